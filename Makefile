@@ -6,17 +6,21 @@ OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 # Busy-waiting OpenMP threads slow small batches manifold beside any other process.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: lock locked sbom audit demo test test-fast test-oldest test-newest test-wheel coverage browser check format \
+.PHONY: lock locked sbom audit campaign demo test test-fast test-for test-extras test-oldest test-newest test-wheel coverage browser check format \
   bench docs wheel clean help
 
 help:
 	@echo "make demo         explain a few sentences with the embedded model (offline once set up)"
 	@echo "make test         format, lint, types and all tests"
+	@echo "make test SEED=N  the same in the order of an earlier run"
+	@echo "make test-extras  the tests that need duckdb, datasets, S3, Google Storage, Spark or spaCy"
 	@echo "make test-fast    official numbers, twins and laws alone, in a minute"
+	@echo "make test-for     the tests of one module: make test-for M=explaining/batches"
 	@echo "make test-oldest  a small suite on the oldest versions that are allowed"
 	@echo "make test-newest  the fast tier on the newest transformers"
 	@echo "make test-wheel   the wheel in an environment of its own"
 	@echo "make coverage     which lines the fast tier runs"
+	@echo "make campaign     kill, starve and damage every command for half an hour: is anything lost?"
 	@echo "make check        format, lint and types only"
 	@echo "make bench        speed and memory, as ratios to the bare model"
 	@echo "make docs         build the guide into site/"
@@ -29,15 +33,46 @@ demo: $(VENV)/.demo
 	@echo "Next, a text of your own: $(VENV)/bin/tokenlight explain 'Never dull, and often very funny, though the ending is too long.' --trust"
 
 test: check browser
-	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup
+	$(OFFLINE) $(RUN) -m pytest -n $(WORKERS) --dist loadgroup -m "not extras" $(ORDER)
+
+# The order of the tests is random; its seed stands at the top of a run and repeats it: make test SEED=N.
+ORDER := $(if $(SEED),--order-seed=$(SEED))
+WORKERS ?= 2
+
+# Libraries that read what tokenlight writes, and spaCy, in an environment of their own; none may be missing.
+test-extras: $(VENV)-extras/.extras
+	TOKENLIGHT_EXTRAS=1 $(OFFLINE) $(VENV)-extras/bin/python -m pytest -m extras $(ORDER) \
+	  tests/unit/scale/test_file_job.py tests/unit/heads/test_parsing.py
+
+$(VENV)-extras/.extras: pyproject.toml constraints.txt
+	$(MAKE) VENV=$(VENV)-extras $(VENV)-extras/.demo
+	$(VENV)-extras/bin/python -m pip install --quiet --constraint constraints.txt \
+	  --editable '.[cli,plots,bench,baselines,vision,web,gguf,parse]' --group test --group extras
+	touch $@
+
+# Kills, full disks, cut pipes, damaged files, hostile folders, fuzzed calls: half an hour, not in CI.
+CAMPAIGN ?=
+campaign: $(VENV)/.dev
+	$(OFFLINE) OMP_NUM_THREADS=1 $(RUN) -m tests.campaign $(CAMPAIGN)
 
 # Official numbers, second writings, laws and house rules: what a change of a formula breaks first.
-FAST := tests/golden tests/twins tests/contract tests/unit/test_house.py tests/unit/test_registry.py
+FAST := tests/golden tests/twins tests/contract tests/project/test_code_rules.py tests/unit/test_registry.py
 test-fast: $(VENV)/.dev
 	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup $(FAST)
 
-# 46 % of all statements: relevance 97, methods 95, metrics 90, capture 86 %; of page and benchmark none,
-# which `make test` runs.
+# The tests of one module or one package: `make test-for M=explaining/batches`, `make test-for M=plots`.
+# A module whose name begins with an underscore is named with or without it. Where no file has its name,
+# tests/unit/WHERE.md says which files test it.
+NAMED_TESTS = $(wildcard tests/unit/$(M)/ $(dir tests/unit/$(M))test_$(patsubst _%,%,$(notdir $(M)))*.py)
+LISTED_TESTS = $(shell sed -n 's/^| `$(subst /,\/,$(M))` | [^|]* | \(.*\) |$$/\1/p' tests/unit/WHERE.md | tr -d '`')
+TESTS_OF = $(sort $(NAMED_TESTS) $(LISTED_TESTS))
+test-for: $(VENV)/.dev
+	@test -n "$(M)" || { echo "Name a module or a package: make test-for M=explaining/batches"; exit 2; }
+	@test -n "$(TESTS_OF)" || { echo "tests/unit/WHERE.md lists no module or package $(M)"; exit 2; }
+	$(OFFLINE) $(RUN) -m pytest -q $(TESTS_OF)
+
+# 46 % of all statements: lrp 97, methods 95, metrics 90, model, hooks, trace, perturb and accel 86 %; of web
+# and bench none, which `make test` runs.
 coverage: $(VENV)/.coverage
 	$(OFFLINE) $(RUN) -m pytest -n 2 --dist loadgroup --cov=tokenlight --cov-report=term:skip-covered $(FAST)
 
@@ -46,15 +81,16 @@ OLDEST := $(VENV)-oldest/bin/python
 test-oldest: $(VENV)-oldest/.made
 	$(OFFLINE) $(OLDEST) -m tokenlight explain 'Never dull.' --trust
 	$(OFFLINE) $(OLDEST) -m pytest -q -p no:cacheprovider -o filterwarnings=default $(SMOKE)
-SMOKE := tests/unit/test_registry.py tests/unit/test_target.py tests/unit/test_explainer.py \
-  tests/unit/test_cli_explain.py tests/unit/test_columns.py tests/unit/test_metrics_by_hand.py \
-  tests/unit/test_metrics_evaluation.py tests/unit/test_plots_figures.py tests/unit/test_web_api.py \
-  tests/unit/test_bench_parts.py tests/unit/test_baselines_passes.py
+SMOKE := tests/unit/test_registry.py tests/unit/data/test_target.py tests/unit/data/test_span_target.py tests/unit/test_explainer.py \
+  tests/unit/cli/test_explain.py tests/unit/files/test_columns.py tests/unit/metrics \
+  tests/unit/evaluation/test_results.py tests/unit/evaluation/test_run.py tests/unit/files/test_tables.py \
+  tests/unit/plots/test_figures.py tests/unit/web/test_app.py tests/unit/web/test_tasks.py \
+  tests/unit/bench/test_plan.py tests/unit/methods/test_baseline_methods.py
 
 $(VENV)-oldest/.made: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(VENV)-oldest || python3 -m venv $(VENV)-oldest
 	$(OLDEST) -m pip install --quiet --constraint constraints-oldest.txt --editable \
-	  '.[cli,plots,bench,baselines,vision,web]' pytest pytest-xdist hypothesis httpx
+	  '.[cli,plots,bench,baselines,vision,web,gguf]' pytest pytest-xdist hypothesis httpx
 	touch $@
 
 # The newest transformers there is, in an environment of its own: a release elsewhere is met early.
@@ -114,7 +150,7 @@ wheel: $(VENV)/.python
 lock: $(VENV)/.python
 	mkdir -p build
 	$(RUN) -m pip install --quiet --dry-run --ignore-installed --report build/lock.json \
-	  --constraint constraints.txt torch '.[cli,plots,bench,baselines,vision,web]' --group test
+	  --constraint constraints.txt torch '.[cli,plots,bench,baselines,vision,web,gguf]' --group test
 	$(RUN) -m tests.supply_chain lock build/lock.json
 
 # The tests' packages from the lock alone: pip refuses a file whose hash is another.
@@ -151,7 +187,7 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo pyproject.toml constraints.txt
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[cli,plots,bench,baselines,vision,web]' --group test
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[cli,plots,bench,baselines,vision,web,gguf]' --group test
 	touch $@
 
 $(VENV)/.coverage: $(VENV)/.dev

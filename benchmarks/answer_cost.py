@@ -59,7 +59,7 @@ def main() -> None:
     model = llama("Llama tiny", given.device, torch.float32)
     explainer = Explainer(model, tokenizer(), name="Llama tiny")
     context, tokens = asked()
-    text = context.laid().text
+    text = context.build_layout().text
     ids = torch.tensor([explainer.tokenizer(text)["input_ids"]], device=given.device)
     assert ids.shape[1] == tokens
     write = partial(
@@ -72,7 +72,7 @@ def main() -> None:
     print(f"bare generation: {bare:.2f} s")
     rows = []
     for name, method, together in ROWS:
-        target = Continuation(answer, together=together)
+        target = Continuation(answer, joint=together)
         call = partial(explainer.explain, context, method, target, progress=False)
         seconds, _ = timed(call, given.device)
         rows.append({"row": name, "seconds": round(seconds, 3), "ratio": round(seconds / bare, 2)})

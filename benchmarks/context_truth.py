@@ -40,10 +40,10 @@ def main() -> None:
     right = dict.fromkeys(range(len(METHODS)), 0)
     for seed in range(CASES):
         asked, answer, place = case(seed, DOCUMENTS)
-        target = Continuation(answer, together=True)
+        target = Continuation(answer, joint=True)
         found = explainer.explain(asked, METHODS, target, seed=seed, progress=False)
         for number, one in enumerate(found):
-            totals = [part.total for part in one.by("document")][:DOCUMENTS]
+            totals = [part.total for part in one.group_by("document")][:DOCUMENTS]
             right[number] += int(np.argmax(totals)) == place
     rows = []
     for number, (name, options) in enumerate(METHODS):

@@ -37,7 +37,7 @@ from machine import facts
 from tokenlight import Attribution, Explainer, Picture, Question, registry
 from tokenlight.data.postprocess import merge_words
 from tokenlight.errors import TokenlightError
-from tokenlight.files.tables import read
+from tokenlight.files.tables import read_examples
 from tokenlight.files.write import write_text
 
 METHODS = (
@@ -85,7 +85,7 @@ def tasks(data: Path, models: Path | None) -> Iterator[tuple[str, str, str, list
 def texts(file: Path, most: int) -> list[Any]:
     if not file.is_file():
         return []
-    found = [example.text for example in read(file)]
+    found = [example.text for example in read_examples(file)]
     order = np.random.default_rng(0).permutation(len(found))[:most]
     return [found[i] for i in sorted(order)]
 
@@ -165,7 +165,7 @@ def measured(
 
 
 def falls(explainer: Explainer, inputs: list[Any], method: str) -> list[float | None]:
-    options = {"long": "truncate"} if explainer.live.head.reads == "text" else {}
+    options = {"long": "truncate"} if explainer._live.head.task == "text" else {}
     found = explainer.explain(inputs, method, progress=False, **options)
     return by_row(explainer, found, "aopc")
 
@@ -186,7 +186,7 @@ def cosine_falls(explainer: Explainer, inputs: list[Any], method: str) -> list[f
     values: list[float | None] = []
     for pair in inputs:
         words = merge_words(explainer.explain(pair, method))
-        places = [i for i, special in enumerate(words.row.special) if not special]
+        places = [i for i, special in enumerate(words.row.special_tokens_mask) if not special]
         order = sorted(places, key=lambda i: -words.scores[i])
         changed = [without(words, order[: round(share * len(order))]) for share in SHARES]
         values.append(float(np.mean([words.logits[0] - likeness(explainer, p) for p in changed])))
@@ -204,7 +204,7 @@ def without(words: Attribution, places: list[int]) -> tuple[str, str]:
 
 def likeness(explainer: Explainer, pair: tuple[str, str]) -> float:
     batch = explainer.tokenizer(list(pair), return_tensors="pt", padding=True, truncation=True)
-    batch = {k: v.to(explainer.live.device) for k, v in batch.items()}
+    batch = {k: v.to(explainer.model.device) for k, v in batch.items()}
     with torch.no_grad():
         states = explainer.model(**batch).last_hidden_state
     seen = batch["attention_mask"][..., None].to(states)
@@ -253,7 +253,9 @@ def chosen(values: dict[str, np.ndarray]) -> tuple[str, dict[str, tuple[float, f
     best = max(values, key=lambda m: values[m].mean())
     unseen = EQUAL * float((values[best] - values["random"]).mean())
     ties = [m for m in values if (values[best] - values[m]).mean() <= unseen]
-    signed = [m for m in ties if registry.find("methods", m).signed]  # for or against: users ask
+    signed = [
+        m for m in ties if registry.load_class("methods", m).signed
+    ]  # for or against: users ask
     pick = min(signed or ties, key=lambda m: (passes(m), -RATIONALE[m]))
     compared = {
         m: (float((v - values[pick]).mean()), *bootstrap(v - values[pick]))

@@ -21,12 +21,12 @@ import transformers
 
 from tokenlight import Explainer, registry
 from tokenlight.evaluation.measure import Failure
-from tokenlight.evaluation.report import figure
+from tokenlight.evaluation.report import draw_figure
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Experiment, evaluate_file
-from tokenlight.files.tables import read
+from tokenlight.files.tables import read_examples
 from tokenlight.files.write import write_text
-from tokenlight.metrics._ranking import similarity
+from tokenlight.metrics._ranking import rank_correlation
 from tokenlight.version import VERSION
 
 CORE = ["aopc", "lodds", "hiding_game", "revealing_game"]
@@ -114,8 +114,8 @@ def methods(slow: bool) -> list[tuple[str, dict[str, Any]]]:
     """Every method, those marked slow only where asked for."""
     return [
         (name, {})
-        for name in registry.names("methods")
-        if slow or not getattr(registry.find("methods", name), "slow", False)
+        for name in registry.list_names("methods")
+        if slow or not getattr(registry.load_class("methods", name), "slow", False)
     ]
 
 
@@ -132,7 +132,7 @@ def page(
     ``more``: further options of the command."""
     better = {k: v["better"] for part in found.by_method.values() for k, v in part.summary.items()}
     arrows = {"higher": "↑", "lower": "↓", "neither": ""}
-    measured = len({record.text for record in found.records})
+    measured = len({record.text_index for record in found.records})
     texts = f"{measured:,} texts" if measured == asked else f"{measured:,} of {asked:,} texts"
     lines = [f"# {suite.title}", "", f"`tokenlight/{suite.model}`; means over {texts}, 95 % bootstrap "
              "intervals below. The arrow says which way is better.", ""]  # fmt: skip
@@ -178,7 +178,7 @@ def _printed(found: Evaluation) -> list[str]:
         sign = 1 if found.metrics[key].direction == "higher" else -1
         here = sorted(ours, key=lambda name: -sign * ours[name])
         best = max(ours, key=lambda name: sign * printed[name])
-        rho = similarity(
+        rho = rank_correlation(
             _array([printed[name] for name in ours]), _array([*ours.values()]), "spearman"
         )
         lines.append(f"| {title} | {len(ours)} | {rho:+.2f} | {best} | {here.index(best) + 1} |")
@@ -239,14 +239,14 @@ def main() -> None:
         if given.suite and suite.name not in given.suite:
             continue
         explainer = Explainer.from_pretrained(f"tokenlight/{suite.model}", device=given.device)
-        examples = read(given.data / suite.file, limit=given.limit or suite.limit)
+        examples = read_examples(given.data / suite.file, limit=given.limit or suite.limit)
         metrics = CORE if given.core and len(suite.metrics) > 1 else suite.metrics
         chosen = [(name, {}) for name in given.method] if given.method else methods(given.slow)
         job = Experiment(chosen, metrics, {"long": suite.long})
         begun = time.monotonic()
         turn, of = map(int, given.share.split("/"))
         found, refused = evaluate_file(
-            explainer, examples, job, given.work / suite.name, share=(turn, of)
+            explainer, examples, job, given.work / suite.name, partition=(turn, of)
         )
         seconds = time.monotonic() - begun
         made = _made(given.work / suite.name, seconds, given.share)
@@ -254,13 +254,13 @@ def main() -> None:
         print(suite.title, said, flush=True)
         if given.only_rows:
             continue
-        print(found.table(), flush=True)
+        print(found.format_table(), flush=True)
         page_name = f"faithfulness_{suite.name}"
         more = " --core" if metrics is CORE else ""
         written = page(suite, found, refused, made=made, asked=len(examples), more=more)
         write_text(given.out / f"{page_name}.md", written)
         if any(part.curves for part in found.by_method.values()):
-            drawn = figure(found, CORE)
+            drawn = draw_figure(found, CORE)
             drawn.savefig(given.out / f"{page_name}.png", dpi=70)
 
 

@@ -26,8 +26,8 @@ import numpy as np
 from reproduction import Wish, here, run
 from scipy.stats import rankdata
 
-from tokenlight.bench.report.comparison import directions
-from tokenlight.bench.report.write import RunReport
+from tokenlight.bench.report.comparison import get_directions
+from tokenlight.bench.report.writers import RunReport
 from tokenlight.bench.suite import Suite
 from tokenlight.files.write import write_text
 
@@ -133,22 +133,24 @@ def collected(work: Path) -> Board:
         if not (folder / "run.json").is_file():
             board.missing.append(f"{suite}: not run")
             continue
-        report = RunReport.of(folder)
-        made, (done, parts) = report.run.manifest, report.run.progress()
+        report = RunReport.from_folder(folder)
+        made, (done, parts) = report.run_folder.manifest, report.run_folder.count_parts()
         board.made.append(f"{suite} on {made['device']}, {_versions(made['versions'])}")
         if done < parts:
             board.missing.append(f"{suite}: {done} of {parts} parts finished")
         board.missing += [
-            f"{suite}, {panel.title}: {panel.reason}" for panel in report.panels if not panel.ran
+            f"{suite}, {panel.title}: {panel.reason}"
+            for panel in report.panels
+            if not panel.has_scores
         ]
         for cost in report.costs:
             if suite == "leaderboard":
-                passes = cost["forwards"] + cost["backwards"]
-                board.cost[cost["method"]] = (passes, 1000 * cost["seconds"])
+                passes = cost.forwards + cost.backwards
+                board.cost[cost.method] = (passes, 1000 * cost.seconds)
         board.names |= {
-            label: one.name for label, one in report.suite.rows.items() if not one.options
+            label: one.name for label, one in report.suite.row_entries.items() if not one.options
         }
-        board.columns += columns_of(suite, report.suite, report.tables.texts)
+        board.columns += columns_of(suite, report.suite, report.tables.text_values)
     return board
 
 
@@ -156,7 +158,7 @@ def columns_of(
     name: str, suite: Suite, texts: Mapping[tuple[str, str, str, str], Mapping[int, float]]
 ) -> Iterator[Column]:
     """The columns of one suite, each over the texts that every method has."""
-    better = directions(suite)
+    better = get_directions(suite)
     for title, own, label, _ in MEASURES:
         for data in suite.data if own == name else ():
             found = {

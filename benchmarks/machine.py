@@ -20,6 +20,6 @@ def facts(device: str, **more: Any) -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
-        "tf32": bool(torch.backends.cuda.matmul.allow_tf32) if device == "cuda" else None,
+        "tf32": torch.backends.cuda.matmul.fp32_precision == "tf32" if device == "cuda" else None,
         **more,
     }

@@ -18,16 +18,16 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from tokenlight.capture.live import LiveModel
-from tokenlight.capture.packing import packs
-from tokenlight.capture.perturbation import (
-    BATCH_TOKENS,
-    Original,
-    StandIns,
+from tokenlight.data.tokens import Tokens
+from tokenlight.model.live import LiveModel
+from tokenlight.model.packing import pack_batches
+from tokenlight.perturb.engine import (
+    DEFAULT_BATCH_TOKENS,
+    Perturber,
+    ReplacementIds,
     Variant,
     stream_logits,
 )
-from tokenlight.data.tokens import Tokens
 
 SIZES = {
     "small": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4},
@@ -42,16 +42,16 @@ def sequences(texts: int, seed: int = 0) -> list[Variant]:
     for _ in range(texts):
         length = int(generator.integers(8, 60))
         row = Tokens.from_ids([generator.integers(5, 30000, length)]).rows[0]
-        original = Original(row, StandIns(0, 4))
+        original = Perturber(row, ReplacementIds(0, 4))
         order = generator.permutation(length)
-        found += [original.without(order[: round(k * length / 10)]) for k in range(10)]
+        found += [original.delete_tokens(order[: round(k * length / 10)]) for k in range(10)]
     return found
 
 
 def raw(live: LiveModel, given: list[Variant], budget: int) -> Callable[[], None]:
     """The bare model over batches made by hand beforehand."""
     batches = []
-    for pack in packs([len(row) for row in given], budget):
+    for pack in pack_batches([len(row) for row in given], budget):
         width = max(len(given[i]) for i in pack)
         ids = torch.zeros(len(pack), width, dtype=torch.long)
         mask = torch.zeros_like(ids)
@@ -87,7 +87,7 @@ def measured(size: str, device: str, texts: int, rounds: int) -> dict[str, float
     live = LiveModel(BertForSequenceClassification(config).eval().to(device))
     given = sequences(texts)
     unique = list({(row.ids.tobytes()): row for row in given}.values())
-    budget = BATCH_TOKENS[live.device.type]
+    budget = DEFAULT_BATCH_TOKENS[live.device.type]
     bare = raw(live, unique, budget)
 
     def engine() -> None:

@@ -27,13 +27,14 @@ import transformers
 
 from tokenlight import Explainer, SpanTarget
 from tokenlight.data.postprocess import absolute
-from tokenlight.evaluation.measure import Record, measure, short_names
-from tokenlight.evaluation.preflight import read_spans
-from tokenlight.evaluation.results import Evaluation, built
-from tokenlight.files.tables import Example, read
+from tokenlight.evaluation.evaluate import build_metrics
+from tokenlight.evaluation.measure import Record, measure, shorten_method_names
+from tokenlight.evaluation.preflight import parse_spans
+from tokenlight.evaluation.results import Evaluation
+from tokenlight.files.tables import Example, read_examples
 from tokenlight.files.write import write_text
-from tokenlight.metrics._interval import mean_interval
-from tokenlight.progress import progress
+from tokenlight.metrics._interval import bootstrap_mean
+from tokenlight.progress import progress_bar
 from tokenlight.version import VERSION
 
 SETS = {"v1": "squad_v1/dev.jsonl.gz", "v2": "squad_v2/dev.jsonl.gz"}
@@ -63,7 +64,7 @@ def drawn(data: Path, most: int, seed: int) -> list[tuple[str, dict[str, Example
     found: dict[str, dict[str, Example]] = {}
     for name, file in SETS.items():
         ids = [str(row["id"]) for row in _raw(data / file)]
-        for i, example in zip(ids, read(data / file), strict=True):
+        for i, example in zip(ids, read_examples(data / file), strict=True):
             if example.spans:
                 found.setdefault(i, {})[name] = example
     return sorted(found.items(), key=lambda pair: _draw(pair[0], seed))[:most]
@@ -96,19 +97,19 @@ def rows_of(
     groups = [made[i * share : (i + 1) * share] for i in range(len(texts))]
     # The official code of AttCAT takes absolute values on SQuAD v2.
     groups = [[*group, *(absolute(a) for a in group if a.method == "attcat")] for group in groups]
-    metrics, lines = built(METRICS), []
+    metrics, lines = build_metrics(METRICS), []
     for name in SETS:
         chosen = [i for i, (_, sets) in enumerate(shard) if name in sets]
         given = [a for i in chosen for a in groups[i]]
         spans = [shard[i][1][name].spans for i in chosen]
         if not chosen:
             continue
-        marks = read_spans(spans, [groups[i][0].row for i in chosen])
+        marks = parse_spans(spans, [groups[i][0].row for i in chosen])
         texts = [place for place, i in enumerate(chosen) for _ in groups[i]]
         records = measure(explainer, given, metrics, texts, spans=marks, progress=False)
         lines += [
-            {"set": name, "id": shard[chosen[record.text]][0], "record": record.to_dict()}
-            for record in short_names(records)[0]
+            {"set": name, "id": shard[chosen[record.text_index]][0], "record": record.to_dict()}
+            for record in shorten_method_names(records)[0]
         ]
     return lines
 
@@ -122,11 +123,11 @@ def finished(work: Path) -> dict[str, Evaluation]:
         for line in filter(None, place.read_text(encoding="utf-8").split("\n")):
             entry = json.loads(line)
             number = numbers.setdefault(entry["id"], len(numbers))
-            record = replace(Record.from_dict(entry["record"]), text=number)
+            record = replace(Record.from_dict(entry["record"]), text_index=number)
             method = record.method.replace(" | ", ", ")  # a bar would end a cell of the table
             records[entry["set"]].append(replace(record, method=method))
     return {
-        name: Evaluation(tuple(found), built(METRICS), 0)
+        name: Evaluation(tuple(found), build_metrics(METRICS), 0)
         for name, found in records.items()
         if found
     }
@@ -175,20 +176,20 @@ def _order(means: dict[str, float], printed: dict[str, float]) -> str:
 def _differences(evaluation: Evaluation) -> list[str]:
     """mask_lrp less every other method on the same questions: what the intervals alone hide."""
     counts = {
-        method: {record.text: record.measured[key(20)].value for record in part.records}
+        method: {record.text_index: record.measurements[key(20)].value for record in part.records}
         for method, part in evaluation.by_method.items()
     }
     ours, said = counts["mask_lrp"], []
     for method, theirs in counts.items():
         if method != "mask_lrp":
-            gap = mean_interval([ours[text] - theirs[text] for text in ours], seed=0)
+            gap = bootstrap_mean([ours[text] - theirs[text] for text in ours], seed=0)
             said.append(f"{method} {gap.mean:+.2f} ({gap.low:+.2f} … {gap.high:+.2f})")
     return [f"At K = 20 `mask_lrp` less each other, question by question: {', '.join(said)}."]
 
 
 def _lengths(evaluation: Evaluation) -> np.ndarray:
     first = evaluation.by_method[evaluation.methods[0]]
-    return np.array([record.measured[key(20)].detail["length"] for record in first.records])
+    return np.array([record.measurements[key(20)].detail["length"] for record in first.records])
 
 
 def _cell(one: dict[str, Any], digits: int) -> str:
@@ -222,7 +223,7 @@ def draw(found: dict[str, Evaluation], place: Path) -> None:
 
 
 def _made(explainer: Explainer, seconds: float, processes: int) -> str:
-    device = explainer.live.device
+    device = explainer.model.device
     named = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
@@ -255,7 +256,7 @@ def main() -> None:
     questions = drawn(given.data, given.questions, given.seed)
     begun = time.monotonic()
     turn, of = map(int, given.share.split("/"))
-    with progress("questions", len(questions) // of) as advance:
+    with progress_bar("questions", len(questions) // of) as advance:
         for first in range(turn * SHARD, 0 if given.report else len(questions), of * SHARD):
             shard = questions[first : first + SHARD]
             place = given.work / "parts" / f"{first:08d}.jsonl"
@@ -271,13 +272,15 @@ def main() -> None:
         return
     found = finished(given.work)
     given.out.mkdir(parents=True, exist_ok=True)
-    done = len({record.text for evaluation in found.values() for record in evaluation.records})
+    done = len(
+        {record.text_index for evaluation in found.values() for record in evaluation.records}
+    )
     command = f"python benchmarks/precision.py --data DATA --work WORK --questions {done}"
     made = (given.work / "made.txt").read_text(encoding="utf-8")
     write_text(given.out / "README.md", page(found, made, command))
     draw(found, given.out / "precision.png")
     for name, evaluation in found.items():
-        print(TITLES[name], evaluation.table(), sep="\n", flush=True)
+        print(TITLES[name], evaluation.format_table(), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

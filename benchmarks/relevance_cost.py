@@ -23,8 +23,8 @@ import transformers
 from machine import facts
 
 from tokenlight import Explainer, Tokens
-from tokenlight.capture.recording import record
 from tokenlight.registry import build
+from tokenlight.trace.recording import record
 
 SHAPES = {"cpu": ["2x32"], "cuda": ["64x128", "64x32"]}
 METHODS = ["attcat", "partial_lrp", "lrp", "transatt", "mask_lrp", "attnlrp", "cp_lrp"]
@@ -61,15 +61,15 @@ def on_the_device(explainer: Explainer, ids: torch.Tensor, name: str) -> Callabl
     """A method without what stands around it: one recording, one tape, its scores."""
     rows = list(Tokens.from_ids(ids))
     method = build("methods", name)
-    head = explainer.live.head
+    head = explainer._live.head
 
     def work() -> Any:
-        recording = record(explainer.live, rows, method.needs)
+        recording = record(explainer._live, rows, method.needs)
         logits = recording.logits.detach().double().cpu().numpy()
         targets = [
             head.resolve(1, values, row)[0] for values, row in zip(logits, rows, strict=True)
         ]
-        return method(recording.tape(targets, last=True)).cpu()
+        return method(recording.make_tape(targets, release_graph=True)).cpu()
 
     return work
 

@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.bench.entries import DataSet, MetricEntry
-from tokenlight.bench.report.claims import claims
-from tokenlight.bench.report.words import order, what_was_run
-from tokenlight.bench.report.write import RunReport
-from tokenlight.bench.suite import Suite, find, load
+from tokenlight.bench.report.claims import judge_claims
+from tokenlight.bench.report.sentences import describe_order, describe_run
+from tokenlight.bench.report.writers import RunReport
+from tokenlight.bench.suite import Suite, find_suite, load_suite
+from tokenlight.bench.suite_entries import DataSetEntry, MetricEntry
 from tokenlight.files.write import write_text
 
 SUITES = (  # the longest first, so that no long one is left for the end
@@ -112,7 +112,7 @@ def stand_in(wish: Wish, data: str) -> Path | None:
 
 def command(wish: Wish, name: str) -> list[str]:
     """The ``tokenlight bench run`` of one suite."""
-    suite = load(name)
+    suite = load_suite(name)
     line = [
         sys.executable, "-m", "tokenlight.cli", "bench", "run", name, "--offline", "--data",
         str(wish.data), "--limit", str(wish.texts(name)), "--device", wish.device, "--workers",
@@ -196,20 +196,20 @@ def pages(wish: Wish) -> None:
             continue
         place = wish.out / name
         reworded(folder, name)
-        reported = RunReport.of(folder)
+        reported = RunReport.from_folder(folder)
         reported.write("md", output=place.with_suffix(".md"), figures=place)
-        made[name] = {"commit": wish.commit, "digest": reported.suite.digest()}
+        made[name] = {"commit": wish.commit, "digest": reported.suite.compute_digest()}
         with place.with_suffix(".md").open("a", encoding="utf-8") as page:
             page.write(f"\nMade at commit `{wish.commit}`.\n")
         reported.write("csv", output=place.with_suffix(".csv"))
         link = f"[{reported.suite.title or name}]({name}.md)"
-        for claim, verdict, _ in claims(reported):
+        for claim, verdict, _ in judge_claims(reported):
             lines.append(f"| {link} | {claim} | {verdict} |")
             link = ""
         seconds = took.get("suites", {}).get(name, {}).get("seconds")
         spent = f" {seconds:.0f} s." if seconds else ""
         after += [f"- **{name}** ([numbers]({name}.csv)):{spent} "
-                  + " ".join([*what_was_run(reported), order(reported)])]  # fmt: skip
+                  + " ".join([*describe_run(reported), describe_order(reported)])]  # fmt: skip
         print(f"{name}: reported", flush=True)
     write_text(record, json.dumps(made, indent=1) + "\n")
     index = wish.out / "README.md"
@@ -220,8 +220,8 @@ def pages(wish: Wish) -> None:
 def reworded(folder: Path, name: str) -> None:
     """Give a run the claims, notes and figures that its suite has today, where it measures the same."""
     begun = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    if load(name).digest() == begun["digest"]:
-        write_text(folder / "suite.yaml", find(name).read_text(encoding="utf-8"))
+    if load_suite(name).compute_digest() == begun["digest"]:
+        write_text(folder / "suite.yaml", find_suite(name).read_text(encoding="utf-8"))
 
 
 def by_hand(index: Path) -> list[str]:
@@ -261,12 +261,12 @@ def measuring(metrics: list[MetricEntry]) -> float:
     asked: dict[Any, float] = {}
     for metric in metrics:
         built = registry.build("metrics", metric.name, metric.options)
-        if built.asks:
+        if built.needs_model:
             how = [
                 getattr(built, name, metric.name) for name in ("perturb", "grid", "order", "side")
             ]
             # Deleting shortens the text: half of it is there in the mean.
-            passes = max(1, len(built.points)) * getattr(built, "samples", 1)
+            passes = max(1, len(built.curve_points)) * getattr(built, "samples", 1)
             asked[tuple(how)] = passes * (0.5 if how[0] == "delete" else 1.0)
     return sum(asked.values())
 
@@ -290,13 +290,13 @@ def estimated(wish: Wish, suite: Suite) -> Iterator[tuple[str, float]]:
             one
             for method in suite.methods
             if not method.data or data.name in method.data
-            for one in method.expanded(LAYERS)
+            for one in method.expand(LAYERS)
         ]
         each = sum(cost + explaining(one.name, length) for one in methods)
         yield data.name, texts * length * each / 1e6
 
 
-def _there(data: DataSet) -> int:
+def _there(data: DataSetEntry) -> int:
     shown = 4 if data.name.startswith(("figure", "a5_")) else 10**9
     return {"sst2": 872, "squad_hybrid": 250}.get(data.name, shown)
 
@@ -305,7 +305,7 @@ def estimate(wish: Wish, speed: float) -> None:
     """Print tokens and seconds of every suite at ``speed`` million tokens a second."""
     whole = 0.0
     for name in wish.suites:
-        found = dict(estimated(wish, load(name)))
+        found = dict(estimated(wish, load_suite(name)))
         total = sum(found.values())
         whole += total
         parts = ", ".join(f"{data} {tokens:.0f}" for data, tokens in found.items())

@@ -30,12 +30,13 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
-from tokenlight.files.write import Folder
-from tokenlight.models.embedded import folder_digest
+from tokenlight.files.stores import Folder
+from tokenlight.models.embedded import digest_folder
 from tokenlight.scale import Engine, explain_files
+from tokenlight.scale.blocks import TextFiles
+from tokenlight.scale.explain_job import ExplainJob
+from tokenlight.scale.manifest import MANIFEST
 from tokenlight.scale.mapper import Mapper
-from tokenlight.scale.run import MANIFEST, ExplainJob
-from tokenlight.scale.source import TextFiles
 
 DATA = Path(os.environ.get("TOKENLIGHT_DATA", Path(__file__).parents[2] / "shared" / "data"))
 FILES = ("sst2/train.jsonl.gz", "ag_news/train_subset.jsonl.gz")
@@ -133,7 +134,7 @@ def memory(given: argparse.Namespace) -> None:
             f"{data}/*.parquet",
             Path(place) / "out",
             engine=Engine(workers=given.workers),
-            tell=print,
+            on_message=print,
             **how,
         )
         over.set()
@@ -141,7 +142,7 @@ def memory(given: argparse.Namespace) -> None:
         size = sum(one.stat().st_size for one in (Path(place) / "out/rows").rglob("*.parquet"))
     print(done)
     print(
-        f"{done.texts / done.seconds:.1f} texts/s with the start, {size / done.rows:.0f} bytes a text"
+        f"{done.num_texts / done.seconds:.1f} texts/s with the start, {size / done.num_rows:.0f} bytes a text"
     )
     long = {n: one for n, one in samples.items() if len(one) > len(samples[os.getpid()]) // 2}
     for number, one in long.items():
@@ -151,7 +152,7 @@ def memory(given: argparse.Namespace) -> None:
         kind = "driver" if number == os.getpid() else "process"
         most = max(mib for _, mib in one)
         print(f"{kind} {number}: {early:.0f} MiB early, {late:.0f} MiB late, {most:.0f} at most")
-    drawn(long, done.texts)
+    drawn(long, done.num_texts)
 
 
 def drawn(samples: dict[int, list[tuple[float, float]]], texts: int) -> None:
@@ -197,7 +198,7 @@ def by_hand(texts: list[str], given: argparse.Namespace, place: Path | None) -> 
     from tokenlight.explainer import Explainer
 
     loaded = Explainer.from_pretrained(given.model, device=given.device)
-    model, tokenizer, budget = loaded.model, loaded.tokenizer, loaded.live.budget
+    model, tokenizer, budget = loaded.model, loaded.tokenizer, loaded._live.default_batch_tokens
     model.requires_grad_(requires_grad=False)
     limit = model.config.max_position_embeddings
     begun = 0.0
@@ -256,14 +257,14 @@ def loop(given: argparse.Namespace) -> None:
         loading = {"name": given.model, "device": given.device}
         for number in range(given.rounds):
             blocks = [rows[first : first + 1024] for first in range(0, count, 1024)]
-            ours = timed(Mapper(None, how, loading).columns, blocks)
+            ours = timed(Mapper(None, how, loading).build_columns, blocks)
             told("in memory", count, ours, by_hand(texts, given, None))
             if writes:
                 data = f"{written(Path(place), count)}/*.parquet"
-                found = TextFiles.found(data, None, ["id"], None)
-                folder, weights = Folder(f"{place}/out{number}"), folder_digest(loading["name"])
+                found = TextFiles.scan(data, None, ["id"], None)
+                folder, weights = Folder(f"{place}/out{number}"), digest_folder(loading["name"])
                 job = ExplainJob(folder, found, loading, how, weights)
-                ours = timed(job.begin(given.device), found.blocks(1024))
+                ours = timed(job.prepare(given.device), found.split_into_blocks(1024))
                 hand = Path(place) / f"hand{number}"
                 hand.mkdir()
                 told("to Parquet", count, ours, by_hand(texts, given, hand))
@@ -281,7 +282,7 @@ def told(what: str, count: int, ours: float, theirs: float) -> None:
 def manifest(_: argparse.Namespace) -> None:
     """The driver's own traffic for 1,000 workers, each of which makes a block in about ten seconds."""
     for blocks in (10_000, 100_000, 1_000_000):
-        said = {"seconds": 10.123, "rows": 1024, "refused": 0, "bytes": 700_123}
+        said = {"seconds": 10.123, "rows": 1024, "refused": 0, "bytes": 700_123, "sha256": "f" * 64}
         with tempfile.TemporaryDirectory() as place:
             folder = Folder(place)
             begun = time.perf_counter()
@@ -299,7 +300,7 @@ def manifest(_: argparse.Namespace) -> None:
                 for number in range(blocks):
                     (Path(place) / f"rows/{number // 1000:05d}/{number:08d}.parquet").touch()
                 begun = time.perf_counter()
-                assert len(folder.sizes("rows")) == blocks
+                assert len(folder.list_sizes("rows")) == blocks
                 listed = f"{time.perf_counter() - begun:.2f} s"
         assert len(known) == blocks
         print(

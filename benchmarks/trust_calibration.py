@@ -1,23 +1,20 @@
-"""Does a grade of trust mean what it says? Orders of known worth, graded; the limits chosen by them.
+"""Does a grade of trust mean what it says? Scores of known worth are graded, and choose the thresholds.
 
-    python benchmarks/trust_calibration.py --data DATA --work WORK [--device cuda] [--together 12]
-    python benchmarks/trust_calibration.py --work WORK --report [--keep]   # the page, the figure, the limits
+    python benchmarks/trust_calibration.py measure --data DATA --work WORK [--device cuda] [--workers 12]
+    python benchmarks/trust_calibration.py report --work WORK [--keep]   # thresholds, page, figure
 
-DATA is the folder of public data sets; ``--models`` may hold ``qqp``, a fine-tuned pair classifier. WORK
-keeps one JSON file a task. Every text is held out: of a split that no model was trained on, and not among
-the training texts. Half of the texts choose the limits, the other half is reported.
+DATA is the folder of public data sets (default: TOKENLIGHT_DATA). WORK keeps one JSON file per task. Every
+text is held out: from a split that no model was trained on. The first half of the texts chooses the
+thresholds before the other half is looked at; everything reported is about the other half.
 
-Graded are, for each text: two orders near the best there is (**greedy**: at each tenth the tokens whose
-loss lowers the probability most; **leave-one-out**), both of them inverted, random scores four times, and
-the methods as they are. An explanation *deserves* to be called faithful if it beats nine tenths of 60
-orders and four fifths of 100 choices of words drawn anew, which its grade has not seen; *masked* is a
-second opinion: it beats more than half of 20 orders where tokens are masked and not deleted.
+Graded are, for each text: **near-best** scores (a ridge regression on 40 sub-texts per removal that the test
+does not see), the same **inverted**, **random** scores twice, **constant** scores, **tied** scores (0 or 1 at
+random), **one word** (1 at a random word, 0 elsewhere), **position** (from first to last), and a method.
 
-Of all limits under which, on the first half and in every task, at most 5 % of random scores are graded
-better than chance (the upper end of the 95 % interval), those are taken that know most of the near-best
-orders as better than chance; then of those under which no inverted order and at most 1 % of random scores
-are faithful and at least 95 % of what is graded faithful deserves it, those that call most of the
-near-best orders faithful. A text is too short where more than 5 % of random scores pass at its length.
+Of all thresholds under which, in every task, at most 5 % of the random scores get a good grade (upper end of
+the 95 % interval), those are taken under which most near-best scores do; then, of those under which no
+inverted and at most 1 % of the random scores are graded faithful, those that call most near-best scores
+faithful. What one removal says alone is held to the same 5 %.
 """
 
 from __future__ import annotations
@@ -26,14 +23,14 @@ import argparse
 import gzip
 import json
 import multiprocessing
-import re
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from functools import cache
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,461 +39,546 @@ import torch
 import transformers
 from machine import facts
 
-from tokenlight import Attribution, Explainer
+from tokenlight import Explainer, TokenTarget
+from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation import grade
-from tokenlight.evaluation.grade import GradeLimits as Limits
-from tokenlight.evaluation.grade import graded
-from tokenlight.evaluation.removal import TOP, UNMOVED, Chance, Said, Watched
-from tokenlight.files.tables import read
+from tokenlight.evaluation.grade import GradeThresholds, RemovalResult, judge_removal
+from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
+from tokenlight.evaluation.removal_test import (
+    MAX_TIED_SHARE,
+    MIN_INITIAL_PROBABILITY,
+    MIN_INITIAL_TOKEN_PROBABILITY,
+    MIN_PROBABILITY_CHANGE,
+    count_tied,
+)
+from tokenlight.evaluation.subtexts import (
+    ORDER_BLOCKS,
+    RandomSubtexts,
+    compute_log_odds,
+    rank_all_removals,
+)
+from tokenlight.files.tables import read_examples
 from tokenlight.files.write import write_text
-from tokenlight.metrics._ranking import ranked_among, ranking
+from tokenlight.models import resolve_path
 
 PAGE = Path("docs/results/trust")
-METHODS = ("attnlrp", "cp_lrp", "integrated_gradients", "grad_x_input", "attcat", "cat", "gae")
-ORACLES, INVERTED = ("greedy", "leave-one-out"), ("inverted greedy", "inverted leave-one-out")
-RANDOM = tuple(f"random {i}" for i in range(4))
-GRADES = (
-    grade.FAITHFUL, grade.BETTER, grade.UNSURE, grade.CHANCE, grade.WORSE, grade.UNTESTED,
+TASKS = {
+    "text": "SST-2 dev, sentences",
+    "topic": "AG News test",
+    "pair": "QQP, pairs of questions",
+    "question": "SQuAD v1.1 dev, answer spans",
+    "next": "WikiText-103 test, next token of stories15M",
+    "token": "UD English EWT test, part of speech of one word",
+}
+KINDS = (
+    "near-best", "attnlrp", "random", "position", "one word", "tied", "constant", "inverted",
 )  # fmt: skip
-MODELS = {
-    "sst2": "tokenlight/sentiment", "phrases": "tokenlight/sentiment", "ag_news": "tokenlight/topics",
-    "squad": "tokenlight/qa", "qqp": "qqp",
-}  # fmt: skip
-TITLES = {
-    "sst2": "SST-2 dev and test, sentences", "phrases": "SST test, phrases of 2 to 8 words",
-    "ag_news": "AG News test", "squad": "SQuAD v1.1 dev, answer spans", "qqp": "QQP, pairs",
-}  # fmt: skip
-MOST = {"squad": 200, "phrases": 600}
-CHUNK = 25
-LONG = 9  # words: more are long enough whatever the limits
+GRADES = (
+    grade.FAITHFUL, grade.BETTER_THAN_CHANCE, grade.INCONCLUSIVE, grade.NO_BETTER_THAN_CHANCE,
+    grade.WORSE_THAN_CHANCE, grade.UNTESTED,
+)  # fmt: skip
+LENGTHS = ((5, 7), (8, 14), (15, 29), (30, 10_000))  # around 5, 10, 20 and 40 words
+NUM_FIT_ORDERS = 20  # of two sub-texts each, for near-best scores
+CHUNK_SIZE = 20
+MAX_WORDS = 400
+BASE_LIMITS = GradeThresholds()
+TRAINING_STEPS = 400
 
 
-# --- the texts ------------------------------------------------------------------------------------
+# --- texts and models -----------------------------------------------------------------------------
 
 
-def texts_of(task: str, data: Path, most: int) -> list[Any]:
-    if task == "sst2":
-        dev = [one.text for one in read(data / "sst2/dev.jsonl.gz")]
-        found = held_out([*dev, *(words for words, _ in sentences(data))], data)
-    elif task == "phrases":
-        found = held_out([text for _, text in sentences(data) if text], data)
+def read_texts(task: str, data: Path, count: int) -> list[tuple[Any, Any]]:
+    """Return inputs with their targets, in a random order."""
+    if task == "token":
+        inputs = [(" ".join(words), TokenTarget(i)) for words, _, i in _read_tagged(data, "test")]
+    elif task == "next":
+        lines = gzip.decompress((data / "wikitext103_eval/wiki.test.tokens.gz").read_bytes())
+        inputs = [(_cut_prompt(line), "predicted") for line in lines.decode().splitlines()]
+        inputs = [(text, target) for text, target in inputs if text]
     else:
-        file = {"ag_news": "ag_news/test", "squad": "squad_v1/dev", "qqp": "qqp/test_subset"}[task]
-        found = [one.text for one in read(data / f"{file}.jsonl.gz")]
-    order = np.random.default_rng(0).permutation(len(found))
-    return [found[i] for i in order[: min(most, MOST.get(task, most))]]
+        name = {
+            "text": "sst2/dev", "topic": "ag_news/test", "pair": "qqp/test_subset",
+            "question": "squad_v1/dev",
+        }[task]  # fmt: skip
+        inputs = [(e.text, "predicted") for e in read_examples(data / f"{name}.jsonl.gz")]
+    order = np.random.default_rng(0).permutation(len(inputs))
+    return [inputs[i] for i in order[:count]]
 
 
-def sentences(data: Path) -> Iterator[tuple[str, str]]:
-    """Each sentence of the test trees, and a phrase of it that people did not call neutral, of 2 to 8
-    words ("" where it has none)."""
-    draw = np.random.default_rng(0)
-    for tree in (
-        gzip.decompress((data / "sst_trees/test.txt.gz").read_bytes()).decode().splitlines()
-    ):
-        found = [
-            text for label, text in phrases(tree) if label != 2 and 2 <= len(text.split()) <= 8
-        ]
-        whole = " ".join(re.findall(r"([^()\s]+)\)", tree))
-        yield whole, str(draw.choice(found)) if found else ""
+def _cut_prompt(line: str) -> str:
+    """Return the first 6 to 40 words of a paragraph; empty if it is a heading or short."""
+    words = line.replace(" @-@ ", "-").split()
+    length = 6 + sum(map(ord, line)) % 35
+    return " ".join(words[:length]) if len(words) > length + 5 and "=" not in words[0] else ""
 
 
-def phrases(tree: str) -> Iterator[tuple[int, str]]:
-    """Label and words of every node of a tree in brackets."""
-    open_at: list[int] = []
-    for place, sign in enumerate(tree):
-        if sign == "(":
-            open_at.append(place)
-        elif sign == ")":
-            own = tree[open_at.pop() : place + 1]
-            yield int(own[1]), " ".join(re.findall(r"([^()\s]+)\)", own))
+def _read_tagged(data: Path, split: str) -> Iterator[tuple[list[str], list[str], int]]:
+    """Yield words, tags and the index of one word of each sentence."""
+    raw = gzip.decompress((data / f"ud_ewt/en_ewt-ud-{split}.conllu.gz").read_bytes()).decode()
+    for block in raw.split("\n\n"):
+        rows = [line.split("\t") for line in block.splitlines() if line and line[0] != "#"]
+        rows = [row for row in rows if row[0].isdigit()]
+        if len(rows) >= 5:
+            words = [row[1] for row in rows]
+            yield words, [row[3] for row in rows], len(words) // 2
+
+
+def train_model(task: str, data: Path, folder: Path, device: str) -> None:
+    """Fine-tune the embedded encoder on pairs or tags: a minute on a GPU. An existing folder is kept."""
+    if (folder / "config.json").is_file():
+        return
+    tokenizer = transformers.AutoTokenizer.from_pretrained(resolve_path("tokenlight/masked_lm"))
+    if task == "pair":
+        examples = list(read_examples(data / "qqp/train_subset.jsonl.gz"))
+        rows: list[Any] = [(e.text, int(e.label)) for e in examples]
+        labels = ["different", "duplicate"]
+        model_class: Any = transformers.BertForSequenceClassification
+    else:
+        rows = [(words, tags) for words, tags, _ in _read_tagged(data, "train")]
+        labels = sorted({tag for _, tags in rows for tag in tags})
+        model_class = transformers.BertForTokenClassification
+    names = dict(enumerate(labels))
+    model = model_class.from_pretrained(
+        resolve_path("tokenlight/masked_lm"), num_labels=len(labels), id2label=names,
+        label2id={v: k for k, v in names.items()}, dtype=torch.float32,
+    ).to(device).train()  # fmt: skip
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    generator = np.random.default_rng(0)
+    for _ in range(TRAINING_STEPS):
+        batch = [rows[i] for i in generator.integers(len(rows), size=64)]
+        texts = [row[0] for row in batch]
+        encoded = tokenizer(
+            texts, is_split_into_words=task == "token", padding=True, truncation=True,
+            max_length=96, return_tensors="pt",
+        )  # fmt: skip
+        targets: Any = torch.tensor([row[1] for row in batch]) if task == "pair" else None
+        if task == "token":
+            targets = torch.full(encoded["input_ids"].shape, -100)
+            for i, (_, tags) in enumerate(batch):
+                for j, word in enumerate(encoded.word_ids(i)):
+                    if word is not None:
+                        targets[i, j] = labels.index(tags[word])
+        loss = model(**encoded.to(device), labels=targets.to(device)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    print(f"{task}: trained, last loss {loss.item():.3f}", flush=True)
 
 
 @cache
-def trained(data: Path) -> frozenset[str]:
-    return frozenset(bare(one.text) for one in read(data / "sst2/train.jsonl.gz"))
-
-
-def held_out(texts: Sequence[str], data: Path) -> list[str]:
-    seen = trained(data)
-    return [text for text in dict.fromkeys(texts) if bare(text) not in seen]
-
-
-def bare(text: str) -> str:
-    return re.sub(r"\W+", " ", text.replace("-lrb-", "").replace("-rrb-", "")).strip().lower()
-
-
-# --- measuring ------------------------------------------------------------------------------------
-
-
-@cache
-def loaded(model: str, device: str) -> Explainer:
+def load_explainer(model: str, device: str) -> Explainer:
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     return Explainer.from_pretrained(model, device=device)
 
 
-def measured(model: str, device: str, texts: list[Any], methods: Sequence[str]) -> list[Any]:
-    """For each text its length and, by name, what is known of each explanation."""
-    explainer = loaded(model, device)
-    torch.set_float32_matmul_precision("highest")  # explanations are refused where maps move logits
-    made: dict[str, list[Attribution]] = {}
-    for method in methods:
-        made[method] = explainer.explain(texts, [method], long="truncate", progress=False)
-    torch.set_float32_matmul_precision("high")
+# --- measuring ------------------------------------------------------------------------------------
+
+
+def measure_texts(
+    model: str, device: str, inputs: Sequence[tuple[Any, Any]]
+) -> list[dict[str, Any]]:
+    """Return what the test found of every kind of scores on each text."""
+    explainer = load_explainer(model, device)
     found = []
-    for i in range(len(texts)):
+    for i, (text, target) in enumerate(inputs):
         try:
-            found.append(of_text(explainer, {name: made[name][i] for name in methods}, i))
-        except TokenlightError as refused:
-            print(f"left out: {str(refused)[:100]}", flush=True)
-    return found
+            attribution = explainer.explain(
+                [text], ["attnlrp"], [target], long="truncate", progress=False
+            )[0]
+            found.append(measure_text(explainer, attribution, i))
+        except TokenlightError as error:
+            print(f"left out: {str(error)[:100]}", flush=True)
+    return [row for row in found if row]
 
 
-def of_text(explainer: Explainer, made: dict[str, Attribution], seed: int) -> dict[str, Any]:
-    first = next(iter(made.values()))
-    draw = np.random.default_rng([7, seed, *first.row.ids])
-    said = Said()
-    watched, masked = (Watched(explainer, first, said) for _ in range(2))
-    masked.taken = masked.original.hidden
-    seen = Chance(watched, draw)
-    if len(seen.words) < 2:
-        return {"length": len(seen.words), "moved": 0.0}
-    anew = Chance(watched, draw, (60, 100, TOP))
-    hidden = Chance(masked, draw, (20, 1, TOP))
-    scores = {name: one.scores for name, one in made.items()} | candidates(seen, len(first), draw)
-    # All at once, so that what follows finds its answers.
-    orders = [ranked_among(one, seen.places) for one in scores.values()]
-    watched.left([order[:count] for order in orders for count in seen.counts])
-    masked.left([order[:count] for order in orders for count in hidden.counts])
-    found = {}
-    for name, one in scores.items():
-        own, words = seen.of_order(one), seen.of_words_taken(one)
-        weight = np.abs(one)
-        special = float(weight[np.array(first.row.special)].sum() / (weight.sum() or 1.0))
-        values = (
-            own["percentile"], words["choices_percentile"], 100 * special,
-            anew.of_order(one)["beaten"], 100 * anew.of_words_taken(one)["choices_less"],
-            hidden.of_order(one)["beaten"],
-        )  # fmt: skip
-        found[name] = [round(value / 100, 4) for value in values]
-    return {"length": len(seen.words), "moved": seen.moved, "found": found}
+def measure_text(explainer: Explainer, attribution: Attribution, seed: int) -> dict[str, Any]:
+    """Test every kind of scores; each look at the random orders is kept, so that limits can be tried."""
+    row = attribution.row
+    probability = TargetProbability(explainer, attribution, {})
+    num_words = len(probability.words)
+    if not 2 <= num_words <= MAX_WORDS:
+        return {}
+    generator = row.make_generator(seed, 1)
+    removals = list_removals(explainer, row, probability.words, generator)
+    subtexts = RandomSubtexts(probability, removals, generator)
+    is_token = explainer._live.head.is_language_model
+    floor = MIN_INITIAL_TOKEN_PROBABILITY if is_token else MIN_INITIAL_PROBABILITY
+    result: dict[str, Any] = {
+        "words": num_words, "before": subtexts.before, "removals": [r.name for r in removals],
+        "is_floor": subtexts.before < floor, "kinds": {},
+    }  # fmt: skip
+    if result["is_floor"]:
+        return result
+    for name, scores in make_scores(attribution, subtexts, generator).items():
+        looks = {}
+        for num_orders in ORDER_BLOCKS:
+            evidence = subtexts.measure(scores, num_orders)
+            numbers = [(e.share_beaten, e.correlation_rank, e.largest_fall) for e in evidence]
+            looks[num_orders] = {
+                "removals": np.round(numbers, 4).tolist(),
+                "joint": round(rank_all_removals(evidence), 4),
+            }
+        removable = scores[probability.removable_positions]
+        magnitude = np.abs(scores)
+        special = magnitude[np.array(row.special_tokens_mask)].sum() / (magnitude.sum() or 1.0)
+        result["kinds"][name] = {
+            "looks": looks, "tied": count_tied(removable) / len(removable), "special": float(special),
+        }  # fmt: skip
+    result["moved"] = subtexts.max_change
+    return result
 
 
-def candidates(seen: Chance, tokens: int, draw: np.random.Generator) -> dict[str, np.ndarray]:
-    """Scores of known worth. Near-best and inverted ones weigh a token by one over its rank, so that the
-    sum of a long word's tokens does not outweigh a short one's."""
-    alone = seen.before - seen.watched.left([np.array([place]) for place in seen.places])
-    best = {"greedy": greedy(seen), "leave-one-out": seen.places[ranking(alone)]}
-    orders = {**best, **{f"inverted {name}": order[::-1] for name, order in best.items()}}
-    found = {}
-    for name, order in orders.items():
-        found[name] = np.zeros(tokens)
-        found[name][order] = 1 / np.arange(1, len(order) + 1)
-    for name in RANDOM:
-        found[name] = np.zeros(tokens)
-        found[name][seen.places] = draw.normal(size=len(seen.places))
-    return found
+def make_scores(
+    attribution: Attribution, subtexts: RandomSubtexts, generator: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Return scores of known worth, one per token."""
+    num_words = len(subtexts.words)
+    best = fit_scores(subtexts, generator)
+    one_word = np.zeros(num_words)
+    one_word[generator.integers(num_words)] = 1.0
+    by_word = {
+        "near-best": best,
+        "inverted": -best,
+        "random 0": generator.normal(size=num_words),
+        "random 1": generator.normal(size=num_words),
+        "one word": one_word,
+        "tied": generator.integers(2, size=num_words).astype(float),
+        "position": -np.arange(num_words, dtype=float),
+    }
+    made = {"attnlrp": attribution.scores, "constant": np.ones(len(attribution.row))}
+    for name, word_scores in by_word.items():
+        scores = np.zeros(len(attribution.row))
+        for positions, score in zip(subtexts.words, word_scores, strict=True):
+            scores[positions] = score / len(positions)
+        made[name] = scores
+    return made
 
 
-def greedy(seen: Chance) -> np.ndarray:
-    order: list[int] = []
-    for count in seen.counts[1:]:
-        rest = [place for place in seen.places if place not in order]
-        left = seen.watched.left([np.array([*order, place], dtype=int) for place in rest])
-        order += [rest[i] for i in np.argsort(left, kind="stable")[: count - len(order)]]
-    return np.array(order)
+def fit_scores(subtexts: RandomSubtexts, generator: np.random.Generator) -> np.ndarray:
+    """Fit the log-odds of fresh sub-texts of every removal by one weight per word."""
+    num_words = len(subtexts.words)
+    weights = np.zeros(num_words)
+    for removal in subtexts.removals:
+        texts = []
+        presence = np.ones((2 * NUM_FIT_ORDERS, num_words))
+        for i in range(2 * NUM_FIT_ORDERS):
+            count = subtexts.counts[i % len(subtexts.counts)]
+            removed = generator.permutation(num_words)[:count]
+            presence[i, removed] = 0.0
+            texts.append(PerturbedText(removal, subtexts.select_positions(removed), i))
+        odds = compute_log_odds(subtexts.probability.run(texts))
+        centered = presence - presence.mean(axis=0)
+        gram = centered.T @ centered + np.eye(num_words)
+        weights += np.linalg.solve(gram, centered.T @ (odds - odds.mean()))
+    return weights
 
 
-def run(given: argparse.Namespace) -> None:
-    start, spawn = time.monotonic(), multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(given.together, mp_context=spawn) as pool:
+def measure(arguments: argparse.Namespace) -> None:
+    start = time.monotonic()
+    models = {
+        "text": "tokenlight/sentiment", "topic": "tokenlight/topics", "question": "tokenlight/qa",
+        "pair": str(arguments.work / "pair_model"), "token": str(arguments.work / "token_model"),
+        "next": str(arguments.stories or arguments.data.parent / "base_models/stories15M"),
+    }  # fmt: skip
+    tasks = [task for task in arguments.tasks if task != "next" or Path(models[task]).is_dir()]
+    for task in ("pair", "token"):
+        if task in tasks:
+            train_model(task, arguments.data, Path(models[task]), arguments.device)
+    found = run_jobs(tasks, models, arguments, start)
+    for task, chunks in found.items():
+        rows = [row for i in sorted(chunks) for row in chunks[i]]
+        content = {"facts": facts(arguments.device), "rows": rows}
+        write_text(arguments.work / f"{task}.json", json.dumps(content))
+        print(f"{task}: {len(rows)} texts, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def run_jobs(
+    tasks: Sequence[str], models: dict[str, str], arguments: argparse.Namespace, start: float
+) -> dict[str, dict[int, Any]]:
+    """Measure all tasks in several processes; return the rows by task and number of the first text."""
+    found: dict[str, dict[int, Any]] = {task: {} for task in tasks}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.workers, mp_context=context) as pool:
         jobs = {}
-        for task in given.tasks:
-            model = MODELS[task]
-            model = model if model.startswith("tokenlight/") else str(given.models / model)
-            texts = texts_of(task, given.data, given.texts)
-            for i in range(0, len(texts), CHUNK):
-                own = texts[i : i + CHUNK]
-                jobs[pool.submit(measured, model, given.device, own, given.methods)] = (task, i)
-        found: dict[str, dict[int, Any]] = {task: {} for task in given.tasks}
+        chunks = {task: read_texts(task, arguments.data, arguments.texts) for task in tasks}
+        # Task after task in turn, so that a limit of time leaves each of them its share.
+        for i, task in product(range(0, arguments.texts, CHUNK_SIZE), tasks):
+            chunk = chunks[task][i : i + CHUNK_SIZE]
+            if chunk:
+                jobs[pool.submit(measure_texts, models[task], arguments.device, chunk)] = (task, i)
         for job in as_completed(jobs):
             task, i = jobs[job]
+            if job.cancelled():
+                continue
             if job.exception() is None:
                 found[task][i] = job.result()
             else:
-                print(f"{task}, texts from {i}: {job.exception()}"[:300], flush=True)
-            if time.monotonic() - start > given.seconds:
-                print("time is up: what is measured is kept", flush=True)
+                print(f"{task}, texts from {i}: {job.exception()!r}"[:300], flush=True)
+            if time.monotonic() - start > arguments.seconds:
                 for other in jobs:
                     other.cancel()
-                break
-        for task, chunks in found.items():
-            rows = [row for i in sorted(chunks) for row in chunks[i]]
-            content = {
-                "facts": facts(
-                    given.device,
-                    products="float32, TF32 in the removal tests"
-                    if given.device == "cuda"
-                    else "float32",
-                ),
-                "rows": rows,
-            }
-            write_text(given.work / f"{task}.json", json.dumps(content))
-            print(f"{task}: {len(rows)} texts, {time.monotonic() - start:.0f} s", flush=True)
+    return found
 
 
-# --- choosing and reporting -----------------------------------------------------------------------
+# --- grading again --------------------------------------------------------------------------------
+
+
+def regrade(
+    row: dict[str, Any], found: dict[str, Any], limits: GradeThresholds
+) -> tuple[str, list[str]]:
+    """Return the grade and the verdict of each removal, as the removal test would under these limits."""
+    if row["is_floor"] or found["tied"] == 1:
+        return grade.UNTESTED, []
+    min_change = min(MIN_PROBABILITY_CHANGE, row["before"] / 2)
+    if row["moved"] < min_change:
+        return grade.UNTESTED, []
+    results: list[RemovalResult] = []
+    joint = 0.5
+    for num_orders, look in found["looks"].items():
+        if int(num_orders) > ORDER_BLOCKS[-1]:
+            break
+        joint = look["joint"]
+        results = []
+        for share, rank, fall in look["removals"]:
+            results.append(RemovalResult(share, rank, fall >= min_change))
+        if grade.is_decided(results, joint, limits):
+            break
+    given, judgements = grade.assign_grade(results, joint, found["special"], row["words"], limits)
+    if found["tied"] > MAX_TIED_SHARE:
+        given = grade.INCONCLUSIVE
+    return given, judgements
 
 
 def kind_of(name: str) -> str:
     return name.rstrip("0123456789 ")
 
 
-def graded_rows(
-    rows: Sequence[Any], limits: Limits, names: Sequence[str] = ()
-) -> Iterator[tuple[str, int, str, list[float]]]:
-    """Name, length, grade and numbers of every explanation, or of those with these names."""
+def count_grades(
+    rows: Sequence[Any], limits: GradeThresholds, kinds: Sequence[str] = KINDS
+) -> dict[str, Counter[str]]:
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
     for row in rows:
-        for name, numbers in row.get("found", {}).items():
-            if names and name not in names:
-                continue
-            if row["moved"] < UNMOVED:
-                yield name, row["length"], grade.UNTESTED, numbers
-            else:
-                order, words, special = numbers[:3]
-                given = graded(order, words, special, row["length"], limits)
-                yield name, row["length"], given[0], numbers
+        for name, found in row["kinds"].items():
+            if kind_of(name) in counts:
+                counts[kind_of(name)][regrade(row, found, limits)[0]] += 1
+    return counts
 
 
-def deserves(numbers: Sequence[float]) -> bool:
-    return numbers[3] >= 0.9 and numbers[4] >= 0.8
+def count_good(counts: Counter[str]) -> int:
+    return sum(counts[name] for name in grade.GOOD_GRADES)
 
 
-def share(rows: Sequence[Any], limits: Limits, names: Sequence[str], wanted: Sequence[str]) -> Any:
-    """How many of these names got one of these grades, and how many there are."""
-    own = [g for _, _, g, _ in graded_rows(rows, limits, names)]
-    return sum(g in wanted for g in own), len(own)
-
-
-GOOD = (grade.FAITHFUL, grade.BETTER)
-
-
-def chosen(tasks: dict[str, list[Any]]) -> Limits:
-    """By the docstring's rule, on the rows given."""
-    rows = [row for own in tasks.values() for row in own]
-    base = Limits(shortest=LONG)
-
-    def known(limits: Limits, wanted: Sequence[str]) -> int:
-        return int(share(rows, limits, ORACLES, wanted)[0])
-
-    def safe(limits: Limits) -> bool:
-        counts = (share(own, limits, RANDOM, GOOD) for own in tasks.values())
-        return all(upper(k, n) <= 0.05 for k, n in counts if n)
-
-    grid = product(np.arange(0.80, 0.97, 0.02), np.arange(0.5, 0.96, 0.05))
-    better = [replace(base, order=round(float(o), 2), words=round(float(w), 2)) for o, w in grid]
-    allowed = [*filter(safe, better)]
-    if not allowed:
-        raise SystemExit("too few texts to choose limits by: --keep reports with those there are.")
-    limits = max(allowed, key=lambda one: known(one, GOOD))
-
-    def sound(limits: Limits) -> bool:
-        wrong = share(rows, limits, INVERTED, GOOD[:1])[0]
-        lucky, tried = share(rows, limits, RANDOM, GOOD[:1])
-        called = [n for _, _, g, n in graded_rows(rows, limits, METHODS) if g == grade.FAITHFUL]
-        right = sum(map(deserves, called))
-        return not wrong and lucky <= 0.01 * tried and right >= 0.95 * len(called)
-
-    words = (w for w in (0.8, 0.85, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99) if w >= limits.words)
-    grid = product(np.arange(limits.order, 0.985, 0.01), [*words])
-    faithful = [
-        replace(limits, faithful_order=round(float(o), 2), faithful_words=round(float(w), 2))
-        for o, w in grid
-    ]
-    limits = max(filter(sound, faithful), key=lambda one: known(one, GOOD[:1]))
-    return replace(limits, shortest=shortest(rows, limits))
-
-
-def upper(some: int, count: int) -> float:
+def upper_bound(some: int, count: int) -> float:
     """Upper end of the 95 % interval of a share (Wilson 1927)."""
     p, z = some / count, 1.959964
     reach = z * np.sqrt(p * (1 - p) / count + z * z / (4 * count * count))
     return float((p + z * z / (2 * count) + reach) / (1 + z * z / count))
 
 
-def shortest(rows: Sequence[Any], limits: Limits) -> int:
-    """The fewest words from which on, whatever their number, at most 5 % of random scores are graded
-    better than chance."""
-    for words in range(LONG - 1, 1, -1):
-        own = [row for row in rows if row["length"] == words]
-        k, n = share(own, replace(limits, shortest=2), RANDOM, GOOD)
-        if n and k > 0.05 * n:
-            return words + 1
-    return 2
+def choose_limits(rows_by_task: dict[str, list[Any]]) -> GradeThresholds:
+    """Choose by the rule in the docstring, on the rows given."""
+    rows = [row for task_rows in rows_by_task.values() for row in task_rows]
+    best: tuple[int, GradeThresholds] | None = None
+    for share, rank, joint in product(
+        (0.6, 0.65, 0.7, 0.75, 0.8), (0.6, 0.7, 0.8), (0.93, 0.95, 0.97)
+    ):
+        limits = replace(BASE_LIMITS, share=share, rank=rank, joint_rank=joint)
+        is_safe = True
+        for task_rows in rows_by_task.values():
+            random = count_grades(task_rows, limits, ("random",))["random"]
+            total = sum(random.values())
+            is_safe &= not total or upper_bound(count_good(random), total) <= 0.05
+        if is_safe:
+            power = count_good(count_grades(rows, limits, ("near-best",))["near-best"])
+            best = max(best or (-1, limits), (power, limits), key=lambda pair: pair[0])
+    if best is None:
+        raise SystemExit("No limits keep random scores below 5 %: measure more texts, or --keep.")
+    limits = best[1]
+    chosen: tuple[int, GradeThresholds] = (-1, limits)
+    for share, rank, joint in product(
+        (0.7, 0.75, 0.8, 0.85, 0.9), (0.7, 0.8, 0.85, 0.9), (0.97, 0.98, 0.99)
+    ):
+        tried = replace(
+            limits,
+            faithful_share=max(share, limits.share),
+            faithful_rank=max(rank, limits.rank),
+            faithful_joint_rank=joint,
+        )
+        counts = count_grades(rows, tried, ("near-best", "inverted", "random"))
+        total = sum(counts["random"].values())
+        if counts["inverted"][grade.FAITHFUL] or counts["random"][grade.FAITHFUL] > 0.01 * total:
+            continue
+        chosen = max(chosen, (counts["near-best"][grade.FAITHFUL], tried), key=lambda pair: pair[0])
+    return chosen[1]
 
 
-def halves(rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def count_single_removals(rows: Sequence[Any], limits: GradeThresholds) -> dict[str, list[int]]:
+    """Return, by removal, how many random scores it alone calls good, and of how many."""
+    counts: dict[str, list[int]] = {}
+    for row in rows:
+        for name, found in row["kinds"].items():
+            if kind_of(name) == "random" and not row["is_floor"]:
+                min_change = min(MIN_PROBABILITY_CHANGE, row["before"] / 2)
+                last = found["looks"][str(ORDER_BLOCKS[-1])]["removals"]
+                for removal, (share, rank, fall) in zip(row["removals"], last, strict=True):
+                    judged = judge_removal(RemovalResult(share, rank, fall >= min_change), limits)
+                    pair = counts.setdefault(removal, [0, 0])
+                    pair[0] += judged in grade.GOOD_GRADES
+                    pair[1] += 1
+    return counts
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def split_halves(rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     return list(rows[::2]), list(rows[1::2])
 
 
-def counted(rows: Sequence[Any], limits: Limits) -> dict[str, dict[str, Any]]:
-    """For each kind of explanation: how many got each grade, and how many called faithful deserve it."""
-    kinds: dict[str, dict[str, Any]] = {}
-    for name, _, given, numbers in graded_rows(rows, limits):
-        own = kinds.setdefault(
-            kind_of(name), {"grades": Counter(), "deserved": 0, "masked": 0, "special": 0}
+def format_table(counts: dict[str, Counter[str]]) -> list[str]:
+    lines = [f"| scores | number | {' | '.join(GRADES)} |", "|---" * (len(GRADES) + 2) + "|"]
+    for kind, own in counts.items():
+        total = sum(own.values())
+        if total:
+            cells = [f"{100 * own[name] / total:.1f} %" for name in GRADES]
+            lines.append(f"| {kind} | {total} | {' | '.join(cells)} |")
+    return lines
+
+
+def measure_power(rows: Sequence[Any], limits: GradeThresholds) -> list[dict[str, Any]]:
+    """Return, by length, the shares of near-best and random scores with a good grade."""
+    points = []
+    for low, high in LENGTHS:
+        own = [row for row in rows if low <= row["words"] <= high]
+        counts = count_grades(own, limits, ("near-best", "attnlrp", "random"))
+        shares = {}
+        for kind, counted in counts.items():
+            total = sum(counted.values())
+            shares[kind] = count_good(counted) / total if total else None
+        lengths = [row["words"] for row in own]
+        points.append(
+            {"words": float(np.median(lengths)) if own else None, "texts": len(own)} | shares
         )
-        own["grades"][given] += 1
-        own["special"] += numbers[2] > limits.special
-        if given == grade.FAITHFUL:
-            own["deserved"] += deserves(numbers)
-            own["masked"] += numbers[5] > 0.5
-    return kinds
+    return points
 
 
-def table(kinds: dict[str, dict[str, Any]]) -> list[str]:
-    lines = [f"| explanation | number | {' | '.join(GRADES)} | faithful: deserved | masked |",
-             "|---" * (len(GRADES) + 4) + "|"]  # fmt: skip
-    for name in (*ORACLES, *METHODS, "random", *INVERTED):
-        if name not in kinds:
-            continue
-        own = kinds[name]
-        total, faithful = sum(own["grades"].values()), own["grades"][grade.FAITHFUL]
-        parts = [f"{100 * own['grades'][g] / total:.1f} %" for g in GRADES]
-        right = [
-            f"{100 * own[k] / faithful:.0f} %" if faithful else "" for k in ("deserved", "masked")
-        ]
-        lines.append(f"| {name} | {total} | {' | '.join([*parts, *right])} |")
-    return lines
-
-
-def by_length(rows: Sequence[Any], limits: Limits) -> list[str]:
-    edges = (2, 3, 4, 5, 6, 8, 12, 20, 40, 10_000)
-    lines = ["| words | texts | random: better than chance | near-best: better than chance |",
-             "|---|---|---|---|"]  # fmt: skip
-    free = replace(limits, shortest=2)
-    for low, high in pairwise(edges):
-        own = [row for row in rows if low <= row["length"] < high]
-        if own:
-            cells = []
-            for names in (RANDOM, ORACLES):
-                k, n = share(own, free, names, GOOD)
-                cells.append(f"{100 * k / n:.1f} %" if n else "")
-            words = (
-                f"{low}"
-                if high == low + 1
-                else f"{low} to {high - 1}"
-                if high < 9999
-                else f"{low} on"
-            )
-            lines.append(f"| {words} | {len(own)} | {' | '.join(cells)} |")
-    return lines
-
-
-def figure(tasks: dict[str, list[Any]], limits: Limits, place: Path) -> None:
+def draw_figure(power: dict[str, list[dict[str, Any]]], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     mpl.rcParams |= {"svg.hashsalt": "tokenlight", "font.size": 9}
-    colours = ("#1a7f37", "#9ad0a6", "#d9d9d9", "#f2c879", "#c0504d", "#f4f4f4")
-    rows = [row for own in tasks.values() for row in own]
-    kinds = counted(rows, limits)
-    names = [n for n in (*ORACLES, *METHODS, "random", *INVERTED) if n in kinds][::-1]
-    drawn, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), width_ratios=(3, 2))
-    start = np.zeros(len(names))
-    for given, colour in zip(GRADES, colours, strict=True):
-        part = np.array(
-            [kinds[n]["grades"][given] / sum(kinds[n]["grades"].values()) for n in names]
-        )
-        left.barh(names, 100 * part, left=100 * start, color=colour, label=given, edgecolor="white")
-        start += part
-    left.set(xlabel="% of texts", title="Grades of orders of known worth and of methods")
-    left.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False)
-    left.margins(x=0)
-    # What a person may expect of a grade: how much of chance its explanations beat, drawn anew.
-    found: dict[str, list[float]] = {g: [] for g in GRADES[:5]}
-    for name, _, given, numbers in graded_rows(rows, limits):
-        if name in METHODS and given in found:
-            found[given].append(100 * numbers[3])
-    known = [g for g in GRADES[:5] if found[g]]
-    labels = [g.replace(" ", "\n") for g in known]
-    right.boxplot([found[g] for g in known], whis=(5, 95), showfliers=False, tick_labels=labels)
-    right.axhline(50, color="grey", lw=0.8, ls=":")
-    right.set(ylabel="% of 60 orders drawn anew that it beats", ylim=(0, 101),
-              title="What a grade of a method is worth")  # fmt: skip
-    drawn.tight_layout()
-    drawn.savefig(place, metadata={"Date": None})
+    figure, axes = plt.subplots(figsize=(7, 3.6))
+    for task, points in power.items():
+        usable = [p for p in points if p["texts"] >= 20]
+        words = [p["words"] for p in usable]
+        (line,) = axes.plot(words, [100 * p["near-best"] for p in usable], "o-", label=task)
+        axes.plot(words, [100 * p["random"] for p in usable], ":", color=line.get_color())
+    axes.axhline(5, color="grey", lw=0.8)
+    axes.set(
+        xlabel="words of the text", ylabel="% with a good grade", xscale="log", ylim=(0, 100),
+        title="Near-best scores (lines) and random scores (dotted)",
+    )  # fmt: skip
+    axes.set_xticks([5, 10, 20, 40], ["5", "10", "20", "40"])
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
-def report(work: Path, *, keep: bool) -> None:
-    """``keep``: with the limits as they are, which these texts did not choose, so all are reported."""
-    files = {task: json.loads((work / f"{task}.json").read_text(encoding="utf-8"))
-             for task in MODELS if (work / f"{task}.json").is_file()}  # fmt: skip
-    first = {task: halves(found["rows"])[0] for task, found in files.items()}
-    second = {
-        task: found["rows"] if keep else halves(found["rows"])[1] for task, found in files.items()
+def report(arguments: argparse.Namespace) -> None:
+    files = {}
+    for task in TASKS:
+        path = arguments.work / f"{task}.json"
+        if path.is_file():
+            files[task] = json.loads(path.read_text(encoding="utf-8"))
+    halves = {task: split_halves(content["rows"]) for task, content in files.items()}
+    limits = grade.DEFAULT_THRESHOLDS
+    if not arguments.keep:
+        limits = choose_limits({task: first for task, (first, _) in halves.items()})
+    second = {task: other for task, (_, other) in halves.items()}
+    rows = [row for task_rows in second.values() for row in task_rows]
+    single = count_single_removals(rows, limits)
+    power = {task: measure_power(own, limits) for task, own in second.items()}
+    counts = {task: count_grades(own, limits) for task, own in second.items()}
+    lines = [
+        "# Does a grade of trust mean what it says?", "",
+        *__doc__.split("\n\n", 3)[3].strip().splitlines(), "",
+        "![Power by the length of the text](calibration.svg)", "", "## Thresholds", "",
+        "Chosen on the first half of the texts. All figures below are of texts that chose nothing.", "",
+        "| threshold | value |", "|---|---|",
+        *(f"| {name} | {value:g} |" for name, value in asdict(limits).items()), "",
+        "## Each removal alone", "", "| removal | random scores with a good verdict |", "|---|---|",
+        *(f"| {name} | {100 * some / of:.1f} % of {of} |" for name, (some, of) in single.items()),
+        "", "## All tasks", "", *format_table(count_grades(rows, limits)), "",
+    ]  # fmt: skip
+    for task, own in counts.items():
+        lines += [
+            f"## {TASKS[task]}",
+            "",
+            f"{len(second[task])} texts.",
+            "",
+            *format_table(own),
+            "",
+        ]
+    lines += ["## Power by length", "", "| task | words (median) | texts | near-best | attnlrp | random |",
+              "|---|---|---|---|---|---|"]  # fmt: skip
+    for task, points in power.items():
+        for point in points:
+            if point["texts"]:
+                cells = [
+                    f"{100 * point[kind]:.0f} %" for kind in ("near-best", "attnlrp", "random")
+                ]
+                lines.append(
+                    f"| {task} | {point['words']:.0f} | {point['texts']} | {' | '.join(cells)} |"
+                )
+    made = {
+        ", ".join(f"{k} {v}" for k, v in content["facts"].items()) for content in files.values()
     }
-    limits = grade.LIMITS if keep else chosen(first)
-    said = (
-        "These limits were set before; none of the texts below chose them, and they are too few to."
-        if keep
-        else "All that follows is of the half that did not choose them."
-    )
-    everything = [row for own in second.values() for row in own]
-    lines = ["# Does a grade of trust mean what it says?", "",
-             *__doc__.split("\n\n", 3)[3].strip().splitlines(), "",
-             "![Grades of orders of known worth](calibration.svg)", "",
-             "## The limits", "", "| limit | value |", "|---|---|",
-             *(f"| {name} | {value} |" for name, value in asdict(limits).items()), "",
-             said, "",
-             "## All tasks", "", *table(counted(everything, limits)), ""]  # fmt: skip
-    for task, rows in second.items():
-        lines += [f"## {TITLES[task]}", "", f"{len(rows)} texts, by {MODELS[task]}.", "",
-                  *table(counted(rows, limits)), ""]  # fmt: skip
-    lines += ["## By length", "", "Graded as if no text were too short.", "",
-              *by_length(everything, limits), ""]  # fmt: skip
-    lines += [*dict.fromkeys("Made with " + ", ".join(f"{k} {v}" for k, v in f["facts"].items()) + "."
-                             for f in files.values())]  # fmt: skip
+    lines += ["", *(f"Made with {text}." for text in sorted(made)), *arguments.note]
     PAGE.mkdir(parents=True, exist_ok=True)
     write_text(PAGE / "README.md", "\n".join(lines) + "\n")
     content = {
-        "limits": asdict(limits),
-        "texts": {
-            task: {"chose": len(first[task]), "reported": len(second[task])} for task in files
-        },
-        "reported": {task: counted(rows, limits) for task, rows in second.items()},
-        "facts": {task: found["facts"] for task, found in files.items()},
-    }
+        "limits": asdict(limits), "single_removals": single, "power": power,
+        "texts": {t: {"chose": len(a), "reported": len(b)} for t, (a, b) in halves.items()},
+        "reported": counts, "facts": {task: found["facts"] for task, found in files.items()},
+    }  # fmt: skip
     write_text(PAGE / "calibration.json", json.dumps(content, indent=1) + "\n")
-    figure(second, limits, PAGE / "calibration.svg")
+    draw_figure(power, PAGE / "calibration.svg")
     print(limits)
-    if limits != grade.LIMITS:
-        print("these are not the limits of tokenlight.evaluation.grade: set them there")
+    if limits != grade.DEFAULT_THRESHOLDS:
+        print("These are not the thresholds of tokenlight.evaluation.grade: set them there.")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--models", type=Path)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--together", type=int, default=1, help="processes")
-    parser.add_argument("--texts", type=int, default=1000, help="of each task, at most")
-    parser.add_argument("--tasks", nargs="+", default=[t for t in MODELS if t != "qqp"])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--seconds", type=float, default=1e9, help="after which no text is begun")
-    parser.add_argument("--report", action="store_true")
-    parser.add_argument("--keep", action="store_true", help="report with the limits as they are")
-    given = parser.parse_args()
-    given.work.mkdir(parents=True, exist_ok=True)
-    if given.report:
-        report(given.work, keep=given.keep)
-    else:
-        run(given)
+    commands = parser.add_subparsers(required=True)
+    measuring = commands.add_parser("measure")
+    data = os.environ.get("TOKENLIGHT_DATA")
+    measuring.add_argument("--data", type=Path, default=data and Path(data), required=not data)
+    measuring.add_argument("--stories", type=Path, help="folder of the causal language model")
+    measuring.add_argument("--device", default="cpu")
+    measuring.add_argument("--workers", type=int, default=1)
+    measuring.add_argument("--texts", type=int, default=1000, help="of each task, at most")
+    measuring.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
+    measuring.add_argument(
+        "--seconds", type=float, default=1e9, help="after which no chunk is begun"
+    )
+    measuring.set_defaults(run=measure)
+    reporting = commands.add_parser("report")
+    reporting.add_argument("--keep", action="store_true", help="keep the thresholds of the release")
+    reporting.add_argument("--note", nargs="*", default=[], help="lines for the end of the page")
+    reporting.set_defaults(run=report)
+    for command in (measuring, reporting):
+        command.add_argument("--work", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    arguments.run(arguments)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ import numpy as np
 from tokenlight import Explainer, registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
-from tokenlight.evaluation.corpus import Frequencies, Weights
-from tokenlight.files.tables import read
-from tokenlight.metrics.token_overlap import Rarity
-from tokenlight.plots.charts import CLOUD_COLOURS, cloud, top_tokens
+from tokenlight.evaluation.corpus import ClassWeights, DocumentFrequencies
+from tokenlight.files.tables import read_examples
+from tokenlight.metrics.token_overlap import IdfVariant
+from tokenlight.plots.charts import CLOUD_COLOURS, draw_word_cloud, select_top_tokens
 
 SETS = {
     "sentiment": ("sst2/dev.jsonl.gz", "SST-2 dev"),
@@ -36,11 +36,11 @@ SHADES = 32  # of one colour and white: a fifth of the bytes, the same picture
 
 def class_weights(
     attributions: Iterable[Attribution],
-    frequencies: Frequencies | None = None,
+    frequencies: DocumentFrequencies | None = None,
     *,
-    idf: Rarity = "log",
+    idf: IdfVariant = "log",
     normalize: Literal["none", "l1"] = "none",
-) -> Weights:
+) -> ClassWeights:
     """``W_c(v)`` of each predicted class, by its label; special tokens are left out.
 
     Explanations must be of the predicted class. Without ``frequencies`` they are counted in the
@@ -51,7 +51,7 @@ def class_weights(
     sums: dict[str, Counter[str]] = {}
     for attribution in given:
         _check(attribution)
-        kept = ~np.array(attribution.row.special)
+        kept = ~np.array(attribution.row.special_tokens_mask)
         total = float(np.abs(attribution.scores[kept]).sum()) if normalize == "l1" else 1.0
         into = sums.setdefault(attribution.prediction.label, Counter())
         for place in np.flatnonzero(kept):
@@ -65,7 +65,7 @@ def class_weights(
 
 def table(weights: Mapping[str, Mapping[str, float]], k: int = 50) -> str:
     """The top types of every class side by side, as Markdown."""
-    columns = {label: top_tokens(own, k) for label, own in weights.items()}
+    columns = {label: select_top_tokens(own, k) for label, own in weights.items()}
     lines = [
         "| | " + " | ".join(columns) + " |",
         "|---|" + "---|" * len(columns),
@@ -84,11 +84,11 @@ def _cell(column: Sequence[tuple[str, float]], place: int) -> str:
     return f"`{shown}` {weight:.3g}"
 
 
-def _counted(attributions: Sequence[Attribution]) -> Frequencies:
+def _counted(attributions: Sequence[Attribution]) -> DocumentFrequencies:
     counts: Counter[str] = Counter()
     for attribution in attributions:
         counts.update(set(attribution.row.pieces))
-    return Frequencies(len(attributions), counts)
+    return DocumentFrequencies(len(attributions), counts)
 
 
 def _check(attribution: Attribution) -> None:
@@ -104,17 +104,19 @@ def _check(attribution: Attribution) -> None:
         )
 
 
-def overlap(weights: Weights, k: int = TOP) -> float:
+def overlap(weights: ClassWeights, k: int = TOP) -> float:
     """Share of tokens that two classes' top lists have in common, mean over pairs of classes."""
-    tops = [{token for token, _ in top_tokens(own, k)} for own in weights.values()]
+    tops = [{token for token, _ in select_top_tokens(own, k)} for own in weights.values()]
     pairs = list(combinations(tops, 2))
     return sum(len(one & other) for one, other in pairs) / (k * len(pairs))
 
 
-def gathered(task: str, texts: list[Any], method: str, frequencies: Frequencies) -> Weights:
+def gathered(
+    task: str, texts: list[Any], method: str, frequencies: DocumentFrequencies
+) -> ClassWeights:
     """Class weights of one embedded model over ``texts``."""
     explainer = Explainer.from_pretrained(f"tokenlight/{task}")
-    found = explainer.explain(iter(texts), registry.parse(method), long="truncate")
+    found = explainer.explain(iter(texts), registry.parse_spec(method), long="truncate")
     return class_weights(found, frequencies)
 
 
@@ -128,7 +130,7 @@ def save_clouds(
     for number, (label, own) in enumerate(weights.items()):
         name = "".join(c if c.isalnum() else "_" for c in label.lower())
         path = place / f"{prefix}{name}.png"
-        drawn = cloud(own, k=k, colour=CLOUD_COLOURS[number % len(CLOUD_COLOURS)])
+        drawn = draw_word_cloud(own, k=k, colour=CLOUD_COLOURS[number % len(CLOUD_COLOURS)])
         drawn.quantize(SHADES).save(path, optimize=True)
         made.append(path)
     return made
@@ -145,10 +147,10 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--note", default="", help="a sentence for the page")
     chosen = parser.parse_args()
-    frequencies = Frequencies.load(chosen.idf)
+    frequencies = DocumentFrequencies.load(chosen.idf)
     page = ["# Word clouds of the embedded models\n", _how(chosen, frequencies)]
     for task, (file, name) in SETS.items():
-        texts = [example.text for example in read(chosen.data / file, limit=chosen.limit)]
+        texts = [example.text for example in read_examples(chosen.data / file, limit=chosen.limit)]
         weights = gathered(task, texts, chosen.method, frequencies)
         made = save_clouds(weights, chosen.out, prefix=f"{task}_", k=TOP)
         print(task, f"{overlap(weights):.3f}", flush=True)
@@ -168,12 +170,12 @@ def main() -> None:
     (chosen.out / "README.md").write_text("\n".join(page), encoding="utf-8")
 
 
-def _how(chosen: argparse.Namespace, frequencies: Frequencies) -> str:
+def _how(chosen: argparse.Namespace, frequencies: DocumentFrequencies) -> str:
     against = "".join(f" --against {method}" for method in chosen.against)
     return (
         f"Scores of `{chosen.method}` for the predicted class, gathered by token type and class: "
         "`W_c(v) = idf(v) · Σ s_x(v)` (Hou & Castañón 2023, section 4.2). Document frequencies from "
-        f"{frequencies.documents:,} paragraphs of English Wikipedia. Made with:\n\n"
+        f"{frequencies.num_documents:,} paragraphs of English Wikipedia. Made with:\n\n"
         "```\n"
         "tokenlight idf wikipedia.txt -o idf.json\n"
         "python benchmarks/word_clouds.py --data DATA --idf idf.json --out docs/results/word_clouds "

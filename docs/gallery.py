@@ -31,9 +31,9 @@ from tokenizers.processors import TemplateProcessing
 
 import tokenlight
 from tokenlight import Continuation, Explainer, Picture, Question
-from tokenlight.datafiles import read
-from tokenlight.plots.html import page
-from tokenlight.trust import all_trusted
+from tokenlight.datafiles import read_examples
+from tokenlight.plots.html import render_page
+from tokenlight.trust import assess_all
 
 PLACE = Path(__file__).parent / "images" / "gallery"
 REVIEWS = Path(tokenlight.__file__).parent / "bench" / "suites" / "quick.jsonl"
@@ -68,11 +68,11 @@ def taught(
     model: Any, batches: Iterator[dict[str, torch.Tensor]], steps: int, rate: float = 3e-3
 ) -> Any:
     """The model after so many steps."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     for _, batch in zip(range(steps), batches, strict=False):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         model(**batch).loss.backward()
-        optimiser.step()
+        optimizer.step()
     return model.eval()
 
 
@@ -235,7 +235,7 @@ def embedded(task: str) -> Explainer:
 def saved(found: Any, folder: Path) -> Path:
     """The page of an explanation or of a list of them."""
     place = folder / "page.html"
-    place.write_text(page(found), encoding="utf-8")
+    place.write_text(render_page(found), encoding="utf-8")
     return place
 
 
@@ -243,7 +243,7 @@ def home(folder: Path) -> Shot:
     """One sentence, two methods, and how far each can be trusted."""
     explainer = embedded("sentiment")
     text = "The plot is thin, but the actors never let it become dull."
-    found = all_trusted(explainer, explainer.explain(text, ["attnlrp", "integrated_gradients"]))
+    found = assess_all(explainer, explainer.explain(text, ["attnlrp", "integrated_gradients"]))
     return Shot(saved(list(found), folder))
 
 
@@ -274,13 +274,14 @@ def pair(folder: Path) -> Shot:
 def continuation(folder: Path) -> Shot:
     prompt = "Anna lives in Greece and works as a pilot . Anna"
     return Shot(
-        saved(storyteller().explain(prompt, "attnlrp", Continuation(tokens=4)), folder), width=1100
+        saved(storyteller().explain(prompt, "attnlrp", Continuation(max_new_tokens=4)), folder),
+        width=1100,
     )
 
 
 def translation(folder: Path) -> Shot:
     source = "the old cat sees the small mouse"
-    found = translator().explain(source, "integrated_gradients", Continuation(tokens=8))
+    found = translator().explain(source, "integrated_gradients", Continuation(max_new_tokens=8))
     return Shot(saved(found, folder), width=1200)
 
 
@@ -316,7 +317,7 @@ def words(folder: Path) -> Shot:
 
 def evaluation(folder: Path) -> Shot:
     explainer = embedded("sentiment")
-    texts = [one.text for one in read(REVIEWS, limit=32)]
+    texts = [one.text for one in read_examples(REVIEWS, limit=32)]
     found = explainer.explain(texts, ["attnlrp", "gae", "attcat", "random"])
     explainer.evaluate(found, ["aopc", "lodds"]).save(folder)
     return Shot(folder / "report.html", width=1100, height=1000)

@@ -38,7 +38,7 @@ def on_config(config: Any) -> Any:
         "Tutorials": list(notebooks.pages()),
         "Methods": ["methods/index.md", *generated("methods")],
         "Metrics": ["metrics/index.md", *generated("metrics")],
-        "Models": ["models.md", *in_folder("models")],
+        "Models": ["models.md", "architectures.md", *in_folder("models")],
         "Results": in_folder("results"),
         "Decisions": ["decisions.md", *in_folder("adr")],
     }
@@ -84,14 +84,14 @@ def generated(kind: Kind) -> dict[str, str]:
     """Address to content of the page of every registered name."""
     from tokenlight import registry
 
-    return {f"{kind}/{name}.md": page(kind, name) for name in registry.names(kind)}
+    return {f"{kind}/{name}.md": page(kind, name) for name in registry.list_names(kind)}
 
 
 def page(kind: Kind, name: str) -> str:
     """The page of one method or metric: its docstring, its facts, its options, how to ask for it."""
     from tokenlight import registry
 
-    cls: Any = registry.find(kind, name)
+    cls: Any = registry.load_class(kind, name)
     parts = [
         f"# {name}",
         *([seen] if kind == "methods" and (seen := picture(name)) else []),
@@ -126,23 +126,27 @@ def _facts(kind: Kind, cls: Any) -> dict[str, str]:
         return facts
     return facts | {
         "Better": cls.better,
-        "Asks the model about changed texts": _word(cls.asks),
-        "Needs marked spans": _word(cls.marked),
-        "Needs further explanations": {"none": "no"}.get(cls.further, cls.further),
+        "Asks the model about changed texts": _word(cls.needs_model),
+        "Needs marked spans": _word(cls.needs_spans),
+        "Needs further explanations": {"none": "no"}.get(
+            cls.extra_explanations, cls.extra_explanations
+        ),
     }
 
 
 def _measured(name: str) -> str:
     """What a method reached on each kind of input, beside the best and random scores there; for one
     that was no candidate for the default, its AOPC on two data sets."""
-    from tokenlight.explaining.default import KINDS as INPUTS
-    from tokenlight.explaining.default import measured, table
+    from tokenlight.explaining.default_method import KIND_DESCRIPTIONS as INPUTS
+    from tokenlight.explaining.default_method import load_leaderboard, load_table
 
-    rows, board = [], measured()
+    rows, board = [], load_leaderboard()
     if "ranks" in board and name in board["means"]:
         texts = f"[{board['texts']:,} texts](../results/leaderboard.md) of the leaderboard"
         rows.append(f"| {texts} | {_beside(board['means'], name)} |")
-    own = {kind: one["means"] for kind, one in table()["kinds"].items() if name in one["means"]}
+    own = {
+        kind: one["means"] for kind, one in load_table()["kinds"].items() if name in one["means"]
+    }
     decides = "[what decides the default](../results/default/README.md)"
     if own and name != "random":
         rows += [f"| {INPUTS[kind]} | {_beside(means, name)} |" for kind, means in own.items()]
@@ -174,7 +178,7 @@ def read_result(file: str) -> str:
 def _options(kind: Kind, name: str) -> str:
     from tokenlight import registry
 
-    options = registry.options_of(kind, name)
+    options = registry.describe_options(kind, name)
     if not options:
         return "None."
     rows = [
@@ -251,10 +255,10 @@ def filled(markdown: str, address: str = "", *, site: bool = True) -> str:
 def recommended_table() -> str:
     """The methods that measured best for a text, as ``tokenlight methods`` lists them first."""
     from tokenlight import registry
-    from tokenlight.explaining.default import measured, recommended
-    from tokenlight.methods._method import Cost
+    from tokenlight.explaining.default_method import load_leaderboard, recommend_methods
+    from tokenlight.methods._method import describe_cost
 
-    found = measured()
+    found = load_leaderboard()
     ranks = {name: f" {own[0]:.1f} |" for name, own in found.get("ranks", {}).items()}
     board = " [mean rank](results/leaderboard.md) |" if ranks else ""
     rows = [
@@ -263,9 +267,9 @@ def recommended_table() -> str:
         f"| method | meaning | passes | faithfulness (AOPC) |{board}",
         "|---|---|---|---|" + "---|" * bool(ranks),
     ]
-    for name, mean in recommended().items():
-        cells = [f"`{name}`", _meaning(registry.find("methods", name))]
-        cost = Cost.in_words(registry.build("methods", name))
+    for name, mean in recommend_methods().items():
+        cells = [f"`{name}`", _meaning(registry.load_class("methods", name))]
+        cost = describe_cost(registry.build("methods", name))
         rows.append(f"| {' | '.join(cells)} | {cost} | {mean:.2f} |{ranks.get(name, '')}")
     return "\n".join(rows)
 
@@ -273,15 +277,15 @@ def recommended_table() -> str:
 def families_table(*, site: bool) -> str:
     """The methods that are not recommended, by family, with what they cost."""
     from tokenlight import registry
-    from tokenlight.explaining.default import recommended
-    from tokenlight.methods._method import FAMILIES, Cost
+    from tokenlight.explaining.default_method import recommend_methods
+    from tokenlight.methods._method import FAMILIES, describe_cost
 
     families: dict[str, list[str]] = {family: [] for family in FAMILIES}
-    for name in registry.names("methods"):
+    for name in registry.list_names("methods"):
         method = registry.build("methods", name)
-        if name not in recommended():
+        if name not in recommend_methods():
             leads = f"methods/{name}.md" if site else f"../src/tokenlight/methods/{name}.py"
-            families[method.family].append(f"[`{name}`]({leads}) ({Cost.in_words(method)})")
+            families[method.family].append(f"[`{name}`]({leads}) ({describe_cost(method)})")
     rows = [f"| {family} | {', '.join(own)} |" for family, own in families.items() if own]
     return "\n".join(["| family | methods |", "|---|---|", *rows])
 
@@ -293,8 +297,8 @@ def names_table(kind: Kind, *, site: bool) -> str:
     own = ["target", "sign"] if kind == "methods" else ["better"]
     heads = [kind.removesuffix("s"), "meaning", *own, "paper"]
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for name in registry.names(kind):
-        cls: Any = registry.find(kind, name)
+    for name in registry.list_names(kind):
+        cls: Any = registry.load_class(kind, name)
         facts = (
             [_word(not cls.class_agnostic), _word(cls.signed)]
             if kind == "methods"
@@ -331,13 +335,13 @@ def _meaning(cls: Any) -> str:
 
 def models_table() -> str:
     """The embedded models with size, measured figure, and a link to the card where there is one."""
-    from tokenlight.models import catalogue
+    from tokenlight.models import list_models
 
     rows = ["| name | task | size | measured |", "|---|---|---|---|"]
-    for entry in catalogue():
+    for entry in list_models():
         card = f"models/{entry.name.rpartition('/')[2]}.md"
         name = f"[`{entry.name}`]({card})" if (DOCS / card).is_file() else f"`{entry.name}`"
-        measured = f"{entry.figure} on {entry.split}"
+        measured = f"{entry.quality} on {entry.split}"
         rows.append(f"| {name} | {entry.task} | {entry.size / 1e6:.1f} MB | {measured} |")
     return "\n".join(rows)
 

@@ -32,7 +32,7 @@ def picture(name: str) -> str:
         return ""
     from tokenlight import registry
 
-    cls: Any = registry.find("methods", name)
+    cls: Any = registry.load_class("methods", name)
     said = explained()["predicted"]
     if not cls.signed:
         reads = (
@@ -45,19 +45,19 @@ def picture(name: str) -> str:
 
 def strip(name: str) -> str:
     """The sentence in a method's colours: one line of HTML."""
-    from tokenlight.plots.colours import hexadecimal, ink, shade, step
-    from tokenlight.plots.facts import number
+    from tokenlight.plots.colours import score_to_step, step_colour, text_colour, to_hex
+    from tokenlight.plots.facts import format_score
 
     scores = explained()["methods"][name]
     scale = max(map(abs, scores))
     parts = []
     for word, score in zip(explained()["words"], scores, strict=True):
         blank = "" if not parts or _PUNCTUATION.fullmatch(word) else " "
-        strength = step(score, scale)
-        paper = shade(strength)
-        look = f"background:{hexadecimal(paper)};color:{hexadecimal(ink(paper))}"
+        strength = score_to_step(score, scale)
+        paper = step_colour(strength)
+        look = f"background:{to_hex(paper)};color:{to_hex(text_colour(paper))}"
         styled = f' style="{look}"' if strength else ""
-        parts.append(f'{blank}<span title="{number(score)}"{styled}>{escape(word)}</span>')
+        parts.append(f'{blank}<span title="{format_score(score)}"{styled}>{escape(word)}</span>')
     return f'<p class="strip">{"".join(parts)}</p>'
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     from tokenlight import Explainer, registry
 
     explainer = Explainer.from_pretrained(MODEL)
-    methods = [(name, OPTIONS.get(name, {})) for name in registry.names("methods")]
+    methods = [(name, OPTIONS.get(name, {})) for name in registry.list_names("methods")]
     found = explainer.explain(SENTENCE, methods)
     first = found[0]
     content = {

@@ -33,8 +33,8 @@ with TemporaryDirectory() as folder:
     print("files:", ", ".join(sorted(path.name for path in Path(folder).iterdir())))
 
     explainer = Explainer.from_pretrained(folder)  # or Explainer(model, tokenizer)
-    found = explainer.explain("please reset my password .", target="billing")
+    attribution = explainer.explain("please reset my password .", target="billing")
 
-print(f"labels {explainer.labels}, predicted {found.prediction.label}")
-for word, score in found.words():
+print(f"labels {explainer.labels}, predicted {attribution.prediction.label}")
+for word, score in attribution.words():
     print(f"{word:>10} {score:+.3f}")

@@ -5,9 +5,9 @@ from tokenlight import Contrast, Explainer
 explainer = Explainer.from_pretrained("tokenlight/topics")
 text = "The club sold its striker for a record fee ."
 
-everything = explainer.explain(text, target="all")  # one explanation for each class
-for found in everything:
-    print(f"{found.target.name:>10}: {', '.join(token for token, _ in found.top(3))}")
+attributions = explainer.explain(text, target="all")  # one explanation for each class
+for attribution in attributions:
+    print(f"{attribution.target.name:>10}: {', '.join(token for token, _ in attribution.top(3))}")
 
 contrast = explainer.explain(text, target=Contrast("Business", "Sports"))
 print(f"\nwhy {contrast.target.name}? the model says {contrast.prediction.label}")

@@ -3,17 +3,17 @@
 from tokenlight import Explainer, Question, SpanTarget
 
 explainer = Explainer.from_pretrained("tokenlight/qa")
-asked = Question(
+question = Question(
     question="Who wrote the first program?",
     context="Ada Lovelace wrote the first program in 1843. Charles Babbage designed the engine.",
 )
-found = explainer.explain(asked)  # the start logit plus the end logit of the best span
-print(f"answer: {found.prediction.label!r}")
+attribution = explainer.explain(question)  # the start logit plus the end logit of the best span
+print(f"answer: {attribution.prediction.label!r}")
 
-print(", ".join(f"{part.name} {part.share:.0%}" for part in found.segment_shares()))
-for token, score in found.top(6):
+print(", ".join(f"{part.name} {part.share:.0%}" for part in attribution.segment_shares()))
+for token, score in attribution.top(6):
     print(f"{token:>12} {score:+.3f}")
 
 # Only where the answer begins:
-start = explainer.explain(asked, target=SpanTarget(end=None))
+start = explainer.explain(question, target=SpanTarget(end=None))
 print(f"{start.target.name}: {', '.join(token for token, _ in start.top(3))}")

@@ -14,11 +14,11 @@ except TextTooLong as refused:
     print(f"refused: {refused}\n")
 
 # The explained number is the mean logit of all windows, so no token is left out.
-found = explainer.explain(text, long="stride")
-print(f"{len(found)} tokens, {found.notes[-1]}")
-for window in found.extras["windows"]:
+attribution = explainer.explain(text, long="stride")
+print(f"{len(attribution)} tokens, {attribution.notes[-1]}")
+for window in attribution.extras["windows"]:
     print(f"  tokens {window['first']} to {window['last']}, weight {window['weight']:.2f}")
-print("strongest:", ", ".join(f"{token} {score:+.3f}" for token, score in found.top(5)))
+print("strongest:", ", ".join(f"{token} {score:+.3f}" for token, score in attribution.top(5)))
 
 # The beginning alone, on purpose: the Attribution says what was cut off.
 cut = explainer.explain(text, long="truncate")

@@ -20,16 +20,12 @@ class GradientNorm(Method):
     p: float = 2.0
     cites: ClassVar[str] = "simonyan2014deep"
     signed: ClassVar[bool] = False
-    needs: ClassVar[frozenset[Site]] = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
-
-    @property
-    def name(self) -> str:  # a method in a file of its own is named by the file
-        return "gradient_norm"
+    needs: ClassVar[frozenset[Site]] = frozenset({Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> torch.Tensor:
-        return torch.linalg.vector_norm(tape.hidden_gradient[0], ord=self.p, dim=-1)
+        return torch.linalg.vector_norm(tape.hidden_gradients[0], ord=self.p, dim=-1)
 
 
 explainer = Explainer.from_pretrained("tokenlight/sentiment")
-for found in explainer.explain("a dull plot but great acting", [GradientNorm(), "attcat"]):
-    print(found.label, found.top(3))
+for attribution in explainer.explain("a dull plot but great acting", [GradientNorm(), "attcat"]):
+    print(attribution.title, attribution.top(3))

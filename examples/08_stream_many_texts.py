@@ -26,9 +26,9 @@ spoke_for: Counter[str] = Counter()
 with Path("scores.csv").open("w", newline="", encoding="utf-8") as file:
     table = csv.writer(file)
     table.writerow(["predicted", "word", "score"])
-    for found in explainer.explain(islice(reviews(), 60), method="attcat", target="positive"):
-        for word, score in found.words():
-            table.writerow([found.prediction.label, word, f"{score:.6f}"])
+    for attribution in explainer.explain(islice(reviews(), 60), method="attcat", target="positive"):
+        for word, score in attribution.words():
+            table.writerow([attribution.prediction.label, word, f"{score:.6f}"])
             spoke_for[word] += score
 
 print("most in favour over all texts:", ", ".join(word for word, _ in spoke_for.most_common(5)))

@@ -8,17 +8,19 @@ import tokenlight
 from tokenlight.postprocess import absolute, l1_normalise, merge_words
 
 explainer = tokenlight.Explainer.from_pretrained("tokenlight/sentiment")
-found = explainer.explain(["a great film", "a dull movie , but fun"], method=["attcat", "gae"])
+attributions = explainer.explain(
+    ["a great film", "a dull movie , but fun"], method=["attcat", "gae"]
+)
 
-place = tokenlight.save(found, Path("explanations.json"))  # .html, .csv and .parquet work too
-again = tokenlight.load(place)
-assert all(np.array_equal(a.scores, b.scores) for a, b in zip(found, again, strict=True))
-print(f"{place}: {len(again)} explanations, {place.stat().st_size} bytes")
+path = tokenlight.save(attributions, Path("explanations.json"))  # .html, .csv and .parquet work too
+loaded = tokenlight.load(path)
+assert all(np.array_equal(a.scores, b.scores) for a, b in zip(attributions, loaded, strict=True))
+print(f"{path}: {len(loaded)} explanations, {path.stat().st_size} bytes")
 
-one = again[0]
-print(f"made by {one.method} with {one.model}, target {one.target.name}, seed {one.seed}")
-print("versions:", ", ".join(f"{name} {version}" for name, version in one.versions.items()))
+first = loaded[0]
+print(f"made by {first.method} with {first.model}, target {first.target.name}, seed {first.seed}")
+print("versions:", ", ".join(f"{name} {version}" for name, version in first.versions.items()))
 
 # Postprocessing gives a new Attribution that remembers its steps; the raw one is not touched.
-shares = l1_normalise(absolute(merge_words(one)))
+shares = l1_normalise(absolute(merge_words(first)))
 print(f"{' → '.join(shares.steps)}: {', '.join(f'{w} {s:.0%}' for w, s in shares.top(3))}")

@@ -33,8 +33,8 @@ for step in range(100):
     optimiser.step()
 
 pixels, places, _ = spotted(seed=1000, count=8)
-pictures = [Picture.from_pixels(one, mean=0.4, std=0.2) for one in pixels]
-found = Explainer(model.eval()).explain(pictures, ["gae", "random"])
-found[0].show()
-print("the coloured patch:", places[0], "the top patch:", found[0].top(1)[0][0])
-print(Explainer(model).evaluate(found, ["deletion", "insertion"]))
+pictures = [Picture.from_pixels(image, mean=0.4, std=0.2) for image in pixels]
+attributions = Explainer(model.eval()).explain(pictures, ["gae", "random"])
+attributions[0].show()
+print("the coloured patch:", places[0], "the top patch:", attributions[0].top(1)[0][0])
+print(Explainer(model).evaluate(attributions, ["deletion", "insertion"]))

@@ -6,12 +6,12 @@ from tokenlight import Explainer
 explainer = Explainer.from_pretrained("tokenlight/topics")
 pair = ("The club sold its striker for a record fee.", "Shares of the company rose by ten percent.")
 
-for found in explainer.explain(pair, target="all"):
-    shares = ", ".join(f"{part.name} {part.share:.0%}" for part in found.segment_shares())
-    print(f"{found.target.name:<9} {shares}")
+for attribution in explainer.explain(pair, target="all"):
+    shares = ", ".join(f"{part.name} {part.share:.0%}" for part in attribution.segment_shares())
+    print(f"{attribution.target.name:<9} {shares}")
 
 # The signed sums say which part speaks for the class and which against it.
-found = explainer.explain(pair, target="Business")
-for part in found.segment_shares():
+attribution = explainer.explain(pair, target="Business")
+for part in attribution.segment_shares():
     print(f"for Business: {part.name:<7} {part.total:+.3f}")
-found.show()
+attribution.show()

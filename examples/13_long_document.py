@@ -10,15 +10,15 @@ document = (
     + "And then the last act is simply wonderful! I left the cinema happy."
 )
 
-found = explainer.explain(document, long="stride")
-print(f"{len(found)} tokens: {found.notes[-1]}")
+attribution = explainer.explain(document, long="stride")
+print(f"{len(attribution)} tokens: {attribution.notes[-1]}")
 
 # Sentences first: each has the sum of its tokens.
-ranked = sorted(found.sentences(), key=lambda sentence: -abs(sentence.score))
+ranked = sorted(attribution.sentences(), key=lambda sentence: -abs(sentence.score))
 for sentence in ranked[:3]:
     print(f"{sentence.score:+.4f}  {sentence.text}")
 
 # The terminal shows the strongest sentences; the page shows all, and each opens to its tokens.
-found.show()
-place = found.save("document.html")
-print(f"wrote {place}")
+attribution.show()
+path = attribution.save("document.html")
+print(f"wrote {path}")

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from tokenlight import Explainer
-from tokenlight.plots.html import page
+from tokenlight.plots.html import render_page
 from tokenlight.plots.terminal import show
-from tokenlight.trust import all_trusted
+from tokenlight.trust import assess_all
 
 SENTENCES = [
     "A charming and often affecting journey.",
@@ -15,11 +15,11 @@ SENTENCES = [
 METHODS = ["auto", "attcat", "gae", "rollout"]
 
 explainer = Explainer.from_pretrained("tokenlight/sentiment")
-found = explainer.explain(SENTENCES, METHODS)
+attributions = explainer.explain(SENTENCES, METHODS)
 # How far can each be believed? Remove its top words and see what the model says.
-found = all_trusted(explainer, found)
-show(found, words=True)
-place = Path("demo") / "explanations.html"
-place.parent.mkdir(exist_ok=True)
-place.write_text(page(found, title="tokenlight demo"), encoding="utf-8")
-print(f"\nThe same as one self-contained page: {place.resolve()}")
+attributions = assess_all(explainer, attributions)
+show(attributions, words=True)
+path = Path("demo") / "explanations.html"
+path.parent.mkdir(exist_ok=True)
+path.write_text(render_page(attributions, title="tokenlight demo"), encoding="utf-8")
+print(f"\nThe same as one self-contained page: {path.resolve()}")

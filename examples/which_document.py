@@ -14,17 +14,17 @@ documents = {
     "apple.txt": "Sue ate an apple.",
 }
 context = Context(documents, question="What did Tom see?")
-answer = Continuation(" Tom saw a big dog.", together=True)  # or Continuation(tokens=20, …)
+answer = Continuation(" Tom saw a big dog.", joint=True)  # or Continuation(tokens=20, …)
 
 # By ablation: 64 passes without random documents, and a sparse regression.
-(found,) = explainer.explain(context, ("context_cite", {"units": "document"}), answer)
-for part in sorted(found.by("document"), key=lambda part: -part.total):
+(attribution,) = explainer.explain(context, ("context_cite", {"units": "document"}), answer)
+for part in sorted(attribution.group_by("document"), key=lambda part: -part.total):
     interval = "" if part.low is None else f"[{part.low:+.2f}, {part.high:+.2f}]"
     print(f"{part.total:+7.2f} {interval:16} {part.name}")
 
 # By one backward pass, summed: which sentence made it say "dog"?
-dog = Continuation(" Tom saw a big dog.", span="dog", together=True)
-(found,) = explainer.explain(context, "grad_x_input", dog)
-own = [part for part in found.by("sentence") if part.segment < len(documents)]
-best = max(own, key=lambda part: part.total)
+dog = Continuation(" Tom saw a big dog.", span="dog", joint=True)
+(attribution,) = explainer.explain(context, "grad_x_input", dog)
+sentences = [part for part in attribution.group_by("sentence") if part.segment < len(documents)]
+best = max(sentences, key=lambda part: part.total)
 print(f"{best.total:+7.2f} {best.text}")

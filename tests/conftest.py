@@ -7,6 +7,10 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# What one test found out about a model must not spare another its probes.
+os.environ["TOKENLIGHT_CACHE"] = "off"
+# Ray runs its workers at low priority: beside any other load their start would take minutes.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import pytest
 import torch
@@ -16,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from tests.tiny import tiny_bert, tiny_tokenizer
 from tests.tolerance import EverythingInFloat64
 
+pytest_plugins = ["tests.leaks", "tests.random_order", "tests.worker_groups"]
 BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if BESIDE.is_dir():
     os.environ.setdefault("TOKENLIGHT_DATA", str(BESIDE))
@@ -55,7 +60,7 @@ def in_float64():
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of public data sets; tests that need it skip where there is none."""
-    place = os.environ.get("TOKENLIGHT_DATA")
-    if not place:
+    folder = os.environ.get("TOKENLIGHT_DATA")
+    if not folder:
         pytest.skip("no folder shared/data beside the checkout, and TOKENLIGHT_DATA names none")
-    return Path(place)
+    return Path(folder)

@@ -27,7 +27,9 @@ NAMES = [f"name{i}" for i in range(60)]
 VALUES = [f"value{i}" for i in range(60)]
 FILLING = [f"word{i}" for i in range(60)]
 WORDS = [*SPECIAL, *NAMES, *VALUES, *FILLING]
-WIDTH, SHARPNESS, GAIN = 64, 12.0, 8.0
+WIDTH = 64
+SHARPNESS = 12.0
+GAIN = 8.0
 
 
 class CopyConfig(PretrainedConfig):
@@ -55,10 +57,10 @@ class CopyForCausalLM(PreTrainedModel):
         vectors = self.words(input_ids)
         before = torch.cat((torch.zeros_like(vectors[:, :1]), vectors[:, :-1]), dim=1)
         scores = SHARPNESS * vectors @ before.transpose(1, 2)
-        hidden = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)[None]
+        is_masked = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)[None]
         if attention_mask is not None:
-            hidden = hidden | (attention_mask[:, None, :] == 0)
-        attention = scores.masked_fill(hidden, -1e9).softmax(dim=-1)
+            is_masked = is_masked | (attention_mask[:, None, :] == 0)
+        attention = scores.masked_fill(is_masked, -1e9).softmax(dim=-1)
         return SimpleNamespace(logits=GAIN * attention @ vectors @ self.words.weight.T)
 
 
@@ -67,11 +69,11 @@ def copier() -> Explainer:
     config.architectures = ["CopyForCausalLM"]
     config.num_hidden_layers = 1
     model = CopyForCausalLM(config).double().eval()
-    drawn = np.random.default_rng(0).normal(size=(len(WORDS), WIDTH))
-    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    drawn[0] = 0.0  # padding says nothing
+    vectors = np.random.default_rng(0).normal(size=(len(WORDS), WIDTH))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[0] = 0.0  # padding says nothing
     with torch.no_grad():
-        model.words.weight.copy_(torch.as_tensor(drawn))
+        model.words.weight.copy_(torch.as_tensor(vectors))
     inner = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
     inner.pre_tokenizer = WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(
@@ -87,9 +89,9 @@ def case(seed: int, documents: int = 6) -> tuple[Context, str, int]:
     values = draw.choice(VALUES, documents, replace=False)
     texts = []
     for name, value in zip(names, values, strict=True):
-        some = list(draw.choice(FILLING, 8))
-        place = int(draw.integers(0, 9))
-        texts.append(" ".join([*some[:place], name, value, *some[place:]]))
-    right = int(draw.integers(documents))
-    asked = Context(texts, str(names[right]), template="{documents} {question}")
-    return asked, f" {values[right]}", right
+        filling = list(draw.choice(FILLING, 8))
+        position = int(draw.integers(0, 9))
+        texts.append(" ".join([*filling[:position], name, value, *filling[position:]]))
+    answer_index = int(draw.integers(documents))
+    question = Context(texts, str(names[answer_index]), template="{documents} {question}")
+    return question, f" {values[answer_index]}", answer_index

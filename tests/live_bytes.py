@@ -11,30 +11,36 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):
-    """Within: every storage that an operation makes is counted for as long as it lives."""
+    """Count every storage that an operation inside the block makes, for as long as it lives."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.live, self.peak = 0, 0
+        self.live = 0
+        self.peak = 0
         self._seen: dict[int, Any] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        given = {id(one.untyped_storage()) for one in tree_leaves(args) if isinstance(one, Tensor)}
-        for one in tree_leaves(made):
-            if isinstance(one, Tensor):
-                storage = one.untyped_storage()
-                if id(storage) not in given and id(storage) not in self._seen:
+        output = func(*args, **(kwargs or {}))
+        input_storages = {
+            id(tensor.untyped_storage())
+            for tensor in tree_leaves(args)
+            if isinstance(tensor, Tensor)
+        }
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                if id(storage) not in input_storages and id(storage) not in self._seen:
                     self._count(storage)
-        return made
+        return output
 
     def _count(self, storage: Any) -> None:
-        key, size = id(storage), storage.nbytes()
+        key = id(storage)
+        size = storage.nbytes()
 
-        def gone(_: Any) -> None:
+        def forget(_: Any) -> None:
             del self._seen[key]
             self.live -= size
 
-        self._seen[key] = weakref.ref(storage, gone)
+        self._seen[key] = weakref.ref(storage, forget)
         self.live += size
         self.peak = max(self.peak, self.live)

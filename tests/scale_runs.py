@@ -1,4 +1,4 @@
-"""What the tests of many texts share: small files, an engine without processes, and bytes to compare."""
+"""Helpers for tests of tokenlight.scale: small input files, an engine in this process, output to compare."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tests.bench_runs import sentences
 from tokenlight.scale.engine import TaskWorker
 
 
-class Here:
-    """An engine that works in this process; ``between`` is called before each task."""
+class InProcessEngine:
+    """An engine that runs the tasks in this process and calls ``before_task`` before each of them."""
 
-    crew = 1
+    num_workers = 1
 
-    def __init__(self, between=lambda _number: None):
-        self.between = between
+    def __init__(self, before_task=lambda _task_index: None):
+        self.before_task = before_task
 
-    def results(self, job, tasks, device):
+    def run_tasks(self, job, tasks, device):
         worker = TaskWorker(job, tasks, device)
-        for number in range(len(tasks)):
-            self.between(number)
-            yield worker.work(number)
+        for task_index in range(len(tasks)):
+            self.before_task(task_index)
+            yield worker.execute(task_index)
 
 
-def parquet(place: Path, count: int, first: int = 0, **changes) -> Path:
-    """A file of texts with an id, a label and something nobody reads."""
+def write_parquet(path: Path, count: int, first: int = 0, **changes) -> Path:
+    """Write a Parquet file of texts with an id, a label and a column that no job reads."""
     texts = sentences(first + count)[first:]
     columns = {
         "review": texts,
@@ -35,14 +35,12 @@ def parquet(place: Path, count: int, first: int = 0, **changes) -> Path:
         "stars": pyarrow.array([i % 3 for i in range(count)], "int8"),
         "unread": texts,
     }
-    place.parent.mkdir(parents=True, exist_ok=True)
-    pyarrow.parquet.write_table(pyarrow.table(columns | changes), place, row_group_size=10)
-    return place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.table(columns | changes), path, row_group_size=10)
+    return path
 
 
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    """Every file of rows and of refusals."""
-    found = [
-        place for below in ("rows", "refused") for place in (folder / below).rglob("*.parquet")
-    ]
-    return {str(place.relative_to(folder)): place.read_bytes() for place in sorted(found)}
+def read_output_files(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file of rows and of refused texts."""
+    paths = [*(folder / "rows").rglob("*.parquet"), *(folder / "refused").rglob("*.parquet")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}

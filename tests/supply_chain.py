@@ -15,7 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
-EXTRAS = ("cli", "plots", "bench", "baselines", "vision", "web")
+EXTRAS = ("cli", "plots", "bench", "baselines", "vision", "web", "gguf")
 HEADER = """\
 # Every package the tests use, by version and hash: pip's choice for Python {python} on {system} {machine}.
 # Made by: make lock. Use: pip install --require-hashes --no-deps --requirement requirements.lock
@@ -31,17 +31,18 @@ def plain(name: str) -> str:
 def lock(report: dict[str, Any]) -> str:
     """The lock file from what ``pip install --dry-run --report`` would install."""
     lines = []
-    for one in report["install"]:
-        if "dir_info" in one["download_info"]:
+    for package in report["install"]:
+        if "dir_info" in package["download_info"]:
             continue  # tokenlight itself
-        name, version = plain(one["metadata"]["name"]), one["metadata"]["version"]
-        found = one["download_info"]["archive_info"]["hashes"]["sha256"]
-        lines.append(f"{name}=={version} \\\n    --hash=sha256:{found}\n")
-    here = report["environment"]
+        name = plain(package["metadata"]["name"])
+        version = package["metadata"]["version"]
+        sha256 = package["download_info"]["archive_info"]["hashes"]["sha256"]
+        lines.append(f"{name}=={version} \\\n    --hash=sha256:{sha256}\n")
+    environment = report["environment"]
     head = HEADER.format(
-        python=here["python_version"],
-        system=here["platform_system"],
-        machine=here["platform_machine"],
+        python=environment["python_version"],
+        system=environment["platform_system"],
+        machine=environment["platform_machine"],
     )
     return head + "".join(sorted(lines))
 
@@ -53,7 +54,7 @@ def locked() -> dict[str, tuple[str, str]]:
 
 def sbom() -> dict[str, Any]:
     """The bill of materials as CycloneDX JSON: packages of the lock, and files of the models."""
-    own = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     folder = ROOT / "src" / "tokenlight" / "models"
     files = json.loads((folder / "checksums.json").read_text("utf-8"))
     return {
@@ -62,8 +63,8 @@ def sbom() -> dict[str, Any]:
         "version": 1,
         "metadata": {
             "component": {
-                **_package(own["name"], own["version"]),
-                "licenses": [{"expression": own["license"]}],
+                **_package(project["name"], project["version"]),
+                "licenses": [{"expression": project["license"]}],
             }
         },
         "components": [
@@ -78,12 +79,20 @@ def sbom() -> dict[str, Any]:
 
 def _package(name: str, version: str) -> dict[str, Any]:
     url = f"pkg:pypi/{name}@{version}".replace("+", "%2B")
-    made = {"type": "library", "bom-ref": url, "name": name, "version": version, "purl": url}
+    component: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": url,
+        "name": name,
+        "version": version,
+        "purl": url,
+    }
     try:
-        said = metadata.metadata(name).get("License-Expression")
+        license_expression = metadata.metadata(name).get("License-Expression")
     except metadata.PackageNotFoundError:
-        said = None
-    return made | ({"licenses": [{"expression": said}]} if said else {})
+        license_expression = None
+    if license_expression:
+        component["licenses"] = [{"expression": license_expression}]
+    return component
 
 
 def _hashes(sha: str) -> list[dict[str, str]]:
@@ -93,24 +102,31 @@ def _hashes(sha: str) -> list[dict[str, str]]:
 def audited(report: Path) -> tuple[str, list[str]]:
     """What pip-audit's report says in words, and every known weakness; it writes none where it could
     not ask at all, and an index that knows no weaknesses has it skip every package."""
-    every = json.loads(report.read_text("utf-8"))["dependencies"] if report.exists() else []
-    asked = [one for one in every if "skip_reason" not in one]
-    weak = [f"{one['name']} {one['version']}: {v['id']}" for one in asked for v in one["vulns"]]
-    if not asked:
-        return "audit: no list of known weaknesses can be reached; nothing was checked", weak
-    return f"audit: {len(asked)} of {len(locked())} packages checked, {len(weak)} weaknesses", weak
+    packages = json.loads(report.read_text("utf-8"))["dependencies"] if report.exists() else []
+    checked = [package for package in packages if "skip_reason" not in package]
+    weaknesses = [
+        f"{package['name']} {package['version']}: {weakness['id']}"
+        for package in checked
+        for weakness in package["vulns"]
+    ]
+    if not checked:
+        return "audit: no list of known weaknesses can be reached; nothing was checked", weaknesses
+    return (
+        f"audit: {len(checked)} of {len(locked())} packages checked, {len(weaknesses)} weaknesses",
+        weaknesses,
+    )
 
 
-def main(what: str, given: str) -> None:
+def main(command: str, path: str) -> None:
     """``lock REPORT``, ``sbom FILE`` or ``audited REPORT``."""
-    if what == "lock":
-        LOCK.write_text(lock(json.loads(Path(given).read_text("utf-8"))), "utf-8")
-    elif what == "sbom":
-        Path(given).write_text(json.dumps(sbom(), indent=1) + "\n", "utf-8")
+    if command == "lock":
+        LOCK.write_text(lock(json.loads(Path(path).read_text("utf-8"))), "utf-8")
+    elif command == "sbom":
+        Path(path).write_text(json.dumps(sbom(), indent=1) + "\n", "utf-8")
     else:
-        said, weak = audited(Path(given))
-        sys.stdout.write("\n".join((said, *weak)) + "\n")
-        sys.exit(bool(weak))
+        summary, weaknesses = audited(Path(path))
+        sys.stdout.write("\n".join((summary, *weaknesses)) + "\n")
+        sys.exit(bool(weaknesses))
 
 
 if __name__ == "__main__":

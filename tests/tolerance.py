@@ -44,21 +44,23 @@ FLOAT64 = allowed(torch.float64, DIVIDING)  # 9e-10: the law "within 1e-9" of ev
 FLOAT32 = allowed(torch.float32, PLAIN)  # 1.2e-4, and not for methods that divide
 
 
-def close(ours: Any, theirs: Any, tolerance: float = FLOAT64) -> None:
+def assert_close(ours: Any, theirs: Any, tolerance: float = FLOAT64) -> None:
     """Equal within a share of the largest number."""
     largest = np.abs(theirs).max(initial=1e-300)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * largest)
 
 
-def condition(model: Any, answer: Any, moved: float = 1e-8) -> float:
+def condition(model: Any, answer: Any, step: float = 1e-8) -> float:
     """How far ``answer(model)``, an array, moves for each share that the weights of the model move."""
-    other, generator = copy.deepcopy(model), torch.Generator().manual_seed(5)
+    moved_model = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
-        for weight in other.parameters():
+        for weight in moved_model.parameters():
             draws = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
-            weight.mul_(1 + moved * draws)
-    before, after = answer(model), answer(other)
-    return float(np.abs(after - before).max() / np.abs(before).max(initial=1e-300) / moved)
+            weight.mul_(1 + step * draws)
+    before = answer(model)
+    after = answer(moved_model)
+    return float(np.abs(after - before).max() / np.abs(before).max(initial=1e-300) / step)
 
 
 class EverythingInFloat64(TorchFunctionMode):
@@ -66,7 +68,7 @@ class EverythingInFloat64(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         func = torch.Tensor.double if func is torch.Tensor.float else func
-        return func(*tree_map(_widened, args), **tree_map(_widened, kwargs or {}))
+        return func(*tree_map(_widen_dtype, args), **tree_map(_widen_dtype, kwargs or {}))
 
 
 class Roundings(TorchDispatchMode):
@@ -74,31 +76,34 @@ class Roundings(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: set[str] = set()
+        self.operations: set[str] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        coarse = [one for one in tree_leaves(made) if _coarse(one)]
-        given = [one for one in tree_leaves((args, kwargs)) if _floating(one)]
-        if coarse and given and not func._schema.is_mutable:
-            wide = tree_leaves(func(*tree_map(_doubled, args), **tree_map(_doubled, kwargs or {})))
-            pairs = zip(tree_leaves(made), wide, strict=True)
-            if not all(torch.equal(one.double(), two) for one, two in pairs if _coarse(one)):
-                self.found.add(str(func))
-        return made
+        output = func(*args, **(kwargs or {}))
+        coarse = [tensor for tensor in tree_leaves(output) if _is_coarse(tensor)]
+        inputs = [tensor for tensor in tree_leaves((args, kwargs)) if _is_floating(tensor)]
+        if coarse and inputs and not func._schema.is_mutable:
+            wide_outputs = tree_leaves(
+                func(*tree_map(_widen, args), **tree_map(_widen, kwargs or {}))
+            )
+            pairs = zip(tree_leaves(output), wide_outputs, strict=True)
+            for tensor, exact in pairs:
+                if _is_coarse(tensor) and not torch.equal(tensor.double(), exact):
+                    self.operations.add(str(func))
+        return output
 
 
-def _floating(given: Any) -> bool:
-    return isinstance(given, torch.Tensor) and given.is_floating_point()
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _coarse(given: Any) -> bool:
-    return _floating(given) and given.dtype in COARSE
+def _is_coarse(value: Any) -> bool:
+    return _is_floating(value) and value.dtype in COARSE
 
 
-def _widened(given: Any) -> Any:
-    return torch.float64 if isinstance(given, torch.dtype) and given in COARSE else given
+def _widen_dtype(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in COARSE else value
 
 
-def _doubled(given: Any) -> Any:
-    return given.double() if _floating(given) else _widened(given)
+def _widen(value: Any) -> Any:
+    return value.double() if _is_floating(value) else _widen_dtype(value)

@@ -228,11 +228,11 @@ def measured(model: Any, images: Images, settings: Settings) -> dict[str, Any]:
     whole = Evaluation(tuple(record for _, record in records), metrics)
     rows = [
         {
-            "image": first + record.text,
+            "image": first + record.text_index,
             "label": record.label,
             "predicted": record.predicted,
             "method": record.method,
-            **{name: round(record.measured[name].value, 6) for name in METRICS},
+            **{name: round(record.measurements[name].value, 6) for name in METRICS},
         }
         for first, record in records
     ]

@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
     from tokenlight import Explainer
-    from tokenlight.plots.figures import heat_maps
+    from tokenlight.plots.figures import draw_image_heat_maps
 
     given.out.mkdir(parents=True, exist_ok=True)
     found = json.loads((given.run / "measured.json").read_text(encoding="utf-8"))
@@ -90,7 +90,7 @@ def main() -> None:
     explainer = Explainer.from_pretrained(given.run / "model")
     images = Images.read(given.data / "test_subset.jsonl.gz")
     made = explainer.explain(chosen(explainer, images), METHODS, progress=False)
-    heat_maps(made).savefig(given.out / "heat_maps.png", dpi=80)
+    draw_image_heat_maps(made).savefig(given.out / "heat_maps.png", dpi=80)
     shutil.copy(given.run / "measured.json", given.out / "measured.json")
     for name, one in sorted(found["methods"].items(), key=lambda pair: pair[1]["deletion"]["mean"]):
         cells = " | ".join(

@@ -1,4 +1,4 @@
-"""``python -m tokenlight``: the command line, for the Python that was asked."""
+"""``python -m tokenlight``: the command line, run by this Python."""
 
 from tokenlight.cli import main
 

@@ -1,5 +1,5 @@
-"""Tables of texts, for users: ``from tokenlight.datafiles import read``. It lives in files/tables.py."""
+"""Public names of files/tables.py: reading tables of texts."""
 
-from tokenlight.files.tables import Example, read
+from tokenlight.files.tables import Example, read_examples
 
-__all__ = ["Example", "read"]
+__all__ = ["Example", "read_examples"]

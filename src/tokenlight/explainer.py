@@ -2,113 +2,210 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from itertools import chain, islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack, overload
 
 import torch
 
-from tokenlight import registry
-from tokenlight.capture.head import TAKEN
-from tokenlight.data.attribution import Attribution, Attributions
+from tokenlight.data.attribution import Attribution, AttributionList
 from tokenlight.data.target import Continuation, TargetLike
-from tokenlight.data.tokenizer import one_reading
-from tokenlight.data.tokens import ExplainMask, Long, TokenRow, real_tokens
-from tokenlight.errors import BadInput, TokenlightError, UnsupportedModel, one_of
-from tokenlight.explaining import options, passes
-from tokenlight.explaining.batch import explain_packed, making, method_by_method
-from tokenlight.explaining.default import AUTO, candidates, is_auto, kind_of, reason, sample
-from tokenlight.explaining.jobs import jobs, together
-from tokenlight.explaining.options import How, Job, Keywords, OneText, whole_number
-from tokenlight.explaining.session import Session
-from tokenlight.explaining.stream import answered
-from tokenlight.explaining.token_labels import ENTITIES
-from tokenlight.explaining.windows import explain_long, is_long
-from tokenlight.files.tables import Example
+from tokenlight.data.tokens import ExplainMask, LongTextPolicy, find_unpadded_range
+from tokenlight.errors import BadInput, short_repr
+from tokenlight.errors.arguments import UNCHECKED, checked
+from tokenlight.explaining.calls import (
+    check_options,
+    explain_iterator,
+    explain_list,
+    resolve_methods,
+)
+from tokenlight.explaining.default_method import (
+    AUTO_METHOD,
+    choose_default_method,
+    detect_input_kind,
+    make_sample_input,
+)
+from tokenlight.explaining.explain_options import (
+    AttributeKeywords,
+    EvaluateKeywords,
+    ExplainKeywords,
+    SingleInput,
+    as_list,
+    normalize_inputs,
+)
+from tokenlight.explaining.session import UNLIMITED_TOKENS, Session, find_pad_id
+from tokenlight.explaining.text_result import TextResult, iter_attributions
+from tokenlight.explaining.token_targets import ENTITIES
 from tokenlight.methods._method import Method
+from tokenlight.model.head import SUPPORTED_SUFFIXES
 
 if TYPE_CHECKING:
-    from tokenlight.evaluation.results import Evaluation  # what evaluate() hands back
-    from tokenlight.scale.mapper import Mapper  # what mapper() hands back
+    from tokenlight.evaluation.results import Evaluation  # returned by evaluate()
+    from tokenlight.scale.mapper import Mapper  # returned by mapper()
 
 MethodLike = str | tuple[str, dict[str, Any]] | Method
 Methods = MethodLike | Sequence[MethodLike]
 Targets = TargetLike | Sequence[TargetLike]
-Made = Attribution | Sequence[Attribution] | Iterator[Attribution]
-Several = Literal["all", "entities"] | Continuation  # targets that one text has more than one of
+AttributionsLike = Attribution | Sequence[Attribution] | Iterator[Attribution]
+# Targets that stand for several in one text.
+MultipleTargets = Literal["all", "entities"] | Continuation
 
 
 class Explainer(Session):
-    """Explains one model. Thread-safe: the model is rewired only while it runs, under a lock.
+    """Explains the decisions of one model.
 
-    ``model`` and ``tokenizer`` are the objects of transformers. While the model runs, its weights take
-    no gradient and it is in evaluation mode: train it between explanations, or explain a copy.
+    The model is changed only while it runs, under a lock, so that several threads may share an Explainer.
+    While it runs, its weights take no gradient and it is in evaluation mode: train it between
+    explanations, or explain a copy.
+
+    Args:
+        model: A model of transformers; an object that holds one (a pipeline, a CrossEncoder, a
+            SentenceTransformer); or a torch module that classifies token ids.
+        tokenizer: Its tokenizer; the image processor of an image model, the processor of a model that
+            reads images and text. None: inputs are token ids.
+        name: The name that results carry; by default that of the model's config.
+        pooling: How a model without head makes one embedding of a text.
+        similarity: How two such embeddings are compared.
+        labels: The names of the classes of a torch module.
+        cuda_graph_bytes: GPU memory that captured passes may take, with which small batches of a shape that
+            returns are launched at once; 0 captures none. By default 5 % of the device or 1 GiB, whichever is
+            larger, or the number in the environment variable ``TOKENLIGHT_CUDA_GRAPH_BYTES``.
+
+    Attributes:
+        model: The model that is explained.
+        tokenizer: Its tokenizer or image processor; None if inputs are token ids.
+        name: The name that results carry.
+
+    Raises:
+        UnsupportedModel: The model has a head or a structure that cannot be explained correctly.
+
+    Example:
+        >>> from tokenlight import Explainer
+        >>> loaded = Explainer.from_pretrained("tokenlight/sentiment")
+        >>> explainer = Explainer(loaded.model, loaded.tokenizer, name="my model")
+        >>> explainer.explain("Never dull.", "attcat").model
+        'my model'
     """
 
-    loading: dict[str, Any] | None = None  # how from_pretrained() was called, for other processes
+    # The arguments of from_pretrained(), with which another process loads the same model.
+    _loading: dict[str, Any] | None = None
 
     @classmethod
+    @checked
     def from_pretrained(
         cls,
-        name: str | Path,
+        name: str | os.PathLike[str],
         *,
         dtype: torch.dtype | str | None = None,
         device: str | torch.device | None = None,
         **hub: Any,
     ) -> Explainer:
-        """Load an embedded model (``tokenlight/sentiment``), a folder, or a hub id."""
-        from tokenlight.models.carriers import vectors
-        from tokenlight.models.loading import load
+        """Load a model and its tokenizer.
 
-        model, tokenizer = load(str(name), dtype=dtype, device=device, **hub)
-        made_of: dict[str, Any] = {}
-        if not type(model).__name__.endswith(TAKEN):
-            made_of["pooling"], made_of["similarity"], limit = vectors(str(name), **hub)
-            tokenizer.model_max_length = min(limit or 1 << 30, tokenizer.model_max_length)
-        made = cls(model, tokenizer, name=str(name), **made_of)
-        made.loading = {"name": str(name), "dtype": dtype, "device": device, **hub}
-        return made
+        Args:
+            name: An embedded model (``tokenlight/sentiment``), a folder, an id of the Hugging Face hub, or
+                a GGUF file (with the extra ``gguf``).
+            dtype: The dtype of the weights; by default that of the file.
+            device: The device to load to; by default the first GPU, if there is one.
+            **hub: Options of the hub, such as ``revision``.
+
+        Returns:
+            The Explainer of the model.
+
+        Raises:
+            MissingFile: No such model is found.
+            UnsupportedModel: The model cannot be explained correctly.
+
+        Example:
+            >>> Explainer.from_pretrained("tokenlight/sentiment").labels
+            ('negative', 'positive')
+        """
+        from tokenlight.models.gguf_loading import describe_gguf, find_gguf_file
+        from tokenlight.models.loading import check_hub_options, load_model
+        from tokenlight.models.wrappers import read_embedding_config
+
+        check_hub_options(hub)
+        model, tokenizer = load_model(str(name), dtype=dtype, device=device, **hub)
+        embedding_options: dict[str, Any] = {}
+        if not type(model).__name__.endswith(SUPPORTED_SUFFIXES):
+            # A model without head compares texts, as sentence-transformers configured it.
+            pooling, similarity, max_tokens = read_embedding_config(str(name), **hub)
+            embedding_options = {"pooling": pooling, "similarity": similarity}
+            tokenizer.model_max_length = min(
+                max_tokens or UNLIMITED_TOKENS, tokenizer.model_max_length
+            )
+        explainer = cls(model, tokenizer, name=str(name), **embedding_options)
+        gguf_file = find_gguf_file(str(name))
+        if gguf_file is not None:
+            explainer._model_notes = describe_gguf(gguf_file, model)
+        explainer._loading = {"name": str(name), "dtype": dtype, "device": device, **hub}
+        return explainer
 
     def __repr__(self) -> str:
-        return f"<Explainer {self.name}: {type(self.live.model).__name__}>"
+        return f"<Explainer {self.name}: {type(self._live.model).__name__}>"
+
+    def release_memory(self) -> None:
+        """Give back the GPU memory that was kept to make the next explanations faster.
+
+        Captured CUDA graphs are dropped and the memory that torch has cached returns to the device. Nothing
+        else changes: the next explanation of a shape is only slower. On a CPU there is nothing to give back.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+            >>> explainer.release_memory()
+        """
+        self._live.graph_cache.clear()
+        if self._live.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     @property
     def labels(self) -> Sequence[str]:
-        """The labels of a classifier, in the order of its logits; a language model's are tokens."""
-        return self.live.head.labels
+        """The labels of a classifier in the order of its logits; the tokens of a language model."""
+        return self._live.head.labels
 
-    # What comes back follows from what is given; of arrays, columns and Tokens only running tells.
-    # The methods of one text are list[Any]: a str is a Sequence, and a list[str] no list of a union.
+    # The type of the result follows from the types of the arguments, except for arrays, columns and Tokens.
+    # Several methods are list[Any]: a str is a Sequence, too, and a list[str] is not a list of a union.
     @overload
     def explain(
         self,
         inputs: Iterator[Any],
         method: Methods = ...,
         target: TargetLike = ...,
-        **how: Unpack[Keywords],
+        **options: Unpack[ExplainKeywords],
     ) -> Iterator[Attribution]: ...
     @overload
-    def explain(  # type: ignore[overload-overlap]  # "all" is a str, and the one that gives a list
-        self, inputs: OneText, method: MethodLike = ..., *, target: Several, **how: Unpack[Keywords]
+    def explain(  # type: ignore[overload-overlap]  # "all" is a str, but gives a list
+        self,
+        inputs: SingleInput,
+        method: MethodLike = ...,
+        *,
+        target: MultipleTargets,
+        **options: Unpack[ExplainKeywords],
     ) -> list[Attribution]: ...
     @overload
     def explain(  # type: ignore[overload-overlap]
-        self, inputs: OneText, method: MethodLike, target: Several, **how: Unpack[Keywords]
+        self,
+        inputs: SingleInput,
+        method: MethodLike,
+        target: MultipleTargets,
+        **options: Unpack[ExplainKeywords],
     ) -> list[Attribution]: ...
     @overload
     def explain(
         self,
-        inputs: OneText,
+        inputs: SingleInput,
         method: MethodLike = ...,
         target: TargetLike = ...,
-        **how: Unpack[Keywords],
+        **options: Unpack[ExplainKeywords],
     ) -> Attribution: ...
     @overload
     def explain(
-        self, inputs: OneText, method: list[Any], target: TargetLike = ..., **how: Unpack[Keywords]
+        self,
+        inputs: SingleInput,
+        method: list[Any],
+        target: TargetLike = ...,
+        **options: Unpack[ExplainKeywords],
     ) -> list[Attribution]: ...
     @overload
     def explain(
@@ -116,230 +213,267 @@ class Explainer(Session):
         inputs: list[Any],
         method: Methods = ...,
         target: Targets = ...,
-        **how: Unpack[Keywords],
+        **options: Unpack[ExplainKeywords],
     ) -> list[Attribution]: ...
     @overload
     def explain(
-        self, inputs: Any, method: Methods = ..., target: Targets = ..., **how: Unpack[Keywords]
+        self,
+        inputs: Any,
+        method: Methods = ...,
+        target: Targets = ...,
+        **options: Unpack[ExplainKeywords],
     ) -> Attribution | list[Attribution]: ...
 
     def explain(  # noqa: PLR0913 - the keywords users set, each by name
         self,
         inputs: Any,
-        method: Methods = AUTO,
+        method: Methods = AUTO_METHOD,
         target: Targets = "predicted",
         *,
         explain_mask: ExplainMask = "none",
         token_types: Literal["tokenizer", "zeros"] = "tokenizer",
-        long: Long = "error",
+        long: LongTextPolicy = "error",
         seed: int = 0,
         batch_tokens: int | None = None,
         batch_size: int | None = None,
         text: str | None = None,
         progress: bool | None = None,
     ) -> Any:
-        """Score the tokens of each text.
+        """Score the tokens of one or more texts.
 
-        ``inputs``: a text, a (text, text) pair, a :class:`Question`, a :class:`Chat`, a
-        :class:`Context`, a :class:`Picture` (or a PIL image, or an array height × width × 3),
-        :class:`Tokens` or what a tokenizer returned; a list of these, an iterator, or a table (a data
-        frame, a Dataset), whose column ``text`` holds them, found by its name as in files. One
-        text and one method give one Attribution; anything else a list, text by text, then method by
-        method, then class by class for ``target="all"`` (of a model that labels tokens, word by word; name
-        by name for ``"entities"``); an iterator gives an iterator, in constant memory. ``target`` may be
-        a list with one target per text. At most ``batch_tokens`` tokens and ``batch_size`` texts go through
-        the model at once.
-        ``method="auto"`` takes one of the most faithful methods measured for this input (the
-        Attribution notes which, and why); ``"best"`` measures on a sample of these very texts.
+        Args:
+            inputs: A text, a (text, text) pair, a :class:`Question`, :class:`Chat`, :class:`Context` or
+                :class:`Picture` (or a PIL image, or an array height × width × 3), :class:`Tokens`, or
+                what a tokenizer returned; a list or an iterator of these; or a table (a data frame, a
+                Dataset) with a column of texts.
+            method: The name of a method, a (name, options) pair or a Method; or a list of these.
+                ``"auto"`` takes one of the most faithful methods measured for this kind of input and
+                says in ``notes`` which one and why; ``"best"`` measures on a sample of these texts.
+            target: What to explain: ``"predicted"``, a label, its index, ``"all"`` labels, or a target
+                object such as :class:`Contrast`; or a list with one target per text.
+            explain_mask: Special tokens to mask in the pass that is explained.
+            token_types: ``"zeros"`` replaces the tokenizer's token types by zeros.
+            long: What to do with a text that is longer than the model reads: raise an error, truncate
+                it, or explain overlapping windows (``"stride"``).
+            seed: The seed of methods that sample.
+            batch_tokens: The most tokens that go through the model at once.
+            batch_size: The most texts that go through the model at once.
+            text: The column of the texts in a table; by default it is found by its name.
+            progress: Whether to show a progress bar; by default on a terminal.
+
+        Returns:
+            One Attribution for one text and one method. A list for anything else: text by text, then
+            method by method, then target by target. An iterator, in constant memory, for an iterator.
+
+        Raises:
+            BadInput: A text or an option is not valid.
+            BadTarget: The model does not have such a target.
+            UnknownName: There is no such method, option or label.
+            UnsupportedModel: The method would give wrong numbers for this model.
+            NotFinite: The model or the method gives NaN or infinity.
+
+        Example:
+            >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+            >>> attribution = explainer.explain("Never dull.", "attcat", target="positive")
+            >>> attribution.target.name, len(attribution.scores) == len(attribution.tokens)
+            ('positive', True)
         """
-        if batch_tokens is None:
-            batch_tokens = self.live.batch_tokens or self.live.budget
-        how = How(
-            methods=(),
-            seed=whole_number("seed", seed, 0),
-            explain_mask=one_of("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
-            token_types=one_of("token_types", token_types, ("tokenizer", "zeros")),
-            long=one_of("long", long, ("error", "truncate", "stride")),
-            batch_tokens=whole_number("batch_tokens", batch_tokens, 1),
-            batch_size=None if batch_size is None else whole_number("batch_size", batch_size, 1),
+        options = check_options(
+            self,
+            explain_mask=explain_mask,
+            token_types=token_types,
+            long=long,
+            seed=seed,
+            batch_tokens=batch_tokens,
+            batch_size=batch_size,
             progress=progress,
         )
-        inputs = options.tabled(inputs, text)
+        inputs = normalize_inputs(inputs, text)
         if isinstance(method, str) and method == "best":
             from tokenlight.evaluation.choose import explain_best
 
-            decided = set(Keywords.__annotations__) - {"text"}  # which is read by now
-            keywords = {name: getattr(how, name) for name in decided}
+            # The column ``text`` is read by now.
+            names = set(ExplainKeywords.__annotations__) - {"text"}
+            keywords = {name: getattr(options, name) for name in names}
             return explain_best(self, inputs, target, **keywords)
-        if any(map(is_auto, method if isinstance(method, list) else [method])):
-            return self._explain_by_default(inputs, method, target, how)
-        return self._explain_by(inputs, method, target, how)
+        if isinstance(inputs, Iterator):
+            return iter_attributions(explain_iterator(self, inputs, method, target, options))
+        texts, is_single_text = as_list(inputs)
+        results = explain_list(self, texts, method, target, options)
+        attributions = AttributionList(iter_attributions(results))
+        has_one_method = not isinstance(method, list)
+        stands_for_several = target in ("all", ENTITIES) or isinstance(target, Continuation)
+        if is_single_text and has_one_method and len(attributions) == 1 and not stands_for_several:
+            return attributions[0]
+        return attributions
 
     __call__ = explain
 
-    def attribute(
-        self, inputs: Any, target: Any = "predicted", *, attention_mask: Any = None, **how: Any
-    ) -> torch.Tensor:
-        """As Captum's ``attribute``: token ids, ``batch token``, to scores of that shape, 0 at padding.
+    @checked
+    def explain_texts(
+        self,
+        inputs: Any,
+        method: Any = AUTO_METHOD,
+        target: Any = "predicted",
+        *,
+        keep_errors: bool = False,
+        **options: Unpack[ExplainKeywords],
+    ) -> list[TextResult]:
+        """Score the tokens of several texts and keep the results of each text together.
 
-        ``inputs`` may be what a tokenizer returned; ``target`` one target, or a list or array with one per
-        text; ``how``: ``method`` and the other keywords of :meth:`explain`.
+        Args:
+            inputs: One or more inputs, as for :meth:`explain`, but not an iterator.
+            method: One or more methods, as for :meth:`explain`, but not ``"best"``.
+            target: A target, or a list with one per text.
+            keep_errors: Return the error of a text that is refused in its result rather than raise it.
+            **options: The other keywords of :meth:`explain`.
+
+        Returns:
+            One result per text, in order.
+
+        Raises:
+            TokenlightError: An option is not valid; or a text is refused and ``keep_errors`` is false.
+
+        Example:
+            >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+            >>> results = explainer.explain_texts(["Never dull.", ""], "attcat", keep_errors=True)
+            >>> len(results[0].attributions), type(results[1].error).__name__
+            (1, 'BadInput')
         """
-        given = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
-        tokens = options.tabled({"attention_mask": attention_mask, **given}, None)
+        column = options.pop("text", None)
+        texts, _ = as_list(normalize_inputs(inputs, column))
+        checked_options = check_options(self, **options)  # type: ignore[misc]  # without ``text``
+        return explain_list(self, texts, method, target, checked_options, keep_errors=keep_errors)
+
+    @checked
+    def attribute(
+        self,
+        inputs: Any,
+        target: Any = "predicted",
+        *,
+        attention_mask: Any = None,
+        **options: Unpack[AttributeKeywords],
+    ) -> torch.Tensor:
+        """Score token ids, with the signature of Captum's ``attribute``.
+
+        Args:
+            inputs: Token ids, ``batch token``, or what a tokenizer returned.
+            target: A target, or a list or array with one per text.
+            attention_mask: ``batch token``, 0 at padding.
+            **options: ``method`` and the other keywords of :meth:`explain`.
+
+        Returns:
+            The scores, ``batch token``, in float64; 0 at padding.
+
+        Raises:
+            BadInput: ``inputs`` has no token ids.
+
+        Example:
+            >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+            >>> encoded = explainer.tokenizer(["Never dull.", "A mess."], padding=True)
+            >>> scores = explainer.attribute(encoded, target=[1, 0], method="attcat")
+            >>> tuple(scores.shape) == (2, len(encoded["input_ids"][0]))
+            True
+        """
+        encoded = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
+        if "input_ids" not in encoded:
+            raise BadInput(
+                f"{short_repr(inputs)} has no input_ids. Give token ids, or what a tokenizer returned.",
+                code="no-input-ids",
+            )
+        tokens = normalize_inputs({"attention_mask": attention_mask, **encoded}, None)
+        rows = list(tokens.rows)
         targets = target.tolist() if hasattr(target, "tolist") else target
-        found = self.explain(list(tokens.rows), target=targets, **how)
-        scores = torch.zeros(len(tokens.rows), len(tokens.rows[0]), dtype=torch.float64)
-        for place, (row, one) in enumerate(zip(tokens.rows, found, strict=True)):
-            inside = real_tokens(row, self.pad_id)
-            scores[place, inside.start : inside.stop] = torch.from_numpy(one.scores.copy())
+        attributions = self.explain(rows, target=targets, **options)
+        scores = torch.zeros(len(rows), len(rows[0]), dtype=torch.float64)
+        for index, (row, attribution) in enumerate(zip(rows, attributions, strict=True)):
+            unpadded = find_unpadded_range(row, find_pad_id(self))
+            row_scores = torch.from_numpy(attribution.scores.copy())
+            scores[index, unpadded.start : unpadded.stop] = row_scores
         return scores
 
-    def default_method(self, given: Any = "") -> str:
-        """The method that ``explain(given)`` takes by itself, tried on a short text."""
-        kind = kind_of(self, given)
-        if kind not in self._defaults:
-            text, target = sample(self)
-            with suppress(TokenlightError):  # then the first is named, and says why it cannot
-                self.explain(text, AUTO, target, long="truncate", progress=False)
-        own = self._defaults.get(kind) or self._defaults.get("text", ())
-        names = candidates(kind, self)
-        return names[-1] if own[:1] == names[-1:] else names[0]
+    def default_method(self, example: Any = "") -> str:
+        """Return the method that ``explain(example)`` takes by default.
 
-    def _explain_by_default(self, inputs: Any, method: Any, target: Any, how: How) -> Any:
-        """By the first method of the table that this model supports; the same for all inputs."""
-        if isinstance(inputs, Iterator):  # it is read once: its first text decides
-            first = next(inputs, None)
-            inputs = iter(()) if first is None else chain((first,), inputs)
-            kind = kind_of(self, first)
-            if first is not None and kind not in self._defaults:
-                with suppress(TokenlightError):  # told in its turn, with the text's number
-                    self._explain_by_default([first], AUTO, target, replace(how, progress=False))
-            names = self._defaults.get(kind, candidates(kind, self)[:1])
-        else:
-            kind = kind_of(self, options.listed(inputs)[0][0])
-            names = self._defaults.get(kind, candidates(kind, self))
-        several, found = isinstance(method, list), None
-        for name in names:
-            methods = [name if is_auto(m) else m for m in method] if several else name
-            why = name, reason(kind, name, name != candidates(kind)[0])
-            try:
-                found = self._explain_by(inputs, methods, target, replace(how, why=why))
-            except UnsupportedModel:
-                if name == names[-1]:
-                    raise
-                continue
-            self._defaults[kind] = (name,)
-            break
-        return found
+        Args:
+            example: An input of the kind to explain; a plain text and a pair may have other defaults.
 
-    def _explain_by(self, inputs: Any, method: Any, target: Any, how: How) -> Any:
-        how = replace(how, methods=self._methods(method, how.seed))
-        for one in target if isinstance(target, list) else [target]:
-            options.refuse_arrays(one)
-        if isinstance(inputs, Iterator):
-            if isinstance(target, list):
-                raise BadInput("a list of targets needs a list of texts, not an iterator.")
-            quiet = replace(how, progress=False)
+        Returns:
+            The name of the method.
 
-            def explain(window: list[Any], first: int) -> list[list[Attribution]]:
-                with making(len(window) * len(how.methods)):
-                    return self._explain(window, [target] * len(window), quiet, first=first)
-
-            return answered(options.unrolled(inputs), explain, how.batch_tokens)
-        texts, single_text = options.listed(inputs)
-        targets = target if isinstance(target, list) else [target] * len(texts)
-        if len(targets) != len(texts):
-            raise BadInput(f"{len(targets)} targets were given for {len(texts)} texts.")
-        with making(len(texts) * len(how.methods)):
-            found = Attributions(chain.from_iterable(self._explain(texts, targets, how)))
-        single = single_text and not isinstance(method, list) and len(found) == 1
-        several = target in ("all", ENTITIES) or isinstance(target, Continuation)
-        return found[0] if single and not several else found
-
-    def evaluate(
-        self, xs: Made, metrics: Any, labels: Any = None, spans: Any = None, **how: Any
-    ) -> Evaluation:
-        """Measure explanations of this model: an Evaluation, rows and a summary with intervals.
-
-        ``metrics``: names or (name, options) pairs. ``labels``: the true label of each text; ``spans``:
-        what a person marked in it. ``how``: ``seed``, ``batch_tokens``, ``progress``.
+        Example:
+            >>> Explainer.from_pretrained("tokenlight/sentiment").default_method()
+            'attnlrp'
         """
-        from tokenlight.evaluation.results import evaluate
+        kind = detect_input_kind(self, example)
+        sample, _ = make_sample_input(self)
+        return choose_default_method(self, kind, sample)
 
-        return evaluate(self, xs, metrics, labels=labels, spans=spans, **how)
+    @checked
+    def evaluate(
+        self,
+        attributions: Annotated[AttributionsLike, UNCHECKED],
+        metrics: Any,
+        labels: Any = None,
+        spans: Any = None,
+        **options: Unpack[EvaluateKeywords],
+    ) -> Evaluation:
+        """Measure explanations of this model.
 
+        Args:
+            attributions: What :meth:`explain` returned.
+            metrics: Names of metrics, or (name, options) pairs.
+            labels: The true label of each text, for metrics that need it.
+            spans: What a person marked in each text, for metrics that need it.
+            **options: ``seed``, ``batch_tokens`` and ``progress``.
+
+        Returns:
+            An Evaluation: one row per explanation and metric, and a summary with confidence intervals.
+
+        Raises:
+            BadInput: The explanations, labels or spans do not fit together.
+            UnknownName: There is no such metric or option.
+
+        Example:
+            >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+            >>> attributions = explainer.explain(["Never dull.", "A mess."], ["attcat"])
+            >>> len(explainer.evaluate(attributions, ["aopc"]).records)
+            2
+        """
+        from tokenlight.evaluation.evaluate import evaluate
+
+        return evaluate(self, attributions, metrics, labels=labels, spans=spans, **options)
+
+    @checked
     def mapper(
         self,
         column: str | None = None,
-        method: MethodLike = AUTO,
+        method: MethodLike = AUTO_METHOD,
         target: TargetLike = "predicted",
-        **how: Unpack[Keywords],
+        **options: Unpack[ExplainKeywords],
     ) -> Mapper:
-        """A function for ``datasets.map(…, batched=True)``, Ray Data and Spark: it adds the columns of
-        docs/format.md to batches whose column ``column`` (two joined by ``+``) holds the texts."""
+        """Return a function for ``datasets.map(…, batched=True)``, Ray Data and Spark.
+
+        Args:
+            column: The column of the texts; two names joined by ``+`` are a pair. By default it is found
+                by its name.
+            method: One method.
+            target: One target.
+            **options: The other keywords of :meth:`explain`.
+
+        Returns:
+            A function that adds the columns of docs/format.md to a batch of rows.
+
+        Example:
+            >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+            >>> batch = explainer.mapper("review", "attcat")({"review": ["Never dull."]})
+            >>> batch["prediction"]
+            ['positive']
+        """
         from tokenlight.scale.mapper import Mapper
 
-        return Mapper(column, {"method": method, "target": target, **how}, self.loading, self)
+        keywords = {"method": method, "target": target, **options}
+        return Mapper(column, keywords, self._loading, self)
 
-    @one_reading()
-    def _explain(
-        self, texts: Sequence[Any], targets: Sequence[Any], how: How, *, first: int | None = None
-    ) -> list[list[Attribution]]:
-        """The Attributions of each text, in order; ``first``: number of the first in a stream."""
-        results: list[list[Attribution]] = [[] for _ in texts]
-        work: dict[int, list[Job]] = {}  # by text
-        bare = [text.text if isinstance(text, Example) else text for text in texts]
-        alone, whole = first is None and len(texts) == 1, self.live.head.reads == "text"
-        label = str | int
-        asked_of = zip(bare, targets, together(self, bare, how), strict=True)
-        for number, (text, target, row) in enumerate(asked_of):
-            if whole and row is not None and isinstance(target, label):
-                work[number] = [(row, target)]
-                continue
-            with options.naming(None if alone else (first or 0) + number):
-                work[number], results[number] = self._asked(text, target, how, row)
-        rows = [job for asked in work.values() for job in asked]
-        if rows:
-            self.verify(rows[0][0], how)
-        done = iter(explain_packed(self, rows, how))
-        for number, asked in work.items():
-            if len(asked) == 1:
-                results[number] = next(done)
-            elif asked:
-                found = list(islice(done, len(asked)))
-                results[number] = method_by_method(found, len(how.methods))
-        pairs = zip(texts, results, strict=True)
-        return [_known(text, own) if isinstance(text, Example) else own for text, own in pairs]
-
-    def _asked(
-        self, text: Any, target: Any, how: How, row: TokenRow | None
-    ) -> tuple[list[Job], list[Attribution]]:
-        """What is to go through the model; or the Attributions of what several passes read, each a row of
-        its own."""
-        if sides := passes.two_passes(self, text, target):
-            both = self._explain(*sides, replace(how, progress=False))
-            return [], [passes.difference(*pair) for pair in zip(*both, strict=True)]
-        if how.long == "stride" and is_long(self, text):
-            return [], explain_long(self, text, target, how)
-        if self.live.head.reads == "pair":
-            return [], passes.explain_likeness(self, text, target, how)
-        asked = jobs(self, text, target, how, row)
-        if passes.share_a_forward(self, asked, how):
-            return [], passes.explain_written(self, asked, how)
-        return asked, []
-
-    def _methods(self, method: Any, seed: int) -> tuple[Method, ...]:
-        given = method if isinstance(method, list) else [method]
-        if not given:
-            raise BadInput(f"no method was given; known: {', '.join(registry.names('methods'))}.")
-        asked = (m if isinstance(m, Method) else registry.asked("methods", m) for m in given)
-        return tuple(
-            one if isinstance(one, Method) else Method.asked(*one, seed=seed, model=self.live.model)
-            for one in asked
-        )
-
-
-def _known(text: Example, made: list[Attribution]) -> list[Attribution]:
-    """With what a table says beside the text."""
-    return [replace(one, extras={**one.extras, **text.known}) for one in made]
+    def _resolve_methods(self, method: Any, seed: int) -> tuple[Method, ...]:
+        return resolve_methods(self, method, seed)

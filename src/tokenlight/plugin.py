@@ -1,14 +1,44 @@
-"""What authors of methods and metrics import; nothing else inside tokenlight is promised to them.
+"""Everything that authors of methods and metrics import; nothing else inside tokenlight is stable for them.
 
-A file ``methods/NAME.py`` or ``metrics/NAME.py`` is the method or metric ``NAME``: the class in it, or
-what it calls ``METHOD`` or ``METRIC``. Another package offers the same by an entry point::
+A file ``methods/NAME.py`` or ``metrics/NAME.py`` is the method or metric ``NAME``: its only class, or the
+one it calls ``METHOD`` or ``METRIC``. Another package offers the same by an entry point::
 
     [project.entry-points."tokenlight.methods"]
     gradient_norm = "my_package.gradient_norm"
+
+Example:
+    A method declares what it reads of the model and returns one score per token:
+
+    >>> from tokenlight import Explainer
+    >>> from tokenlight.plugin import Method, Site, Tape
+    >>> class EmbeddingNorm(Method):
+    ...     cites = "none"
+    ...     signed = False
+    ...     power: float = 2.0
+    ...     needs = frozenset({Site.EMBEDDINGS})
+    ...
+    ...     def __call__(self, tape: Tape):
+    ...         return tape.embeddings.values.norm(p=self.power, dim=-1)
+    >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+    >>> explainer.explain("Never dull.", EmbeddingNorm(power=1.0)).title
+    'embedding_norm(power=1.0) → positive'
 """
 
-from tokenlight.capture.tape import Site, Tape
+from tokenlight.errors.arguments import Count
 from tokenlight.methods._method import Method
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
+from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
+from tokenlight.metrics._ranking import rank_positions
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
-__all__ = ["Answers", "Case", "Measured", "Method", "Metric", "Site", "Tape"]
+__all__ = [
+    "Case",
+    "Count",
+    "Measurement",
+    "Method",
+    "Metric",
+    "Site",
+    "Tape",
+    "VariantOutputs",
+    "rank_positions",
+]

@@ -1,4 +1,4 @@
-"""Steps from Attribution to Attribution, for users. They live in data/postprocess.py."""
+"""Public names of data/postprocess.py: steps from one Attribution to another."""
 
 from tokenlight.data.postprocess import (
     absolute,

@@ -1,47 +1,66 @@
-"""A progress bar for what takes longer than a second, on a terminal only."""
+"""A progress bar for work that takes longer than a second, on a terminal only."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
+from typing import Any
 
-DELAY = 1.0  # seconds: what is done by then needs no bar
-LONG = 1e6  # seconds that the time left is foretold from: a text may take minutes
+SHOW_DELAY_SECONDS = 1.0  # shorter work needs no bar
+# The period from which the remaining time is estimated; long, because one text may take minutes.
+SPEED_WINDOW_SECONDS = 1e6
 
 
 @contextmanager
-def progress(
-    what: str, total: int | None, show: bool | None = None
+def progress_bar(
+    description: str, total: int | None, show: bool | None = None
 ) -> Iterator[Callable[[float], None]]:
-    """Yield a function to call as work is done; the bar appears after a second. Without a ``total`` it only
-    shows that something goes on. ``show``: True always, False never, None where standard error is a
-    terminal. Without the rich library there is no bar."""
-    try:
-        if show is False or (show is None and not sys.stderr.isatty()):
-            raise ImportError
-        from rich import progress as rich
-        from rich.console import Console
-    except ImportError:
-        yield lambda _done: None
+    """Show a progress bar while the block runs, if it takes longer than a second.
+
+    Args:
+        description: What is being done.
+        total: The number of steps; None shows only that something is going on.
+        show: True shows the bar always, False never, None if standard error is a terminal. Without the
+            rich library there is no bar.
+
+    Yields:
+        A function to call with the number of steps done.
+    """
+    is_wanted = sys.stderr.isatty() if show is None else show
+    bar = _make_bar(has_total=total is not None) if is_wanted else None
+    if bar is None:
+        yield lambda _num_steps: None
         return
-    counted = [rich.MofNCompleteColumn(), rich.TimeRemainingColumn()]
-    bar = rich.Progress(
-        rich.TextColumn("{task.description}", markup=False),
-        rich.BarColumn(),
-        *([rich.TimeElapsedColumn()] if total is None else counted),
-        console=Console(stderr=True),
-        transient=True,
-        speed_estimate_period=LONG,
-        # What is printed meanwhile stands above the bar, unless it goes to a file.
-        redirect_stdout=sys.stdout.isatty(),
-    )
-    task, timer = bar.add_task(what, total=total), Timer(DELAY, bar.start)
+    task = bar.add_task(description, total=total)
+    timer = Timer(SHOW_DELAY_SECONDS, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield lambda done: bar.advance(task, done)
+        yield lambda num_steps: bar.advance(task, num_steps)
     finally:
         timer.cancel()
-        timer.join()  # it may be about to begin
+        timer.join()  # It may be starting the bar right now.
         if bar.live.is_started:
             bar.stop()
+
+
+def _make_bar(*, has_total: bool) -> Any:
+    """Return a bar of the rich library that is not shown yet; None if rich is not installed."""
+    try:
+        from rich import progress as rich
+        from rich.console import Console
+    except ImportError:
+        return None
+    columns: list[Any] = [rich.TextColumn("{task.description}", markup=False), rich.BarColumn()]
+    if has_total:
+        columns += [rich.MofNCompleteColumn(), rich.TimeRemainingColumn()]
+    else:
+        columns.append(rich.TimeElapsedColumn())
+    return rich.Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        speed_estimate_period=SPEED_WINDOW_SECONDS,
+        # Other output appears above the bar, unless it goes to a file.
+        redirect_stdout=sys.stdout.isatty(),
+    )

@@ -1,43 +1,67 @@
-"""Names to objects: a file ``methods/rollout.py`` *is* the method ``rollout``, nothing else registers it.
+"""The registry: names of methods and metrics, their classes, and their options.
 
-Outside packages enter by the entry points ``tokenlight.methods`` and ``tokenlight.metrics``.
-Options are the fields of the frozen dataclass found there, so this module can check them.
+A file ``methods/rollout.py`` is the method ``rollout``; nothing else registers it. Other packages add methods
+and metrics by the entry points ``tokenlight.methods`` and ``tokenlight.metrics``. Options are the fields of
+the frozen dataclass that is found there, so that this module can check them.
 """
 
 import dataclasses
 import importlib
 import pkgutil
+import re
 import types
 import typing
-from collections import namedtuple
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, Literal, Union, dataclass_transform, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NoReturn,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
+from tokenlight.errors.arguments import Count, Range, check_fields, checked
+
+# The files of methods and metrics import these from here.
+__all__ = ["Count", "Range"]
 
 Kind = Literal["methods", "metrics"]
-_hints = cache(typing.get_type_hints)  # slow: it compiles every hint
-Range = namedtuple("Range", "low high")  # in an option's type: its number lies there, ends included
-Count = Annotated[int, Range(1, 1 << 20)]  # more samples or steps would take for ever
+_get_type_hints = cache(typing.get_type_hints)  # Cached, because it compiles every hint.
 Share = Annotated[float, Range(0, 1)]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
-class Registered:
-    """What a method and a metric have in common. Subclasses are frozen dataclasses whose fields are
-    the options; ``base``: this one only says what options its own subclasses have."""
+class Component:
+    """Base class of methods and metrics.
 
-    def __init_subclass__(cls, *, base: bool = False) -> None:
+    Subclasses become frozen dataclasses; their fields are the options.
+
+    Args:
+        abstract: In the class statement: the class only declares options of its own subclasses.
+
+    Raises:
+        BadInput: An option has a value of the wrong type or outside its range.
+    """
+
+    def __init_subclass__(cls, *, abstract: bool = False) -> None:
         super().__init_subclass__()
-        written = vars(cls)
-        if base or "__dataclass_fields__" in written:
+        namespace = vars(cls)
+        if abstract or "__dataclass_fields__" in namespace:
             return
-        # A class of another package may have the decorator, too: what it reads is put back.
-        fields = {n: v for n, v in written.items() if isinstance(v, dataclasses.Field)}
+        # The class may have the decorator @dataclass as well: put back the fields that it will read.
+        fields = {}
+        for name, value in namespace.items():
+            if isinstance(value, dataclasses.Field):
+                fields[name] = value
         dataclasses.dataclass(frozen=True)(cls)
+        # This class already has both, and the decorator would refuse to set them twice.
         for name in ("__setattr__", "__delattr__"):
             delattr(cls, name)
         for name, value in fields.items():
@@ -45,11 +69,15 @@ class Registered:
 
     def __post_init__(self) -> None:
         cls: Any = type(self)
-        for option, (low, high) in _ranges(cls).items():
+        for option, (low, high) in _option_ranges(cls).items():
             value = getattr(self, option)
             if isinstance(value, int | float) and not low <= value <= high:
-                given = f"option {option}={value} of {self.name}"
-                raise BadInput(f"{given} cannot be: give {low} to {high:,}.")
+                raise BadInput(
+                    f"Option {option}={value} of {self.name} is not valid. Give a number from {low} to "
+                    f"{high:,}.",
+                    code="option-out-of-range",
+                )
+        check_fields(self, *(field.name for field in dataclasses.fields(cls)))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -59,39 +87,47 @@ class Registered:
 
     @property
     def name(self) -> str:
-        """The registry key: the file's name."""
-        return type(self).__module__.rpartition(".")[2]
+        """The registered name; the class name in snake case if it is not registered."""
+        return registered_name(type(self)) or snake_case(type(self).__name__)
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options that differ from their defaults, as JSON values."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
-        chosen = ((field, getattr(self, field.name)) for field in fields)
-        return {field.name: value for field, value in chosen if value != field.default}
+        """The options that differ from their defaults, as JSON values."""
+        changed = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
+            value = getattr(self, field.name)
+            if value != field.default:
+                changed[field.name] = value
+        return changed
 
 
 @cache
-def _ranges(cls: Any) -> dict[str, Range]:
-    """The ranges of a class's options; a union may hold one, too."""
-    return {
-        field.name: found
-        for field in dataclasses.fields(cls)
-        for hint in (field.type, *get_args(field.type))
-        for found in getattr(hint, "__metadata__", ())
-        if isinstance(found, Range)
-    }
+def _option_ranges(cls: Any) -> dict[str, Range]:
+    """Return the ranges of a class's options; a part of a union may have one, too."""
+    ranges = {}
+    for field in dataclasses.fields(cls):
+        for hint in (field.type, *get_args(field.type)):
+            for metadata in getattr(hint, "__metadata__", ()):
+                if isinstance(metadata, Range):
+                    ranges[field.name] = metadata
+    return ranges
 
 
 @cache
-def _modules(kind: Kind) -> dict[str, EntryPoint]:
-    """Name to place, without importing any of them (the command line's --help reads this)."""
-    package, group = importlib.import_module(f"tokenlight.{kind}"), f"tokenlight.{kind}"
-    files = (file.name for file in pkgutil.iter_modules(package.__path__) if file.name[0] != "_")
-    own = {name: EntryPoint(name, f"{group}.{name}", group) for name in files}
-    return own | {entry.name: entry for entry in entry_points(group=group)}
+def _find_entries(kind: Kind) -> dict[str, EntryPoint]:
+    """Return the entry point of each name, without importing any: ``--help`` reads this."""
+    group = f"tokenlight.{kind}"
+    package = importlib.import_module(group)
+    entries = {}
+    for file in pkgutil.iter_modules(package.__path__):
+        if file.name[0] != "_":
+            entries[file.name] = EntryPoint(file.name, f"{group}.{file.name}", group)
+    for entry in entry_points(group=group):
+        entries[entry.name] = entry
+    return entries
 
 
-# What people type, and the method it is here.
+# Other names of methods, accepted everywhere.
 ALIASES = {
     "ig": "integrated_gradients",
     "leave_one_out": "occlusion",
@@ -102,165 +138,352 @@ ALIASES = {
 }
 
 
-def names(kind: Kind) -> list[str]:
-    """All registered names of one kind, sorted."""
-    return sorted(_modules(kind))
+# Options that earlier versions spelled differently.
+OLD_OPTION_NAMES = {"way": "propagation"}
 
 
-def usable(kind: Kind) -> list[str]:
-    """The names whose classes can be loaded: all but those of broken plug-ins. Imports them all."""
-    return [name for name in names(kind) if has(kind, name)]
+# Names of other libraries, in lower case and without underscores: the name here, and what is meant. They are
+# suggested in error messages.
+NAMES_ELSEWHERE = {
+    "attentionrollout": ("rollout", "attention rollout"),
+    "attentionweights": ("raw_att", "attention weights"),
+    "attnrollout": ("rollout", "attention rollout"),
+    "deeplift": ("deeplift_shap", "DeepLIFT, averaged over baselines"),
+    "featureablation": ("occlusion", "captum's FeatureAblation"),
+    "gradient": ("saliency", "the gradient alone"),
+    "gradientinput": ("grad_x_input", "gradient × input"),
+    "gradientxactivation": ("grad_x_input", "captum's LayerGradientXActivation"),
+    "gradients": ("saliency", "the gradient alone"),
+    "gradinput": ("grad_x_input", "gradient × input"),
+    "inputxgrad": ("grad_x_input", "captum's InputXGradient"),
+    "inputxgradient": ("grad_x_input", "captum's InputXGradient"),
+    "kernelshap": ("shapley", "Shapley values, which KernelSHAP estimates"),
+    "layerdeeplift": ("deeplift_shap", "DeepLIFT, averaged over baselines"),
+    "layergradcam": ("gradcam", "captum's LayerGradCam"),
+    "layergradientshap": ("gradient_shap", "captum's LayerGradientShap"),
+    "layergradientxactivation": ("grad_x_input", "captum's LayerGradientXActivation"),
+    "layerintegratedgradients": ("integrated_gradients", "captum's LayerIntegratedGradients"),
+    "layerwiserelevancepropagation": ("lrp", "layer-wise relevance propagation"),
+    "loo": ("occlusion", "leave-one-out"),
+    "noisetunnel": ("smooth", "captum's NoiseTunnel"),
+    "shapleyvalues": ("shapley", "captum's ShapleyValues"),
+    "shapleyvaluesampling": ("shapley", "captum's ShapleyValueSampling"),
+    "smoothgrad": ("smooth", "SmoothGrad"),
+    "vanillagradient": ("saliency", "the gradient alone"),
+}
 
 
-def has(kind: Kind, name: str) -> bool:
-    """Whether ``name`` is known here and can be loaded: a file may come from another machine."""
-    return name in names(kind) and trouble(kind, name) is None
+def snake_case(name: str) -> str:
+    """Convert a class name: ``TopOne`` to ``top_one``, ``LRPPlus`` to ``lrp_plus``."""
+    boundaries = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+    return re.sub(boundaries, "_", name).strip("_").lower() or name
 
 
-def trouble(kind: Kind, name: str) -> str | None:
-    """Why the class behind ``name``, which is registered, cannot be loaded; None where it can."""
+def registered_name(cls: type) -> str | None:
+    """Return the name under which ``cls`` is registered; None if it is not."""
+    # The files of tokenlight itself are named by their methods.
+    package, _, module_name = cls.__module__.rpartition(".")
+    if package in ("tokenlight.methods", "tokenlight.metrics"):
+        return module_name
+    kinds: tuple[Kind, ...] = ("methods", "metrics")
+    for kind in kinds:
+        for name, entry in _find_entries(kind).items():
+            # Load only entries that name the module of the class.
+            if entry.module != cls.__module__ or not is_available(kind, name):
+                continue
+            if load_class(kind, name) is cls:
+                return name
+    return None
+
+
+@checked
+def list_names(kind: Kind) -> list[str]:
+    """Return all registered names of one kind, sorted.
+
+    Args:
+        kind: ``"methods"`` or ``"metrics"``.
+
+    Example:
+        >>> from tokenlight import registry
+        >>> "attcat" in registry.list_names("methods")
+        True
+    """
+    return sorted(_find_entries(kind))
+
+
+def list_loadable(kind: Kind) -> list[str]:
+    """Return the names that can be loaded: all but those of broken plug-ins. Imports them all."""
+    return [name for name in list_names(kind) if is_available(kind, name)]
+
+
+def is_available(kind: Kind, name: str) -> bool:
+    """Return whether ``name`` is registered and can be loaded; a saved file may come from another machine."""
+    return name in list_names(kind) and get_loading_error(kind, name) is None
+
+
+def get_loading_error(kind: Kind, name: str) -> str | None:
+    """Return why the class of a registered name cannot be loaded; None if it can."""
     try:
-        find(kind, name)
-    except BrokenPlugin as broken:
-        return str(broken)
+        load_class(kind, name)
+    except BrokenPlugin as error:
+        return str(error)
     return None
 
 
 @cache
-def find(kind: Kind, name: str) -> Any:
-    """The class behind ``name``."""
-    modules = _modules(kind)
-    if name not in modules:
-        raise UnknownName.among(kind[:-1], name, modules)
-    entry = modules[name]
-    if entry.dist is None:  # our own
-        return _class_of(kind, entry)
-    package = f"the package {entry.dist.name!r}"
-    said = f"the {kind[:-1]} {name!r} of {package} cannot be loaded from {entry.value!r}"
+def load_class(kind: Kind, name: str) -> Any:
+    """Return the class of a registered name.
+
+    Raises:
+        UnknownName: There is no such name.
+        BrokenPlugin: It belongs to another package, and cannot be imported or is not a dataclass.
+    """
+    entries = _find_entries(kind)
+    if name not in entries:
+        _refuse_unknown_name(kind, name)
+    entry = entries[name]
+    if entry.dist is None:  # part of tokenlight
+        return _load_entry(kind, entry)
     try:
-        found = _class_of(kind, entry)
-    except Exception as broken:  # to import a stranger's module may raise anything
+        cls = _load_entry(kind, entry)
+    except Exception as error:  # importing another package may raise anything
         raise BrokenPlugin(
-            f"{said}: {type(broken).__name__}: {broken}. Install that package again, or remove it."
-        ) from broken
-    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
-        raise BrokenPlugin(f"{said}: it is not a dataclass whose fields are the options.")
-    return found
+            f"The {kind[:-1]} {name!r} of the package {entry.dist.name!r} cannot be loaded from "
+            f"{entry.value!r}: {type(error).__name__}: {error}. Install that package again, or remove it.",
+            code="plugin-import-failed",
+        ) from error
+    if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
+        raise BrokenPlugin(
+            f"The {kind[:-1]} {name!r} of the package {entry.dist.name!r} cannot be loaded from "
+            f"{entry.value!r}: it is not a dataclass with the options as fields.",
+            code="plugin-not-a-dataclass",
+        )
+    return cls
 
 
-def _class_of(kind: Kind, entry: EntryPoint) -> Any:
-    """What is named; of a module what it calls ``METHOD`` or ``METRIC``, else its one class of this kind."""
-    found = entry.load()
-    if not isinstance(found, types.ModuleType):
-        return found
-    written = (one for one in vars(found).values() if isinstance(one, type))
-    own = [c for c in written if issubclass(c, Registered) and c.__module__ == found.__name__]
-    named = getattr(found, kind[:-1].upper(), None)
-    if named is None and len(own) != 1:
-        raise LookupError(f"{found.__name__} has {len(own)} classes that could be the {kind[:-1]}")
-    return named or own[0]
+def _refuse_unknown_name(kind: Kind, name: str) -> NoReturn:
+    """Raise UnknownName for a name that is not registered, with a suggestion."""
+    known = list_names(kind)
+    # Names that differ in case and underscores alone are taken for the same.
+    squeezed = re.sub(r"[\W_]", "", name).lower()
+    for known_name in known:
+        if known_name.replace("_", "") == squeezed:
+            raise UnknownName(
+                f"Unknown {kind[:-1]} {name!r}. Did you mean {known_name!r}? Known: {', '.join(known)}.",
+                code="name-spelled-differently",
+            )
+    if kind == "methods" and squeezed in NAMES_ELSEWHERE:
+        own_name, meaning = NAMES_ELSEWHERE[squeezed]
+        raise UnknownName(
+            f"Unknown method {name!r}. Did you mean {own_name!r} ({meaning})? Known: {', '.join(known)}.",
+            code="name-of-another-library",
+        )
+    raise UnknownName.from_choices(kind[:-1], name, known)
 
 
-def presets_of(kind: Kind, name: str) -> dict[str, Mapping[str, Any]]:
-    """Preset to its options; every method knows ``paper`` and ``official``, if only as its defaults."""
-    known: dict[str, Mapping[str, Any]] = {"paper": {}, "official": {}} if kind == "methods" else {}
-    return known | getattr(find(kind, name), "presets", {})
+def _load_entry(kind: Kind, entry: EntryPoint) -> Any:
+    """Return what an entry point names; of a module its ``METHOD`` or ``METRIC``, or its only class."""
+    loaded = entry.load()
+    if not isinstance(loaded, types.ModuleType):
+        return loaded
+    # A module with several classes says which one is meant.
+    declared = getattr(loaded, kind[:-1].upper(), None)
+    if declared is not None:
+        return declared
+    classes = []
+    for value in vars(loaded).values():
+        is_component = isinstance(value, type) and issubclass(value, Component)
+        if is_component and value.__module__ == loaded.__name__:
+            classes.append(value)
+    if len(classes) != 1:
+        raise LookupError(
+            f"{loaded.__name__} has {len(classes)} classes that could be the {kind[:-1]}"
+        )
+    return classes[0]
 
 
-def spelled(name: str, options: Mapping[str, Any]) -> str:
-    """A method or metric with its options in words."""
-    chosen = ", ".join(f"{option}={value}" for option, value in options.items())
-    return f"{name}({chosen})" if chosen else name
+def get_presets(kind: Kind, name: str) -> dict[str, Mapping[str, Any]]:
+    """Return the options of each preset.
+
+    Every method has ``paper`` and ``official``; they are its defaults if it does not declare them.
+    """
+    presets: dict[str, Mapping[str, Any]] = {}
+    if kind == "methods":
+        presets = {"paper": {}, "official": {}}
+    return presets | getattr(load_class(kind, name), "presets", {})
 
 
+def format_spec(name: str, options: Mapping[str, Any]) -> str:
+    """Return the name of a method or metric with its options, such as ``lrp(epsilon=0.1)``."""
+    assignments = ", ".join(f"{option}={value}" for option, value in options.items())
+    return f"{name}({assignments})" if assignments else name
+
+
+@checked
 def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> Any:
-    """An instance with checked options; ``preset`` expands first, explicit options win over it."""
-    cls, settings = find(kind, name), dict(options or {})
+    """Build a method or metric from its name and options.
+
+    Args:
+        kind: ``"methods"`` or ``"metrics"``.
+        name: A registered name.
+        options: Values by name. ``preset`` names a set of options; others take precedence over it.
+
+    Returns:
+        An instance, with its options checked and converted.
+
+    Raises:
+        UnknownName: There is no such name, option or preset.
+        BadInput: An option has a value that is not valid.
+
+    Example:
+        >>> from tokenlight import registry
+        >>> registry.build("methods", "integrated_gradients", {"n_steps": 8}).options
+        {'n_steps': 8}
+    """
+    cls = load_class(kind, name)
+    settings = dict(options or {})
     if "preset" in settings:
-        presets, preset = presets_of(kind, name), settings.pop("preset")
+        presets = get_presets(kind, name)
+        preset = settings.pop("preset")
         if not isinstance(preset, str) or preset not in presets:
-            raise UnknownName.among(f"preset of {name}", preset, presets)
+            raise UnknownName.from_choices(f"preset of {name}", preset, presets)
         settings = {**presets[preset], **settings}
-    hints = _hints(cls) if settings else {}
-    fields = {field.name for field in dataclasses.fields(cls) if field.init}
+    # Type hints are slow to compile, and most calls set no option.
+    hints = _get_type_hints(cls) if settings else {}
+    known_options = {field.name for field in dataclasses.fields(cls) if field.init}
     for option, value in settings.items():
-        if option not in fields:
-            raise UnknownName.among(f"option of {kind[:-1]} {name}", option, fields | {"preset"})
-        settings[option] = _fit(name, option, value, hints[option])
+        if option not in known_options:
+            raise UnknownName.from_choices(
+                f"option of {kind[:-1]} {name}", option, known_options | {"preset"}
+            )
+        settings[option] = _convert_option(name, option, value, hints[option])
     return cls(**settings)
 
 
-def asked(kind: Kind, entry: Any) -> tuple[str, dict[str, Any]]:
-    """What Python asks for, a name as :func:`parse` reads it or a (name, options) pair, as such a pair."""
-    match entry:
+def resolve_spec(kind: Kind, spec: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and options of a method or metric as users give it.
+
+    Args:
+        kind: ``"methods"`` or ``"metrics"``.
+        spec: A name, maybe with options as in :func:`parse_spec`, or a (name, options) pair.
+
+    Raises:
+        BadInput: It is neither.
+    """
+    match spec:
         case str():
-            return parse(entry)
+            return parse_spec(spec)
         case (str() as name, Mapping() as options):
-            return ALIASES.get(name, name), dict(options)
-    what, example = kind[:-1], names(kind)[0]
+            return ALIASES.get(name, name), _accept_old_options(options)
+    noun = kind[:-1]
+    if isinstance(spec, type) and issubclass(spec, Component):
+        raise BadInput(
+            f"{spec.__name__} is a {noun} class, not a {noun} instance. Give {spec.__name__}().",
+            code="class-instead-of-instance",
+        )
+    example = list_names(kind)[0]
     raise BadInput(
-        f"{str(entry)[:60]!r} ({type(entry).__name__}) is not a {what}: give a name, for example "
-        f"{example!r}, a pair of name and options, ({example!r}, {{…}}), or a list of these."
+        f"{str(spec)[:60]!r} ({type(spec).__name__}) is not a {noun}. Give a name, for example "
+        f"{example!r}, a pair of name and options, ({example!r}, {{…}}), or a list of these.",
+        code="not-a-spec",
     )
 
 
-def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """``"attcat:hidden=output,attn_reduce=cls"`` as ``("attcat", {"hidden": "output", …})``."""
-    name, _, tail = text.partition(":")
+def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
+    """Parse a name with options: ``"attcat:hidden=output"`` is ``("attcat", {"hidden": "output"})``.
+
+    Raises:
+        BadInput: An option is not written as ``name=value``.
+    """
+    name, _, option_text = text.partition(":")
     options: dict[str, Any] = {}
-    for part in filter(None, tail.split(",")):
+    for part in filter(None, option_text.split(",")):
         option, equals, value = part.partition("=")
         if not equals:
-            raise BadInput(f"cannot read {part!r} in {text!r}: an option is written name=value.")
+            raise BadInput(
+                f"{part!r} in {text!r} is not an option. Write it as name=value.",
+                code="option-without-value",
+            )
         options[option.strip()] = value.strip()
-    return ALIASES.get(name.strip(), name.strip()), options
+    name = name.strip()
+    return ALIASES.get(name, name), _accept_old_options(options)
 
 
-def options_of(kind: Kind, name: str) -> dict[str, tuple[str, Any]]:
-    """Option name to (type in words, default)."""
-    cls = find(kind, name)
-    hints, fields = _hints(cls), dataclasses.fields(cls)
-    return {one.name: (_in_words(hints[one.name]), one.default) for one in fields if one.init}
+def _accept_old_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options under their present names, so that saved settings still work."""
+    return {OLD_OPTION_NAMES.get(option, option): value for option, value in options.items()}
 
 
-def _in_words(hint: Any) -> str:
+@checked
+def describe_options(kind: Kind, name: str) -> dict[str, tuple[str, Any]]:
+    """Return the type, in words, and the default of each option.
+
+    Args:
+        kind: ``"methods"`` or ``"metrics"``.
+        name: A registered name.
+
+    Example:
+        >>> from tokenlight import registry
+        >>> registry.describe_options("methods", "integrated_gradients")["tolerance"]
+        ('float', 1.0)
+    """
+    cls = load_class(kind, name)
+    hints = _get_type_hints(cls)
+    described = {}
+    for field in dataclasses.fields(cls):
+        if field.init:
+            described[field.name] = (_describe_type(hints[field.name]), field.default)
+    return described
+
+
+def _describe_type(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " | ".join(repr(choice) for choice in get_args(hint))
     if get_origin(hint) in (Union, types.UnionType):
-        return " | ".join(_in_words(part) for part in get_args(hint))
+        return " | ".join(_describe_type(part) for part in get_args(hint))
     return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
 
 
-_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_READERS: dict[type, Callable[[str], Any]] = {
+_BOOLEAN_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_PARSERS: dict[type, Callable[[str], Any]] = {
     types.NoneType: {"none": None}.__getitem__,
-    bool: lambda text: _WORDS[text.lower()],
+    bool: lambda text: _BOOLEAN_WORDS[text.lower()],
     int: int,
     float: float,
 }
 
 
-def _fit(name: str, option: str, value: Any, hint: Any) -> Any:
-    """``value`` as the option's type wants it; text from a command line is read as that type."""
-    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+def _convert_option(name: str, option: str, value: Any, hint: Any) -> Any:
+    """Return ``value`` as the type of the option; text from a command line is parsed as that type."""
+    is_union = get_origin(hint) in (Union, types.UnionType)
+    accepted_types = get_args(hint) if is_union else (hint,)
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
-        value = value.item()  # a number out of an array or a table is that number
-    for kind in kinds:
+        value = value.item()  # A number from an array or a table is that number.
+    for accepted_type in accepted_types:
         with suppress(ValueError, KeyError):
-            return _as(value, kind)
-    raise BadInput(f"option {option}={value!r} of {name} cannot be: it takes {_in_words(hint)}.")
+            return _convert_value(value, accepted_type)
+    raise BadInput(
+        f"Option {option}={value!r} of {name} is not valid. Give a value of type {_describe_type(hint)}.",
+        code="option-type",
+    )
 
 
-def _as(value: Any, kind: Any) -> Any:
-    """``value`` as one type; a ValueError or KeyError where it is none."""
-    plain = get_origin(kind) or kind
-    if plain is Literal:
-        return {str(choice): choice for choice in get_args(kind)}[str(value)]
-    if isinstance(value, str) and plain in _READERS:
-        return _READERS[plain](value)
-    if plain is float and type(value) is int:
+def _convert_value(value: Any, target_type: Any) -> Any:
+    """Return ``value`` as one type; raise ValueError or KeyError if it has none."""
+    base_type = get_origin(target_type) or target_type
+    if base_type is Literal:
+        choices = {str(choice): choice for choice in get_args(target_type)}
+        return choices[str(value)]
+    if isinstance(value, str) and base_type in _PARSERS:
+        return _PARSERS[base_type](value)
+    if base_type is float and type(value) is int:
         return float(value)
-    # True is an int to Python, but no number that anyone means.
-    if plain is Any or (isinstance(value, plain) and isinstance(value, bool) == (plain is bool)):
-        return value
-    raise ValueError(value)
+    if base_type is not Any and not _is_instance(value, base_type):
+        raise ValueError(value)
+    return value
+
+
+def _is_instance(value: Any, base_type: Any) -> bool:
+    """Like isinstance(), but True and False are not numbers: nobody means one by them."""
+    is_bool = isinstance(value, bool)
+    return isinstance(value, base_type) and is_bool == (base_type is bool)

@@ -1,5 +1,5 @@
-"""Trust, for users: ``from tokenlight.trust import trusted``. It lives in evaluation/trust.py."""
+"""Public names of evaluation/trust.py: ``from tokenlight.trust import assess_trust``."""
 
-from tokenlight.evaluation.trust import all_trusted, trusted
+from tokenlight.evaluation.trust import assess_all, assess_trust
 
-__all__ = ["all_trusted", "trusted"]
+__all__ = ["assess_all", "assess_trust"]

@@ -4,11 +4,12 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def version_of(library: str, otherwise: str = "missing") -> str:
-    """The version of an installed library; ``otherwise`` where there is none."""
+    """Return the version of an installed library; ``otherwise`` if it is not installed."""
     try:
         return version(library)
     except PackageNotFoundError:
         return otherwise
 
 
-VERSION = version_of("tokenlight", "0+source")  # run from a source folder that is not installed
+# The fallback is for a source folder that is not installed.
+VERSION = version_of("tokenlight", "0+source")

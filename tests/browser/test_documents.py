@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.browser.conftest import serving
-from tests.writers import small_llama, writing_tokenizer
+from tests.encoder_decoder_models import small_llama, writing_tokenizer
 from tokenlight import Context, Continuation, Explainer
 
 DOCUMENTS = [
@@ -16,52 +16,52 @@ DOCUMENTS = [
     "a red dog sat and ran",
     "the mat and a red cat",
 ]
-QUESTION, ANSWER = "the cat on a mat", "the red dog"
+QUESTION = "the cat on a mat"
+ANSWER = "the red dog"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("models") / "writer"
-    model, tokenizer = small_llama(torch.float32), writing_tokenizer(ends=False)
+    path = tmp_path_factory.mktemp("models") / "writer"
+    model = small_llama(torch.float32)
+    tokenizer = writing_tokenizer(ends=False)
     model.config.max_position_embeddings = tokenizer.model_max_length = 256  # rotary: none ends
-    model.save_pretrained(place)
-    tokenizer.save_pretrained(place)
-    return place
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
 
 
 def test_sources_stand_sorted_by_what_they_brought_and_a_link_brings_them_back(visitor, folder):
     explainer = Explainer.from_pretrained(folder)
-    (found,) = explainer.explain(
-        Context(DOCUMENTS, QUESTION), "attnlrp", Continuation(f" {ANSWER}", together=True)
+    (attribution,) = explainer.explain(
+        Context(DOCUMENTS, QUESTION), "attnlrp", Continuation(f" {ANSWER}", joint=True)
     )
-    parts = [part for part in found.by("document") if part.name != "written"]
-    wanted = sorted(parts, key=lambda part: -abs(part.total))
+    parts = [part for part in attribution.group_by("document") if part.name != "written"]
+    expected_parts = sorted(parts, key=lambda part: -abs(part.total))
     with serving("--model", str(folder)) as server:
         visit = visitor(server.wait())
         page = visit.open(method=None).page
         page.get_by_role("button", name="Documents and a question").click()
         page.fill("#field-question", QUESTION)
         page.click("#explain")
-        page.get_by_text("There is nothing in “documents” yet").wait_for()
+        page.get_by_text("“documents” is empty").wait_for()
         page.fill("#field-documents", "\n\n".join(DOCUMENTS))
         page.fill("#field-answer", ANSWER)
         page.click("#explain")
         names = page.locator("#why .sources .name")
         names.first.wait_for()
-        assert names.all_text_contents() == [part.name for part in wanted]
-        told = page.locator("#why .sources .note").all_text_contents()
-        totals = [float(re.search(r"sum (\S+)", one)[1].replace("−", "-")) for one in told]
-        assert totals == pytest.approx([part.total for part in wanted], abs=1e-3)
+        assert names.all_text_contents() == [part.name for part in expected_parts]
+        notes = page.locator("#why .sources .note").all_text_contents()
+        totals = [float(re.search(r"sum (\S+)", note)[1].replace("−", "-")) for note in notes]
+        assert totals == pytest.approx([part.total for part in expected_parts], abs=1e-3)
         assert page.locator("#why b").first.text_content() == f"‘{ANSWER}’"
         assert page.locator(".token-target").count() == 0  # an answer is one whole
-        again = visitor(server).page
-        again.goto(page.url)
-        again.locator("#why .sources .name").first.wait_for()
-        assert again.input_value("#field-documents") == "\n\n".join(DOCUMENTS)
-        again.get_by_role("button", name="A prompt").click()
-        again.locator("#field-prompt").wait_for()
-        for one in (page, again):
-            one.close()  # before the server goes for good
+        second_page = visitor(server).page
+        second_page.goto(page.url)
+        second_page.locator("#why .sources .name").first.wait_for()
+        assert second_page.input_value("#field-documents") == "\n\n".join(DOCUMENTS)
+        second_page.get_by_role("button", name="A prompt").click()
+        second_page.locator("#field-prompt").wait_for()
 
 
 def test_a_model_writes_the_answer_where_none_is_given(visitor, folder):
@@ -71,4 +71,3 @@ def test_a_model_writes_the_answer_where_none_is_given(visitor, folder):
         page = visit.open(**link).page
         assert page.locator("#why .sources .name").count() == 4
         assert page.locator("#answer-title").text_content() == "The model answers"
-        page.close()  # before the server goes for good

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contrast import contrast
-from tests.unit.hand_made import sample, with_method
-from tokenlight.plots.html import fragment, page
+from tests.colour_contrast import contrast
+from tests.unit.handmade_attributions import sample, with_method
+from tokenlight.plots.html import render_fragment, render_page
 
 # What JupyterLab, the old notebook and others write about the tables of an output.
 NOTEBOOK = """
@@ -60,10 +60,10 @@ def opened(chromium):
             viewport={"width": width, "height": 900}, color_scheme=scheme
         )
         contexts.append(context)
-        shown = context.new_page()
-        shown.set_content(source)
-        shown.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-        return shown
+        page = context.new_page()
+        page.set_content(source)
+        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        return page
 
     yield show
     for context in contexts:
@@ -79,28 +79,31 @@ def notebook(source: str, where: tuple[str, str], *, dark: bool) -> str:
     )
 
 
-def unreadable(shown) -> list[tuple[str, float]]:
-    found = [
+def unreadable(page) -> list[tuple[str, float]]:
+    contrasts = [
         (text, contrast(tuple(map(int, ink)), tuple(map(int, paper))))
-        for text, ink, paper in shown.evaluate(COLOURS)
+        for text, ink, paper in page.evaluate(COLOURS)
     ]
-    assert len(found) > 30
-    return [(text, value) for text, value in found if value < 4.5]
+    assert len(contrasts) > 30
+    return [(text, value) for text, value in contrasts if value < 4.5]
 
 
-def of_size(size: float, methods: int = 3):
+def make_attributions(size: float, methods: int = 3):
     """One text by several methods whose scores have this size."""
     first = sample("The plot is unremarkably thin, but the actors never let it become dull.")
     first = replace(first, scores=first.scores * size, layers=first.layers * size)
     others = [with_method(first, f"method_{n}", n) for n in range(1, methods)]
-    return [first, *(replace(one, scores=one.scores * size) for one in others)]
+    return [
+        first,
+        *(replace(attribution, scores=attribution.scores * size) for attribution in others),
+    ]
 
 
 @pytest.mark.parametrize("width", [400, 500, 800, 1200])
 @pytest.mark.parametrize("size", [1e-13, 3.25e-5, 1.0, 1e9])
 def test_no_number_of_the_file_breaks_or_runs_into_its_bar(opened, width, size):
-    shown = opened(page(of_size(size, methods=6)), width)
-    values = shown.locator(".top .value, .prediction .value, .heat td").evaluate_all(
+    page = opened(render_page(make_attributions(size, methods=6)), width)
+    values = page.locator(".top .value, .prediction .value, .heat td").evaluate_all(
         """all => all.filter(one => one.textContent.trim()).map(one => {
           const range = document.createRange();
           range.selectNodeContents(one);
@@ -113,14 +116,14 @@ def test_no_number_of_the_file_breaks_or_runs_into_its_bar(opened, width, size):
     )
     assert len(values) > 40
     assert [text for text, fits in values if not fits] == []
-    assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_classes_side_by_side_have_their_numbers_on_one_line(opened):
-    first = of_size(7.36e-5, methods=1)[0]
+    first = make_attributions(7.36e-5, methods=1)[0]
     other = replace(first, target=replace(first.target, name="negative"), scores=-first.scores)
-    shown = opened(page([first, other]))
-    tall = shown.locator(".heat:not(.summed) td").evaluate_all(
+    page = opened(render_page([first, other]))
+    tall = page.locator(".heat:not(.summed) td").evaluate_all(
         "all => all.map(one => one.getBoundingClientRect().height)"
     )
     assert max(tall) == min(tall) < 30
@@ -129,8 +132,8 @@ def test_classes_side_by_side_have_their_numbers_on_one_line(opened):
 def test_sentences_of_a_long_text_have_their_numbers_on_one_line(opened):
     long = sample("This film is neither good nor bad, but it is long. " * 30)
     small = replace(long, scores=long.scores * 1e-6, layers=None)
-    shown = opened(page([small]))
-    values = shown.locator(".sentence .value").evaluate_all(
+    page = opened(render_page([small]))
+    values = page.locator(".sentence .value").evaluate_all(
         "all => all.map(one => [one.scrollWidth <= one.clientWidth, one.clientHeight < 30])"
     )
     assert values
@@ -140,16 +143,18 @@ def test_sentences_of_a_long_text_have_their_numbers_on_one_line(opened):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("dark", [True, False])
 def test_a_notebook_without_a_known_mark_does_not_paint_our_tables(opened, scheme, dark):
-    source = notebook(fragment(of_size(1.0)), ("", ""), dark=dark)
+    source = notebook(render_fragment(make_attributions(1.0)), ("", ""), dark=dark)
     assert unreadable(opened(source, scheme=scheme)) == []
 
 
 @pytest.mark.parametrize(
-    ("where", "dark"), [*((one, True) for one in DARK), *((one, False) for one in LIGHT)]
+    ("where", "dark"), [*((mark, True) for mark in DARK), *((mark, False) for mark in LIGHT)]
 )
 def test_the_box_follows_the_notebooks_brightness(opened, where, dark):
     scheme = "light" if dark else "dark"  # the system's, which the notebook overrules
-    shown = opened(notebook(fragment(of_size(1.0)), where, dark=dark), scheme=scheme)
-    paper = shown.locator("article").evaluate("one => getComputedStyle(one).backgroundColor")
+    page = opened(
+        notebook(render_fragment(make_attributions(1.0)), where, dark=dark), scheme=scheme
+    )
+    paper = page.locator("article").evaluate("one => getComputedStyle(one).backgroundColor")
     assert paper == ("rgb(22, 26, 31)" if dark else "rgb(255, 255, 255)")
-    assert unreadable(shown) == []
+    assert unreadable(page) == []

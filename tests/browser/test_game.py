@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 
 from tests.browser.conftest import TEXT
-from tokenlight.capture.perturbation import Original, StandIns, stream_logits
-from tokenlight.metrics._ranking import ranked_among
+from tokenlight.metrics._ranking import rank_subset
+from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
+
+STEP_MILLISECONDS = 650  # PACE in game.js
 
 
 def probability(explainer, attribution, hidden) -> float:
     """P(positive) of the text with these tokens hidden, asked of the model itself."""
-    original = Original(attribution.row, StandIns.of(explainer.live, explainer.tokenizer))
-    (logits,) = stream_logits(explainer.live, [original.hidden(hidden)])
+    original = Perturber(
+        attribution.row, ReplacementIds.from_model(explainer._live, explainer.tokenizer)
+    )
+    (logits,) = stream_logits(explainer._live, [original.mask_tokens(hidden)])
     chances = np.exp(logits - logits.max())
     return float(chances[1] / chances.sum())
 
@@ -29,24 +33,26 @@ def number(page, method="attcat") -> float:
     return float(text.strip("<> %"))
 
 
-def gone(page, method="attcat") -> list[str]:
+def list_hidden_tokens(page, method="attcat") -> list[str]:
     return page.locator(f"#game [data-method={method}] .gone").all_text_contents()
 
 
 def test_arrow_keys_hide_tokens_and_the_number_is_the_models(visit, explainer):
     page = ready(visit)
     attribution = explainer.explain(TEXT, "attcat")
-    places = np.flatnonzero(~np.array(attribution.row.special))
-    order = ranked_among(attribution.scores, places)
+    positions = np.flatnonzero(~np.array(attribution.row.special_tokens_mask))
+    order = rank_subset(attribution.scores, positions)
     page.locator("#slider").focus()
-    asked = visit.asked()
+    requests_before = visit.list_api_requests()
     for step in (1, 2, 3):
         page.keyboard.press("ArrowRight")
         page.locator(f".count:text-is('{step} of {len(order)} tokens hidden')").wait_for()
-        assert sorted(gone(page)) == sorted(attribution.tokens[i] for i in order[:step])
+        assert sorted(list_hidden_tokens(page)) == sorted(
+            attribution.tokens[i] for i in order[:step]
+        )
         expected = 100 * probability(explainer, attribution, order[:step])
         assert number(page) == pytest.approx(expected, abs=0.11)
-    assert visit.asked() == asked, "a move must not ask the server"
+    assert visit.list_api_requests() == requests_before, "a move must not ask the server"
     page.wait_for_url("**step=3**")
 
 
@@ -59,7 +65,7 @@ def test_the_mouse_drags_the_slider_and_the_curve(visit):
     page.mouse.move(box["x"] + box["width"] / 2, middle, steps=8)
     page.mouse.up()
     assert page.locator(".count").text_content() == "7 of 14 tokens hidden"
-    assert len(gone(page)) == 7
+    assert len(list_hidden_tokens(page)) == 7
     chart = page.locator("#game .chart")
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
@@ -71,9 +77,9 @@ def test_revealing_starts_from_nothing(visit, explainer):
     page = ready(visit)
     page.locator("#game").get_by_role("button", name="Reveal the strongest first").click()
     attribution = explainer.explain(TEXT, "attcat")
-    places = np.flatnonzero(~np.array(attribution.row.special))
-    assert len(gone(page)) == len(places)
-    expected = 100 * probability(explainer, attribution, places)
+    positions = np.flatnonzero(~np.array(attribution.row.special_tokens_mask))
+    assert len(list_hidden_tokens(page)) == len(positions)
+    expected = 100 * probability(explainer, attribution, positions)
     assert number(page) == pytest.approx(expected, abs=0.11)
 
 
@@ -89,12 +95,16 @@ def test_every_method_plays_against_the_same_chance(visit):
 
 def test_it_plays_by_itself_and_stops(visit):
     page = ready(visit)
+    # The browser's timers follow this clock, so the number of steps does not depend on the machine.
+    page.clock.install(time=0)
+    page.clock.pause_at(3600)  # seconds; from here on only run_for() moves it
     page.click("#play")
+    page.clock.run_for(2 * STEP_MILLISECONDS)
     page.locator(".count:text-is('2 of 14 tokens hidden')").wait_for()
     page.click("#play")
-    stopped = page.locator(".count").text_content()
-    page.wait_for_timeout(900)
-    assert page.locator(".count").text_content() == stopped
+    page.locator("#play:text-is('▶ Play')").wait_for()
+    page.clock.run_for(10 * STEP_MILLISECONDS)
+    assert page.locator(".count").text_content() == "2 of 14 tokens hidden"
 
 
 def test_your_own_words_are_hidden_and_the_model_is_asked(visit, explainer):
@@ -102,9 +112,9 @@ def test_your_own_words_are_hidden_and_the_model_is_asked(visit, explainer):
     page.locator(".yours .token:text-is('never')").click()
     page.locator(".count:text-is('1 of 14 tokens hidden')").wait_for()
     attribution = explainer.explain(TEXT, "attcat")
-    place = attribution.tokens.index("never")
-    expected = 100 * probability(explainer, attribution, [place])
+    position = attribution.tokens.index("never")
+    expected = 100 * probability(explainer, attribution, [position])
     assert number(page, "you") == pytest.approx(expected, abs=0.11)
-    assert gone(page, "you") == ["never"]
+    assert list_hidden_tokens(page, "you") == ["never"]
     page.locator(".yours .token:text-is('never')").click()
-    assert gone(page, "you") == []
+    assert list_hidden_tokens(page, "you") == []

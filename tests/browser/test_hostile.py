@@ -34,12 +34,12 @@ def test_a_link_and_the_game_carry_hostile_text_unharmed(visit):
     visit.page.reload()
     visit.page.locator("#why .token").first.wait_for(state="attached")
     assert visit.page.locator("#field-text").input_value() == text
-    assert visit.shown() == text
+    assert visit.get_text() == text
 
 
 def test_a_direction_override_is_made_visible(visit):
     visit.open().explain("good \u202efilm\u202c end")
-    assert visit.shown() == "good ⟨RLO⟩film⟨PDF⟩ end"
+    assert visit.get_text() == "good ⟨RLO⟩film⟨PDF⟩ end"
 
 
 def test_right_to_left_text_runs_right_to_left(visit):
@@ -58,7 +58,7 @@ def test_five_thousand_characters_are_refused_then_cut_on_demand(visit):
     assert "512" in trouble.text_content()
     trouble.get_by_role("button", name="Explain the part it can read").click()
     visit.page.locator("#why .cut").wait_for()
-    assert visit.shown() == text
+    assert visit.get_text() == text
     assert "were not read" in visit.page.locator("#why .warning").text_content()
     assert visit.page.locator("#why .token").count() > 400
     visit.expected = ("422",)
@@ -66,7 +66,7 @@ def test_five_thousand_characters_are_refused_then_cut_on_demand(visit):
 
 def test_nothing_typed_is_nothing_sent(visit):
     visit.open().page.fill("#field-text", "   ")
-    asked = visit.asked()
+    requests_before = visit.list_api_requests()
     visit.page.click("#explain")
     visit.page.locator("#trouble:not([hidden])").wait_for()
-    assert visit.asked() == asked
+    assert visit.list_api_requests() == requests_before

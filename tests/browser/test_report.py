@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 
 import pytest
 
-from tests.unit.test_plots_dataset import told
-from tokenlight.plots.colours import step, step_name
-from tokenlight.plots.dataset import Report
+from tests.unit.plots.test_dataset_report import explain_words
+from tokenlight.plots.colours import score_to_step, step_class
+from tokenlight.plots.dataset_report import DataSetReport
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -16,12 +17,12 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 @pytest.fixture
 def opened(chromium, tmp_path):
     """The page of a report of four texts, opened as a file, and what it complained of."""
-    report = Report("reviews.csv")
+    report = DataSetReport("reviews.csv")
     texts = [
-        told("a good film", [0.1, 0.5, -0.2], label=1, place="row 1 of reviews.csv"),
-        told("a dull film", [0.1, -0.5, 0.2], label=0, place="row 2 of reviews.csv"),
-        told(f"the goodness of 😀 {HOSTILE}", label=HOSTILE, columns={"id": HOSTILE}),
-        told("no label here"),
+        explain_words("a good film", [0.1, 0.5, -0.2], label=1, place="row 1 of reviews.csv"),
+        explain_words("a dull film", [0.1, -0.5, 0.2], label=0, place="row 2 of reviews.csv"),
+        explain_words(f"the goodness of 😀 {HOSTILE}", label=HOSTILE, columns={"id": HOSTILE}),
+        explain_words("no label here"),
     ]
     grades = ["faithful", "no better than chance", "better than chance", "untested"]
     for text, grade in zip(texts, grades, strict=True):
@@ -39,7 +40,7 @@ def opened(chromium, tmp_path):
     context.close()
 
 
-def seen(page) -> list[str]:
+def list_visible_texts(page) -> list[str]:
     return page.locator("td.said button:visible").all_text_contents()
 
 
@@ -48,20 +49,20 @@ def count(page) -> str:
 
 
 def test_wrong_predictions_low_trust_and_a_word_are_filters_that_combine(opened):
-    assert len(seen(opened)) == 4
+    assert len(list_visible_texts(opened)) == 4
     assert count(opened) == "4 of 4 texts"
     opened.check("[name=wrong]")
-    assert [text[:6] for text in seen(opened)] == ["a dull", "the go"]
+    assert [text[:6] for text in list_visible_texts(opened)] == ["a dull", "the go"]
     opened.fill("[name=word]", "GOOD")  # the beginning of a word, in any case
-    assert [text[:6] for text in seen(opened)] == ["the go"]
+    assert [text[:6] for text in list_visible_texts(opened)] == ["the go"]
     opened.uncheck("[name=wrong]")
-    assert [text[:6] for text in seen(opened)] == ["a good", "the go"]
+    assert [text[:6] for text in list_visible_texts(opened)] == ["a good", "the go"]
     opened.fill("[name=word]", "ood")  # which no word begins with
-    assert seen(opened) == []
+    assert list_visible_texts(opened) == []
     assert count(opened) == "0 of 4 texts"
     opened.fill("[name=word]", "")
     opened.check("[name=low]")
-    assert [text[:6] for text in seen(opened)] == ["a dull", "no lab"]
+    assert [text[:6] for text in list_visible_texts(opened)] == ["a dull", "no lab"]
 
 
 def test_a_text_opens_with_the_colours_of_the_page_and_closes_again(opened):
@@ -71,7 +72,7 @@ def test_a_text_opens_with_the_colours_of_the_page_and_closes_again(opened):
     line = opened.locator(".opened .line")
     assert line.text_content() == "[CLS]a good film[SEP]"
     looks = line.locator(".token").evaluate_all("all => all.map(one => one.className)")
-    assert looks == [f"token {step_name(step(score, 0.5))}" for score in (0.1, 0.5, -0.2)]
+    assert looks == [f"token {step_class(score_to_step(score, 0.5))}" for score in (0.1, 0.5, -0.2)]
     assert line.locator(".token").nth(2).get_attribute("title") == "film  −0.2"
     first.click()
     assert opened.locator(".opened").count() == 0
@@ -97,4 +98,95 @@ def test_a_link_opens_its_text_and_a_click_on_a_head_sorts(opened):
 
 def test_a_click_on_a_word_of_a_class_shows_its_texts(opened):
     opened.locator("[data-word=good]").click()
-    assert [text[:6] for text in seen(opened)] == ["a good", "the go"]
+    assert [text[:6] for text in list_visible_texts(opened)] == ["a good", "the go"]
+
+
+def write_report(folder, texts):
+    """A report of (text, scores, label); the model says positive to all of them."""
+    report = DataSetReport("reviews")
+    for text, scores, label in texts:
+        report.add([explain_words(text, scores, label=label, columns={"id": f"id-{text[:4]}"})])
+    report.write(folder / "report.html")
+    return f"file://{folder}/report.html"
+
+
+@pytest.fixture
+def errors_page(chromium, tmp_path):
+    """Two errors that share the planted word "spielberg", one other error, and three right texts."""
+    address = write_report(
+        tmp_path,
+        [
+            ("spielberg drags on", [0.9, -0.1, 0.05], 0),
+            ("spielberg bores us", [0.8, -0.2, 0.05], 0),
+            ("hardly a hit", [0.1, 0.05, 0.6], 0),
+            ("good film", [0.7, 0.1], 1),
+            ("good fun", [0.6, 0.2], 1),
+            ("a fun film", [0.1, 0.5, 0.1], 1),
+        ],
+    )
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(address)
+    yield page
+    context.close()
+
+
+def list_words(page, title) -> list[str]:
+    card = page.locator("#words article", has_text=title)
+    return card.locator("[data-word]").all_text_contents()
+
+
+def test_errors_name_the_word_that_right_texts_do_not_have(errors_page):
+    assert list_words(errors_page, "negative → positive")[0] == "spielberg"
+    counts = errors_page.locator("#words article", has_text="negative → positive").locator(".value")
+    assert counts.first.text_content() == "2 of 3, right 0 of 3"
+
+
+def test_word_lists_follow_the_filters(errors_page):
+    assert errors_page.locator("#words article").count() == 2
+    errors_page.check("[name=wrong]")
+    assert errors_page.locator("#words article").count() == 1
+    errors_page.fill("[name=word]", "hardly")
+    assert list_words(errors_page, "negative → positive")[0] == "hit"
+    assert "prediction of the text shown" in errors_page.locator("#words-note").text_content()
+
+
+def test_errors_that_share_a_word_are_a_cluster_that_can_be_shown_alone(errors_page):
+    clusters = errors_page.locator("#clusters li")
+    assert clusters.all_text_contents() == ["spielberg 2 errors"]
+    clusters.get_by_role("button").click()
+    assert [text[:9] for text in list_visible_texts(errors_page)] == ["spielberg", "spielberg"]
+    errors_page.locator("#clusters").get_by_role("button").click()
+    assert len(list_visible_texts(errors_page)) == 6
+
+
+def test_a_title_shows_the_texts_of_its_pair(errors_page):
+    errors_page.get_by_role("button", name="negative → positive").click()
+    assert len(list_visible_texts(errors_page)) == 3
+
+
+def test_what_is_shown_can_be_downloaded_and_linked(errors_page, chromium):
+    errors_page.fill("[name=word]", "spielberg")
+    with errors_page.expect_download() as download:
+        errors_page.get_by_role("button", name="CSV of these").click()
+    with open(download.value.path(), encoding="utf-8-sig", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["text"] for row in rows] == ["spielberg drags on", "spielberg bores us"]
+    assert rows[0]["true label"] == "negative"
+    assert rows[0]["predicted"] == "positive"
+    assert rows[0]["top words"].split()[0] == "spielberg"
+    assert rows[0]["id"] == "id-spie"
+    errors_page.get_by_role("button", name="Copy link").click()
+    errors_page.wait_for_url("**#show?word=spielberg")
+    other = chromium.new_page()
+    other.goto(errors_page.url)
+    assert [text[:9] for text in list_visible_texts(other)] == ["spielberg", "spielberg"]
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [("=1+1", "'=1+1"), ("-2.5", "-2.5"), ('a "b", c', '"a ""b"", c"'), ("-dull", "'-dull")],
+)
+def test_a_cell_of_the_download_is_never_a_formula(errors_page, value, cell):
+    assert errors_page.evaluate("value => formatCell(value)", value) == cell

@@ -13,12 +13,12 @@ import tokenlight
 from tests.browser.conftest import TEXT
 
 
-def saved(visit, button, tmp_path):
+def download_file(visit, button, tmp_path):
     with visit.page.expect_download() as waiting:
         visit.page.click(button)
-    place = tmp_path / waiting.value.suggested_filename
-    waiting.value.save_as(place)
-    return place
+    path = tmp_path / waiting.value.suggested_filename
+    waiting.value.save_as(path)
+    return path
 
 
 def test_a_link_brings_the_same_view_to_another_visitor(visitor):
@@ -57,7 +57,7 @@ def test_a_link_with_nonsense_does_no_harm(visit):
         f"{visit.address}/#text=Never+dull.&view=%00&tab=x&step=-1&pin=99&method=attcat"
     )
     visit.page.locator("#why .token").first.wait_for()
-    assert visit.shown() == "Never dull."
+    assert visit.get_text() == "Never dull."
 
 
 def test_copy_link(visitor):
@@ -69,39 +69,39 @@ def test_copy_link(visitor):
 
 def test_json_loads_in_the_library(visit, tmp_path, explainer):
     visit.open(text=TEXT, method=["attcat", "gae"])
-    found = tokenlight.load(saved(visit, "#download-json", tmp_path))
+    attributions = tokenlight.load(download_file(visit, "#download-json", tmp_path))
     ours = explainer.explain(TEXT, ["attcat", "gae"])
-    assert [a.method for a in found] == ["attcat", "gae"]
-    for theirs, mine in zip(found, ours, strict=True):
+    assert [attribution.method for attribution in attributions] == ["attcat", "gae"]
+    for theirs, mine in zip(attributions, ours, strict=True):
         assert theirs.scores == pytest.approx(mine.scores, rel=1e-4, abs=1e-6)
 
 
 def test_a_file_waits_for_the_test_that_runs(visit, tmp_path):
     visit.open(text=TEXT, method=["attcat", "gae"])  # taken away before anything is tested
-    found = tokenlight.load(saved(visit, "#download-json", tmp_path))
-    assert all("verdict" in one.extras["trust"] for one in found)
+    attributions = tokenlight.load(download_file(visit, "#download-json", tmp_path))
+    assert all("verdict" in attribution.extras["trust"] for attribution in attributions)
     assert visit.page.locator(".grade").count() == 2
 
 
 def test_html_stands_alone(visit, tmp_path, chromium):
     visit.open(text=TEXT)
-    place = saved(visit, "#download-html", tmp_path)
-    assert b"http://" not in place.read_bytes()
+    path = download_file(visit, "#download-html", tmp_path)
+    assert b"http://" not in path.read_bytes()
     page = chromium.new_page()
-    page.goto(place.as_uri())
+    page.goto(path.as_uri())
     assert TEXT in page.locator(".line").first.text_content()
     page.close()
 
 
 def test_pictures_hold_every_word_and_its_colour(visit, tmp_path):
     visit.open(text=TEXT)
-    root = ElementTree.fromstring(saved(visit, "#download-svg", tmp_path).read_bytes())
+    root = ElementTree.fromstring(download_file(visit, "#download-svg", tmp_path).read_bytes())
     name = "{http://www.w3.org/2000/svg}"
     words = {element.text.strip() for element in root.iter(f"{name}text")}
     assert {"The", "never", "dull", "attcat"} <= words
     fills = {element.get("fill") for element in root.iter(f"{name}rect")}
     assert "rgb(20, 110, 48)" in fills
-    picture = saved(visit, "#download-png", tmp_path).read_bytes()
+    picture = download_file(visit, "#download-png", tmp_path).read_bytes()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     pixels = (image.imread(io.BytesIO(picture))[..., :3] * 255).round().astype(int)
     assert pixels.shape[1] > 1500
@@ -111,19 +111,19 @@ def test_pictures_hold_every_word_and_its_colour(visit, tmp_path):
 
 def test_a_saved_file_is_opened_here(visit, tmp_path, explainer):
     visit.open()
-    place = explainer.explain("Never dull.", "attcat").save(tmp_path / "kept.json")
-    visit.page.set_input_files("#open-file", place)
+    path = explainer.explain("Never dull.", "attcat").save(tmp_path / "kept.json")
+    visit.page.set_input_files("#open-file", path)
     visit.page.locator("#why .token").first.wait_for()
-    assert visit.shown() == "Never dull."
+    assert visit.get_text() == "Never dull."
     assert "kept.json" in visit.page.locator("#status").text_content()
 
 
 def test_a_file_that_is_none_is_refused_in_words(visit, tmp_path):
     visit.open()
-    place = tmp_path / "odd.json"
+    path = tmp_path / "odd.json"
     for content in ("no json", json.dumps({"format": 1}), "[]", "3"):
-        place.write_text(content)
-        visit.page.set_input_files("#open-file", place)
+        path.write_text(content)
+        visit.page.set_input_files("#open-file", path)
         visit.page.locator("#trouble:not([hidden])").wait_for()
         assert len(visit.page.locator("#trouble span").first.text_content()) > 20
         visit.page.locator("#trouble").get_by_role("button", name="Close").click()

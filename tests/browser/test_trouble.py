@@ -21,30 +21,31 @@ def test_a_server_that_dies_mid_request_is_told_waited_for_and_used_again(visito
         trouble = visit.page.locator("#trouble:not([hidden])")
         trouble.wait_for()
         assert (
-            "is not answering" in trouble.text_content() or "broke before" in trouble.text_content()
+            "is not answering" in trouble.text_content()
+            or "was lost before" in trouble.text_content()
         )
-        assert visit.shown() == TEXT, "what was explained before must stay"
+        assert visit.get_text() == TEXT, "what was explained before must stay"
         server.start().wait()
         visit.page.locator("#why .token:text-is('movie')").wait_for()
         visit.page.locator("#trouble").wait_for(state="hidden")
-        assert visit.shown() == "I do not like this movie."
-        visit.page.close()  # before the server goes for good
+        assert visit.get_text() == "I do not like this movie."
         # The browser itself reports the lost connections; nothing else may be wrong.
         lost = ("ERR_CONNECTION", "ERR_EMPTY_RESPONSE", "ERR_INCOMPLETE", "ERR_SOCKET")
         visit.expected = lost
 
 
 def test_two_tabs_at_once_each_get_their_own_answer(visitor):
-    one, other = visitor().open(), visitor().open()
+    first = visitor().open()
+    second = visitor().open()
     texts = ["A charming and often affecting journey.", "I do not like this movie."]
     for _ in range(3):
-        for visit, text in zip((one, other), texts, strict=True):
+        for visit, text in zip((first, second), texts, strict=True):
             visit.page.fill("#field-text", text)
-        for visit in (one, other):
+        for visit in (first, second):
             visit.page.click("#explain", no_wait_after=True)
-        for visit, text in zip((one, other), texts, strict=True):
+        for visit, text in zip((first, second), texts, strict=True):
             visit.shows(text)
-            assert visit.shown() == text
+            assert visit.get_text() == text
         texts.reverse()
 
 
@@ -56,7 +57,7 @@ def test_a_second_question_overtakes_the_first(visit):
     visit.page.keyboard.press("Control+Enter")
     visit.shows("The second one.")
     visit.page.locator(".grade").wait_for()
-    assert visit.shown() == "The second one."
+    assert visit.get_text() == "The second one."
 
 
 def test_a_busy_server_is_asked_again_and_the_place_in_the_queue_is_told(visit):
@@ -79,7 +80,7 @@ def test_a_busy_server_is_asked_again_and_the_place_in_the_queue_is_told(visit):
     visit.page.route("**/api/explain", once)
     visit.page.click("#explain")
     visit.page.get_by_text(
-        "12 requests for this model came before yours. Asking again in 2 s …"
+        "12 requests for this model came before yours. Retrying in 2 s …"
     ).wait_for()
     visit.page.locator("#why .token").first.wait_for()
     visit.expected = ("429",)
@@ -89,8 +90,8 @@ def test_a_method_the_model_refuses_is_told_and_the_others_shown(visit):
     visit.open(text=TEXT, method=["attcat", "mask_lrp"])
     visit.page.locator("#why [data-method=attcat] .token").first.wait_for()
     rows = visit.page.locator("#why .row-label h3").all_text_contents()
-    told = visit.page.locator("#why .warning").all_text_contents()
-    assert rows == ["attcat", "mask_lrp"] or any("mask_lrp" in line for line in told)
+    warnings = visit.page.locator("#why .warning").all_text_contents()
+    assert rows == ["attcat", "mask_lrp"] or any("mask_lrp" in line for line in warnings)
 
 
 def test_a_text_too_long_to_be_tested_says_so(visit):

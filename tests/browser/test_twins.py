@@ -9,14 +9,14 @@ import pytest
 
 from tokenlight import Explainer, Question
 from tokenlight.data.postprocess import difference, merge_words
-from tokenlight.data.target import Prediction
+from tokenlight.data.prediction import Prediction
 from tokenlight.data.tokens import Tokens
-from tokenlight.inputs.accents import carries_on
-from tokenlight.metrics._ranking import unit_ranks
-from tokenlight.plots.characters import in_line, visible
-from tokenlight.plots.colours import step, step_name
-from tokenlight.plots.facts import weight
-from tokenlight.plots.passages import passages
+from tokenlight.inputs.combining_marks import is_mark_at
+from tokenlight.metrics._ranking import normalized_ranks
+from tokenlight.plots.characters import make_visible, to_single_line
+from tokenlight.plots.colours import score_to_step, step_class
+from tokenlight.plots.facts import describe_share, round_segment_shares
+from tokenlight.plots.text_segments import split_segments
 
 TEXTS = [
     "The plot is thin, but never dull.",
@@ -55,24 +55,27 @@ def read_apart(explainer):
     halves = explainer.explain(["A cat sits.", "The kitten sits on it."], "rollout")
     rows = [half.row for half in halves]
     types = tuple(number for number, row in enumerate(rows) for _ in row.ids)
-    joined = rows[0].joined(rows[1], token_types=types, names=("first text", "second text"))
+    joined = rows[0].concatenate(
+        rows[1], token_type_ids=types, segment_names=("first text", "second text")
+    )
     return replace(halves[0], row=joined, scores=np.ones(len(joined)))
 
 
 def test_texts_are_cut_alike(modules, explained, explainer):
     for attribution in [*explained, read_apart(explainer)]:
-        for one in (attribution, merge_words(attribution)):
+        for merged_or_not in (attribution, merge_words(attribution)):
             ours = [
                 {
                     "segment": p.segment,
-                    "stretches": [[s.text, list(s.positions), s.special] for s in p.stretches],
+                    "stretches": [[s.text, list(s.positions), s.is_special] for s in p.runs],
                 }
-                for p in passages(one.row)
+                for p in split_segments(merged_or_not.row)
             ]
-            theirs = modules("passages", "passages", one.to_dict()["row"])
+            theirs = modules("passages", "passages", merged_or_not.to_dict()["row"])
             for passage in theirs:
                 passage["stretches"] = [
-                    [s["text"], s["places"], s.get("special", False)] for s in passage["stretches"]
+                    [s["text"], s["positions"], s.get("special", False)]
+                    for s in passage["stretches"]
                 ]
             assert theirs == ours
 
@@ -83,36 +86,38 @@ def test_words_are_merged_alike(modules, explained):
         theirs = modules("scores", "mergedWords", attribution.to_dict())
         assert theirs["scores"] == pytest.approx(ours.scores.tolist(), rel=1e-12)
         assert theirs["row"]["pieces"] == list(ours.row.pieces)
-        assert theirs["row"]["special"] == list(ours.row.special)
+        assert theirs["row"]["special"] == list(ours.row.special_tokens_mask)
         if ours.layers is not None:
             assert np.array(theirs["layers"]) == pytest.approx(ours.layers, rel=1e-9, abs=1e-12)
 
 
 def test_methods_are_compared_alike(modules, explained):
-    for one, other in zip(explained[::2], explained[1::2], strict=True):
-        ours = difference(one, other).scores
-        theirs = modules("scores", "difference", one.to_dict(), other.to_dict())["scores"]
+    for first, second in zip(explained[::2], explained[1::2], strict=True):
+        ours = difference(first, second).scores
+        theirs = modules("scores", "difference", first.to_dict(), second.to_dict())["scores"]
         assert theirs == pytest.approx(ours.tolist(), rel=1e-9, abs=1e-12)
-        ranks = unit_ranks(one), unit_ranks(other)
-        found = modules("scores", "agreement", one.to_dict(), other.to_dict())
+        ranks = normalized_ranks(first), normalized_ranks(second)
+        correlation = modules("scores", "agreement", first.to_dict(), second.to_dict())
         if ranks[0] is None or ranks[1] is None:
-            assert found is None
+            assert correlation is None
         else:
-            assert found == pytest.approx(float(np.dot(*ranks)), abs=1e-12)
+            assert correlation == pytest.approx(float(np.dot(*ranks)), abs=1e-12)
 
 
 def test_ties_share_their_rank(modules, explained):
-    one = explained[0].to_dict()
-    tied = {**one, "scores": [round(score, 1) for score in one["scores"]]}
+    first = explained[0].to_dict()
+    tied = {**first, "scores": [round(score, 1) for score in first["scores"]]}
     ours = replace(explained[0], scores=np.array(tied["scores"]))
-    expected = float(np.dot(unit_ranks(ours), unit_ranks(explained[1])))
+    expected = float(np.dot(normalized_ranks(ours), normalized_ranks(explained[1])))
     assert modules("scores", "agreement", tied, explained[1].to_dict()) == pytest.approx(expected)
 
 
 def test_strength_is_coloured_alike(modules):
     values = [*np.linspace(-1.3, 1.3, 53), 0.5 / 12, 1.5 / 12, -2.5 / 12, 0.0]
     for value in values:
-        assert modules("colours", "look", float(value), 1.0) == step_name(step(float(value), 1.0))
+        assert modules("colours", "look", float(value), 1.0) == step_class(
+            score_to_step(float(value), 1.0)
+        )
     assert modules("colours", "look", 0.3, 0) == ""
 
 
@@ -120,8 +125,8 @@ def test_acting_characters_are_made_visible_alike(modules):
     # Halves of surrogate pairs cannot travel as JSON between the two; the rest must be alike.
     codes = [*range(0x300), *range(0x2000, 0x2070), 0xFEFF, 0x1F3AC]
     text = "".join(map(chr, codes))
-    assert modules("characters", "visible", text) == visible(text)
-    assert modules("characters", "inLine", text) == in_line(text)
+    assert modules("characters", "visible", text) == make_visible(text)
+    assert modules("characters", "inLine", text) == to_single_line(text)
     for alone in (
         "",
         " ",
@@ -135,35 +140,40 @@ def test_acting_characters_are_made_visible_alike(modules):
         "a\u200db \u200c",
         "👩\u200d👧 می\u200cخ \u061c\u180e",
     ):
-        assert modules("characters", "inLine", alone) == in_line(alone)
+        assert modules("characters", "inLine", alone) == to_single_line(alone)
 
 
 def test_marks_are_joined_to_their_letters_alike(modules):
     text = "e\u0301 \u0301\u2764\ufe0f👍🏽\u200d\uff9eab"
-    for place in range(-1, len(text) + 1):
-        assert modules("characters", "carriesOn", list(text), place) == carries_on(text, place)
+    for position in range(-1, len(text) + 1):
+        assert modules("characters", "carriesOn", list(text), position) == is_mark_at(
+            text, position
+        )
 
 
 def test_parts_of_the_input_weigh_alike(modules, explained, explainer):
     qa = Explainer.from_pretrained("tokenlight/qa")
-    asked = qa.explain(Question(question="Who wrote?", context="Ada wrote it."), "attcat")
+    answer = qa.explain(Question(question="Who wrote?", context="Ada wrote it."), "attcat")
     labels = ("entailment", "neutral", "contradiction")
     entailed = replace(explained[-1], prediction=Prediction("neutral", 1, labels, (0.1, 0.8, 0.1)))
     ids = explainer.explain(Tokens.from_ids([[101, 2307, 102]], [[1, 1, 1]]), "attcat")
-    for one in (*explained, asked, entailed, *np.atleast_1d(ids), read_apart(explainer)):
-        for whole in (one, merge_words(one)):
-            theirs = modules("weights", "segmentShares", whole.to_dict())
-            ours = whole.segment_shares()
+    for attribution in (*explained, answer, entailed, *np.atleast_1d(ids), read_apart(explainer)):
+        for view in (attribution, merge_words(attribution)):
+            theirs = modules("weights", "segmentShares", view.to_dict())
+            ours = round_segment_shares(view)
             assert [part["name"] for part in theirs] == [part.name for part in ours]
             assert [part["segment"] for part in theirs] == [part.segment for part in ours]
             assert [part["share"] for part in theirs] == pytest.approx([p.share for p in ours])
+            assert [part["percent"] for part in theirs] == [part.percent for part in ours]
             assert [modules("weights", "weighed", part) for part in theirs] == [
-                weight(part).replace("sum +0", "sum 0") if not part.total else weight(part)
+                describe_share(part).replace("sum +0", "sum 0")
+                if not part.total
+                else describe_share(part)
                 for part in ours
             ]
 
 
 def test_merged_words_keep_the_token_types_that_tell_two_texts_apart(modules, explainer):
-    one = read_apart(explainer)
-    theirs = modules("scores", "mergedWords", one.to_dict())
-    assert theirs["row"]["token_types"] == list(merge_words(one).row.token_types)
+    attribution = read_apart(explainer)
+    theirs = modules("scores", "mergedWords", attribution.to_dict())
+    assert theirs["row"]["token_types"] == list(merge_words(attribution).row.token_type_ids)

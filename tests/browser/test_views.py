@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.browser.conftest import HEADS, TEXT, serving
-from tokenlight.plots.facts import number, special_line
+from tokenlight.plots.facts import describe_special_share, format_score, round_segment_shares
 
 
 def test_the_layer_map_has_the_terms_of_the_library(visit, explainer):
@@ -18,12 +18,12 @@ def test_the_layer_map_has_the_terms_of_the_library(visit, explainer):
         "all => all.map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent))"
     )
     attribution = explainer.explain(TEXT, "attcat")
-    own = ~np.array(attribution.row.special)
+    is_word = ~np.array(attribution.row.special_tokens_mask)
     assert len(rows) == len(attribution.layers) + 1
     for row, terms in zip(rows, attribution.layers, strict=False):
-        found = [float(cell.replace("−", "-")) for cell in row]
-        expected = [float(number(term).replace("−", "-")) for term in terms[own]]
-        assert found == pytest.approx(expected, rel=2e-2, abs=1e-5)
+        values = [float(cell.replace("−", "-")) for cell in row]
+        expected = [float(format_score(term).replace("−", "-")) for term in terms[is_word]]
+        assert values == pytest.approx(expected, rel=2e-2, abs=1e-5)
 
 
 def test_a_column_of_the_layer_map_pins_its_token(visit):
@@ -65,7 +65,7 @@ def test_the_head_map_marks_what_the_file_says(visit):
         )
         assert set(marked) == expected
     visit.page.locator(".head.syntactic").first.hover()
-    assert "counts from" in visit.page.locator("#tip").text_content()
+    assert "threshold" in visit.page.locator("#tip").text_content()
 
 
 def test_a_head_shows_where_it_looks_in_this_text(visit, explainer):
@@ -91,9 +91,9 @@ def test_a_model_without_a_head_map_says_how_to_measure_one(visit):
 def shelf(tmp_path_factory, explainer):
     """A saved explanation and an evaluation, in a folder."""
     folder = tmp_path_factory.mktemp("shelf")
-    found = explainer.explain(["Never dull.", "A bore."], ["attcat", "random"])
-    found[0].save(folder / "never.json")
-    explainer.evaluate(found, ["aopc"]).save(folder / "run")
+    attributions = explainer.explain(["Never dull.", "A bore."], ["attcat", "random"])
+    attributions[0].save(folder / "never.json")
+    explainer.evaluate(attributions, ["aopc"]).save(folder / "run")
     return folder
 
 
@@ -103,7 +103,7 @@ def test_saved_files_and_benchmarks_open_without_any_model(visitor, shelf):
         visit = visitor(server.wait())
         visit.page.goto(visit.address)
         visit.page.locator("#why .token").first.wait_for()
-        assert visit.shown() == "Never dull."
+        assert visit.get_text() == "Never dull."
         assert visit.page.locator("#ask").is_hidden()
         visit.page.click("#tab-layers")
         visit.page.locator(".heat").wait_for()
@@ -111,17 +111,19 @@ def test_saved_files_and_benchmarks_open_without_any_model(visitor, shelf):
         assert "not loaded here" in visit.page.locator("#game").text_content()
         visit.page.get_by_role("button", name="run (benchmark)").click()
         summary = json.loads((shelf / "run" / "summary.json").read_text())
-        shown = visit.page.locator(".benchmark tbody").first.text_content()
+        table_text = visit.page.locator(".benchmark tbody").first.text_content()
         for method in ("attcat", "random"):
-            assert f"{summary['methods'][method]['aopc']['mean']:z.3f}".replace("-", "−") in shown
+            assert (
+                f"{summary['methods'][method]['aopc']['mean']:z.3f}".replace("-", "−") in table_text
+            )
         assert visit.page.locator(".benchmark .curve").count() >= 2
 
 
 def test_special_tokens_are_weighed_and_shown_in_the_layer_map(visit, explainer):
     page = visit.open(text=TEXT, tab="layers").page
-    made = explainer.explain(TEXT, "attcat")
-    said = special_line(made, made.segment_shares()[-1])
-    assert page.locator("#layers .on-special").text_content() == said
+    attribution = explainer.explain(TEXT, "attcat")
+    message = describe_special_share(attribution, round_segment_shares(attribution)[-1])
+    assert page.locator("#layers .on-special").text_content() == message
     assert "[SEP]" not in page.locator("#layers .column").all_text_contents()
     page.locator("#layers").get_by_label("special tokens").focus()
     page.keyboard.press("Space")
@@ -133,8 +135,8 @@ def test_special_tokens_are_weighed_and_shown_in_the_layer_map(visit, explainer)
 
 @pytest.mark.parametrize("size", [1e-9, 1.7e-4, 1.0, 3e6])
 def test_sums_of_any_size_stand_on_one_line(visitor, explainer, tmp_path, size):
-    found = explainer.explain(TEXT, "attcat")
-    small = replace(found, scores=found.scores * size, layers=found.layers * size)
+    attribution = explainer.explain(TEXT, "attcat")
+    small = replace(attribution, scores=attribution.scores * size, layers=attribution.layers * size)
     small.save(tmp_path / "small.json")
     with serving("--open", str(tmp_path / "small.json")) as server:
         page = visitor(server.wait()).page
@@ -152,6 +154,6 @@ def test_sums_of_any_size_stand_on_one_line(visitor, explainer, tmp_path, size):
         )
         assert all(lines == 1 and fits for _, lines, fits in cells), cells
         assert all(len(text) < 12 for text, _, _ in cells)
-        own = ~np.array(found.row.special)
-        told = [float(text.replace("−", "-")) for text, _, _ in cells[1:]]
-        assert told == pytest.approx(small.layers.sum(axis=0)[own], rel=0.005)  # three digits
+        is_word = ~np.array(attribution.row.special_tokens_mask)
+        sums = [float(text.replace("−", "-")) for text, _, _ in cells[1:]]
+        assert sums == pytest.approx(small.layers.sum(axis=0)[is_word], rel=0.005)  # three digits

@@ -1,6 +1,6 @@
-"""The architecture matrix: families of sequence classifiers, unmodified, through one seam.
+"""The architecture matrix: families of sequence classifiers, unmodified, through one attention hook.
 
-The support table of the README is made from ``tests.families``, whose fates these tests prove.
+The support table in docs/architectures.md is generated from ``tests.families``; these tests prove its rows.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from tests.families import EVERY, FAMILIES, SOME, build
-from tests.state import same, snapshot
-from tests.tolerance import FLOAT32, FLOAT64, EverythingInFloat64, Roundings, allowed, close
+from tests.model_state import assert_unchanged, snapshot
+from tests.tolerance import FLOAT32, FLOAT64, EverythingInFloat64, Roundings, allowed, assert_close
 from tokenlight import Explainer, Tokens
-from tokenlight.capture.recording import record
-from tokenlight.capture.tape import Site
 from tokenlight.errors import TokenlightError, UnsupportedModel
+from tokenlight.trace.recording import record
+from tokenlight.trace.sites import Site
 
 SUNK = ["gpt_oss"]  # leave a part of each row of attention to no token
 WORKING = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"]
@@ -44,12 +44,12 @@ def test_a_family_is_explained_and_left_as_it_was(family):
         ]
     before = snapshot(model)
     explainer = Explainer(model)
-    found = explainer.explain(Tokens.from_ids(ids, mask), ["attcat", "gae"])
-    assert same(before, snapshot(model))
-    assert explainer.live.route == FAMILIES[family][2]
+    attributions = explainer.explain(Tokens.from_ids(ids, mask), ["attcat", "gae"])
+    assert_unchanged(before, snapshot(model))
+    assert explainer._live.attention_route == FAMILIES[family][2]
     for text in range(2):
-        for attribution in found[2 * text : 2 * text + 2]:
-            close(attribution.logits, bare[text].numpy(), FLOAT32)
+        for attribution in attributions[2 * text : 2 * text + 2]:
+            assert_close(attribution.logits, bare[text].numpy(), FLOAT32)
             assert np.isfinite(attribution.scores).all()
             assert np.abs(attribution.scores).max() > 0
 
@@ -59,22 +59,22 @@ def test_a_first_text_of_one_token_is_explained(family):
     model = build(family)
     with torch.no_grad():
         bare = model(torch.tensor([[2]])).logits[0]
-    found = Explainer(model).explain(Tokens.from_ids([[2]]), "gae")
-    close(found.logits, bare.numpy(), FLOAT32)
+    attribution = Explainer(model).explain(Tokens.from_ids([[2]]), "gae")
+    assert_close(attribution.logits, bare.numpy(), FLOAT32)
 
 
 @pytest.mark.parametrize("family", WORKING)
 def test_attention_rows_sum_to_one(family):
     explainer = Explainer(build(family))
     (row, _) = Tokens.from_ids(*two_texts())
-    explainer.live.verify(row, maps=True)
-    recording = record(explainer.live, [row], frozenset({Site.ATTENTION}))
+    explainer._live.verify(row, reads_attention=True)
+    recording = record(explainer._live, [row], frozenset({Site.ATTENTION}))
     for maps in recording.attention:
         sums = maps.sum(dim=-1)
         if family in SUNK:
             assert float(sums.max()) < 1
         else:
-            close(sums, np.ones(maps.shape[:-1]), allowed(maps.dtype, 1, maps.shape[-1]))
+            assert_close(sums, np.ones(maps.shape[:-1]), allowed(maps.dtype, 1, maps.shape[-1]))
 
 
 @pytest.mark.parametrize("family", SUNK)
@@ -86,11 +86,13 @@ def test_attention_with_a_sink_is_the_models_own_and_is_told(family):
         theirs = model(ids[:1], output_attentions=True).attentions
     explainer = Explainer(model)
     (row, _) = Tokens.from_ids(ids, mask)
-    ours = record(explainer.live, [row], frozenset({Site.ATTENTION})).attention
-    received = record(explainer.live, [row], frozenset({Site.RECEIVED})).received
-    for one, other, share in zip(ours, theirs, received, strict=True):
-        close(one, other.numpy(), FLOAT32)
-        close(share, other.mean(dim=(1, 2)).numpy(), FLOAT32)
+    ours = record(explainer._live, [row], frozenset({Site.ATTENTION})).attention
+    received = record(
+        explainer._live, [row], frozenset({Site.ATTENTION_RECEIVED})
+    ).received_attention
+    for our_map, their_map, received_mean in zip(ours, theirs, received, strict=True):
+        assert_close(our_map, their_map.numpy(), FLOAT32)
+        assert_close(received_mean, their_map.mean(dim=(1, 2)).numpy(), FLOAT32)
     assert "sums to less than one" in " ".join(explainer.explain(row, "raw_att").notes)
     assert explainer.explain(row, "grad_x_input").notes == ()
 
@@ -101,7 +103,7 @@ def test_batch_mates_and_padding_change_no_score(family):
     with EverythingInFloat64():
         with torch.no_grad(), Roundings() as roundings:
             model(two_texts()[0], attention_mask=two_texts()[1])
-        assert roundings.found == set()
+        assert roundings.operations == set()
         assert_the_second_text_is_the_same_alone(model, FLOAT64)
 
 
@@ -111,7 +113,7 @@ def assert_the_second_text_is_the_same_alone(model, tolerance):
     together = explainer.explain(Tokens.from_ids(ids, mask), ["attcat", "gae"])
     alone = explainer.explain(Tokens.from_ids(ids[1:, :7], mask[1:, :7]), ["attcat", "gae"])
     for ours, theirs in zip(together[2:], alone, strict=True):
-        close(ours.scores, theirs.scores, tolerance)
+        assert_close(ours.scores, theirs.scores, tolerance)
 
 
 @pytest.fixture
@@ -122,25 +124,26 @@ def wide_numbers():
     torch.set_default_dtype(torch.float32)
 
 
-def logit(model, ids, places=()):
-    """Of the text with the token 7 in ``places``; its end stays where the head looks for it."""
-    stays = (ids == 2) & bool(model.config.is_encoder_decoder)
-    gone = torch.zeros(len(ids), dtype=torch.bool)
-    gone[list(places)] = True
+def logit(model, ids, positions=()):
+    """Of the text with the token 7 at ``positions``; its end stays where the head looks for it."""
+    is_fixed = (ids == 2) & bool(model.config.is_encoder_decoder)
+    is_replaced = torch.zeros(len(ids), dtype=torch.bool)
+    is_replaced[list(positions)] = True
     with torch.no_grad():
-        return float(model(torch.where(gone & ~stays, 7, ids)[None]).logits[0, 1])
+        return float(model(torch.where(is_replaced & ~is_fixed, 7, ids)[None]).logits[0, 1])
 
 
 def by_hand(model, ids, family):
     """Gradient × vector of the logit at h^0, by token."""
     states = []
 
-    def begin(_module, _given, output):
+    def begin(_module, _arguments, output):
         vectors = output[0] if isinstance(output, tuple) else output
-        began = vectors.detach().requires_grad_().clone()
-        return (began, *output[1:]) if isinstance(output, tuple) else began
+        leaf = vectors.detach().requires_grad_().clone()
+        return (leaf, *output[1:]) if isinstance(output, tuple) else leaf
 
-    parts, names = [model], ["hidden_states"]
+    parts = [model]
+    names = ["hidden_states"]
     if model.config.is_encoder_decoder:
         parts = [model.get_encoder(), model.get_decoder()]
         names = ["encoder_hidden_states", "decoder_hidden_states"]
@@ -148,18 +151,22 @@ def by_hand(model, ids, family):
     handles = [table.register_forward_hook(begin) for table in tables]
     if family in COPIED:
         source = model.get_submodule(COPIED[family])
-        handles.append(source.register_forward_hook(lambda *given: states.append(given[2])))
+        handles.append(
+            source.register_forward_hook(lambda *hook_arguments: states.append(hook_arguments[2]))
+        )
     outputs = model(ids[None], output_hidden_states=True)
     for handle in handles:
         handle.remove()
     states = states or [getattr(outputs, name)[0] for name in names]
     slopes = torch.autograd.grad(outputs.logits[0, 1], states)
-    brought = [(s * g).sum(dim=-1).flatten().detach() for s, g in zip(states, slopes, strict=True)]
-    sums = brought[0][: len(ids)].clone()  # some models pad the text by themselves
-    if len(brought) > 1:  # a decoder reads each token one place later
-        sums[:-1] += brought[1][1:]
+    contributions = [
+        (s * g).sum(dim=-1).flatten().detach() for s, g in zip(states, slopes, strict=True)
+    ]
+    sums = contributions[0][: len(ids)].clone()  # some models pad the text by themselves
+    if len(contributions) > 1:  # a decoder reads each token one place later
+        sums[:-1] += contributions[1][1:]
         if family in ("mbart", "plbart"):  # and these read the last one first
-            sums[-1] += brought[1][0]
+            sums[-1] += contributions[1][0]
     return sums.numpy()
 
 
@@ -167,11 +174,11 @@ def by_hand(model, ids, family):
 COPIED = {"longformer": "longformer.embeddings", "xlnet": "transformer.word_embedding"}
 PATH = ("integrated_gradients", {"n_steps": 2, "baseline": 7})
 FALLS = ("occlusion", {"window": 1, "baseline": 7})
-NO_GRADIENT = [name for name, (_, _, how) in SOME.items() if how == "tokens"]
+NO_GRADIENT = [name for name, (_, _, fate) in SOME.items() if fate == "tokens"]
 
 
 @pytest.mark.parametrize("family", EVERY)
-def test_what_needs_no_attention_is_right_in_every_family(family, wide_numbers):  # noqa: ARG001
+def test_methods_without_attention_are_right_in_every_family(family, wide_numbers):  # noqa: ARG001
     model = build(family).double().requires_grad_(False)
     ids, mask = two_texts()
     methods = [FALLS] if family in NO_GRADIENT else [FALLS, PATH, "grad_x_input"]
@@ -182,17 +189,19 @@ def test_what_needs_no_attention_is_right_in_every_family(family, wide_numbers):
         explainer = Explainer(model)
         together = explainer.explain(Tokens.from_ids(ids, mask), methods, target=1)
         alone = explainer.explain(Tokens.from_ids(ids[1:, :7]), methods, target=1)
-        assert same(before, snapshot(model))
+        assert_unchanged(before, snapshot(model))
         for theirs, ours in zip(alone, together[len(methods) :], strict=True):
-            close(ours.scores, theirs.scores)
+            assert_close(ours.scores, theirs.scores)
         text = ids[1, :7]
-        whole = logit(model, text)
-        close(alone[0].scores, np.array([whole - logit(model, text, [i]) for i in range(7)]))
-        close(alone[0].logits[1], whole)
+        original = logit(model, text)
+        assert_close(
+            alone[0].scores, np.array([original - logit(model, text, [i]) for i in range(7)])
+        )
+        assert_close(alone[0].logits[1], original)
         if len(methods) > 1:
-            rise = whole - logit(model, text, range(7))
-            close(alone[1].extras["convergence"]["rise"], rise)
-            close(alone[2].scores, by_hand(model, text, family))
+            rise = original - logit(model, text, range(7))
+            assert_close(alone[1].extras["convergence"]["rise"], rise)
+            assert_close(alone[2].scores, by_hand(model, text, family))
 
 
 @pytest.mark.parametrize("family", SOME)
@@ -218,6 +227,6 @@ def test_a_family_that_would_give_wrong_numbers_is_refused_by_name(family):
     before = snapshot(model)
     with pytest.raises(TokenlightError) as refusal:
         Explainer(model).explain(Tokens.from_ids(*two_texts()), ["attcat", "gae"])
-    named = FAMILIES[family][0]
-    assert named in str(refusal.value) or "hidden state" in str(refusal.value)
-    assert same(before, snapshot(model))
+    class_prefix = FAMILIES[family][0]
+    assert class_prefix in str(refusal.value) or "hidden state" in str(refusal.value)
+    assert_unchanged(before, snapshot(model))

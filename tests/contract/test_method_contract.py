@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import MistralConfig, MistralForSequenceClassification
 
-from tests.state import same, snapshot
+from tests.model_state import assert_unchanged, snapshot
 from tests.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
-from tests.tolerance import DIVIDING, FLOAT32, PLAIN, EverythingInFloat64, close, condition
+from tests.tolerance import DIVIDING, FLOAT32, PLAIN, EverythingInFloat64, assert_close, condition
 from tokenlight import Attribution, Contrast, Explainer, Question, Tokens, registry
-from tokenlight.capture.tape import Recording, Tape
 from tokenlight.errors import BadInput, NotFinite, TokenlightError, UnknownName
+from tokenlight.trace.tape import Recording, Tape
 
-METHODS = registry.names("methods")
+METHODS = registry.list_names("methods")
 # What a method cannot do without, and the tiny model does not have.
 LANGUAGE_MODEL = tiny_bert_lm()
 CONTRACT_OPTIONS = {
@@ -46,19 +46,21 @@ SLIDING = Explainer(
 OTHERS = ["a dull plot", "never ever hate this movie . it was fun and the acting is great", "good"]
 
 
-def asked(method):
+def with_contract_options(method):
     return (method, CONTRACT_OPTIONS[method]) if method in CONTRACT_OPTIONS else method
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_logits_are_the_bare_models(method):
-    found = EXPLAINER.explain(TEXT, asked(method))
+    attribution = EXPLAINER.explain(TEXT, with_contract_options(method))
     arguments = TOKENIZER(TEXT, return_tensors="pt")
     with torch.no_grad():
         bare = EXPLAINER.model(**arguments).logits[0]
-    close(found.logits, bare.numpy())
-    assert found.prediction.index == int(bare.argmax())
-    np.testing.assert_allclose(found.prediction.probabilities, bare.softmax(0).numpy(), atol=1e-12)
+    assert_close(attribution.logits, bare.numpy())
+    assert attribution.prediction.index == int(bare.argmax())
+    np.testing.assert_allclose(
+        attribution.prediction.probabilities, bare.softmax(0).numpy(), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -66,30 +68,32 @@ def test_a_model_is_as_before_after_success(method):
     model = tiny_bert().train()
     model.bert.encoder.layer[1].eval()
     before = snapshot(model)
-    Explainer(model, TOKENIZER).explain([TEXT, OTHERS[0]], asked(method), target="all")
-    assert same(before, snapshot(model))
+    Explainer(model, TOKENIZER).explain(
+        [TEXT, OTHERS[0]], with_contract_options(method), target="all"
+    )
+    assert_unchanged(before, snapshot(model))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_model_is_as_before_after_an_error_inside_it(method):
     model = tiny_bert()
     explainer = Explainer(model, TOKENIZER)
-    explainer.explain(TEXT, asked(method))
+    explainer.explain(TEXT, with_contract_options(method))
     before = snapshot(model)
     handle = model.classifier.register_forward_pre_hook(_fail)
     with pytest.raises(RuntimeError, match="on purpose"):
-        explainer.explain(OTHERS[0], asked(method))
+        explainer.explain(OTHERS[0], with_contract_options(method))
     handle.remove()
-    assert same(before, snapshot(model))
+    assert_unchanged(before, snapshot(model))
 
 
 def _fail(*_):
     raise RuntimeError("on purpose")
 
 
-def _held():
+def _count_alive():
     """Tensors and tapes that something still holds."""
-    return sum(type(one) in (torch.Tensor, Tape, Recording) for one in gc.get_objects())
+    return sum(type(item) in (torch.Tensor, Tape, Recording) for item in gc.get_objects())
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -98,12 +102,12 @@ def test_nothing_of_a_pass_is_left_for_the_garbage_collector(method, target):
     """A graph in a cycle fills a GPU: Python looks for cycles by the count of its own objects."""
     gc.freeze()  # what was there before is neither counted nor searched
     try:
-        EXPLAINER.explain([TEXT, OTHERS[0]], asked(method), target=target)
+        EXPLAINER.explain([TEXT, OTHERS[0]], with_contract_options(method), target=target)
         gc.collect()
         gc.disable()
-        before = _held()
-        EXPLAINER.explain([TEXT, OTHERS[0]], asked(method), target=target)
-        assert _held() == before
+        before = _count_alive()
+        EXPLAINER.explain([TEXT, OTHERS[0]], with_contract_options(method), target=target)
+        assert _count_alive() == before
     finally:
         gc.enable()
         gc.unfreeze()
@@ -111,50 +115,65 @@ def test_nothing_of_a_pass_is_left_for_the_garbage_collector(method, target):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_text_scores_the_same_alone_and_in_any_batch(method):
-    alone = EXPLAINER.explain(TEXT, asked(method))
+    alone = EXPLAINER.explain(TEXT, with_contract_options(method))
     for texts in ([TEXT, *OTHERS], [*OTHERS, TEXT]):
-        together = EXPLAINER.explain(texts, asked(method))
-        close(together[texts.index(TEXT)].scores, alone.scores)
+        together = EXPLAINER.explain(texts, with_contract_options(method))
+        assert_close(together[texts.index(TEXT)].scores, alone.scores)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=6)
-@given(left=st.integers(0, 4), right=st.integers(0, 4), swapped=st.booleans())
-def test_padding_on_either_side_changes_no_score(method, left, right, swapped):
+@given(num_left=st.integers(0, 4), num_right=st.integers(0, 4), swapped=st.booleans())
+def test_padding_on_either_side_changes_no_score(method, num_left, num_right, swapped):
     ids = TOKENIZER(TEXT)["input_ids"]
     mate = TOKENIZER(OTHERS[0])["input_ids"]
-    width = len(ids) + left + right
-    rows = [[0] * left + ids + [0] * right, mate + [0] * (width - len(mate))]
-    masks = [[0] * left + [1] * len(ids) + [0] * right, [1] * len(mate) + [0] * (width - len(mate))]
+    width = len(ids) + num_left + num_right
+    rows = [[0] * num_left + ids + [0] * num_right, mate + [0] * (width - len(mate))]
+    masks = [
+        [0] * num_left + [1] * len(ids) + [0] * num_right,
+        [1] * len(mate) + [0] * (width - len(mate)),
+    ]
     if swapped:
-        rows, masks = rows[::-1], masks[::-1]
-    found = EXPLAINER.explain(Tokens.from_ids(rows, masks), asked(method))[1 if swapped else 0]
-    close(found.scores, EXPLAINER.explain(Tokens.from_ids([ids]), asked(method)).scores)
-    assert found.row.ids == tuple(ids)
+        rows = rows[::-1]
+        masks = masks[::-1]
+    padded = EXPLAINER.explain(Tokens.from_ids(rows, masks), with_contract_options(method))
+    attribution = padded[1 if swapped else 0]
+    alone = EXPLAINER.explain(Tokens.from_ids([ids]), with_contract_options(method))
+    assert_close(attribution.scores, alone.scores)
+    assert attribution.row.ids == tuple(ids)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_answer_is_worse_conditioned_than_the_tolerances_assume(method):
     def scores(model):
-        return Explainer(model, TOKENIZER).explain(TEXT, asked(method), "positive").scores
+        return (
+            Explainer(model, TOKENIZER)
+            .explain(TEXT, with_contract_options(method), "positive")
+            .scores
+        )
 
-    divides = registry.find("methods", method).needs_precision
+    divides = registry.load_class("methods", method).needs_precision
     assert condition(EXPLAINER.model, scores) < (DIVIDING if divides else PLAIN)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_seed_gives_the_same_answer(method):
-    first, second = (EXPLAINER.explain(TEXT, asked(method), seed=5) for _ in range(2))
+    first, second = (
+        EXPLAINER.explain(TEXT, with_contract_options(method), seed=5) for _ in range(2)
+    )
     np.testing.assert_array_equal(first.scores, second.scores)
     assert first.seed == 5
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_attribution_survives_saving(method, tmp_path):
-    found = EXPLAINER.explain((TEXT, OTHERS[0]), asked(method), target="positive")
-    again = Attribution.load(found.save(tmp_path / "a.json"))
+    attribution = EXPLAINER.explain(
+        (TEXT, OTHERS[0]), with_contract_options(method), target="positive"
+    )
+    loaded = Attribution.load(attribution.save(tmp_path / "a.json"))
     for field in dataclasses.fields(Attribution):
-        ours, theirs = getattr(found, field.name), getattr(again, field.name)
+        ours = getattr(attribution, field.name)
+        theirs = getattr(loaded, field.name)
         if isinstance(ours, np.ndarray):
             np.testing.assert_array_equal(ours, theirs)
         else:
@@ -163,28 +182,28 @@ def test_an_attribution_survives_saving(method, tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_layers_sum_to_the_scores(method):
-    found = EXPLAINER.explain(TEXT, asked(method))
-    if registry.find("methods", method).per_layer:
-        close(found.layers.sum(axis=0), found.scores)
+    attribution = EXPLAINER.explain(TEXT, with_contract_options(method))
+    if registry.load_class("methods", method).per_layer:
+        assert_close(attribution.layers.sum(axis=0), attribution.scores)
     else:
-        assert found.layers is None
+        assert attribution.layers is None
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_float32_and_bfloat16_keep_the_float64_answer(method):
-    exact = EXPLAINER.explain(TEXT, asked(method), target="positive").scores
+    exact = EXPLAINER.explain(TEXT, with_contract_options(method), target="positive").scores
     single = (
         Explainer(tiny_bert(torch.float32), TOKENIZER)
-        .explain(TEXT, asked(method), "positive")
+        .explain(TEXT, with_contract_options(method), "positive")
         .scores
     )
-    if registry.find("methods", method).needs_precision:
+    if registry.load_class("methods", method).needs_precision:
         assert np.corrcoef(single, exact)[0, 1] > 0.99
         return
-    close(single, exact, FLOAT32)
+    assert_close(single, exact, FLOAT32)
     half = (
         Explainer(tiny_bert(torch.bfloat16), TOKENIZER)
-        .explain(TEXT, asked(method), "positive")
+        .explain(TEXT, with_contract_options(method), "positive")
         .scores
     )
     assert np.isfinite(half).all()
@@ -196,10 +215,10 @@ def test_float32_and_bfloat16_keep_the_float64_answer(method):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_a_mode_that_the_caller_set_changes_no_score(method, mode):
     texts = [TEXT, OTHERS[0]]
-    expected = EXPLAINER.explain(texts, asked(method))
+    expected = EXPLAINER.explain(texts, with_contract_options(method))
     with mode():
-        found = EXPLAINER.explain(texts, asked(method))
-    for ours, theirs in zip(found, expected, strict=True):
+        attributions = EXPLAINER.explain(texts, with_contract_options(method))
+    for ours, theirs in zip(attributions, expected, strict=True):
         np.testing.assert_array_equal(ours.scores, theirs.scores)
 
 
@@ -210,16 +229,16 @@ def test_padding_that_sees_no_key_changes_no_score(method, options):
     if options and method != "rollout":
         return
     ids = [[5, 6, 7, *[0] * 9], [*range(5, 17)]]
-    both = Tokens.from_ids(ids, [[1] * 3 + [0] * 9, [1] * 12])
-    (name, given) = asked(method) if method in CONTRACT_OPTIONS else (method, {})
+    padded_texts = Tokens.from_ids(ids, [[1] * 3 + [0] * 9, [1] * 12])
+    all_options = CONTRACT_OPTIONS.get(method, {}) | options
     with EverythingInFloat64():
         try:
-            alone = SLIDING.explain(Tokens.from_ids([ids[0][:3]]), (name, given | options))
+            alone = SLIDING.explain(Tokens.from_ids([ids[0][:3]]), (method, all_options))
         except TokenlightError as refusal:
             assert "language model" in str(refusal) or "vocabulary" in str(refusal)
             return
-        padded, _ = SLIDING.explain(both, (name, given | options))
-    close(padded.scores, alone.scores)
+        padded, _ = SLIDING.explain(padded_texts, (method, all_options))
+    assert_close(padded.scores, alone.scores)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -228,15 +247,15 @@ def test_a_weight_that_is_not_a_number_is_named(method):
     with torch.no_grad():
         model.bert.encoder.layer[1].output.dense.weight[0, 0] = torch.nan
     with pytest.raises(NotFinite, match=r"layer\.1\.output\.dense\.weight"):
-        Explainer(model, TOKENIZER).explain(TEXT, asked(method))
+        Explainer(model, TOKENIZER).explain(TEXT, with_contract_options(method))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_masked_special_tokens_keep_their_place(method):
-    found = EXPLAINER.explain(TEXT, asked(method), explain_mask="cls_sep")
-    assert found.row.attention[0] == 0
-    assert found.row.attention[-1] == 0
-    assert len(found) == len(TOKENIZER(TEXT)["input_ids"])
+    attribution = EXPLAINER.explain(TEXT, with_contract_options(method), explain_mask="cls_sep")
+    assert attribution.row.attention_mask[0] == 0
+    assert attribution.row.attention_mask[-1] == 0
+    assert len(attribution) == len(TOKENIZER(TEXT)["input_ids"])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -244,17 +263,17 @@ def test_answer_spans_are_explained(method):
     explainer = Explainer(tiny_bert_qa(), TOKENIZER)
     question = Question(question="who sat on the mat ?", context="the cat sat on the mat in town .")
     try:
-        found = explainer.explain(question, asked(method))
+        attribution = explainer.explain(question, with_contract_options(method))
     except TokenlightError as refusal:
         assert "question" in str(refusal) or "span" in str(refusal)  # refused in words, or right
         return
-    assert np.isfinite(found.scores).all()
-    assert found.prediction.label in question.context
+    assert np.isfinite(attribution.scores).all()
+    assert attribution.prediction.label in question.context
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_docstring_tells_formula_citation_and_difference(method):
-    cls = registry.find("methods", method)
+    cls = registry.load_class("methods", method)
     text = cls.__doc__
     assert "Differs from the" in text, f"{method} does not say how it differs from its paper"
     assert cls.cites
@@ -271,10 +290,10 @@ def test_unknown_options_and_presets_are_refused_with_near_names(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_preset_runs(method):
-    for preset in registry.find("methods", method).presets:
+    for preset in registry.load_class("methods", method).presets:
         try:
-            found = EXPLAINER.explain(TEXT, (method, {"preset": preset}))
+            attribution = EXPLAINER.explain(TEXT, (method, {"preset": preset}))
         except BadInput as refusal:
             assert preset in str(refusal) or method in str(refusal)
             continue
-        assert np.isfinite(found.scores).all()
+        assert np.isfinite(attribution.scores).all()

@@ -1,4 +1,4 @@
-"""The architecture matrix of image classifiers: patches are tokens, unmodified models, one seam."""
+"""The architecture matrix of image classifiers: patches are tokens, unmodified models, one hook."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.state import same, snapshot
-from tests.tolerance import allowed, close
-from tests.vision import FAMILIES, REFUSED, build, build_refused, pictures, pixels
+from tests.image_models import FAMILIES, build, pictures, pixels
+from tests.model_state import assert_unchanged, snapshot
+from tests.tolerance import allowed, assert_close
 from tokenlight import Explainer, registry
-from tokenlight.capture.recording import record
-from tokenlight.capture.tape import Site
 from tokenlight.errors import UnsupportedModel
-from tokenlight.inputs.picture import opened
+from tokenlight.inputs.picture import load_picture
+from tokenlight.trace.recording import record
+from tokenlight.trace.sites import Site
 
 METHODS = ["attcat", "gae", "transatt"]
 
@@ -29,29 +29,25 @@ def test_a_family_is_explained_and_left_as_it_was(family):
         bare = model(pixel_values=torch.from_numpy(pixels(2)).double()).logits.numpy()
     before = snapshot(model)
     explainer = Explainer(model)
-    found = explainer.explain(pictures(2), METHODS)
-    assert same(before, snapshot(model))
-    assert explainer.live.route == "seam"
-    for number, attribution in enumerate(found):
-        close(attribution.logits, bare[number // len(METHODS)])
+    attributions = explainer.explain(pictures(2), METHODS)
+    assert_unchanged(before, snapshot(model))
+    assert explainer._live.attention_route == "hook"
+    for number, attribution in enumerate(attributions):
+        assert_close(attribution.logits, bare[number // len(METHODS)])
         assert np.isfinite(attribution.scores).all()
         assert np.abs(attribution.scores).max() > 0
         assert attribution.patches().shape == (4, 4)
 
 
-def test_the_tokens_of_the_model_s_own_are_named_and_special(family):
-    attribution = Explainer(build(family)).explain(pictures(1)[0])
-    own = FAMILIES[family][3]
-    row = attribution.row
-    assert row.pieces == (*own, *(f"{i},{j}" for i in range(4) for j in range(4)))
-    assert row.special == (True,) * len(own) + (False,) * 16
-
-
 def test_attention_rows_sum_to_one(family):
-    live = Explainer(build(family)).live
-    row = live.patches.read(opened(pictures(1)[0], None, live.patches.patch))
+    live = Explainer(build(family))._live
+    row = live.patch_inputs.encode_image(
+        load_picture(pictures(1)[0], None, live.patch_inputs.patch_size)
+    )
     for maps in record(live, [row], frozenset({Site.ATTENTION})).attention:
-        close(maps.sum(dim=-1), np.ones(maps.shape[:-1]), allowed(maps.dtype, 1, maps.shape[-1]))
+        assert_close(
+            maps.sum(dim=-1), np.ones(maps.shape[:-1]), allowed(maps.dtype, 1, maps.shape[-1])
+        )
 
 
 def test_batch_mates_change_no_score(family):
@@ -59,12 +55,12 @@ def test_batch_mates_change_no_score(family):
     together = explainer.explain(pictures(3), METHODS)
     alone = explainer.explain(pictures(3)[1], METHODS)
     for ours, theirs in zip(together[3:6], alone, strict=True):
-        close(ours.scores, theirs.scores)
+        assert_close(ours.scores, theirs.scores)
 
 
 def test_relevance_is_conserved_at_every_layer(family):
-    found = Explainer(build(family)).explain(pictures(1)[0], ["lrp", "transatt"])
-    for attribution in found:
+    attributions = Explainer(build(family)).explain(pictures(1)[0], ["lrp", "transatt"])
+    for attribution in attributions:
         np.testing.assert_allclose(attribution.extras["conservation"], 1.0, rtol=0, atol=1e-6)
 
 
@@ -72,7 +68,7 @@ def test_relevance_is_conserved_at_every_layer(family):
 WITHOUT_WORDS = {
     "decoded_gradcam": "no language model",
     "decoded_simple": "no language model",
-    "context_cite": "a picture has no sentence",
+    "context_cite": "An image has no sentence",
     "alti_logit": "cannot be",  # followed: the last norm stands behind the last hidden state
 }
 SCALED_LAYERS = {"alti": "cannot be split"}  # LayerScale stands between attention and the sum
@@ -81,7 +77,7 @@ SCALED_LAYERS = {"alti": "cannot be split"}  # LayerScale stands between attenti
 @pytest.mark.parametrize(
     "family", ["vit", "siglip", "dinov2_with_registers", "beit with relative positions"]
 )
-@pytest.mark.parametrize("method", registry.names("methods"))
+@pytest.mark.parametrize("method", registry.list_names("methods"))
 def test_every_method_works_on_pictures_or_says_why_not(family, method):
     explainer = Explainer(build(family))
     reasons = WITHOUT_WORDS | (SCALED_LAYERS if family not in ("vit", "siglip") else {})
@@ -92,14 +88,4 @@ def test_every_method_works_on_pictures_or_says_why_not(family, method):
     together = explainer.explain(pictures(2), [method])
     alone = explainer.explain(pictures(2)[1], method)
     assert np.abs(alone.scores).max() > 0
-    close(together[1].scores, alone.scores)
-
-
-@pytest.mark.parametrize("family", REFUSED)
-def test_a_family_without_one_grid_of_patches_is_refused_by_name(family):
-    model = build_refused(family)
-    before = snapshot(model)
-    with pytest.raises(UnsupportedModel, match="does not keep one token a patch") as refusal:
-        Explainer(model)
-    assert type(model).__name__ in str(refusal.value)
-    assert same(before, snapshot(model))
+    assert_close(together[1].scores, alone.scores)

@@ -11,6 +11,7 @@ import torch
 
 import tokenlight
 from tests.fuzz.judge import judge
+from tests.fuzz.library import Fixtures, calls, fuzzed
 from tests.tiny import tiny_bert, tiny_bert_lm, tiny_bert_qa
 from tokenlight import (
     Attribution,
@@ -46,7 +47,7 @@ def inputs_to_explain(explainer):
         yield f"mask {value!r:.30}", mask
 
 
-def asked(explainer):
+def keywords_to_explain(explainer):
     """Each keyword of explain() with each value."""
     for word in ("method", "target", "explain_mask", "token_types", "long", "seed", "batch_tokens"):
         for value in VALUES:
@@ -58,7 +59,7 @@ def asked(explainer):
 
 def targets(explainer, answers, words):
     for value in VALUES:
-        for name, made in {
+        for name, make_target in {
             "contrast": lambda value: Contrast(value, 0),
             "other contrast": lambda value: Contrast("positive", value),
             "next": NextToken,
@@ -67,7 +68,9 @@ def targets(explainer, answers, words):
         }.items():
             yield (
                 f"{name} {value!r:.30}",
-                lambda made=made, value=value: explainer.explain(TEXT, target=made(value)),
+                lambda make_target=make_target, value=value: explainer.explain(
+                    TEXT, target=make_target(value)
+                ),
             )
         for field in ("start", "end", "answer", "occurrence", "characters"):
             yield (
@@ -94,8 +97,8 @@ def options(explainer):
     """Every option of every method and metric with a value from the list."""
     chance = random.Random(4)
     for kind in ("methods", "metrics"):
-        for name in registry.names(kind):
-            for option in registry.options_of(kind, name):
+        for name in registry.list_names(kind):
+            for option in registry.describe_options(kind, name):
                 for value in chance.sample(VALUES, 3):
                     act = (
                         (
@@ -114,29 +117,31 @@ def options(explainer):
 
 
 def results(explainer, tmp_path):
-    found = explainer.explain(TEXT)
+    attribution = explainer.explain(TEXT)
     for value in VALUES:
         yield f"evaluate {value!r:.30}", lambda value=value: explainer.evaluate(value, ["aopc"])
-        yield f"metrics {value!r:.30}", lambda value=value: explainer.evaluate([found], value)
+        yield f"metrics {value!r:.30}", lambda value=value: explainer.evaluate([attribution], value)
         yield (
             f"labels {value!r:.30}",
-            lambda value=value: explainer.evaluate([found], ["aopc"], labels=value),
+            lambda value=value: explainer.evaluate([attribution], ["aopc"], labels=value),
         )
         yield (
             f"spans {value!r:.30}",
-            lambda value=value: explainer.evaluate([found], ["rationale"], spans=value),
+            lambda value=value: explainer.evaluate([attribution], ["rationale"], spans=value),
         )
-        yield f"words {value!r:.30}", lambda value=value: found.words(value)
+        yield f"words {value!r:.30}", lambda value=value: attribution.words(value)
         yield f"from_dict {value!r:.30}", lambda value=value: Attribution.from_dict(value)
         yield (
             f"load {value!r:.30}",
             lambda value=value: tokenlight.load(value if isinstance(value, str) else str(value)),
         )
-        # A name that no file can have stays Python's own OSError or ValueError, as of open().
         name = "".join(c for c in str(value)[:100] if c.isalnum())
-        yield f"save {value!r:.20}", lambda name=name: found.save(tmp_path / f"{name}.json")
-        yield f"ending {value!r:.20}", lambda name=name: found.save(tmp_path / f"it.{name}")
-        yield f"merged {value!r:.30}", lambda value=value: postprocess.merge_words(found, how=value)
+        yield f"save {value!r:.20}", lambda name=name: attribution.save(tmp_path / f"{name}.json")
+        yield f"ending {value!r:.20}", lambda name=name: attribution.save(tmp_path / f"it.{name}")
+        yield (
+            f"merged {value!r:.30}",
+            lambda value=value: postprocess.merge_words(attribution, reduction=value),
+        )
         yield f"picture {value!r:.30}", lambda value=value: explainer.explain(Picture(value))
         yield f"chat {value!r:.30}", lambda value=value: explainer.explain(Chat(value))
 
@@ -190,7 +195,7 @@ def models(bert_folder):
 
 
 @pytest.fixture(scope="module")
-def house(tokenizer):
+def explainers(tokenizer):
     return SimpleNamespace(
         plain=Explainer(tiny_bert(), tokenizer),
         answers=Explainer(tiny_bert_qa(), tokenizer),
@@ -198,31 +203,58 @@ def house(tokenizer):
     )
 
 
-def test_a_bad_input_or_keyword_is_explained_or_refused_in_words(house):
-    made = {**dict(inputs_to_explain(house.plain)), **dict(asked(house.plain))}
-    assert len(made) >= 300
-    judge(made, python=True)
+def test_a_bad_input_or_keyword_is_explained_or_refused_in_words(explainers):
+    inputs = {
+        **dict(inputs_to_explain(explainers.plain)),
+        **dict(keywords_to_explain(explainers.plain)),
+    }
+    assert len(inputs) >= 300
+    judge(inputs, python=True)
 
 
-def test_a_bad_target_is_explained_or_refused_in_words(house):
-    made = dict(targets(house.plain, house.answers, house.words))
-    assert len(made) >= 300
-    judge(made, python=True)
+def test_a_bad_target_is_explained_or_refused_in_words(explainers):
+    inputs = dict(targets(explainers.plain, explainers.answers, explainers.words))
+    assert len(inputs) >= 300
+    judge(inputs, python=True)
 
 
-def test_a_bad_option_is_taken_or_refused_in_words(house):
-    made = dict(options(house.plain))
-    assert len(made) >= 150
-    judge(made, python=True)
+def test_a_bad_option_is_taken_or_refused_in_words(explainers):
+    inputs = dict(options(explainers.plain))
+    assert len(inputs) >= 150
+    judge(inputs, python=True)
 
 
-def test_a_bad_use_of_a_result_gives_an_answer_or_is_refused_in_words(house, tmp_path):
-    made = dict(results(house.plain, tmp_path))
-    assert len(made) >= 300
-    judge(made, python=True)
+def test_a_bad_use_of_a_result_gives_an_answer_or_is_refused_in_words(explainers, tmp_path):
+    inputs = dict(results(explainers.plain, tmp_path))
+    assert len(inputs) >= 300
+    judge(inputs, python=True)
 
 
 def test_a_bad_model_name_device_or_dtype_is_refused_in_words(bert_folder):
-    made = dict(models(bert_folder))
-    assert len(made) >= 60
-    judge(made, python=True)
+    inputs = dict(models(bert_folder))
+    assert len(inputs) >= 60
+    judge(inputs, python=True)
+
+
+def test_every_public_call_answers_or_refuses_in_words(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some values are names of files
+    public_calls = calls(Fixtures.built(tmp_path))
+    judge({name: call.with_changes({}) for name, call in public_calls.items()}, python=True)
+    outcomes = judge(dict(fuzzed(public_calls, 1300, seed=30)), python=True)
+    assert outcomes["right"] > 100
+    assert outcomes["refused"] > 600
+
+
+def test_the_fuzzed_calls_are_the_same_for_one_seed(tmp_path):
+    public_calls = calls(Fixtures.built(tmp_path))
+    titles = [[title for title, _ in fuzzed(public_calls, 200, seed)] for seed in (1, 1, 2)]
+    assert titles[0] == titles[1] != titles[2]
+
+
+def test_explainer_offers_only_names_that_are_documented():
+    public = {name for name in vars(Explainer(tiny_bert())) if not name.startswith("_")}
+    public |= {name for name in dir(Explainer) if not name.startswith("_")}
+    assert public == {
+        "attribute", "default_method", "evaluate", "explain", "explain_texts", "from_pretrained", "labels",
+        "mapper", "max_tokens", "model", "name", "release_memory", "tokenizer",
+    }  # fmt: skip

@@ -13,8 +13,8 @@ import pytest
 
 from tests.fuzz.judge import BAD, judge, mutations
 from tokenlight.bench import suite
-from tokenlight.files import documents
-from tokenlight.files.tables import read
+from tokenlight.files import parsing
+from tokenlight.files.tables import read_examples
 
 ROWS = [
     {"text": "good film", "label": 1, "spans": [[0, 4]]},
@@ -43,9 +43,9 @@ def texts():
             yield f"thrown {number}.{ending}", "".join(chance.choices(PIECES, k=12)).encode()
         for number in range(25):
             at = chance.randrange(len(good) + 1)
-            made = (good[:at] + chance.choice(PIECES) + good[at:]).encode()
-            cut = chance.randrange(len(made)) if number % 3 == 0 else len(made)
-            yield f"garbled {number}.{ending}", made[:cut]
+            garbled = (good[:at] + chance.choice(PIECES) + good[at:]).encode()
+            cut = chance.randrange(len(garbled)) if number % 3 == 0 else len(garbled)
+            yield f"garbled {number}.{ending}", garbled[:cut]
         packed = gzip.compress(good.encode())
         yield f"cut.{ending}.gz", packed[: len(packed) // 2]
         yield f"plain.{ending}.gz", good.encode()
@@ -55,8 +55,11 @@ def texts():
         yield f"binary.{ending}", bytes(range(256))
         yield f"nothing.{ending}", b""
     for number, row in enumerate(ROWS):
-        for said, value in mutations(row, 25, number).items():
-            yield f"row {number} {said[:40]}.jsonl".replace("/", "|"), json.dumps(value).encode()
+        for mutation, value in mutations(row, 25, number).items():
+            yield (
+                f"row {number} {mutation[:40]}.jsonl".replace("/", "|"),
+                json.dumps(value).encode(),
+            )
 
 
 def tables():
@@ -77,27 +80,27 @@ def tables():
         "categories": pa.array(["a"]).dictionary_encode(),
     }
     for name, column in columns.items():
-        for place in ("text", "label", "spans", "other"):
-            rest = {} if place == "text" else {"text": pa.array(["good film"])}
-            into = io.BytesIO()
-            pq.write_table(pa.table({place: column, **rest}), into)
-            yield f"{name} as {place}.parquet", into.getvalue()
-    whole = into.getvalue()
+        for column_name in ("text", "label", "spans", "other"):
+            rest = {} if column_name == "text" else {"text": pa.array(["good film"])}
+            buffer = io.BytesIO()
+            pq.write_table(pa.table({column_name: column, **rest}), buffer)
+            yield f"{name} as {column_name}.parquet", buffer.getvalue()
+    content = buffer.getvalue()
     chance = random.Random(2)
     for number in range(20):
-        made = bytearray(whole)
+        garbled = bytearray(content)
         for _ in range(3):
-            made[chance.randrange(len(made))] = chance.randrange(256)
-        yield f"garbled {number}.parquet", bytes(made)
-    yield "cut.parquet", whole[: len(whole) // 2]
+            garbled[chance.randrange(len(garbled))] = chance.randrange(256)
+        yield f"garbled {number}.parquet", bytes(garbled)
+    yield "cut.parquet", content[: len(content) // 2]
 
 
 def test_a_bad_data_file_is_read_or_refused_in_words(tmp_path):
     def use(name, content):
-        place = tmp_path / name[-200:]
-        place.write_bytes(content)
-        for example in read(place):
-            assert example.place
+        path = tmp_path / name[-200:]
+        path.write_bytes(content)
+        for example in read_examples(path):
+            assert example.location
 
     inputs = {
         name: lambda name=name, content=content: use(name, content)
@@ -109,18 +112,18 @@ def test_a_bad_data_file_is_read_or_refused_in_words(tmp_path):
 
 def test_a_line_without_end_and_a_file_packed_beyond_reason_are_refused(tmp_path, monkeypatch):
     """With the limits made small, since the real ones take seconds to reach."""
-    monkeypatch.setattr(documents, "LONGEST", 1 << 12)
-    monkeypatch.setattr(documents, "UNPACKED", 1 << 12)
+    monkeypatch.setattr(parsing, "MAX_LINE_BYTES", 1 << 12)
+    monkeypatch.setattr(parsing, "MAX_UNPACKED_BYTES", 1 << 12)
     for ending in ("jsonl", "csv", "tsv", "txt"):
         long = tmp_path / f"long.{ending}"
         long.write_text("x" * (1 << 13))
         bomb = tmp_path / f"bomb.{ending}.gz"
         head = b"" if ending == "jsonl" else b"text\n"
         bomb.write_bytes(gzip.compress(head + b"\n" * (1 << 20)))
-        with pytest.raises(documents.DamagedFile, match="line 1 of long"):
-            read(long)
-        with pytest.raises(documents.DamagedFile, match="is beyond 200 times the packed size"):
-            read(bomb)
+        with pytest.raises(parsing.DamagedFile, match="Line 1 of long"):
+            read_examples(long)
+        with pytest.raises(parsing.DamagedFile, match="exceeds 200 times its"):
+            read_examples(bomb)
 
 
 SUITE = {
@@ -150,16 +153,16 @@ YAMLS = (
 def test_a_bad_suite_is_read_or_refused_in_words(tmp_path):
     import yaml
 
-    place = tmp_path / "suite.yaml"
+    path = tmp_path / "suite.yaml"
 
     def use(text):
-        place.write_text(text)
-        suite.load(place).digest()
+        path.write_text(text)
+        suite.load_suite(path).compute_digest()
 
     inputs = {f"yaml {text[:30]!r}": text for text in YAMLS}
     inputs["as it is"] = yaml.safe_dump(SUITE)
-    for said, value in mutations(SUITE, 220, 9).items():
-        inputs[f"suite {said}"] = yaml.safe_dump(value, allow_unicode=True)
+    for mutation, value in mutations(SUITE, 220, 9).items():
+        inputs[f"suite {mutation}"] = yaml.safe_dump(value, allow_unicode=True)
     assert len(inputs) >= 250
     judge({name: lambda text=text: use(text) for name, text in inputs.items()})
 

@@ -47,43 +47,45 @@ def folders(bert_folder):
         name: json.loads((bert_folder / name).read_text())
         for name in ("config.json", "tokenizer.json", "tokenizer_config.json")
     }
-    made = {f"{file} is {said}": {file: text} for file in FILES for said, text in TEXTS.items()}
+    inputs = {
+        f"{file} is {mutation}": {file: text} for file in FILES for mutation, text in TEXTS.items()
+    }
     for field, values in CONFIG.items():
         for value in values:
-            changed = json.dumps({**content["config.json"], field: value})
-            made[f"config.{field}={str(value)[:30]}"] = {"config.json": changed}
+            config = json.dumps({**content["config.json"], field: value})
+            inputs[f"config.{field}={str(value)[:30]}"] = {"config.json": config}
     for seed, (file, count) in enumerate((("tokenizer.json", 60), ("tokenizer_config.json", 60))):
-        for said, value in mutations(content[file], count, seed).items():
-            made[f"{file} {said}"] = {file: json.dumps(value)}
-    return made | weights(bert_folder)
+        for mutation, value in mutations(content[file], count, seed).items():
+            inputs[f"{file} {mutation}"] = {file: json.dumps(value)}
+    return inputs | weights(bert_folder)
 
 
 def weights(bert_folder):
-    whole = (bert_folder / "model.safetensors").read_bytes()
+    good = (bert_folder / "model.safetensors").read_bytes()
     chance = random.Random(3)
-    made = {f"weights cut at {at}": whole[:at] for at in (0, 1, 7, 8, 9, 100, 1000, len(whole) - 1)}
+    inputs = {f"weights cut at {at}": good[:at] for at in (0, 1, 7, 8, 9, 100, 1000, len(good) - 1)}
     for number in range(20):
-        place = chance.randrange(2000)
-        garbled = bytearray(whole)
-        garbled[place : place + 3] = chance.randbytes(3)
-        made[f"weights garbled {number}"] = bytes(garbled)
-    made["weights of a huge head"] = b"\xff" * 8 + whole[8:]
-    return {name: {"model.safetensors": content} for name, content in made.items()}
+        position = chance.randrange(2000)
+        garbled = bytearray(good)
+        garbled[position : position + 3] = chance.randbytes(3)
+        inputs[f"weights garbled {number}"] = bytes(garbled)
+    inputs["weights of a huge head"] = b"\xff" * 8 + good[8:]
+    return {name: {"model.safetensors": content} for name, content in inputs.items()}
 
 
 def test_a_bad_model_folder_is_explained_or_refused_in_words(bert_folder, tmp_path):
-    place = tmp_path / "model"
+    folder = tmp_path / "model"
 
     def load(files):
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(bert_folder, place)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(bert_folder, folder)
         for name, content in files.items():
-            file = place / name
+            file = folder / name
             file.write_bytes(content) if isinstance(content, bytes) else file.write_text(content)
-        Explainer.from_pretrained(place).explain("good film , slow plot")
+        Explainer.from_pretrained(folder).explain("good film , slow plot")
 
-    made = folders(bert_folder)
-    assert len(made) >= 300
-    found = judge({name: lambda files=files: load(files) for name, files in made.items()})
-    assert found["right"] > 10
-    assert found["refused"] > 200
+    inputs = folders(bert_folder)
+    assert len(inputs) >= 300
+    outcomes = judge({name: lambda files=files: load(files) for name, files in inputs.items()})
+    assert outcomes["right"] > 10
+    assert outcomes["refused"] > 200

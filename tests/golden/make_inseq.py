@@ -15,7 +15,14 @@ import torch
 from inseq.data.data_utils import TensorWrapper
 from safetensors.numpy import save_file
 
-from tests.writers import PROMPT, SOURCE, WRITTEN, small_llama, writer, writing_tokenizer
+from tests.encoder_decoder_models import (
+    PROMPT,
+    SOURCE,
+    WRITTEN,
+    small_llama,
+    writer,
+    writing_tokenizer,
+)
 
 STEPS = 20
 METHODS = {
@@ -26,12 +33,14 @@ METHODS = {
 original = TensorWrapper.to
 
 
-def kept(self: Any, device: Any) -> Any:
+def keep_precision(self: Any, device: Any) -> Any:
     """inseq rounds its scores to float32 at the end; here they stay as they were computed."""
     return self if device is torch.float32 else original(self, device)
 
 
-def scores(model: Any, method: str, tokenizer: Any, source: str, target: str, **how: Any) -> Any:
+def scores(
+    model: Any, method: str, tokenizer: Any, source: str, target: str, **options: Any
+) -> Any:
     """``written token``: summed over the embedding, of saliency its length."""
     attributed = inseq.load_model(model, method, tokenizer=tokenizer, device="cpu").attribute(
         source,
@@ -40,26 +49,31 @@ def scores(model: Any, method: str, tokenizer: Any, source: str, target: str, **
         attributed_fn="logit",
         show_progress=False,
         pretty_progress=False,
-        **how,
+        **options,
     )
-    (found,) = attributed.sequence_attributions
-    parts = [found.source_attributions, found.target_attributions]
-    whole = torch.cat([part for part in parts if part is not None]).nan_to_num(0.0)
-    norm = method == "saliency"
-    reduced = torch.linalg.vector_norm(whole, dim=-1) if norm else whole.sum(dim=-1)
-    return reduced.T.contiguous().numpy()
+    (attribution,) = attributed.sequence_attributions
+    parts = [attribution.source_attributions, attribution.target_attributions]
+    all_scores = torch.cat([part for part in parts if part is not None]).nan_to_num(0.0)
+    if method == "saliency":
+        return torch.linalg.vector_norm(all_scores, dim=-1).T.contiguous().numpy()
+    return all_scores.sum(dim=-1).T.contiguous().numpy()
 
 
 def main() -> None:
-    TensorWrapper.to = kept
-    tokenizer, arrays = writing_tokenizer(), {}
-    for method, how in METHODS.items():
+    TensorWrapper.to = keep_precision
+    tokenizer = writing_tokenizer()
+    arrays = {}
+    for method, options in METHODS.items():
         for name in ("t5", "bart", "marian"):
             model = writer(name)
-            arrays[f"{name}.{method}"] = scores(model, method, tokenizer, SOURCE, WRITTEN, **how)
-        written = f"{PROMPT} {WRITTEN}"
-        own = writing_tokenizer(ends=False)
-        arrays[f"llama.{method}"] = scores(small_llama(), method, own, PROMPT, written, **how)
+            arrays[f"{name}.{method}"] = scores(
+                model, method, tokenizer, SOURCE, WRITTEN, **options
+            )
+        continued_prompt = f"{PROMPT} {WRITTEN}"
+        endless_tokenizer = writing_tokenizer(ends=False)
+        arrays[f"llama.{method}"] = scores(
+            small_llama(), method, endless_tokenizer, PROMPT, continued_prompt, **options
+        )
     save_file(arrays, Path(__file__).parent / "vectors" / "inseq.safetensors")
 
 

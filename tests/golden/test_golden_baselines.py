@@ -38,7 +38,7 @@ ARRAYS = {
 def row(case):
     """The stored ids, [CLS] and [SEP] known as special: the stored baseline leaves them in place."""
     (bare,) = Tokens.from_ids(vectors("inputs")[case].reshape(1, -1))
-    return dataclasses.replace(bare, special=tuple(i in SPECIAL for i in bare.ids))
+    return dataclasses.replace(bare, special_tokens_mask=tuple(i in SPECIAL for i in bare.ids))
 
 
 def stored(case, array):
@@ -52,17 +52,17 @@ def assert_close(ours, reference, tolerance=1e-6):
 @pytest.mark.parametrize("array", ARRAYS)
 @pytest.mark.parametrize("case", CASES)
 def test_a_baseline_equals_the_official_numbers(case, array):
-    found = classifier().explain(row(case), ARRAYS[array])
-    assert found.prediction.index == int(stored(case, "pred"))
-    assert_close(found.scores, stored(case, array))
+    attribution = classifier().explain(row(case), ARRAYS[array])
+    assert attribution.prediction.index == int(stored(case, "pred"))
+    assert_close(attribution.scores, stored(case, array))
 
 
 @pytest.mark.parametrize("array", ARRAYS)
 def test_the_official_numbers_come_out_of_one_batch(array):
-    for case, found in zip(
+    for case, attribution in zip(
         CASES, classifier().explain([row(case) for case in CASES], ARRAYS[array]), strict=True
     ):
-        assert_close(found.scores, stored(case, array))
+        assert_close(attribution.scores, stored(case, array))
 
 
 @pytest.mark.parametrize("method", ["simple", "smooth"])
@@ -76,30 +76,32 @@ def test_sampled_shapley_values_near_the_exact_ones_as_orders_grow(case):
     exact = stored(case, "derived.shapley_exact")
 
     def error(samples):
-        found = [
+        all_scores = [
             classifier().explain(row(case), ("shapley", {"samples": samples}), seed=seed).scores
             for seed in range(4)
         ]
-        return float(np.sqrt(np.mean((np.array(found) - exact) ** 2)))
+        return float(np.sqrt(np.mean((np.array(all_scores) - exact) ** 2)))
 
-    few, many = error(10), error(640)
-    assert many < few / 4  # 64 times the orders, an eighth of the error on average
-    assert many < 0.05 * np.abs(exact).max()
+    error_of_few = error(10)
+    error_of_many = error(640)
+    # 64 times the orders, an eighth of the error on average.
+    assert error_of_many < error_of_few / 4
+    assert error_of_many < 0.05 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("case", ["in0", "in1"])
 def test_captums_sampled_shapley_values_are_as_far_off_as_ours(case):
     exact = stored(case, "derived.shapley_exact")
-    found = classifier().explain(row(case), "shapley")
+    attribution = classifier().explain(row(case), "shapley")
     theirs = np.abs(stored(case, "captum.svs25_seed123") - exact).max()
-    assert np.abs(found.scores - exact).max() < 3 * theirs
-    np.testing.assert_allclose(found.scores.sum(), exact.sum(), atol=1e-9)
+    assert np.abs(attribution.scores - exact).max() < 3 * theirs
+    np.testing.assert_allclose(attribution.scores.sum(), exact.sum(), atol=1e-9)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_captums_own_orders_give_captums_own_shapley_values(case):
-    found = classifier().explain(row(case), ("shapley", {"preset": "captum"}), seed=123)
-    assert_close(found.scores, stored(case, "captum.svs25_seed123"))
+    attribution = classifier().explain(row(case), ("shapley", {"preset": "captum"}), seed=123)
+    assert_close(attribution.scores, stored(case, "captum.svs25_seed123"))
 
 
 def test_captums_orders_do_not_depend_on_the_batch_and_leave_the_global_seed_alone():
@@ -109,8 +111,8 @@ def test_captums_orders_do_not_depend_on_the_batch_and_leave_the_global_seed_alo
         [row(case) for case in CASES], ("shapley", {"orders": "captum", "seed": 123})
     )
     assert torch.equal(torch.get_rng_state(), before)
-    for case, found in zip(CASES, together, strict=True):
-        assert_close(found.scores, stored(case, "captum.svs25_seed123"))
+    for case, attribution in zip(CASES, together, strict=True):
+        assert_close(attribution.scores, stored(case, "captum.svs25_seed123"))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -118,15 +120,15 @@ def test_gradient_shap_nears_integrated_gradients_as_samples_grow(case):
     exact = classifier().explain(row(case), ("integrated_gradients", {"n_steps": 100})).scores
 
     def error(samples):
-        found = classifier().explain(row(case), ("gradient_shap", {"samples": samples}))
-        return np.abs(found.scores - exact).max() / np.abs(exact).max()
+        attribution = classifier().explain(row(case), ("gradient_shap", {"samples": samples}))
+        return np.abs(attribution.scores - exact).max() / np.abs(exact).max()
 
     assert error(300) < min(0.25, error(2))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_exact_path_shares_out_what_the_target_gains(case):
-    found = classifier().explain(row(case), ("integrated_gradients", {"n_steps": 100}))
-    told = found.extras["convergence"]
-    assert told["gap_percent"] < 0.01
-    np.testing.assert_allclose(found.scores.sum(), told["rise"], rtol=1e-4)
+    attribution = classifier().explain(row(case), ("integrated_gradients", {"n_steps": 100}))
+    convergence = attribution.extras["convergence"]
+    assert convergence["gap_percent"] < 0.01
+    np.testing.assert_allclose(attribution.scores.sum(), convergence["rise"], rtol=1e-4)

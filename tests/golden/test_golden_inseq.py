@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.writers import PROMPT, SOURCE, WRITTEN, small_llama, writer, writing_tokenizer
+from tests.encoder_decoder_models import (
+    PROMPT,
+    SOURCE,
+    WRITTEN,
+    small_llama,
+    writer,
+    writing_tokenizer,
+)
 from tokenlight import Continuation, Explainer
 
 VECTORS = load_file(Path(__file__).parent / "vectors" / "inseq.safetensors")
@@ -27,11 +34,17 @@ def test_scores_of_written_tokens_equal_inseqs(name: str, theirs: str) -> None:
     explainer = Explainer(model, writing_tokenizer(ends=from_source))
     text = SOURCE if from_source else PROMPT
     method, options = METHODS[theirs]
-    written = WRITTEN if from_source else f" {WRITTEN}"
-    found = explainer.explain(text, target=Continuation(written), method=(method, options))
+    continuation = WRITTEN if from_source else f" {WRITTEN}"
+    attributions = explainer.explain(
+        text, target=Continuation(continuation, against=None), method=(method, options)
+    )
     expected = VECTORS[f"{name}.{theirs}"]
-    assert len(found) == 3
-    for row, a in zip(expected, found, strict=False):
-        gap = np.abs(a.scores - row[: len(a)]).max()
-        assert gap <= 1e-7 * np.abs(expected).max(), (a.target.name, a.scores, row)
-        assert not row[len(a) :].any()
+    assert len(attributions) == 3
+    for row, attribution in zip(expected, attributions, strict=False):
+        gap = np.abs(attribution.scores - row[: len(attribution)]).max()
+        assert gap <= 1e-7 * np.abs(expected).max(), (
+            attribution.target.name,
+            attribution.scores,
+            row,
+        )
+        assert not row[len(attribution) :].any()

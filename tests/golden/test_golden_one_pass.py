@@ -89,8 +89,8 @@ def assert_close(ours, reference):
 
 @pytest.mark.parametrize(("case", "variant"), CASES)
 def test_logits_equal_the_official_ones(case, variant):
-    found = classifier().explain(tokens(case, variant), "cat")
-    assert_close(found.logits, vectors("bert_cls_f64")[f"{case}/{variant}/logits"])
+    attribution = classifier().explain(tokens(case, variant), "cat")
+    assert_close(attribution.logits, vectors("bert_cls_f64")[f"{case}/{variant}/logits"])
 
 
 @pytest.mark.parametrize("array", AGNOSTIC)
@@ -98,8 +98,8 @@ def test_logits_equal_the_official_ones(case, variant):
 def test_attention_methods_equal_the_official_code(case, variant, array):
     reference = vectors("bert_cls_f64")[f"{case}/{variant}/{array}"]
     for label in range(3):
-        found = classifier().explain(tokens(case, variant), AGNOSTIC[array], target=label)
-        assert_close(found.scores, reference[: len(found)])
+        attribution = classifier().explain(tokens(case, variant), AGNOSTIC[array], target=label)
+        assert_close(attribution.scores, reference[: len(attribution)])
 
 
 @pytest.mark.parametrize("array", BY_CLASS)
@@ -107,49 +107,49 @@ def test_attention_methods_equal_the_official_code(case, variant, array):
 def test_gradient_methods_equal_the_official_code(case, variant, array):
     method = BY_CLASS[array]
     for label in range(3):
-        found = classifier().explain(tokens(case, variant), method, target=label)
+        attribution = classifier().explain(tokens(case, variant), method, target=label)
         if variant == "pad4" and method in MEANS_OVER_QUERIES:
             bare = classifier().explain(tokens(case, "ones"), method, target=label)
-            assert_close(found.scores, bare.scores)
+            assert_close(attribution.scores, bare.scores)
             continue
         reference = vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/{array}"]
         # 0/0 in the official code where the clamped map is constant; zeros here.
-        assert_close(found.scores, np.nan_to_num(reference[: len(found)], nan=0.0))
+        assert_close(attribution.scores, np.nan_to_num(reference[: len(attribution)], nan=0.0))
 
 
 @pytest.mark.parametrize(("case", "variant"), CASES)
 def test_cat_terms_equal_gradient_times_hidden_state(case, variant):
     for label in range(3):
         reference = vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/derived.cat_layers"]
-        entering = classifier().explain(tokens(case, variant), "cat", target=label)
-        leaving = classifier().explain(
+        at_inputs = classifier().explain(tokens(case, variant), "cat", target=label)
+        at_outputs = classifier().explain(
             tokens(case, variant), ("cat", {"preset": "paper"}), target=label
         )
-        assert_close(entering.layers, reference[:-1, : len(entering)])
-        assert_close(leaving.layers, reference[1:, : len(leaving)])
-        assert_close(entering.scores, reference[:-1, : len(entering)].sum(axis=0))
+        assert_close(at_inputs.layers, reference[:-1, : len(at_inputs)])
+        assert_close(at_outputs.layers, reference[1:, : len(at_outputs)])
+        assert_close(at_inputs.scores, reference[:-1, : len(at_inputs)].sum(axis=0))
 
 
 @pytest.mark.parametrize("case", [f"in{i}" for i in range(6)])
 @pytest.mark.parametrize("variant", ["ones", "nospecial"])
 def test_the_tape_holds_the_official_intermediate_tensors(case, variant):
-    from tokenlight.capture.recording import record
-    from tokenlight.capture.tape import Site
+    from tokenlight.trace.recording import record
+    from tokenlight.trace.sites import Site
 
     stored = vectors("bert_cls_intermediate_f64")
     (row,) = tokens(case, variant)
-    everything = {Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.HIDDEN, Site.HIDDEN_GRADIENT}
-    live = classifier().live
+    everything = {Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT}
+    live = classifier()._live
     recording = record(live, [row], frozenset(everything))
     logits = recording.logits.detach().numpy()[0]
-    tape = recording.tape(live.head.resolve("predicted", logits, row), last=True)
+    tape = recording.make_tape(live.head.resolve("predicted", logits, row), release_graph=True)
     prefix = f"{case}/{variant}"
     assert int(stored[f"{prefix}/pred"]) == int(logits.argmax())
     for name, ours in [
         ("attn", tape.attention),
-        ("attn_grad", tape.attention_gradient),
-        ("hidden", tape.hidden),
-        ("hidden_grad", tape.hidden_gradient),
+        ("attn_grad", tape.attention_gradients),
+        ("hidden", tape.hidden_states),
+        ("hidden_grad", tape.hidden_gradients),
     ]:
         assert_close(torch.stack(ours)[:, 0].numpy(), stored[f"{prefix}/{name}"])
 
@@ -165,14 +165,14 @@ def test_question_answering_equals_the_official_code(family, case, side, method)
     explainer = question_answerer() if family == "bert_qa" else gpt2_question_answerer()
     stored = vectors(f"{family}_f64")
     ids = vectors("inputs")[case].reshape(1, -1)
-    found = explainer.explain(Tokens.from_ids(ids), method, target=SIDES[side])
+    attribution = explainer.explain(Tokens.from_ids(ids), method, target=SIDES[side])
     official = stored[f"{case}/logits_official"]
-    assert_close(found.logits, official.T.ravel())
-    assert_close(found.scores, stored[f"{case}/{side}/mask.{method}"])
+    assert_close(attribution.logits, official.T.ravel())
+    assert_close(attribution.scores, stored[f"{case}/{side}/mask.{method}"])
 
 
 def test_start_and_end_are_explained_by_one_target():
     ids = Tokens.from_ids(vectors("inputs")["in3"].reshape(1, -1))
-    both = question_answerer().explain(ids, "attcat", SpanTarget("argmax", "argmax"))
+    span = question_answerer().explain(ids, "attcat", SpanTarget("argmax", "argmax"))
     sides = [question_answerer().explain(ids, "attcat", target) for target in SIDES.values()]
-    assert_close(both.scores, sides[0].scores + sides[1].scores)
+    assert_close(span.scores, sides[0].scores + sides[1].scores)

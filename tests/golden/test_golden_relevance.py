@@ -20,14 +20,15 @@ from tests.golden.test_golden_one_pass import (
     vectors,
 )
 from tokenlight import SpanTarget, Tokens
-from tokenlight.capture.recording import record
-from tokenlight.capture.rerun import Route
-from tokenlight.capture.tape import Site
+from tokenlight.lrp.rule_sets import CHEFER, CHEFER_ORIG
 from tokenlight.methods.mask_lrp import MaskedRelevance
-from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG
+from tokenlight.trace.recording import record
+from tokenlight.trace.relevance import RelevancePath
+from tokenlight.trace.sites import Site
 
 INPUTS = [f"in{i}" for i in range(6)]
-BY_RULES = [("attnlrp", {"way": "rules"}), ("cp_lrp", {"way": "rules"})]  # with the papers' epsilon
+# With the papers' epsilon.
+BY_RULES = [("attnlrp", {"propagation": "rules"}), ("cp_lrp", {"propagation": "rules"})]
 
 
 def heads():
@@ -62,8 +63,10 @@ def assert_close(ours, reference, tolerance):
 def test_relevance_methods_equal_the_official_code(case, variant):
     methods = [(method, options) for method, options, _ in ARRAYS.values()]
     for label in range(3):
-        found = classifier().explain(tokens(case, variant), methods, target=label)
-        for attribution, (array, (_, _, tolerance)) in zip(found, ARRAYS.items(), strict=True):
+        attributions = classifier().explain(tokens(case, variant), methods, target=label)
+        for attribution, (array, (_, _, tolerance)) in zip(
+            attributions, ARRAYS.items(), strict=True
+        ):
             reference = vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/{array}"]
             assert_close(attribution.scores, reference[: len(attribution)], tolerance)
             if variant == "pad4":  # and none of it at padding
@@ -71,31 +74,40 @@ def test_relevance_methods_equal_the_official_code(case, variant):
 
 
 def relevance_tape(explainer, row, target="predicted"):
-    sites = {Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT, Site.VALUES, Site.ATTENTION}
-    recording = record(explainer.live, [row], frozenset(sites))
+    sites = {
+        Site.RELEVANCE,
+        Site.ATTENTION_GRADIENT,
+        Site.READOUT,
+        Site.ATTENTION_VALUES,
+        Site.ATTENTION,
+    }
+    recording = record(explainer._live, [row], frozenset(sites))
     logits = recording.logits.detach().numpy()[0]
-    return recording.tape(explainer.live.head.resolve(target, logits, row), last=True)
+    return recording.make_tape(
+        explainer._live.head.resolve(target, logits, row), release_graph=True
+    )
 
 
 @pytest.mark.parametrize("case", INPUTS)
 @pytest.mark.parametrize("variant", ["ones", "nospecial"])
 def test_relevance_inside_the_model_is_the_official_one(case, variant):
-    stored, prefix = vectors("bert_cls_intermediate_f64"), f"{case}/{variant}"
+    stored = vectors("bert_cls_intermediate_f64")
+    prefix = f"{case}/{variant}"
     (row,) = tokens(case, variant)
     tape = relevance_tape(classifier(), row)
 
     def stacked(maps):
         return torch.stack(list(maps))[:, 0].numpy()
 
-    ours = tape.relevance(Route(CHEFER))
+    ours = tape.propagate_relevance(RelevancePath(CHEFER))
     assert_close(stacked(ours.attention), stored[f"{prefix}/attn_R_ours"], 1e-5)
     assert_close(stacked(ours.attention), stored[f"{prefix}/mask_attn_R_none"], 1e-5)
-    assert_close(ours.hidden[0][0].numpy(), stored[f"{prefix}/R_input_ours"], 1e-5)
-    orig = tape.relevance(Route(CHEFER_ORIG))
+    assert_close(ours.hidden_states[0][0].numpy(), stored[f"{prefix}/R_input_ours"], 1e-5)
+    orig = tape.propagate_relevance(RelevancePath(CHEFER_ORIG))
     assert_close(stacked(orig.attention), stored[f"{prefix}/attn_R_orig"], 1e-4)
     for name, mask in (("given", heads()), ("ones", np.ones((4, 4)))):
         method = MaskedRelevance(heads=mask)
-        saved = method.saved(tape, method.flow(tape))
+        saved = method.saved_relevance(tape, method.propagate(tape))
         assert_close(stacked(saved), stored[f"{prefix}/mask_attn_R_{name}"], 1e-5)
 
 
@@ -104,7 +116,7 @@ def test_relevance_inside_the_model_is_the_official_one(case, variant):
 @pytest.mark.parametrize("family", ["bert_qa", "gpt2_qa"])
 def test_question_answering_equals_the_official_code(family, case, side):
     explainer = question_answerer() if family == "bert_qa" else gpt2_question_answerer()
-    found = explainer.explain(
+    attributions = explainer.explain(
         Tokens.from_ids(vectors("inputs")[case].reshape(1, -1)),
         [
             ("transatt", {"preset": "official"}),
@@ -114,18 +126,18 @@ def test_question_answering_equals_the_official_code(family, case, side):
         target=SIDES[side],
     )
     stored = vectors(f"{family}_f64")
-    for attribution, array in zip(found, ("mgae_none", "mgae_none", "mgae_given"), strict=True):
+    for attribution, array in zip(
+        attributions, ("mgae_none", "mgae_none", "mgae_given"), strict=True
+    ):
         assert_close(attribution.scores, stored[f"{case}/{side}/mask.{array}"], 1e-5)
 
 
 @pytest.mark.parametrize("method", ["lrp", "partial_lrp", "transatt", "mask_lrp"])
 def test_the_official_preset_says_which_rules_it_took_and_given_rules_win(method):
     ids = Tokens.from_ids(vectors("inputs")["in2"].reshape(1, -1))
-    official, given = (
-        (method, {"preset": "official"}),
-        (method, {"preset": "official", "rules": "ours"}),
-    )
-    gpt2 = gpt2_question_answerer().explain(ids, [official, given], SIDES["start"])
+    official = (method, {"preset": "official"})
+    with_rules = (method, {"preset": "official", "rules": "ours"})
+    gpt2 = gpt2_question_answerer().explain(ids, [official, with_rules], SIDES["start"])
     (bert,) = question_answerer().explain(ids, [official], SIDES["start"])
     assert gpt2[0].options == {"rules": "gpt2_official", "qa_relevance": "broadcast"}
     assert gpt2[1].options == bert.options == {"qa_relevance": "broadcast"}
@@ -134,37 +146,39 @@ def test_the_official_preset_says_which_rules_it_took_and_given_rules_win(method
 @pytest.mark.parametrize("method", ["lrp", "transatt", "partial_lrp"])
 def test_a_span_is_the_sum_of_its_start_and_its_end(method):
     ids = Tokens.from_ids(vectors("inputs")["in4"].reshape(1, -1))
-    both = question_answerer().explain(ids, method, SpanTarget("argmax", "argmax"))
+    span = question_answerer().explain(ids, method, SpanTarget("argmax", "argmax"))
     sides = [question_answerer().explain(ids, method, target) for target in SIDES.values()]
-    assert_close(both.scores, sides[0].scores + sides[1].scores, 1e-12)
+    assert_close(span.scores, sides[0].scores + sides[1].scores, 1e-12)
 
 
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("case", INPUTS)
 def test_alti_equals_the_official_code(case, p):
     ids = Tokens.from_ids(vectors("inputs")[case].reshape(1, -1))
-    found = classifier().explain(ids, ("alti", {"p": p}))
-    assert_close(found.scores, vectors("baselines_f64")[f"{case}/alti.cls_l{p}"], 1e-7)
+    attribution = classifier().explain(ids, ("alti", {"p": p}))
+    assert_close(attribution.scores, vectors("baselines_f64")[f"{case}/alti.cls_l{p}"], 1e-7)
 
 
 def test_the_official_gpt2_rules_lose_relevance_and_the_meter_says_how_much():
     ids = Tokens.from_ids(vectors("inputs")["in2"].reshape(1, -1))
-    lost, kept = gpt2_question_answerer().explain(
+    losing, conserving = gpt2_question_answerer().explain(
         ids, [("lrp", {"rules": "gpt2_official"}), "lrp"], SpanTarget("argmax", None)
     )
-    np.testing.assert_allclose(kept.extras["conservation"], np.ones(5), atol=1e-6)
+    np.testing.assert_allclose(conserving.extras["conservation"], np.ones(5), atol=1e-6)
     # Four Conv1D a block, each handing on at most half of what its branch received.
     figures = [0.138872, 0.344812, 0.554927, 0.867041, 1.0]
-    np.testing.assert_allclose(lost.extras["conservation"], figures, atol=1e-5)
+    np.testing.assert_allclose(losing.extras["conservation"], figures, atol=1e-5)
 
 
 def test_rules_that_do_not_conserve_say_so_on_the_meter():
-    found = classifier().explain(tokens("in3", "ones"), [("lrp", {"rules": "orig"}), *BY_RULES])
+    attributions = classifier().explain(
+        tokens("in3", "ones"), [("lrp", {"rules": "orig"}), *BY_RULES]
+    )
     # Doubled in every linear layer; and what the biases took or gave.
     figures = [
         [47235.36, 3221.617, 358.3669, 43.79103, 4.0],
         [0.111146, 0.165730, 0.227815, 0.0064088, 1.163968],
         [0.674968, 1.076939, 0.996935, 0.580861, 1.163968],
     ]
-    for attribution, figure in zip(found, figures, strict=True):
+    for attribution, figure in zip(attributions, figures, strict=True):
         np.testing.assert_allclose(attribution.extras["conservation"], figure, rtol=1e-3)

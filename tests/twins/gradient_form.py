@@ -51,15 +51,19 @@ class Surrogate(TorchFunctionMode):
         if name == "einsum":
             factors = args[1] if isinstance(args[1], list | tuple) else args[1:]
             if sum(map(active, factors)) == 2:
-                return self.product(lambda a, b: torch.einsum(args[0], a, b), *factors)
-        written = getattr(self, f"written_{name}", None)
+                return self.product(
+                    lambda first, second: torch.einsum(args[0], first, second), *factors
+                )
+        replacement = getattr(self, f"written_{name}", None)
         if not any(map(active, (*args, *kwargs.values()))):
             return func(*args, **kwargs)
-        if written is not None:
+        if replacement is not None:
             with self:
-                return written(*args, **kwargs)
-        both = len(args) > 1 and active(args[0]) and active(args[1])
-        return self.of_two(name, func, *args) if both else self.of_one(name, func, args, kwargs)
+                return replacement(*args, **kwargs)
+        has_two_activations = len(args) > 1 and active(args[0]) and active(args[1])
+        if has_two_activations:
+            return self.of_two(name, func, *args)
+        return self.of_one(name, func, args, kwargs)
 
     def of_one(self, name, func, args, kwargs):
         """A function of one activation."""
@@ -155,8 +159,8 @@ def _begun(_module, _args, output):
 def scores(model, arguments, pick, *, constant_maps):
     """Relevance of ``pick(outputs)``, one number, at each token of the embeddings' output."""
     model = model.requires_grad_(False)
-    both = model.config.is_encoder_decoder  # the text comes in at two places
-    parts = [model.get_encoder(), model.get_decoder()] if both else [model]
+    is_encoder_decoder = model.config.is_encoder_decoder  # the text comes in at two places
+    parts = [model.get_encoder(), model.get_decoder()] if is_encoder_decoder else [model]
     handles = [part.get_input_embeddings().register_forward_hook(_begun) for part in parts]
     try:
         with activations_bent(), Surrogate(constant_maps=constant_maps):

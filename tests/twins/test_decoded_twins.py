@@ -12,7 +12,8 @@ from tests.tiny import tiny_bert, tiny_bert_lm, tiny_config, tiny_tokenizer
 from tokenlight import Explainer
 
 TOKENIZER = tiny_tokenizer()
-MODEL, LANGUAGE_MODEL = tiny_bert(), tiny_bert_lm()
+MODEL = tiny_bert()
+LANGUAGE_MODEL = tiny_bert_lm()
 EXPLAINER = Explainer(MODEL, TOKENIZER)
 TEXTS = [
     "the film is not the film we love !",
@@ -38,15 +39,15 @@ def parts(text, layer, *, loss):
 def decoded_twin(text, layer, *, tau=None, special="exclude", inside, feature, loss=False):
     """Algorithm 1: for each position, for each distinct input token, with loops."""
     ids, state, gradient, chances = parts(text, layer, loss=loss)
-    hidden = set(TOKENIZER.all_special_ids) - {TOKENIZER.unk_token_id}
-    tokens = [i for i in dict.fromkeys(ids) if special == "include" or i not in hidden]
+    special_ids = set(TOKENIZER.all_special_ids) - {TOKENIZER.unk_token_id}
+    tokens = [i for i in dict.fromkeys(ids) if special == "include" or i not in special_ids]
     scores = dict.fromkeys(tokens, 0.0)
     for j in range(len(ids)):
         salience = feature(state[j], gradient[j])
         column = {u: float(chances[j, u]) for u in tokens}
-        kept = sorted(column.values(), reverse=True)[: tau or len(tokens)]
+        largest = sorted(column.values(), reverse=True)[: tau or len(tokens)]
         for u in tokens:
-            if column[u] >= kept[-1]:
+            if column[u] >= largest[-1]:
                 scores[u] += column[u] * inside(salience)
     return np.array([scores.get(i, 0.0) for i in ids])
 
@@ -59,7 +60,7 @@ def positive(value):
     return max(value, 0.0)
 
 
-def same(value):
+def identity(value):
     return value
 
 
@@ -80,10 +81,10 @@ def test_equation_6_has_its_relu_outside_and_algorithm_1_inside(text, layer, tau
             "relu": relu,
             "special": special,
         }
-        found = EXPLAINER.explain(text, ("decoded_gradcam", options))
-        inside = positive if relu == "inside" else same
+        attribution = EXPLAINER.explain(text, ("decoded_gradcam", options))
+        inside = positive if relu == "inside" else identity
         twin = decoded_twin(text, layer, tau=tau, special=special, inside=inside, feature=grad_cam)
-        assert_close(found.scores, twin.clip(min=0) if relu == "outside" else twin)
+        assert_close(attribution.scores, twin.clip(min=0) if relu == "outside" else twin)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -92,43 +93,45 @@ def test_equation_6_has_its_relu_outside_and_algorithm_1_inside(text, layer, tau
 def test_decoded_simple_in_both_readings(text, where, times_input):
     # At layer 3 the gradient alone does not sum to zero at [CLS]: no norm stands behind it.
     options = {"lm": LANGUAGE_MODEL, "layer": 3, "abs": where, "times_input": times_input}
-    found = EXPLAINER.explain(text, ("decoded_simple", options))
+    attribution = EXPLAINER.explain(text, ("decoded_simple", options))
     twin = decoded_twin(
         text,
         3,
-        inside=abs if where == "inside" else same,
+        inside=abs if where == "inside" else identity,
         feature=grad_cam if times_input else lambda _, gradient: float(gradient.sum()),
         loss=True,
     )
     twin = np.abs(twin)
-    assert_close(found.scores, twin / twin.sum())
+    assert_close(attribution.scores, twin / twin.sum())
 
 
 def test_all_layers_come_from_one_tape_and_are_those_of_each_layer():
-    every = EXPLAINER.explain(TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL, "layer": "all"}))
-    assert every.layers.shape == (4, len(every))
+    all_layers = EXPLAINER.explain(
+        TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL, "layer": "all"})
+    )
+    assert all_layers.layers.shape == (4, len(all_layers))
     for layer in range(4):
-        one = EXPLAINER.explain(
+        attribution = EXPLAINER.explain(
             TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL, "layer": layer})
         )
-        assert_close(every.layers[layer], one.scores)
-    assert_close(every.scores, every.layers.sum(axis=0))
+        assert_close(all_layers.layers[layer], attribution.scores)
+    assert_close(all_layers.scores, all_layers.layers.sum(axis=0))
 
 
 def test_a_token_that_stands_twice_has_one_score():
-    found = EXPLAINER.explain(TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
-    twice = [i for i, token in enumerate(found.tokens) if token == "film"]
-    assert len(twice) == 2
-    assert found.scores[twice[0]] == found.scores[twice[1]]
+    attribution = EXPLAINER.explain(TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
+    positions = [i for i, token in enumerate(attribution.tokens) if token == "film"]
+    assert len(positions) == 2
+    assert attribution.scores[positions[0]] == attribution.scores[positions[1]]
 
 
 def test_the_softmax_in_chunks_is_the_whole_softmax(monkeypatch):
     from tokenlight.methods import _decoding
 
-    whole = EXPLAINER.explain(TEXTS, ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
-    monkeypatch.setitem(_decoding.LOGITS, "cpu", 700)  # four states at a time
-    pieces = EXPLAINER.explain(TEXTS, ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
-    for ours, theirs in zip(pieces, whole, strict=True):
+    expected = EXPLAINER.explain(TEXTS, ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
+    monkeypatch.setitem(_decoding.MAX_LOGITS, "cpu", 700)  # four states at a time
+    in_chunks = EXPLAINER.explain(TEXTS, ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
+    for ours, theirs in zip(in_chunks, expected, strict=True):
         assert_close(ours.scores, theirs.scores)
 
 
@@ -166,11 +169,11 @@ def test_a_planted_token_alone_is_found_at_every_layer(layer):
     word = TOKENIZER.convert_tokens_to_ids("love")
     with torch.no_grad():
         model.classifier.weight[1, word] = 2.0
-    found = Explainer(model, TOKENIZER).explain(
+    attribution = Explainer(model, TOKENIZER).explain(
         "the film we love", ("decoded_gradcam", {"lm": language_model, "layer": layer}), 1
     )
-    expected = np.array([2.0 if token == "love" else 0.0 for token in found.tokens])
-    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+    expected = np.array([2.0 if token == "love" else 0.0 for token in attribution.tokens])
+    np.testing.assert_allclose(attribution.scores, expected, atol=1e-12)
 
 
 def test_a_planted_token_against_the_class_is_cut_off_or_kept_with_its_sign():
@@ -180,7 +183,7 @@ def test_a_planted_token_against_the_class_is_cut_off_or_kept_with_its_sign():
         model.classifier.weight[1, word] = -2.0
     explainer = Explainer(model, TOKENIZER)
     options = {"lm": language_model, "layer": 1}
-    cut = explainer.explain("we hate it", ("decoded_gradcam", options), 1)
-    kept = explainer.explain("we hate it", ("decoded_gradcam", {**options, "relu": "none"}), 1)
-    assert np.abs(cut.scores).max() == 0
-    assert kept.top(1) == [("hate", pytest.approx(-2.0))]
+    clipped = explainer.explain("we hate it", ("decoded_gradcam", options), 1)
+    signed = explainer.explain("we hate it", ("decoded_gradcam", {**options, "relu": "none"}), 1)
+    assert np.abs(clipped.scores).max() == 0
+    assert signed.top(1) == [("hate", pytest.approx(-2.0))]

@@ -26,11 +26,12 @@ def tiny_gpt2():
     return randomised(GPT2ForSequenceClassification(config), torch.float64)
 
 
-BERT, GPT2 = Explainer(tiny_bert(), tiny_tokenizer()), Explainer(tiny_gpt2())
+BERT = Explainer(tiny_bert(), tiny_tokenizer())
+GPT2 = Explainer(tiny_gpt2())
 ANSWERS = Explainer(tiny_bert_qa(), tiny_tokenizer())
 
 
-class Passed:
+class BarePass:
     """One text through the bare model: maps A, their gradients G, states h, their gradients g."""
 
     def __init__(self, explainer, ids, value):
@@ -43,12 +44,13 @@ class Passed:
             output_attentions=True,
             output_hidden_states=True,
         )
-        maps, states = out.attentions, out.hidden_states
-        found = torch.autograd.grad(value(out), [*maps, *states])
-        self.maps = [a[0].detach() for a in maps]
-        self.map_gradients = [g[0] for g in found[: len(maps)]]
-        self.states = [h[0].detach() for h in states]
-        self.state_gradients = [g[0] for g in found[len(maps) :]]
+        maps = out.attentions
+        states = out.hidden_states
+        gradients = torch.autograd.grad(value(out), [*maps, *states])
+        self.maps = [attention_map[0].detach() for attention_map in maps]
+        self.map_gradients = [gradient[0] for gradient in gradients[: len(maps)]]
+        self.states = [state[0].detach() for state in states]
+        self.state_gradients = [gradient[0] for gradient in gradients[len(maps) :]]
         self.n = ids.shape[1]
 
     def pairs(self):
@@ -70,98 +72,107 @@ def mean_row(matrix, cleared):
     return matrix.mean(0)
 
 
-def grads(x, r, cleared):  # noqa: ARG001 - nothing is cleared
-    return x.map_gradients[-1].mean(0)[r]
+def grads(bare_pass, r, cleared):  # noqa: ARG001 - nothing is cleared
+    return bare_pass.map_gradients[-1].mean(0)[r]
 
 
-def grads_mean(x, r, cleared):  # noqa: ARG001
-    return x.map_gradients[-1].mean(0).mean(0)
+def grads_mean(bare_pass, r, cleared):  # noqa: ARG001
+    return bare_pass.map_gradients[-1].mean(0).mean(0)
 
 
-def att_grads(x, r, cleared):  # noqa: ARG001
-    return sum((a * g).mean(0) for a, g in x.pairs())[r]
+def att_grads(bare_pass, r, cleared):  # noqa: ARG001
+    return sum((maps * gradients).mean(0) for maps, gradients in bare_pass.pairs())[r]
 
 
-def att_grads_mean(x, r, cleared):  # noqa: ARG001
-    return sum((a * g).mean(0) for a, g in x.pairs()).mean(0)
+def att_grads_mean(bare_pass, r, cleared):  # noqa: ARG001
+    return sum((maps * gradients).mean(0) for maps, gradients in bare_pass.pairs()).mean(0)
 
 
-def grad_sam(x, r, cleared):  # noqa: ARG001
-    kept = [(a * g.clamp(min=0)).mean(0).mean(0) for a, g in x.pairs()]
-    return sum(kept) / len(kept)
+def grad_sam(bare_pass, r, cleared):  # noqa: ARG001
+    positive_parts = [
+        (maps * gradients.clamp(min=0)).mean(0).mean(0) for maps, gradients in bare_pass.pairs()
+    ]
+    return sum(positive_parts) / len(positive_parts)
 
 
-def grad_sam_row(x, r, cleared):  # noqa: ARG001
-    kept = [(a * g.clamp(min=0)).mean(0)[r] for a, g in x.pairs()]
-    return sum(kept) / len(kept)
+def grad_sam_row(bare_pass, r, cleared):  # noqa: ARG001
+    positive_parts = [
+        (maps * gradients.clamp(min=0)).mean(0)[r] for maps, gradients in bare_pass.pairs()
+    ]
+    return sum(positive_parts) / len(positive_parts)
 
 
-def gae(x, r, cleared):
-    relevance = torch.eye(x.n, dtype=torch.float64)
-    for a, g in x.pairs():
-        relevance = relevance + (a * g).clamp(min=0).mean(0) @ relevance
+def gae(bare_pass, r, cleared):
+    relevance = torch.eye(bare_pass.n, dtype=torch.float64)
+    for maps, gradients in bare_pass.pairs():
+        relevance = relevance + (maps * gradients).clamp(min=0).mean(0) @ relevance
     return row(relevance, r, cleared)
 
 
-def att_gradcam(x, r, cleared):
-    maps, gradient = x.pairs()[-1]
+def att_gradcam(bare_pass, r, cleared):
+    maps, gradient = bare_pass.pairs()[-1]
     matrix = (gradient.mean((1, 2))[:, None, None] * maps).mean(0).clamp(min=0)
     width = matrix.max() - matrix.min()
     return row((matrix - matrix.min()) / width if width > 0 else matrix * 0, r, cleared)
 
 
-def cam(x, r, cleared):  # noqa: ARG001
-    scores = x.map_gradients[-1].mean(0).mean(0).clamp(min=0)
+def cam(bare_pass, r, cleared):  # noqa: ARG001
+    scores = bare_pass.map_gradients[-1].mean(0).mean(0).clamp(min=0)
     scores[cleared] = 0
     return scores
 
 
-def raw_att_row(x, r, cleared):
-    return row(x.maps[-1].mean(0), r, cleared)
+def raw_att_row(bare_pass, r, cleared):
+    return row(bare_pass.maps[-1].mean(0), r, cleared)
 
 
-def raw_att_mean(x, r, cleared):  # noqa: ARG001
-    return mean_row(x.maps[-1].mean(0), cleared)
+def raw_att_mean(bare_pass, r, cleared):  # noqa: ARG001
+    return mean_row(bare_pass.maps[-1].mean(0), cleared)
 
 
-def partial_products(x):
-    found = [x.maps[0].mean(0)]
-    for maps in x.maps[1:]:
-        found.append(maps.mean(0) @ found[-1])
-    return torch.stack(found).mean(0)
+def partial_products(bare_pass):
+    products = [bare_pass.maps[0].mean(0)]
+    for maps in bare_pass.maps[1:]:
+        products.append(maps.mean(0) @ products[-1])
+    return torch.stack(products).mean(0)
 
 
-def averaged_rollout(x, r, cleared):  # noqa: ARG001
-    return partial_products(x).mean(0)
+def averaged_rollout(bare_pass, r, cleared):  # noqa: ARG001
+    return partial_products(bare_pass).mean(0)
 
 
-def averaged_rollout_row(x, r, cleared):  # noqa: ARG001
-    return partial_products(x)[r]
+def averaged_rollout_row(bare_pass, r, cleared):  # noqa: ARG001
+    return partial_products(bare_pass)[r]
 
 
-def rollout_mean(x, r, cleared):  # noqa: ARG001
-    product = torch.eye(x.n, dtype=torch.float64)
-    for maps in x.maps:
-        product = (maps.mean(0) + torch.eye(x.n)) / 2 @ product
+def rollout_mean(bare_pass, r, cleared):  # noqa: ARG001
+    product = torch.eye(bare_pass.n, dtype=torch.float64)
+    for maps in bare_pass.maps:
+        product = (maps.mean(0) + torch.eye(bare_pass.n)) / 2 @ product
     return mean_row(product, cleared)
 
 
-def attcat(x, r, cleared):  # noqa: ARG001
+def attcat(bare_pass, r, cleared):  # noqa: ARG001
     activations = [
-        (h * g).sum(-1) for h, g in zip(x.states[:-1], x.state_gradients[:-1], strict=True)
+        (h * g).sum(-1)
+        for h, g in zip(bare_pass.states[:-1], bare_pass.state_gradients[:-1], strict=True)
     ]
-    return sum(maps.mean(0).mean(0) * cat for maps, cat in zip(x.maps, activations, strict=True))
-
-
-def attcat_row(x, r, cleared):  # noqa: ARG001
     return sum(
-        maps.mean(0)[r] * (h * g).sum(-1)
-        for maps, h, g in zip(x.maps, x.states[:-1], x.state_gradients[:-1], strict=True)
+        maps.mean(0).mean(0) * cat for maps, cat in zip(bare_pass.maps, activations, strict=True)
     )
 
 
-def attcat_abs(x, r, cleared):
-    return attcat(x, r, cleared).abs()
+def attcat_row(bare_pass, r, cleared):  # noqa: ARG001
+    return sum(
+        maps.mean(0)[r] * (h * g).sum(-1)
+        for maps, h, g in zip(
+            bare_pass.maps, bare_pass.states[:-1], bare_pass.state_gradients[:-1], strict=True
+        )
+    )
+
+
+def attcat_abs(bare_pass, r, cleared):
+    return attcat(bare_pass, r, cleared).abs()
 
 
 MEAN = {"reduce": "mean_query"}
@@ -184,7 +195,7 @@ every_twin = pytest.mark.parametrize(
 )
 
 
-def close(ours, theirs):
+def assert_scores_close(ours, theirs):
     theirs = np.asarray(theirs)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * max(np.abs(theirs).max(), 1e-300))
 
@@ -201,28 +212,29 @@ def batch():
 @every_twin
 def test_a_class_is_explained_as_written(explainer, method, options, twin):
     for label in range(3):
-        found = explainer.explain(batch(), (method, options), target=label)
-        for attribution, ids in zip(found, IDS, strict=True):
+        attributions = explainer.explain(batch(), (method, options), target=label)
+        for attribution, ids in zip(attributions, IDS, strict=True):
             r = 0 if explainer is BERT else len(ids) - 1
-            passed = Passed(explainer, ids, lambda out, c=label: out.logits[0, c])
-            close(attribution.scores, twin(passed, r, r))
+            bare_pass = BarePass(explainer, ids, lambda out, c=label: out.logits[0, c])
+            assert_scores_close(attribution.scores, twin(bare_pass, r, r))
             if attribution.layers is not None:
-                close(attribution.layers.sum(axis=0), attribution.scores)
+                assert_scores_close(attribution.layers.sum(axis=0), attribution.scores)
 
 
-def of_sides(twin, ids, start, end):
+def sum_over_sides(twin, ids, start, end):
     """Start's map plus end's; ``start`` and ``end`` map a position to its weight."""
     total = torch.zeros(len(ids), dtype=torch.float64)
-    for logits, places in (("start_logits", start), ("end_logits", end)):
-        if places:
-            passed = Passed(
+    for logits, position_weights in (("start_logits", start), ("end_logits", end)):
+        if position_weights:
+            bare_pass = BarePass(
                 ANSWERS,
                 ids,
-                lambda out, logits=logits, places=places: sum(
-                    weight * out[logits][0, at] for at, weight in places.items()
+                lambda out, logits=logits, position_weights=position_weights: sum(
+                    weight * out[logits][0, position]
+                    for position, weight in position_weights.items()
                 ),
             )
-            total += twin(passed, next(iter(places)), 0)
+            total += twin(bare_pass, next(iter(position_weights)), 0)
     return total
 
 
@@ -232,45 +244,50 @@ def of_sides(twin, ids, start, end):
 )  # fmt: skip
 @every_twin
 def test_an_answer_is_its_start_and_its_end_added(start, end, method, options, twin):
-    found = ANSWERS.explain(Tokens.from_ids(IDS[:1]), (method, options), SpanTarget(start, end))
-    sides = [{} if at is None else {at: 1.0} for at in (start, end)]
-    close(found.scores, of_sides(twin, IDS[0], *sides))
-    if found.layers is not None:
-        close(found.layers.sum(axis=0), found.scores)
+    attribution = ANSWERS.explain(
+        Tokens.from_ids(IDS[:1]), (method, options), SpanTarget(start, end)
+    )
+    sides = [{} if position is None else {position: 1.0} for position in (start, end)]
+    assert_scores_close(attribution.scores, sum_over_sides(twin, IDS[0], *sides))
+    if attribution.layers is not None:
+        assert_scores_close(attribution.layers.sum(axis=0), attribution.scores)
 
 
 @every_twin
 def test_answers_of_one_side_and_of_two_may_share_a_batch(method, options, twin):
     targets = [SpanTarget(4, None), SpanTarget(1, 2)]
-    found = ANSWERS.explain(batch(), (method, options), targets)
-    close(found[0].scores, of_sides(twin, IDS[0], {4: 1.0}, {}))
-    close(found[1].scores, of_sides(twin, IDS[1], {1: 1.0}, {2: 1.0}))
+    attributions = ANSWERS.explain(batch(), (method, options), targets)
+    assert_scores_close(attributions[0].scores, sum_over_sides(twin, IDS[0], {4: 1.0}, {}))
+    assert_scores_close(attributions[1].scores, sum_over_sides(twin, IDS[1], {1: 1.0}, {2: 1.0}))
 
 
 def test_two_answers_are_held_against_each_other_side_by_side():
-    found = ANSWERS.explain(
+    attribution = ANSWERS.explain(
         Tokens.from_ids(IDS[:1]), "cam", Contrast(SpanTarget(4, 5), SpanTarget(4, 7))
     )
-    close(found.scores, of_sides(cam, IDS[0], {}, {5: 1.0, 7: -1.0}))
+    assert_scores_close(attribution.scores, sum_over_sides(cam, IDS[0], {}, {5: 1.0, 7: -1.0}))
 
 
 def test_relevance_of_an_answer_is_zero_at_the_first_token_alone():
-    ids, span = Tokens.from_ids(IDS[:1]), SpanTarget(5, 6)
+    ids = Tokens.from_ids(IDS[:1])
+    span = SpanTarget(5, 6)
     methods = [
         ("lrp", {"zero_readout": False}),
         "lrp",
         ("mask_lrp", {"score": "input", "mask": "none"}),
     ]
-    kept, *zeroed = ANSWERS.explain(ids, methods, span)
-    assert kept.scores[0] != 0
-    for found in zeroed:
-        close(found.scores, np.where(np.arange(len(kept)) == 0, 0.0, kept.scores))
+    unzeroed, *zeroed = ANSWERS.explain(ids, methods, span)
+    assert unzeroed.scores[0] != 0
+    for attribution in zeroed:
+        assert_scores_close(
+            attribution.scores, np.where(np.arange(len(unzeroed)) == 0, 0.0, unzeroed.scores)
+        )
 
 
 @pytest.mark.parametrize("explainer", [BERT, GPT2], ids=["bert", "gpt2"])
 def test_without_a_mask_mask_lrp_is_transatt_and_asks_for_no_heads(explainer):
     heads = np.ones((3, 4))
-    ours, given, theirs = explainer.explain(
+    ours, with_heads, theirs = explainer.explain(
         Tokens.from_ids(IDS[:1]),
         [
             ("mask_lrp", {"mask": "none"}),
@@ -280,4 +297,4 @@ def test_without_a_mask_mask_lrp_is_transatt_and_asks_for_no_heads(explainer):
     )
     np.testing.assert_array_equal(ours.scores, theirs.scores)
     assert ours.notes == ()
-    assert given.options == ours.options == {"mask": "none"}
+    assert with_heads.options == ours.options == {"mask": "none"}

@@ -9,25 +9,25 @@ import torch
 import transformers
 
 from tests.families import DECODER, FAMILIES, SOME, build
-from tests.tolerance import EverythingInFloat64, close
+from tests.tolerance import EverythingInFloat64, assert_close
 from tests.twins.gradient_form import scores
-from tests.unit.test_language_models import FAMILIES as WRITERS
-from tests.unit.test_language_models import built
-from tests.unit.test_relevance_models import REFUSED as WITHOUT_RULES
-from tokenlight import Explainer, Tokens
+from tests.unit.lrp.test_backward_whole_models import REFUSED as WITHOUT_RULES
+from tests.unit.test_explainer_language_models import FAMILIES as WRITERS
+from tests.unit.test_explainer_language_models import built
+from tokenlight import Explainer, NextToken, Tokens
 from tokenlight.errors import UnsupportedModel
-from tokenlight.relevance import attnlrp
+from tokenlight.lrp import attnlrp
 
 METHODS = {"attnlrp": False, "cp_lrp": True}  # whether attention maps are constants
 # What the gradient cannot be followed through, and why.
 UNFOLLOWED = {
     "funnel": "changes the number or width of its tokens",
-    "longformer": "no relevance arrives at hidden state 0",
-    "xlnet": "no relevance arrives at hidden state 0",
+    "longformer": "No relevance arrives at hidden state 0",
+    "xlnet": "No relevance arrives at hidden state 0",
     "perceiver": "no table of token embeddings",
     "canine": "no table of token embeddings",
     "fnet": "'__get__'",
-    "reformer": "gives no gradient in evaluation mode",
+    "reformer": "in evaluation mode is not the derivative of its output",
     "deepseek_v2": "'view_as_real'",
     "doge": "'scaled_dot_product_attention'",
     "layoutlmv3": "'amax'",
@@ -60,6 +60,7 @@ FURTHER = {
     ),
     "mixtral": ("Mixtral", {**DECODER, "num_local_experts": 4}),
 }  # fmt: skip
+LOGIT = NextToken(9, against=None)
 TEXTS = [[7, 31, 90, 18, 55, 64, 23, 101, 2], [44, 12, 83, 29, 2]]
 
 
@@ -86,11 +87,12 @@ def classifier(name):
     return model
 
 
-def padded():
+def padded_tokens():
     ids = torch.zeros(2, 9, dtype=torch.long)
     mask = torch.zeros_like(ids)
     for row, text in enumerate(TEXTS):
-        ids[row, : len(text)], mask[row, : len(text)] = torch.tensor(text), 1
+        ids[row, : len(text)] = torch.tensor(text)
+        mask[row, : len(text)] = 1
     return Tokens.from_ids(ids, mask)
 
 
@@ -98,22 +100,24 @@ def assert_the_twin_agrees(model, pick, target, by_rules):
     explainer = Explainer(model)
     with EverythingInFloat64():
         for method, constant_maps in METHODS.items():
-            found = explainer.explain(padded(), method, target=target)
-            for text, ours in zip(TEXTS, found, strict=True):
+            attributions = explainer.explain(padded_tokens(), method, target=target)
+            for text, ours in zip(TEXTS, attributions, strict=True):
                 ids = torch.tensor([text])
                 arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
                 twin = scores(model, arguments, pick, constant_maps=constant_maps)
                 assert np.abs(twin).max() > 0
-                close(ours.scores, twin, 1e-6)
+                assert_close(ours.scores, twin, 1e-6)
             # The first pass looked at every operation, the next only where it found something.
-            for ours, again in zip(
-                found, explainer.explain(padded(), method, target=target), strict=True
+            for ours, repeated in zip(
+                attributions, explainer.explain(padded_tokens(), method, target=target), strict=True
             ):
-                close(again.scores, ours.scores)
+                assert_close(repeated.scores, ours.scores)
             if by_rules:
-                slow = explainer.explain(padded(), (method, {"way": "rules"}), target=target)
-                for ours, theirs in zip(found, slow, strict=True):
-                    close(ours.scores, theirs.scores, 1e-6)
+                slow = explainer.explain(
+                    padded_tokens(), (method, {"propagation": "rules"}), target=target
+                )
+                for ours, theirs in zip(attributions, slow, strict=True):
+                    assert_close(ours.scores, theirs.scores, 1e-6)
 
 
 @pytest.fixture(autouse=True)
@@ -130,15 +134,17 @@ def test_a_classifier_is_explained_by_the_rewritten_gradient(family):
 @pytest.mark.parametrize("family", UNFOLLOWED)
 def test_a_family_that_a_gradient_cannot_be_followed_through_is_refused(family):
     with pytest.raises(UnsupportedModel, match=UNFOLLOWED[family]):
-        Explainer(build(family)).explain(padded(), "attnlrp")
+        Explainer(build(family)).explain(padded_tokens(), "attnlrp")
 
 
 @pytest.mark.parametrize("family", WRITERS)
 def test_a_language_model_is_explained_by_the_rewritten_gradient(family):
-    assert_the_twin_agrees(built(family), lambda o: o.logits[0, -1, 9], 9, by_rules=True)
+    assert_the_twin_agrees(built(family), lambda o: o.logits[0, -1, 9], LOGIT, by_rules=True)
 
 
 @pytest.mark.parametrize("family", FURTHER)
 def test_norms_without_bias_and_experts_are_explained_by_the_rewritten_gradient(family):
     experts = "experts" in str(FURTHER[family][1])
-    assert_the_twin_agrees(causal(family), lambda o: o.logits[0, -1, 9], 9, by_rules=not experts)
+    assert_the_twin_agrees(
+        causal(family), lambda o: o.logits[0, -1, 9], LOGIT, by_rules=not experts
+    )

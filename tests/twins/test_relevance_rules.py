@@ -10,76 +10,80 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenlight.relevance import attnlrp, rules
-from tokenlight.relevance.attnlrp import EPSILON, epsilon_divide
-from tokenlight.relevance.rules import RuleCase, safe_divide
+from tokenlight.lrp import attnlrp, rules
+from tokenlight.lrp.attnlrp import EPSILON, epsilon_divide
+from tokenlight.lrp.rules import RuleCase, safe_divide
 
 SIZES = st.integers(1, 4)
 SEEDS = st.integers(0, 2**31 - 1)
 
 
-def numbers(seed, *shapes):
+def draw_arrays(seed, *shapes):
     """Random arrays; about one number in eight is exactly zero."""
     generator = np.random.default_rng(seed)
-    drawn = [generator.normal(size=shape) for shape in shapes]
-    return [values * (generator.random(values.shape) > 0.125) for values in drawn]
+    arrays = [generator.normal(size=shape) for shape in shapes]
+    return [values * (generator.random(values.shape) > 0.125) for values in arrays]
 
 
-def case(output, *operands, examples=1, detail=None, active=None):
-    tensors = [None if o is None else torch.tensor(o) for o in operands]
+def make_case(output, *operands, examples=1, detail=None, active=None):
+    tensors = [None if operand is None else torch.tensor(operand) for operand in operands]
     for number in range(len(tensors)) if active is None else active:
         if tensors[number] is not None:
             tensors[number].requires_grad_(True)
-    activations = tuple(one is not None and one.requires_grad for one in tensors)
+    activations = tuple(tensor is not None and tensor.requires_grad for tensor in tensors)
     return RuleCase(torch.tensor(output), tuple(tensors), examples, detail, activations)
 
 
-def answer(rule, relevance, given_case):
+def apply_rule(rule, relevance, rule_case):
     with torch.no_grad():
-        found = rule(torch.tensor(relevance), given_case)
-    return [None if part is None else part.numpy() for part in found]
+        parts = rule(torch.tensor(relevance), rule_case)
+    return [None if part is None else part.numpy() for part in parts]
 
 
-def close(ours, twin):
+def assert_relevance_close(ours, twin):
     scale = max(1.0, float(np.abs(twin).max(initial=0.0)))
     np.testing.assert_allclose(ours, twin, rtol=1e-7, atol=1e-9 * scale)
 
 
-def sd(a, b):
+def divide_safely(dividend, divisor):
     """Safe division of the specification, on two numbers."""
-    if b == 0:
+    if divisor == 0:
         return 0.0
-    return a / (b + 1e-9 if b + 1e-9 != 0 else 1e-9)
+    return dividend / (divisor + 1e-9 if divisor + 1e-9 != 0 else 1e-9)
 
 
-def ed(a, b):
-    return a / (b + (-EPSILON if b < 0 else EPSILON))
+def divide_by_epsilon(dividend, divisor):
+    return dividend / (divisor + (-EPSILON if divisor < 0 else EPSILON))
 
 
 # --- division -------------------------------------------------------------------------------------
 
 
 @given(st.floats(-10, 10), st.one_of(st.floats(-1e-6, 1e-6), st.floats(-10, 10), st.just(-1e-9)))
-def test_safe_division_is_the_specified_one(a, b):
-    found = safe_divide(torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64))
-    assert float(found) == sd(a, b)
+def test_safe_division_is_the_specified_one(dividend, divisor):
+    quotient = safe_divide(
+        torch.tensor(dividend, dtype=torch.float64), torch.tensor(divisor, dtype=torch.float64)
+    )
+    assert float(quotient) == divide_safely(dividend, divisor)
 
 
 @given(st.floats(-10, 10), st.floats(-10, 10))
-def test_epsilon_division_pushes_the_denominator_away_from_zero(a, b):
-    found = epsilon_divide(
-        torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64)
+def test_epsilon_division_pushes_the_denominator_away_from_zero(dividend, divisor):
+    quotient = epsilon_divide(
+        torch.tensor(dividend, dtype=torch.float64), torch.tensor(divisor, dtype=torch.float64)
     )
-    assert float(found) == ed(a, b)
+    assert float(quotient) == divide_by_epsilon(dividend, divisor)
 
 
 # --- linear ---------------------------------------------------------------------------------------
 
 
-def linear_case(seed, rows, ins, outs):
-    features, weight, bias, relevance = numbers(seed, (rows, ins), (outs, ins), outs, (rows, outs))
+def make_linear_case(seed, rows, ins, outs):
+    features, weight, bias, relevance = draw_arrays(
+        seed, (rows, ins), (outs, ins), outs, (rows, outs)
+    )
     output = features @ weight.T + bias
-    return features, weight, bias, relevance, case(output, features, weight, bias, active=[0])
+    return features, weight, bias, relevance, make_case(output, features, weight, bias, active=[0])
 
 
 def plus(value):
@@ -92,7 +96,7 @@ def minus(value):
 
 @given(SEEDS, SIZES, SIZES, SIZES)
 def test_z_plus_shares_by_agreeing_signs(seed, rows, ins, outs):
-    x, w, _, relevance, given_case = linear_case(seed, rows, ins, outs)
+    x, w, _, relevance, rule_case = make_linear_case(seed, rows, ins, outs)
     twin = np.zeros_like(x)
     for r in range(rows):
         for j in range(outs):
@@ -101,67 +105,81 @@ def test_z_plus_shares_by_agreeing_signs(seed, rows, ins, outs):
             )
             for i in range(ins):
                 share = plus(x[r, i]) * plus(w[j, i]) + minus(x[r, i]) * minus(w[j, i])
-                twin[r, i] += share * sd(relevance[r, j], z)
-    close(answer(rules.z_plus, relevance, given_case)[0], twin)
+                twin[r, i] += share * divide_safely(relevance[r, j], z)
+    assert_relevance_close(apply_rule(rules.z_plus, relevance, rule_case)[0], twin)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES)
 def test_separate_z_plus_gives_each_pair_of_signs_the_whole(seed, rows, ins, outs):
-    x, w, _, relevance, given_case = linear_case(seed, rows, ins, outs)
+    x, w, _, relevance, rule_case = make_linear_case(seed, rows, ins, outs)
     twin = np.zeros_like(x)
     for r in range(rows):
         for j in range(outs):
             for part in (plus, minus):
                 z = sum(part(x[r, i]) * part(w[j, i]) for i in range(ins))
                 for i in range(ins):
-                    twin[r, i] += part(x[r, i]) * part(w[j, i]) * sd(relevance[r, j], z)
-    close(answer(rules.z_plus_separate, relevance, given_case)[0], twin)
+                    twin[r, i] += part(x[r, i]) * part(w[j, i]) * divide_safely(relevance[r, j], z)
+    assert_relevance_close(apply_rule(rules.z_plus_by_sign, relevance, rule_case)[0], twin)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES)
 def test_epsilon_leaves_the_bias_its_part(seed, rows, ins, outs):
-    x, w, b, relevance, given_case = linear_case(seed, rows, ins, outs)
+    x, w, b, relevance, rule_case = make_linear_case(seed, rows, ins, outs)
     twin = np.zeros_like(x)
     for r in range(rows):
         for j in range(outs):
             y = sum(x[r, i] * w[j, i] for i in range(ins)) + b[j]
             for i in range(ins):
-                twin[r, i] += x[r, i] * w[j, i] * ed(relevance[r, j], y)
-    close(answer(attnlrp.epsilon, relevance, given_case)[0], twin)
+                twin[r, i] += x[r, i] * w[j, i] * divide_by_epsilon(relevance[r, j], y)
+    assert_relevance_close(apply_rule(attnlrp.epsilon_linear, relevance, rule_case)[0], twin)
 
 
-def add_twin(a, b, relevance):
+def add_twin(first_terms, second_terms, relevance):
     """The Add rule over one example, flat lists."""
-    first = [x * sd(r, x + y) for x, y, r in zip(a, b, relevance, strict=True)]
-    second = [y * sd(r, x + y) for x, y, r in zip(a, b, relevance, strict=True)]
-    sa, sb, whole = math.fsum(first), math.fsum(second), math.fsum(relevance)
-    fa = sd(abs(sa), abs(sa) + abs(sb)) * whole
-    fb = sd(abs(sb), abs(sa) + abs(sb)) * whole
-    return [v * sd(fa, sa) for v in first], [v * sd(fb, sb) for v in second]
+    first = [
+        x * divide_safely(r, x + y)
+        for x, y, r in zip(first_terms, second_terms, relevance, strict=True)
+    ]
+    second = [
+        y * divide_safely(r, x + y)
+        for x, y, r in zip(first_terms, second_terms, relevance, strict=True)
+    ]
+    first_sum = math.fsum(first)
+    second_sum = math.fsum(second)
+    total = math.fsum(relevance)
+    first_share = divide_safely(abs(first_sum), abs(first_sum) + abs(second_sum)) * total
+    second_share = divide_safely(abs(second_sum), abs(first_sum) + abs(second_sum)) * total
+    first_twin = [v * divide_safely(first_share, first_sum) for v in first]
+    second_twin = [v * divide_safely(second_share, second_sum) for v in second]
+    return first_twin, second_twin
 
 
 @given(SEEDS, SIZES, SIZES, SIZES, SIZES)
 def test_the_official_gpt2_rule_loses_the_bias_part_and_a_half(seed, examples, rows, ins, outs):
-    x, w, b, relevance = numbers(
+    x, w, b, relevance = draw_arrays(
         seed, (examples * rows, ins), (outs, ins), outs, (examples * rows, outs)
     )
-    given_case = case(x @ w.T + b, x, w, b, examples=examples, active=[0])
+    rule_case = make_case(x @ w.T + b, x, w, b, examples=examples, active=[0])
     twin = np.zeros_like(x)
     for e in range(examples):
         block = slice(e * rows, (e + 1) * rows)
         product = x[block] @ w.T
         bias = np.broadcast_to(b, product.shape)
-        kept, _ = add_twin(product.ravel(), bias.ravel(), relevance[block].ravel())
-        kept = np.array(kept).reshape(product.shape)
+        product_relevance, _ = add_twin(product.ravel(), bias.ravel(), relevance[block].ravel())
+        product_relevance = np.array(product_relevance).reshape(product.shape)
         for r in range(rows):
             for j in range(outs):
                 for i in range(ins):
-                    share = x[block][r, i] * w[j, i] * sd(kept[r, j], product[r, j])
+                    share = (
+                        x[block][r, i]
+                        * w[j, i]
+                        * divide_safely(product_relevance[r, j], product[r, j])
+                    )
                     twin[e * rows + r, i] += share / 2
     scale = max(1.0, float(np.abs(twin).max()))
-    found = answer(rules.gpt2_official, relevance, given_case)[0]
+    ours = apply_rule(rules.mask_lrp_conv1d, relevance, rule_case)[0]
     # Two divisions by what may be nearly zero stand one behind the other.
-    np.testing.assert_allclose(found, twin, rtol=1e-5, atol=1e-6 * scale)
+    np.testing.assert_allclose(ours, twin, rtol=1e-5, atol=1e-6 * scale)
 
 
 # --- sums -----------------------------------------------------------------------------------------
@@ -170,55 +188,64 @@ def test_the_official_gpt2_rule_loses_the_bias_part_and_a_half(seed, examples, r
 @given(SEEDS, SIZES, SIZES, SIZES)
 def test_the_add_rule_conserves_within_each_example(seed, examples, rows, width):
     shape = (examples, rows, width)
-    a, b, relevance = numbers(seed, shape, shape, shape)
-    found = answer(rules.balanced_add, relevance, case(a + b, a, b, examples=examples))
+    first, second, relevance = draw_arrays(seed, shape, shape, shape)
+    parts = apply_rule(
+        rules.balanced_add, relevance, make_case(first + second, first, second, examples=examples)
+    )
     for e in range(examples):
-        twins = add_twin(a[e].ravel(), b[e].ravel(), relevance[e].ravel())
-        for ours, twin in zip(found, twins, strict=True):
-            close(ours[e].ravel(), np.array(twin))
+        twins = add_twin(first[e].ravel(), second[e].ravel(), relevance[e].ravel())
+        for ours, twin in zip(parts, twins, strict=True):
+            assert_relevance_close(ours[e].ravel(), np.array(twin))
 
 
 @given(SEEDS, SIZES, SIZES)
 def test_the_add_rule_spreads_a_broadcast_term(seed, rows, width):
-    a, b, relevance = numbers(seed, (1, rows, width), (1, 1, width), (1, rows, width))
-    spread = np.broadcast_to(b, a.shape)
-    ours = answer(rules.balanced_add, relevance, case(a + b, a, b))
-    twins = add_twin(a.ravel(), spread.ravel(), relevance.ravel())
-    for found, twin in zip(ours, twins, strict=True):
-        close(found.ravel(), np.array(twin))
+    first, second, relevance = draw_arrays(seed, (1, rows, width), (1, 1, width), (1, rows, width))
+    spread = np.broadcast_to(second, first.shape)
+    parts = apply_rule(rules.balanced_add, relevance, make_case(first + second, first, second))
+    twins = add_twin(first.ravel(), spread.ravel(), relevance.ravel())
+    for part, twin in zip(parts, twins, strict=True):
+        assert_relevance_close(part.ravel(), np.array(twin))
 
 
 @given(SEEDS, SIZES, SIZES)
 def test_plain_sums_share_in_proportion(seed, rows, width):
-    a, b, relevance = numbers(seed, (rows, width), (rows, width), (rows, width))
+    first, second, relevance = draw_arrays(seed, (rows, width), (rows, width), (rows, width))
     for rule, divide in (
-        (rules.proportional_add, sd),
-        (partial(rules.proportional_add, divide=epsilon_divide), ed),
+        (rules.proportional_add, divide_safely),
+        (partial(rules.proportional_add, divide=epsilon_divide), divide_by_epsilon),
     ):
-        ours = answer(rule, relevance, case(a + b, a, b))
-        for found, term in zip(ours, (a, b), strict=True):
-            twin = np.vectorize(lambda t, r, s, d=divide: t * d(r, s))(term, relevance, a + b)
-            close(found, twin)
+        parts = apply_rule(rule, relevance, make_case(first + second, first, second))
+        for part, term in zip(parts, (first, second), strict=True):
+            twin = np.vectorize(lambda t, r, s, d=divide: t * d(r, s))(
+                term, relevance, first + second
+            )
+            assert_relevance_close(part, twin)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES, st.booleans(), st.booleans())
-def test_pooling_shares_in_proportion(seed, batch, tokens, width, kept, is_mean):
-    x, relevance = numbers(
-        seed, (batch, tokens, width), (batch, 1, width) if kept else (batch, width)
+def test_pooling_shares_in_proportion(seed, batch, tokens, width, keeps_axis, is_mean):
+    x, relevance = draw_arrays(
+        seed, (batch, tokens, width), (batch, 1, width) if keeps_axis else (batch, width)
     )
-    pooled = (x.mean if is_mean else x.sum)(axis=1, keepdims=kept)
+    pooled = (x.mean if is_mean else x.sum)(axis=1, keepdims=keeps_axis)
     for rule, divide in (
-        (rules.proportional_total, sd),
-        (partial(rules.proportional_total, divide=epsilon_divide), ed),
+        (rules.proportional_total, divide_safely),
+        (partial(rules.proportional_total, divide=epsilon_divide), divide_by_epsilon),
     ):
-        given_case = case(pooled, x, detail=([] if kept else [1], tokens if is_mean else 1))
-        found = answer(rule, relevance, given_case)[0]
-        flat, out = relevance.reshape(batch, width), pooled.reshape(batch, width)
+        rule_case = make_case(
+            pooled, x, detail=([] if keeps_axis else [1], tokens if is_mean else 1)
+        )
+        ours = apply_rule(rule, relevance, rule_case)[0]
+        flat = relevance.reshape(batch, width)
+        out = pooled.reshape(batch, width)
         for b in range(batch):
             for t in range(tokens):
                 for k in range(width):
                     part = x[b, t, k] / (tokens if is_mean else 1)
-                    close(found[b, t, k], np.array(part * divide(flat[b, k], out[b, k])))
+                    assert_relevance_close(
+                        ours[b, t, k], np.array(part * divide(flat[b, k], out[b, k]))
+                    )
 
 
 # --- products -------------------------------------------------------------------------------------
@@ -227,7 +254,8 @@ def test_pooling_shares_in_proportion(seed, batch, tokens, width, kept, is_mean)
 def product_twin(x, y, relevance, divide):
     """What each factor of one matrix product contributed, in full."""
     z = x @ y
-    first, second = np.zeros_like(x), np.zeros_like(y)
+    first = np.zeros_like(x)
+    second = np.zeros_like(y)
     for j in range(x.shape[0]):
         for p in range(y.shape[1]):
             for i in range(x.shape[1]):
@@ -239,97 +267,108 @@ def product_twin(x, y, relevance, divide):
 
 @given(SEEDS, SIZES, SIZES, SIZES, SIZES)
 def test_products_halve(seed, heads, rows, inner, columns):
-    x, y, relevance = numbers(
+    x, y, relevance = draw_arrays(
         seed, (heads, rows, inner), (heads, inner, columns), (heads, rows, columns)
     )
-    given_case = case(x @ y, x, y)
+    rule_case = make_case(x @ y, x, y)
     for rule, divide in (
-        (rules.halved_product, sd),
-        (partial(rules.halved_product, divide=epsilon_divide), ed),
+        (rules.halved_product, divide_safely),
+        (partial(rules.halved_product, divide=epsilon_divide), divide_by_epsilon),
     ):
-        found = answer(rule, relevance, given_case)
+        parts = apply_rule(rule, relevance, rule_case)
         for h in range(heads):
             for ours, twin in zip(
-                found, product_twin(x[h], y[h], relevance[h], divide), strict=True
+                parts, product_twin(x[h], y[h], relevance[h], divide), strict=True
             ):
-                close(ours[h], twin / 2)
+                assert_relevance_close(ours[h], twin / 2)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES, st.sampled_from([0, 1]))
 def test_a_constant_factor_takes_nothing(seed, rows, inner, columns, active):
-    x, y, relevance = numbers(seed, (rows, inner), (inner, columns), (rows, columns))
-    found = answer(rules.halved_product, relevance, case(x @ y, x, y, active=[active]))
-    close(found[active], product_twin(x, y, relevance, sd)[active])
-    assert found[1 - active] is None
+    x, y, relevance = draw_arrays(seed, (rows, inner), (inner, columns), (rows, columns))
+    parts = apply_rule(rules.halved_product, relevance, make_case(x @ y, x, y, active=[active]))
+    assert_relevance_close(parts[active], product_twin(x, y, relevance, divide_safely)[active])
+    assert parts[1 - active] is None
 
 
 @given(SEEDS, SIZES, SIZES, SIZES, SIZES)
 def test_an_einsum_is_a_product(seed, batch, rows, inner, columns):
-    x, y = numbers(seed, (batch, rows, inner), (batch, columns, inner))
-    (relevance,) = numbers(seed + 1, (batch, rows, columns))
+    x, y = draw_arrays(seed, (batch, rows, inner), (batch, columns, inner))
+    (relevance,) = draw_arrays(seed + 1, (batch, rows, columns))
     output = np.einsum("bij,bkj->bik", x, y)
-    given_case = case(output, x, y, detail=("bij", "bkj", "bik"))
+    rule_case = make_case(output, x, y, detail=("bij", "bkj", "bik"))
     for rule, divide in (
-        (rules.halved_product, sd),
-        (partial(rules.halved_product, divide=epsilon_divide), ed),
+        (rules.halved_product, divide_safely),
+        (partial(rules.halved_product, divide=epsilon_divide), divide_by_epsilon),
     ):
-        found = answer(rule, relevance, given_case)
+        parts = apply_rule(rule, relevance, rule_case)
         for b in range(batch):
             first, second = product_twin(x[b], y[b].T, relevance[b], divide)
-            close(found[0][b], first / 2)
-            close(found[1][b], second.T / 2)
+            assert_relevance_close(parts[0][b], first / 2)
+            assert_relevance_close(parts[1][b], second.T / 2)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES)
 def test_constant_attention_gives_all_to_the_values(seed, rows, inner, columns):
-    x, y, relevance = numbers(seed, (rows, inner), (inner, columns), (rows, columns))
-    twin = product_twin(x, y, relevance, ed)[1]
-    none, values = answer(attnlrp.second_only_product, relevance, case(x @ y, x, y))
-    assert none is None
-    close(values, twin)
-    written = case(x @ y, x, y, detail=("ij", "jp", "ip"))
-    none, values = answer(attnlrp.second_only_product, relevance, written)
-    assert none is None
-    close(values, twin)
+    x, y, relevance = draw_arrays(seed, (rows, inner), (inner, columns), (rows, columns))
+    twin = product_twin(x, y, relevance, divide_by_epsilon)[1]
+    maps_relevance, values = apply_rule(
+        attnlrp.values_only_product, relevance, make_case(x @ y, x, y)
+    )
+    assert maps_relevance is None
+    assert_relevance_close(values, twin)
+    as_einsum = make_case(x @ y, x, y, detail=("ij", "jp", "ip"))
+    maps_relevance, values = apply_rule(attnlrp.values_only_product, relevance, as_einsum)
+    assert maps_relevance is None
+    assert_relevance_close(values, twin)
 
 
 @given(SEEDS, SIZES, SIZES)
 def test_a_gate_halves(seed, rows, width):
-    a, b, relevance = numbers(seed, (rows, width), (rows, width), (rows, width))
-    for part in answer(rules.halved_gate, relevance, case(a * b, a, b)):
-        close(part, relevance / 2)
+    first, second, relevance = draw_arrays(seed, (rows, width), (rows, width), (rows, width))
+    for part in apply_rule(rules.halved_gate, relevance, make_case(first * second, first, second)):
+        assert_relevance_close(part, relevance / 2)
 
 
 # --- elements -------------------------------------------------------------------------------------
 
 
 @given(SEEDS, SIZES, SIZES)
-def test_what_passes_relevance_passes_all_of_it(seed, rows, width):
-    x, relevance = numbers(seed, (rows, width), (rows, width))
-    np.testing.assert_array_equal(answer(rules.passed, relevance, case(x, x))[0], relevance)
+def test_a_rule_that_passes_relevance_passes_all_of_it(seed, rows, width):
+    x, relevance = draw_arrays(seed, (rows, width), (rows, width))
+    np.testing.assert_array_equal(
+        apply_rule(rules.pass_through, relevance, make_case(x, x))[0], relevance
+    )
 
 
 @given(SEEDS, SIZES, SIZES)
 def test_a_constant_term_keeps_what_it_brought(seed, rows, width):
-    x, constant, relevance = numbers(seed, (rows, width), width, (rows, width))
+    x, constant, relevance = draw_arrays(seed, (rows, width), width, (rows, width))
     y = x + constant
-    found = answer(attnlrp.epsilon_shifted, relevance, case(y, x, constant, active=[0]))[0]
-    twin = np.vectorize(lambda term, r, s: term * ed(r, s))(x, relevance, y)
-    close(found, np.where(constant == 0, relevance, twin))
-    number = answer(attnlrp.epsilon_shifted, relevance, case(x + 1, x, None, active=[0]))[0]
-    close(number, np.vectorize(lambda term, r: term * ed(r, term + 1))(x, relevance))
+    ours = apply_rule(attnlrp.epsilon_shift, relevance, make_case(y, x, constant, active=[0]))[0]
+    twin = np.vectorize(lambda term, r, s: term * divide_by_epsilon(r, s))(x, relevance, y)
+    assert_relevance_close(ours, np.where(constant == 0, relevance, twin))
+    with_number = apply_rule(
+        attnlrp.epsilon_shift, relevance, make_case(x + 1, x, None, active=[0])
+    )[0]
+    assert_relevance_close(
+        with_number,
+        np.vectorize(lambda term, r: term * divide_by_epsilon(r, term + 1))(x, relevance),
+    )
 
 
 @given(SEEDS, SIZES, SIZES)
 def test_a_zero_factor_lets_nothing_through(seed, rows, width):
-    x, factor, relevance = numbers(seed, (rows, width), (rows, width), (rows, width))
-    found = answer(rules.scaled, relevance, case(x * factor, x, factor, active=[0]))[0]
-    np.testing.assert_array_equal(found, np.where(factor == 0, 0, relevance))
+    x, factor, relevance = draw_arrays(seed, (rows, width), (rows, width), (rows, width))
+    ours = apply_rule(
+        rules.pass_through_scale, relevance, make_case(x * factor, x, factor, active=[0])
+    )[0]
+    np.testing.assert_array_equal(ours, np.where(factor == 0, 0, relevance))
 
 
 @given(SEEDS, SIZES, SIZES, st.booleans())
 def test_the_softmax_is_expanded_to_first_order(seed, rows, width, masks):
-    x, relevance = numbers(seed, (rows, width), (rows, width))
+    x, relevance = draw_arrays(seed, (rows, width), (rows, width))
     if masks:
         x[:, 0] = np.finfo(float).min
     powers = np.exp(x - x.max(axis=1, keepdims=True))
@@ -341,12 +380,14 @@ def test_the_softmax_is_expanded_to_first_order(seed, rows, width, masks):
                 twin[r, i] = x[r, i] * (relevance[r, i] - s[r, i] * math.fsum(relevance[r]))
     if masks and width == 1:
         return  # a row with nothing but a masked key
-    close(answer(attnlrp.softmax_taylor, relevance, case(s, x, detail=-1))[0], twin)
+    assert_relevance_close(
+        apply_rule(attnlrp.softmax_taylor, relevance, make_case(s, x, detail=-1))[0], twin
+    )
 
 
 @given(SEEDS, SIZES, st.integers(2, 5), st.booleans())
 def test_a_norm_with_constant_deviation_is_linear(seed, rows, width, weighted):
-    x, relevance, gamma, beta = numbers(seed, (rows, width), (rows, width), width, width)
+    x, relevance, gamma, beta = draw_arrays(seed, (rows, width), (rows, width), width, width)
     x = x + np.arange(width)  # a row of equal numbers has no deviation
     gamma = gamma if weighted else np.ones(width)
     deviation = np.sqrt(x.var(axis=1) + 1e-5)
@@ -356,14 +397,16 @@ def test_a_norm_with_constant_deviation_is_linear(seed, rows, width, weighted):
         for i in range(width):
             for j in range(width):
                 slope = gamma[j] / deviation[r] * ((i == j) - 1 / width)
-                twin[r, i] += x[r, i] * slope * ed(relevance[r, j], output[r, j])
-    given_case = case(output, x, gamma if weighted else None, beta, detail=(True, 1e-5), active=[0])
-    close(answer(attnlrp.norm_linear, relevance, given_case)[0], twin)
+                twin[r, i] += x[r, i] * slope * divide_by_epsilon(relevance[r, j], output[r, j])
+    rule_case = make_case(
+        output, x, gamma if weighted else None, beta, detail=(True, 1e-5), active=[0]
+    )
+    assert_relevance_close(apply_rule(attnlrp.norm_linear, relevance, rule_case)[0], twin)
 
 
 @given(SEEDS, SIZES, SIZES)
 def test_a_norm_without_a_mean_passes_relevance(seed, rows, width):
-    x, relevance = numbers(seed, (rows, width), (rows, width))
-    given_case = case(x, x, None, None, detail=(False, 0.0))
-    found = answer(attnlrp.norm_linear, relevance, given_case)[0]
-    np.testing.assert_array_equal(found, relevance)
+    x, relevance = draw_arrays(seed, (rows, width), (rows, width))
+    rule_case = make_case(x, x, None, None, detail=(False, 0.0))
+    ours = apply_rule(attnlrp.norm_linear, relevance, rule_case)[0]
+    np.testing.assert_array_equal(ours, relevance)

@@ -10,38 +10,42 @@ from torch.nn import functional
 
 from tests.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
-from tokenlight.relevance import attnlrp
+from tokenlight.lrp import attnlrp
 
 ROWS = [[2, 9, 11, 13, 7, 22, 30, 41, 3], [2, 17, 8, 25, 3]]
 
 
-def halved(tensor):
+def halve_gradient(tensor):
     """The same value, half the gradient."""
     return tensor / 2 + tensor.detach() / 2
 
 
-def passed(tensor, function):
+def apply_as_constant_slope(tensor, function):
     """An activation as a constant slope: relevance passes unchanged."""
     return tensor * (function(tensor) / tensor).detach()
 
 
-def normed(tensor, norm):
+def normalize(tensor, norm):
     deviation = (tensor.var(dim=-1, correction=0, keepdim=True) + norm.eps).sqrt().detach()
     return (tensor - tensor.mean(dim=-1, keepdim=True)) / deviation * norm.weight + norm.bias
 
 
-def attended(given, block, *, constant_maps):
+def attend(state, block, *, constant_maps):
     attention = block.attention.self
 
-    def heads(layer):
-        split = layer(given).unflatten(-1, (attention.num_attention_heads, -1))
-        return split.transpose(1, 2)
+    def split_heads(layer):
+        by_head = layer(state).unflatten(-1, (attention.num_attention_heads, -1))
+        return by_head.transpose(1, 2)
 
-    query, key, value = heads(attention.query), heads(attention.key), heads(attention.value)
-    scores = halved(query) @ halved(key).transpose(-1, -2) / query.shape[-1] ** 0.5
+    query = split_heads(attention.query)
+    key = split_heads(attention.key)
+    value = split_heads(attention.value)
+    scores = halve_gradient(query) @ halve_gradient(key).transpose(-1, -2) / query.shape[-1] ** 0.5
     maps = scores.softmax(dim=-1)
-    context = maps.detach() @ value if constant_maps else halved(maps) @ halved(value)
-    return context.transpose(1, 2).reshape(given.shape)
+    context = (
+        maps.detach() @ value if constant_maps else halve_gradient(maps) @ halve_gradient(value)
+    )
+    return context.transpose(1, 2).reshape(state.shape)
 
 
 def twin(model, ids, label, *, constant_maps):
@@ -50,12 +54,12 @@ def twin(model, ids, label, *, constant_maps):
         start = model.bert.embeddings(torch.tensor([ids]))
     state = start.requires_grad_()
     for block in model.bert.encoder.layer:
-        context = attended(state, block, constant_maps=constant_maps)
+        context = attend(state, block, constant_maps=constant_maps)
         output = block.attention.output
-        middle = normed(output.dense(context) + state, output.LayerNorm)
-        inner = passed(block.intermediate.dense(middle), functional.gelu)
-        state = normed(block.output.dense(inner) + middle, block.output.LayerNorm)
-    pooled = passed(model.bert.pooler.dense(state[:, 0]), torch.tanh)
+        middle = normalize(output.dense(context) + state, output.LayerNorm)
+        inner = apply_as_constant_slope(block.intermediate.dense(middle), functional.gelu)
+        state = normalize(block.output.dense(inner) + middle, block.output.LayerNorm)
+    pooled = apply_as_constant_slope(model.bert.pooler.dense(state[:, 0]), torch.tanh)
     logit = model.classifier(pooled)[0, label]
     (gradient,) = torch.autograd.grad(logit, start)
     return (gradient * start).sum(dim=-1)[0].detach().numpy()
@@ -69,6 +73,8 @@ def test_relevance_is_input_times_the_gradient_of_the_papers(
 ):
     monkeypatch.setattr(attnlrp, "EPSILON", 1e-13)  # the gradient does without
     model = tiny_bert()
-    found = Explainer(model).explain(Tokens.from_ids([row]), method, target=label)
+    attribution = Explainer(model).explain(Tokens.from_ids([row]), method, target=label)
     expected = twin(model, row, label, constant_maps=constant_maps)
-    np.testing.assert_allclose(found.scores, expected, rtol=0, atol=1e-8 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        attribution.scores, expected, rtol=0, atol=1e-8 * np.abs(expected).max()
+    )

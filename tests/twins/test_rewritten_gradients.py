@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.tolerance import FLOAT64, close
+from tests.tolerance import FLOAT64, assert_close
 from tokenlight import Explainer, Question
 from tokenlight.errors import BadInput
 
@@ -16,40 +16,43 @@ TEXTS = ["good film", "the plot is dull , never good", "we love it"]
 CONSTANT = {"gradient": "attention_constant"}
 
 
-def explained(method, options, texts=TEXTS):
+def explain(method, options, texts=TEXTS):
     explainer = Explainer(tiny_bert().double(), TOKENIZER)
     return explainer.explain(texts, (method, options), target=1)
 
 
 @pytest.mark.parametrize("method", ["cat", "attcat", "gradcam", "grad_x_input"])
 def test_attention_is_constant_as_if_its_softmax_had_no_gradient(method, monkeypatch):
-    ours = explained(method, CONSTANT)
-    own = explained(method, {})
+    ours = explain(method, CONSTANT)
+    unchanged = explain(method, {})
     softmax = functional.softmax
-    monkeypatch.setattr(functional, "softmax", lambda *a, **k: softmax(*a, **k).detach())
+    monkeypatch.setattr(
+        functional, "softmax", lambda *args, **kwargs: softmax(*args, **kwargs).detach()
+    )
     model = tiny_bert().double()
     model.set_attn_implementation("eager")
-    for text, found, plain in zip(TEXTS, ours, own, strict=True):
-        states, total = _slopes(model, text)
+    for text, attribution, plain in zip(TEXTS, ours, unchanged, strict=True):
+        states, gradients = _state_gradients(model, text)
         terms = [
-            torch.linalg.vecdot(state, slope)[0] for state, slope in zip(states, total, strict=True)
+            torch.linalg.vecdot(state, gradient)[0]
+            for state, gradient in zip(states, gradients, strict=True)
         ]
         if method == "attcat":
             with torch.no_grad():
-                given = TOKENIZER(text, return_tensors="pt")
-                maps = model(**given, output_attentions=True).attentions
-            received = [one.mean(dim=(1, 2))[0] for one in maps]
-            terms = [a * b for a, b in zip(terms[:-1], received, strict=True)]
+                arguments = TOKENIZER(text, return_tensors="pt")
+                maps = model(**arguments, output_attentions=True).attentions
+            received = [attention_map.mean(dim=(1, 2))[0] for attention_map in maps]
+            terms = [term * weight for term, weight in zip(terms[:-1], received, strict=True)]
         scores = sum(terms[:-1]) if method == "cat" else sum(terms)
         if method in ("gradcam", "grad_x_input"):
             scores = terms[0]
         if method == "gradcam":
             scores = scores.clamp(min=0)
-        close(found.scores, scores.detach().numpy(), FLOAT64)
-        assert abs(found.scores - plain.scores).max() > 1e-6
+        assert_close(attribution.scores, scores.detach().numpy(), FLOAT64)
+        assert abs(attribution.scores - plain.scores).max() > 1e-6
 
 
-def _slopes(model, text):
+def _state_gradients(model, text):
     outputs = model(**TOKENIZER(text, return_tensors="pt"), output_hidden_states=True)
     return outputs.hidden_states, torch.autograd.grad(
         outputs.logits[0, 1], outputs.hidden_states, allow_unused=False
@@ -59,17 +62,17 @@ def _slopes(model, text):
 def test_gradient_times_input_with_the_gradient_of_attnlrp_is_attnlrp():
     relevance = Explainer(tiny_bert().double(), TOKENIZER).explain(TEXTS, "attnlrp", target=1)
     for ours, theirs in zip(
-        explained("grad_x_input", {"gradient": "attnlrp"}), relevance, strict=True
+        explain("grad_x_input", {"gradient": "attnlrp"}), relevance, strict=True
     ):
-        close(ours.scores, theirs.scores, FLOAT64)
+        assert_close(ours.scores, theirs.scores, FLOAT64)
 
 
 def test_methods_beside_each_other_keep_their_own_gradient():
     explainer = Explainer(tiny_bert().double(), TOKENIZER)
-    asked = ["cat", ("cat", CONSTANT), "gae", ("gae", {"gradient": "attnlrp"}), "attnlrp"]
-    together = explainer.explain(TEXTS[1], asked)
-    for one, method in zip(together, asked, strict=True):
-        close(one.scores, explainer.explain(TEXTS[1], method).scores, FLOAT64)
+    methods = ["cat", ("cat", CONSTANT), "gae", ("gae", {"gradient": "attnlrp"}), "attnlrp"]
+    together = explainer.explain(TEXTS[1], methods)
+    for attribution, method in zip(together, methods, strict=True):
+        assert_close(attribution.scores, explainer.explain(TEXTS[1], method).scores, FLOAT64)
 
 
 def test_both_sides_of_an_answer_are_rewritten():
@@ -78,11 +81,11 @@ def test_both_sides_of_an_answer_are_rewritten():
     plain, summed = (
         explainer.explain(question, ("attcat", {**CONSTANT, "abs": flag})) for flag in (False, True)
     )
-    own = explainer.explain(question, ("attcat", {"abs": True}))
+    unchanged = explainer.explain(question, ("attcat", {"abs": True}))
     assert (summed.scores >= abs(plain.scores) - 1e-12).all()  # |start| + |end| ≥ |start + end|
-    assert abs(own.scores - summed.scores).max() > 1e-6
+    assert abs(unchanged.scores - summed.scores).max() > 1e-6
 
 
 def test_the_gradient_of_a_map_that_is_constant_is_refused():
     with pytest.raises(BadInput, match="attention_constant"):
-        explained("gae", CONSTANT)
+        explain("gae", CONSTANT)

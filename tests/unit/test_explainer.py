@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 
 import numpy as np
@@ -11,77 +10,76 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
-from transformers import (
-    BertForMultipleChoice,
-    BertForNextSentencePrediction,
-    GPT2Config,
-    GPT2ForSequenceClassification,
-)
 
-from tests.state import same, snapshot
-from tests.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
-from tests.tolerance import FLOAT32, close
+from tests.expect import expect_error
+from tests.garbage import collect_garbage
+from tests.model_state import assert_unchanged, snapshot
+from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.tolerance import assert_close
 from tokenlight import Attribution, Contrast, Explainer, Tokens
-from tokenlight.capture.rewired import rewired
-from tokenlight.errors import BadInput, TextTooLong, UnknownName, UnsupportedModel
-from tokenlight.explaining.batch import queue_batch
+from tokenlight.errors import BadInput, TextTooLong, UnknownName
+from tokenlight.explaining.batches import launch_batch
+from tokenlight.hooks.instrument import instrumented
 
+COVERED_MODULES = ("explaining/windows",)
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
 TEXTS = ["good film", "the plot is dull , never good", "we love it"]
 
 
-class TestWhatComesOut:
+class TestExplainReturns:
     def test_one_text_and_one_method_give_one_attribution(self):
         assert isinstance(EXPLAINER.explain("good film"), Attribution)
         assert isinstance(EXPLAINER.explain(("good", "bad")), Attribution)
         assert isinstance(EXPLAINER.explain(Tokens.from_ids([[2, 9, 3]])), Attribution)
 
     def test_anything_else_gives_a_list_text_by_text(self):
-        found = EXPLAINER.explain(TEXTS, ["cat", "rollout"])
-        assert [a.method for a in found] == ["cat", "rollout"] * 3
-        assert [a.text for a in found] == [text for text in TEXTS for _ in range(2)]
+        attributions = EXPLAINER.explain(TEXTS, ["cat", "rollout"])
+        assert [attribution.method for attribution in attributions] == ["cat", "rollout"] * 3
+        assert [attribution.text for attribution in attributions] == [
+            text for text in TEXTS for _ in range(2)
+        ]
         assert len(EXPLAINER.explain(["good film"])) == 1
         assert len(EXPLAINER.explain("good film", ["cat"])) == 1
 
     def test_an_iterator_is_answered_one_by_one(self):
-        taken = []
+        consumed_texts = []
 
         def endless():
             while True:
-                taken.append(1)
-                yield TEXTS[len(taken) % 3]
+                consumed_texts.append(1)
+                yield TEXTS[len(consumed_texts) % 3]
 
         stream = EXPLAINER.explain(endless(), "cat")
         first = [next(stream) for _ in range(3)]
-        assert [a.text for a in first] == [TEXTS[1], TEXTS[2], TEXTS[0]]
-        assert len(taken) <= 8
+        assert [attribution.text for attribution in first] == [TEXTS[1], TEXTS[2], TEXTS[0]]
+        assert len(consumed_texts) <= 8
 
     @pytest.mark.parametrize("bad", [0, 1, 5, 64, 90])
-    def test_a_stream_answers_all_that_stands_before_a_refused_text(self, bad):
+    def test_texts_before_a_refused_one_of_a_stream_are_explained(self, bad):
         texts = [TEXTS[i % 3] for i in range(100)]
         stream = EXPLAINER.explain(iter([*texts[:bad], "", *texts[bad:]]), "rollout")
-        found = []
+        results = []
         with pytest.raises(BadInput, match=rf"\b{bad}\b"):
-            found.extend(stream)
-        assert [a.text for a in found] == texts[:bad]
+            results.extend(stream)
+        assert [attribution.text for attribution in results] == texts[:bad]
 
-    def test_a_source_that_fails_loses_no_text_it_gave_before(self):
+    def test_texts_before_the_failure_of_an_iterator_are_explained(self):
         def source():
             yield from TEXTS
             yield TEXTS[0]
             raise OSError("the line is dead")
 
-        found = []
+        results = []
         with pytest.raises(OSError, match="the line is dead"):
-            found.extend(EXPLAINER.explain(source(), "rollout"))
-        assert [a.text for a in found] == [*TEXTS, TEXTS[0]]
+            results.extend(EXPLAINER.explain(source(), "rollout"))
+        assert [attribution.text for attribution in results] == [*TEXTS, TEXTS[0]]
 
-    def test_what_is_written_into_one_attribution_is_in_no_other(self):
-        one, other = EXPLAINER.explain(TEXTS[:2], ("attcat", {"hidden": "output"}))
-        for kept in ("extras", "options", "versions"):
-            getattr(one, kept)["mine"] = 1
-            assert "mine" not in getattr(other, kept)
+    def test_attributions_do_not_share_mutable_fields(self):
+        first, other = EXPLAINER.explain(TEXTS[:2], ("attcat", {"hidden": "output"}))
+        for field in ("extras", "options", "versions"):
+            getattr(first, field)["mine"] = 1
+            assert "mine" not in getattr(other, field)
         assert "mine" not in EXPLAINER.explain(TEXTS[0], "attcat").versions
 
     def test_all_methods_share_one_forward(self):
@@ -93,17 +91,17 @@ class TestWhatComesOut:
         assert len(calls) == 1
 
     def test_an_attribution_says_where_it_comes_from(self):
-        found = EXPLAINER.explain("good film", ("attcat", {"hidden": "output"}), seed=3)
-        assert found.method == "attcat"
-        assert found.options == {"hidden": "output"}
-        assert found.versions["torch"] == torch.__version__
-        assert found.seed == 3
-        assert found.model
+        attribution = EXPLAINER.explain("good film", ("attcat", {"hidden": "output"}), seed=3)
+        assert attribution.method == "attcat"
+        assert attribution.options == {"hidden": "output"}
+        assert attribution.versions["torch"] == torch.__version__
+        assert attribution.seed == 3
+        assert attribution.model
 
-    def test_words_the_model_does_not_know_are_told(self):
+    def test_unknown_tokens_are_noted(self):
         assert EXPLAINER.explain("good film", "cat").notes == ()
-        found = EXPLAINER.explain("good 日 film", "cat")
-        assert found.notes == ("1 of 5 tokens are unknown to the model's vocabulary",)
+        attribution = EXPLAINER.explain("good 日 film", "cat")
+        assert attribution.notes == ("1 of 5 tokens are not in the model's vocabulary",)
 
     def test_rows_without_segment_ids_leave_their_neighbours_theirs(self):
         pair = ("good film", "bad plot")
@@ -113,27 +111,29 @@ class TestWhatComesOut:
             together[0].scores, EXPLAINER.explain(pair, "cat").scores, atol=1e-12
         )
 
-    def test_small_packs_change_nothing(self):
+    def test_small_batches_change_nothing(self):
         wide = EXPLAINER.explain(TEXTS, "attcat", batch_tokens=1000)
         narrow = EXPLAINER.explain(TEXTS, "attcat", batch_tokens=1)
-        for one, other in zip(wide, narrow, strict=True):
-            np.testing.assert_allclose(one.scores, other.scores, atol=1e-13)
+        for attribution, other in zip(wide, narrow, strict=True):
+            np.testing.assert_allclose(attribution.scores, other.scores, atol=1e-13)
 
     def test_running_out_of_memory_halves_the_batch_and_goes_on(self, monkeypatch):
         explainer = Explainer(tiny_bert(), TOKENIZER)
         sizes = []
 
-        def short_of_memory(explainer, rows, targets, how, **again):
+        def short_of_memory(explainer, rows, targets, options, **more_options):
             sizes.append(len(rows))
             if len(rows) > 1:
                 raise torch.OutOfMemoryError("no room")
-            return queue_batch(explainer, rows, targets, how, **again)
+            return launch_batch(explainer, rows, targets, options, **more_options)
 
-        monkeypatch.setattr("tokenlight.explaining.batch.queue_batch", short_of_memory)
-        found = explainer.explain(TEXTS, "attcat")
+        monkeypatch.setattr("tokenlight.explaining.batches.launch_batch", short_of_memory)
+        attributions = explainer.explain(TEXTS, "attcat")
         assert sizes[0] == 3
-        for one, other in zip(found, EXPLAINER.explain(TEXTS, "attcat"), strict=True):
-            np.testing.assert_allclose(one.scores, other.scores, atol=1e-12)
+        for attribution, other in zip(
+            attributions, EXPLAINER.explain(TEXTS, "attcat"), strict=True
+        ):
+            np.testing.assert_allclose(attribution.scores, other.scores, atol=1e-12)
 
 
 class TestLongTexts:
@@ -143,78 +143,51 @@ class TestLongTexts:
         with pytest.raises(TextTooLong, match="truncate"):
             EXPLAINER.explain(self.text)
 
-    def test_truncation_is_told(self):
-        found = EXPLAINER.explain(self.text, "attcat", long="truncate")
-        assert len(found) == 48
-        assert "18 of 66 tokens were cut off" in found.notes[0]
+    def test_truncation_is_noted(self):
+        attribution = EXPLAINER.explain(self.text, "attcat", long="truncate")
+        assert len(attribution) == 48
+        assert "18 of 66 tokens were truncated" in attribution.notes[0]
 
     def test_windows_cover_the_whole_text(self):
-        found = EXPLAINER.explain(self.text, ["attcat", "gae"], long="stride")
-        assert len(found) == 2
-        for attribution in found:
+        attributions = EXPLAINER.explain(self.text, ["attcat", "gae"], long="stride")
+        assert len(attributions) == 2
+        for attribution in attributions:
             assert len(attribution) == 66
             assert np.abs(attribution.scores[1:-1]).min() > 0
-        windows = found[0].extras["windows"]
+        windows = attributions[0].extras["windows"]
         assert windows[0]["first"] == 1
         assert windows[-1]["last"] == 64
-        np.testing.assert_allclose(found[0].layers.sum(axis=0), found[0].scores)
+        np.testing.assert_allclose(attributions[0].layers.sum(axis=0), attributions[0].scores)
 
     def test_windows_explain_the_mean_logit(self):
-        found = EXPLAINER.explain(self.text, "cat", target="all", long="stride")
-        assert [a.target.name for a in found] == ["negative", "neutral", "positive"]
-        assert found[0].prediction.index == int(np.argmax(found[0].logits))
+        attributions = EXPLAINER.explain(self.text, "cat", target="all", long="stride")
+        assert [attribution.target.name for attribution in attributions] == [
+            "negative",
+            "neutral",
+            "positive",
+        ]
+        assert attributions[0].prediction.index == int(np.argmax(attributions[0].logits))
         # cat is linear in the target: the sum over tokens is the mean over windows of each sum.
         from tokenlight.inputs.encode import encode_windows
 
-        rows = [row for row, _ in encode_windows(self.text, TOKENIZER, limit=48, overlap=12)]
+        rows = [row for row, _ in encode_windows(self.text, TOKENIZER, max_tokens=48, overlap=12)]
         sums = [EXPLAINER.explain(row, "cat", target=0).scores.sum() for row in rows]
-        assert found[0].scores.sum() == pytest.approx(np.mean(sums))
+        assert attributions[0].scores.sum() == pytest.approx(np.mean(sums))
 
-    def test_windows_are_all_asked_for_the_classes_of_the_whole_text(self):
+    def test_all_windows_explain_the_classes_of_the_whole_text(self):
         text = "good great charming fun love it . " * 8 + "bad dull slow hate plot . " * 10
-        said = EXPLAINER.explain(text, "cat", long="stride").prediction.label
-        for other in {*EXPLAINER.labels} - {said}:
-            found, named = (
+        label = EXPLAINER.explain(text, "cat", long="stride").prediction.label
+        for other in {*EXPLAINER.labels} - {label}:
+            attribution, named = (
                 EXPLAINER.explain(text, "cat", Contrast(this, other), long="stride")
-                for this in ("predicted", said)
+                for this in ("predicted", label)
             )
-            assert found.target.name == f"{said} rather than {other}"
-            np.testing.assert_array_equal(found.scores, named.scores)
+            assert attribution.target.name == f"{label} rather than {other}"
+            np.testing.assert_array_equal(attribution.scores, named.scores)
 
     def test_a_text_that_fits_is_explained_as_a_whole(self):
         strided = EXPLAINER.explain("good film", long="stride")
         np.testing.assert_array_equal(strided.scores, EXPLAINER.explain("good film").scores)
-
-
-class TestThreads:
-    def test_two_threads_on_one_model_never_see_each_others_tape(self):
-        expected = [EXPLAINER.explain(text, "gae").scores for text in TEXTS]
-        self.run_together([EXPLAINER] * 4, expected)
-
-    def test_two_threads_on_two_models_never_see_each_others_tape(self):
-        expected = [EXPLAINER.explain(text, "gae").scores for text in TEXTS]
-        self.run_together([Explainer(tiny_bert(), TOKENIZER) for _ in range(4)], expected)
-
-    def run_together(self, explainers, expected):
-        wrong, start = [], threading.Barrier(len(explainers))
-
-        def work(explainer, offset):
-            start.wait()
-            for turn in range(6):
-                which = (turn + offset) % 3
-                scores = explainer.explain(TEXTS[which], "gae").scores
-                if not np.allclose(scores, expected[which], atol=1e-12):
-                    wrong.append((offset, turn))
-
-        threads = [
-            threading.Thread(target=work, args=(explainer, i))
-            for i, explainer in enumerate(explainers)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not wrong
 
 
 class TestRewiring:
@@ -225,25 +198,25 @@ class TestRewiring:
         model = tiny_bert()
         before = snapshot(model)
         for _ in range(3):
-            with rewired(model, attention="own", gradients=False):
+            with instrumented(model, attention="own", gradients=False):
                 self.states(model)
-                with rewired(model, attention="own", gradients=False):
+                with instrumented(model, attention="own", gradients=False):
                     self.states(model)
-        assert same(before, snapshot(model))
+        assert_unchanged(before, snapshot(model))
 
     @pytest.mark.parametrize("method", ["attcat", "transatt", "occlusion"])
-    def test_an_explained_model_can_die(self, method):
+    def test_an_explained_model_is_garbage_collected(self, method):
         model = tiny_bert()
         Explainer(model, TOKENIZER).explain(TEXTS, method)
         alive = weakref.ref(model)
         del model
-        gc.collect()
+        collect_garbage()
         assert alive() is None
 
-    def test_the_copies_that_randomisation_makes_die(self):
+    def test_copies_made_by_randomisation_are_garbage_collected(self):
         def models():
-            gc.collect()
-            return sum(type(one) is type(EXPLAINER.model) for one in gc.get_objects())
+            collect_garbage()
+            return sum(type(obj) is type(EXPLAINER.model) for obj in gc.get_objects())
 
         before = models()
         EXPLAINER.evaluate(EXPLAINER.explain(TEXTS, ["attcat"]), ["randomisation"])
@@ -255,23 +228,23 @@ class TestRewiring:
         expected = explainer.explain("good film", "attcat")
         model.classifier = nn.Sequential(nn.Dropout(0.9), model.classifier).train()
         before = snapshot(model)
-        found = explainer.explain("good film", "attcat")
-        np.testing.assert_array_equal(found.scores, expected.scores)
-        assert same(before, snapshot(model))
+        attribution = explainer.explain("good film", "attcat")
+        np.testing.assert_array_equal(attribution.scores, expected.scores)
+        assert_unchanged(before, snapshot(model))
 
-    def test_hooks_the_person_caused_stay_and_states_are_told_once(self):
+    def test_hooks_of_the_user_stay_and_state_is_reported_once(self):
         model = tiny_bert()
         explainer = Explainer(model, TOKENIZER)
         expected = explainer.explain("good film", "cat").scores
         with torch.no_grad():
             self.states(model)  # transformers now has hooks of its own on the model
         before = snapshot(model)
-        found = explainer.explain("good film", "cat")
-        np.testing.assert_array_equal(found.scores, expected)
-        assert found.layers.shape[0] == 3
-        assert same(before, snapshot(model))
+        attribution = explainer.explain("good film", "cat")
+        np.testing.assert_array_equal(attribution.scores, expected)
+        assert attribution.layers.shape[0] == 3
+        assert_unchanged(before, snapshot(model))
 
-    def test_a_model_rebuilt_since_is_looked_at_again(self):
+    def test_a_rebuilt_model_is_verified_again(self):
         model = tiny_bert()
         explainer = Explainer(model, TOKENIZER)
         explainer.explain("good film", "cat")
@@ -281,142 +254,36 @@ class TestRewiring:
         assert model.dropout.training
 
 
-class TestOtherKindsOfModel:
-    def test_a_model_inside_no_grad_is_explained(self):
-        with torch.no_grad():
-            found = EXPLAINER.explain("good film")
-        np.testing.assert_array_equal(found.scores, EXPLAINER.explain("good film").scores)
-
-    def test_frozen_weights_change_nothing(self):
-        model = tiny_bert().requires_grad_(False)
-        found = Explainer(model, TOKENIZER).explain("good film")
-        np.testing.assert_array_equal(found.scores, EXPLAINER.explain("good film").scores)
-        assert not any(parameter.requires_grad for parameter in model.parameters())
-
-    def test_an_adapter_is_explained_with_its_weights(self):
-        peft = pytest.importorskip("peft")
-        settings = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"])
-        model = peft.get_peft_model(tiny_bert(), settings)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if "lora_B" in name:
-                    parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(1))
-        model.double().eval()
-        found = Explainer(model, TOKENIZER).explain("good film")
-        with torch.no_grad():
-            bare = model(**TOKENIZER("good film", return_tensors="pt")).logits[0].numpy()
-        np.testing.assert_allclose(found.logits, bare, atol=1e-12)
-        assert np.abs(found.logits - EXPLAINER.explain("good film").logits).max() > 1e-3
-
-    def test_an_adapter_with_tokens_of_its_own_is_refused_by_name(self):
-        peft = pytest.importorskip("peft")
-        settings = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3)
-        model = peft.get_peft_model(tiny_bert(torch.float32), settings)
-        with pytest.raises(UnsupportedModel, match="PromptTuningConfig"):
-            Explainer(model, TOKENIZER)
-
-    def test_a_model_spread_by_a_device_map_is_explained(self, tmp_path):
-        accelerate = pytest.importorskip("accelerate")
-        plain = tiny_bert(torch.float32)
-        expected = Explainer(plain, TOKENIZER).explain("good film").scores
-        places = {
-            "bert.embeddings": "cpu",
-            "bert.encoder": "cpu",
-            "bert.pooler": "disk",
-            "classifier": "cpu",
-        }
-        model = accelerate.dispatch_model(
-            tiny_bert(torch.float32), places, offload_dir=tmp_path, main_device="cpu"
-        )
-        found = Explainer(model, TOKENIZER).explain("good film")
-        close(found.scores, expected, FLOAT32)
-
-    @pytest.mark.filterwarnings("ignore")  # the library's own words on its processor kernels
-    def test_an_eight_bit_model_is_explained_and_relevance_refused_by_name(self, tmp_path):
-        pytest.importorskip("bitsandbytes")
-        from transformers import BertForSequenceClassification, BitsAndBytesConfig
-
-        plain = tiny_bert(torch.float32, hidden_size=64, intermediate_size=128)
-        plain.save_pretrained(tmp_path)
-        model = BertForSequenceClassification.from_pretrained(
-            tmp_path, quantization_config=BitsAndBytesConfig(load_in_8bit=True), device_map="cpu"
-        )
-        explainer = Explainer(model, TOKENIZER)
-        found = explainer.explain("the film is not good", "attcat", target=0)
-        with torch.no_grad():
-            bare = model(**TOKENIZER("the film is not good", return_tensors="pt")).logits[0]
-        np.testing.assert_allclose(found.logits, bare.double().numpy(), atol=1e-3)
-        full = Explainer(plain, TOKENIZER).explain("the film is not good", "attcat", target=0)
-        assert np.corrcoef(found.scores, full.scores)[0, 1] > 0.9
-        with pytest.raises(UnsupportedModel, match="MatMul8bitLt"):
-            explainer.explain("the film is not good", "transatt")
-
-    def test_a_compiled_model_is_explained_by_the_model_inside(self):
-        model = torch.compile(tiny_bert())
-        found = Explainer(model, TOKENIZER).explain("good film")
-        np.testing.assert_array_equal(found.scores, EXPLAINER.explain("good film").scores)
-
-    def test_a_classifier_without_a_padding_id_reads_batches(self):
-        config = GPT2Config(
-            vocab_size=150, n_embd=32, n_layer=2, n_head=4, n_positions=48, num_labels=3
-        )
-        model = randomised(GPT2ForSequenceClassification(config), torch.float64)
-        assert model.config.pad_token_id is None
-        before = snapshot(model)
-        explainer = Explainer(model)
-        together = explainer.explain(
-            [Tokens.from_ids([[5, 6, 7]]), Tokens.from_ids([[8, 9]])], "attcat"
-        )
-        alone = explainer.explain(Tokens.from_ids([[8, 9]]), "attcat")
-        np.testing.assert_allclose(together[1].scores, alone.scores, atol=1e-12)
-        assert same(before, snapshot(model))
-
-    @pytest.mark.parametrize(
-        ("head", "says"),
-        [
-            (BertForMultipleChoice, "BertForMultipleChoice has a head"),
-            (BertForNextSentencePrediction, "tokenlight takes models that classify texts"),
-        ],
-    )
-    def test_heads_we_do_not_take_are_refused_by_name(self, head, says):
-        with pytest.raises(UnsupportedModel, match=says):
-            Explainer(head(tiny_config()), TOKENIZER)
-
-    def test_what_is_no_transformers_model_is_refused(self):
-        with pytest.raises(UnsupportedModel, match="Linear is not a transformers model"):
-            Explainer(torch.nn.Linear(2, 2))
-
-
 class TestBadInput:
     @pytest.mark.parametrize(
-        ("arguments", "error", "says"),
+        ("arguments", "error", "message"),
         [
             (("", "cat"), BadInput, "is empty"),
             (([], "cat"), BadInput, "list of texts is empty"),
-            ((7, "cat"), BadInput, "cannot explain int"),
+            ((7, "cat"), BadInput, "type int cannot be explained"),
             (("good", "atcat"), UnknownName, "Did you mean 'attcat'"),
-            (("good", []), BadInput, "no method was given"),
+            (("good", []), BadInput, "No method was given"),
             (("good", ("attcat", {"hiden": "input"})), UnknownName, "Did you mean 'hidden'"),
             (("good", ("attcat", {"hidden": "middle"})), BadInput, "'input' | 'output'"),
             (("good", ("rollout", {"start_layer": 9})), BadInput, "this model has 3"),
             (("good", ("gradcam", {"layer": 4})), BadInput, r"0 \(embedding\) to 3"),
         ],
     )
-    def test_is_refused_with_what_to_do(self, arguments, error, says):
-        with pytest.raises(error, match=says.replace("|", r"\|")):
+    def test_invalid_arguments_are_refused_with_what_to_do(self, arguments, error, message):
+        with pytest.raises(error, match=message.replace("|", r"\|")):
             EXPLAINER.explain(*arguments)
 
     def test_options_of_explain_are_checked(self):
         for option in ("explain_mask", "token_types", "long"):
-            with pytest.raises(BadInput, match=f"{option}='nonsense' cannot be"):
+            with pytest.raises(BadInput, match=f"{option}='nonsense' is not valid"):
                 EXPLAINER.explain("good", **{option: "nonsense"})
-        with pytest.raises(BadInput, match="batch_tokens=0"):
+        with expect_error(BadInput, "not-an-integer", mentions="batch_tokens=0"):
             EXPLAINER.explain("good", batch_tokens=0)
 
     def test_ids_outside_the_vocabulary_are_refused(self):
         with pytest.raises(BadInput, match="knows 0 to 149"):
             EXPLAINER.explain(Tokens.from_ids([[2, 999]]))
-        with pytest.raises(TextTooLong, match="49 tokens"):
+        with expect_error(TextTooLong, "ids-too-long", mentions="49 tokens"):
             EXPLAINER.explain(Tokens.from_ids([[5] * 49]))
 
     def test_text_without_a_tokenizer_is_refused(self):
@@ -424,32 +291,32 @@ class TestBadInput:
             Explainer(tiny_bert()).explain("good film")
 
     def test_all_masked_is_refused(self):
-        with pytest.raises(BadInput, match="every token of the text is masked"):
+        with expect_error(BadInput, "all-tokens-masked"):
             EXPLAINER.explain(Tokens.from_ids([[2, 3]], [[0, 0]]))
 
     @pytest.mark.parametrize(
-        ("given", "says"),
+        ("inputs", "message"),
         [
-            ({"text": "good film"}, r"dict holds columns \(text\), not texts.*x\['text'\]"),
+            ({"text": "good film"}, r"dict has columns \(text\), not texts.*x\['text'\]"),
             (
                 pd.DataFrame({"opinion": ["good"], "y": [1]}),
-                r"row 1 of the table has no column 'text', only opinion, y.*text='COLUMN'",
+                r"no column 'text' in row 1 of the table, only opinion, y.*text='COLUMN'",
             ),
-            (b"good film", "cannot explain bytes"),
+            (b"good film", "type bytes cannot be explained"),
         ],
         ids=["dict", "table", "bytes"],
     )
-    def test_what_holds_columns_is_not_explained_by_their_names(self, given, says):
-        with pytest.raises(BadInput, match=says):
-            EXPLAINER.explain(given)
+    def test_a_mapping_is_not_explained_by_the_names_of_its_columns(self, inputs, message):
+        with pytest.raises(BadInput, match=message):
+            EXPLAINER.explain(inputs)
 
     def test_a_column_of_a_table_is_a_list_of_texts(self):
         for column in (pd.Series(TEXTS), np.array(TEXTS), np.array(TEXTS, dtype=object)):
-            found = EXPLAINER.explain(column, "rollout")
-            assert [a.text for a in found] == TEXTS
+            attributions = EXPLAINER.explain(column, "rollout")
+            assert [attribution.text for attribution in attributions] == TEXTS
 
     @pytest.mark.parametrize(
-        "how",
+        "options",
         [
             {"seed": -1},
             {"seed": "x"},
@@ -460,26 +327,35 @@ class TestBadInput:
             {"batch_tokens": 0},
         ],
     )
-    def test_numbers_that_are_none_are_refused(self, how):
-        with pytest.raises(BadInput, match="give a whole number"):
-            EXPLAINER.explain("good film", "rollout", **how)
+    def test_options_that_are_not_integers_are_refused(self, options):
+        with expect_error(BadInput, "not-an-integer"):
+            EXPLAINER.explain("good film", "rollout", **options)
 
     def test_an_iterator_may_hold_token_ids(self):
         ids = TOKENIZER("good film")["input_ids"]
-        found = list(EXPLAINER.explain(iter([Tokens.from_ids([ids, ids]), "good film"]), "rollout"))
-        assert len(found) == 3
-        for one in found[:2]:
-            close(one.scores, found[2].scores)
+        attributions = list(
+            EXPLAINER.explain(iter([Tokens.from_ids([ids, ids]), "good film"]), "rollout")
+        )
+        assert len(attributions) == 3
+        for attribution in attributions[:2]:
+            assert_close(attribution.scores, attributions[2].scores)
 
 
-def test_the_prediction_is_that_of_the_text_even_where_the_explanation_hides_its_separators():
+def test_the_prediction_ignores_the_explain_mask():
     words = ["good", "film", "dull", "never", "love", "plot", "the", "we", "is", "it"]
-    texts = [f"{a} {b}" for a in words for b in words]
-    found = EXPLAINER.explain(texts, "cat", explain_mask="cls_sep")
+    texts = [f"{first} {second}" for first in words for second in words]
+    attributions = EXPLAINER.explain(texts, "cat", explain_mask="cls_sep")
     plain = EXPLAINER.explain(texts, "cat")
-    assert [a.prediction for a in found] == [a.prediction for a in plain]
-    assert [a.target for a in found] == [a.target for a in plain]
-    hidden = [int(a.logits.argmax()) for a in found]  # what the masked pass says
-    assert any(said != a.prediction.index for said, a in zip(hidden, plain, strict=True))
+    assert [attribution.prediction for attribution in attributions] == [
+        attribution.prediction for attribution in plain
+    ]
+    assert [attribution.target for attribution in attributions] == [
+        attribution.target for attribution in plain
+    ]
+    masked_indices = [int(attribution.logits.argmax()) for attribution in attributions]
+    assert any(
+        index != attribution.prediction.index
+        for index, attribution in zip(masked_indices, plain, strict=True)
+    )
     best = EXPLAINER.explain(texts, "cat", target=0, explain_mask="cls_sep")
-    assert {a.target.index for a in best} == {0}
+    assert {attribution.target.index for attribution in best} == {0}

@@ -1,5 +1,5 @@
-"""The benchmark: suites say what is measured, a run measures it in parts, engines share them out."""
+"""The benchmark: a suite says what is measured, a run measures it in parts, an engine distributes these."""
 
 from tokenlight.errors import MissingExtra
 
-MissingExtra.check(["pydantic"], "bench", "tokenlight bench")
+MissingExtra.check_installed(["pydantic"], "bench", "tokenlight bench")

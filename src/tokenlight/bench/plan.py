@@ -1,8 +1,8 @@
-"""What a run will do: cells (model × data set × method), cut into parts of a slice of examples; and which
-examples those are.
+"""What a run will do, as plain values.
 
-A plan is made once, checked before any work, and written into the run's folder, where every worker
-reads it. It is plain values only.
+A plan has cells (model × data set × method), which are cut into parts of a few examples. It is made once,
+checked before any work, and written into the folder of the run, where every worker reads it. This module also
+chooses the examples of a data set, which every worker must choose alike.
 """
 
 import hashlib
@@ -14,23 +14,35 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.bench.entries import DataSet, MetricEntry
 from tokenlight.bench.suite import Suite
+from tokenlight.bench.suite_entries import DataSetEntry, MetricEntry
 from tokenlight.data.tokens import Question
 from tokenlight.errors import BadInput
-from tokenlight.files.tables import ENDINGS, Example, read
+from tokenlight.files.tables import EXTENSIONS, Example, read_examples
 from tokenlight.metrics._metric import Metric
 
-FORMS = tuple(ending + zipped for ending in ENDINGS for zipped in ("", ".gz"))
+MAX_SLUG_LENGTH = 80
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a person asked for beside the suite. ``models``, ``lms`` and ``heads`` map a model's
-    name, a data set's, or ``model/data set`` to a folder or file; the most specific wins."""
+class RunRequest:
+    """What a person asks for, beyond the suite.
+
+    Args:
+        models: Checkpoints that replace those of the suite. Keys are the name of a model, of a data set, or
+            ``model/data set``; the empty key stands for all, and the most specific key wins.
+        language_models: Language models of decoded methods, with the same keys.
+        heads: Heads files for mask_lrp, with the same keys.
+        data: Folder with one subfolder per data set.
+        limit: Maximum number of examples per data set.
+        offline: Whether to use embedded models and local files only.
+        device: Device of each worker.
+        batch_tokens: Tokens per batch; by default as in the suite.
+        slice: Examples per part; by default as in the suite.
+    """
 
     models: Mapping[str, str] = field(default_factory=dict)
-    lms: Mapping[str, str] = field(default_factory=dict)
+    language_models: Mapping[str, str] = field(default_factory=dict)
     heads: Mapping[str, str] = field(default_factory=dict)
     data: Path | None = None
     limit: int | None = None
@@ -40,25 +52,38 @@ class Request:
     slice: int | None = None
 
     @staticmethod
-    def mapped(given: Mapping[str, str], model: str, data: str) -> str:
-        """What ``given`` says for a model on a data set, or nothing."""
-        keys = (f"{model}/{data}", data, model, "")
-        return next((given[key] for key in keys if key in given), "")
+    def lookup(mapping: Mapping[str, str], model: str, data: str) -> str:
+        """Return the entry for a model on a data set, empty if there is none."""
+        # From the most specific key to the one that stands for all.
+        for key in (f"{model}/{data}", data, model, ""):
+            if key in mapping:
+                return mapping[key]
+        return ""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One model on one data set explained by one method: a cell of a table for each metric.
+    """One method on one model and data set: a cell of the table of each metric.
 
-    ``reason``: why it is not run, empty where it is. ``makes_heads``: ``options["heads"]`` is a file
-    that the run makes first.
+    Args:
+        number: Index of the cell in the plan.
+        model: Name of the model in the suite.
+        data: Name of the data set in the suite.
+        method: Label of the method in the suite.
+        name: Name of the method in the registry.
+        options: Options of the method.
+        checkpoint: Folder or hub id that is loaded.
+        examples: Number of examples.
+        labels: Labels of the model, in the order of those of the data set; empty if they are the same.
+        makes_heads: Whether the run computes the heads file of the method first.
+        reason: Why the cell is not run; empty if it is.
     """
 
     number: int
     model: str
     data: str
-    method: str  # its label
-    name: str  # in the registry
+    method: str
+    name: str
     options: dict[str, Any] = field(default_factory=dict)
     checkpoint: str = ""
     examples: int = 0
@@ -67,27 +92,28 @@ class Cell:
     reason: str = ""
 
     @property
-    def runs(self) -> bool:
+    def is_run(self) -> bool:
         return not self.reason
 
     @property
-    def names(self) -> dict[str, str]:
+    def identifiers(self) -> dict[str, str]:
+        """Columns that identify the cell in tables."""
         return {"model": self.model, "data": self.data, "method": self.method}
 
     @property
-    def pair(self) -> str:
-        """Model and data set as a folder's name."""
-        return f"{slug(self.model)}@{slug(self.data)}"
+    def model_data_slug(self) -> str:
+        """Model and data set as the name of a folder."""
+        return f"{make_slug(self.model)}@{make_slug(self.data)}"
 
     @property
-    def folder(self) -> Path:
-        """Where its parts stand below the run's ``parts``."""
-        return Path(self.pair) / slug(self.method)
+    def relative_folder(self) -> Path:
+        """Folder of its parts, below ``parts`` of the run."""
+        return Path(self.model_data_slug) / make_slug(self.method)
 
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """Examples ``first`` to ``first + count`` of a cell; ``cell`` is its number."""
+    """Examples ``first`` to ``first + count`` of the cell with the number ``cell``."""
 
     cell: int
     first: int
@@ -96,89 +122,202 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """All cells, where their data are read, and what they depend on (``settings``)."""
+    """All cells of a run, and everything that its numbers depend on.
+
+    Args:
+        cells: Cells that are run, and cells that are not, with their reason.
+        metrics: Metrics, with the paths of their files filled in.
+        sources: Data set → file or hub name.
+        settings: What the numbers depend on; a run can be resumed only with the same settings.
+        limit: Maximum number of examples per data set.
+        device: Device of each worker.
+        batch_tokens: Tokens per batch.
+        conllu: File of parsed text from which heads files are computed; empty if there is none.
+        slice: Examples per part; 0 means as in the suite.
+    """
 
     cells: tuple[Cell, ...]
     metrics: tuple[MetricEntry, ...]
-    sources: dict[str, str]  # data set to file or hub name
+    sources: dict[str, str]
     settings: dict[str, Any]
     limit: int | None = None
     device: str = "cpu"
     batch_tokens: int = 2048
     conllu: str = ""
-    slice: int = 0  # examples a part; 0: as many as the suite says
+    slice: int = 0
 
-    def parts(self, suite: Suite) -> Iterator[Part]:
-        """The parts in order: models one after another, so that a worker loads each once."""
-        size = self.slice or suite.slice
+    def iterate_parts(self, suite: Suite) -> Iterator[Part]:
+        """Yield the parts model by model, so that a worker loads each model once."""
+        part_size = self.slice or suite.slice
         for cell in self.cells:
-            if cell.runs:
-                for first in range(0, cell.examples, size):
-                    yield Part(cell.number, first, min(size, cell.examples - first))
+            if not cell.is_run:
+                continue
+            for first in range(0, cell.examples, part_size):
+                count = min(part_size, cell.examples - first)
+                yield Part(cell.number, first, count)
 
     def metrics_for(self, data: str) -> dict[str, Metric]:
-        own = (one for one in self.metrics if not one.data or data in one.data)
-        return {one.label: one.metric for one in own}
+        """Return the metrics of a data set by label."""
+        entries = [entry for entry in self.metrics if not entry.data or data in entry.data]
+        return {entry.label: entry.metric for entry in entries}
 
 
-def slug(name: str) -> str:
-    """A name for a file: what a file system might not take is replaced, and told apart by a hash."""
-    plain = re.sub(r"[^A-Za-z0-9._=-]+", "-", name).strip("-.") or "unnamed"
-    if plain == name and len(plain) <= 80:
-        return plain
-    return f"{plain[:60]}-{hashlib.blake2b(name.encode(), digest_size=3).hexdigest()}"
+def make_slug(name: str) -> str:
+    """Make a file name of ``name``: replace characters that a file system may refuse.
+
+    A changed name gets a hash, so that different names stay different.
+
+    Example:
+        >>> from tokenlight.bench.plan import make_slug
+        >>> make_slug("attcat")
+        'attcat'
+    """
+    # A leading dot would hide the file, and a trailing one is dropped by Windows.
+    slug = re.sub(r"[^A-Za-z0-9._=-]+", "-", name).strip("-.") or "unnamed"
+    if slug == name and len(slug) <= MAX_SLUG_LENGTH:
+        return slug
+    digest = hashlib.blake2b(name.encode(), digest_size=3).hexdigest()
+    return f"{slug[:60]}-{digest}"
 
 
-def locate(local: str, folders: Sequence[Path]) -> Path | None:
-    """The file that ``sst2/dev`` means in the first folder that has one, with or without its ending."""
-    places = (folder / f"{local}{form}" for folder in folders for form in ("", *FORMS))
-    return next((place for place in places if place.is_file()), None)
+def find_data_file(relative_path: str, folders: Sequence[Path]) -> Path | None:
+    """Find a file such as ``sst2/dev``, with or without its extension, in the first folder that has it."""
+    for folder in folders:
+        for extension in ("", *EXTENSIONS):
+            for compression in ("", ".gz"):
+                path = folder / f"{relative_path}{extension}{compression}"
+                if path.is_file():
+                    return path
+    return None
 
 
-def source(data: DataSet, suite: Suite, folder: Path | None, *, offline: bool) -> str:
-    """The file, or the hub's name, that a data set is read from; BadInput where there is none."""
-    folders = [Path(suite.folder), *([folder] if folder else [])]
-    found = locate(data.local, folders)
-    if found is None and folder is None and data.otherwise:
-        found = locate(data.otherwise, folders[:1])
-    if found is not None:
-        return str(found.resolve())
-    if folder is None and data.hub and not offline:
+def resolve_data_source(
+    data: DataSetEntry, suite: Suite, folder: Path | None, *, offline: bool
+) -> str:
+    """Find the source of a data set.
+
+    Args:
+        data: The entry of the suite.
+        suite: The suite; files are looked for in its folder first.
+        folder: The folder given with ``--data``.
+        offline: Whether the hub may not be asked.
+
+    Returns:
+        Path of a file, or a name on the hub.
+
+    Raises:
+        BadInput: There is no such file, and the hub may not be asked.
+    """
+    # Local files come first, next to the suite and then under --data.
+    folders = [Path(suite.folder)]
+    if folder is not None:
+        folders.append(folder)
+    path = find_data_file(data.local, folders)
+    # A suite may come with a small sample, which is used only if nobody names a data folder.
+    if path is None and folder is None and data.otherwise:
+        path = find_data_file(data.otherwise, folders)
+    if path is not None:
+        return str(path.resolve())
+    # Whoever names a data folder expects the data there, not a download.
+    may_use_hub = bool(data.hub) and folder is None
+    if may_use_hub and not offline:
         return data.hub
-    looked = ", nor in ".join(map(str, folders))
-    hub = ", and --offline asks no hub" if data.hub and folder is None else ""
-    raise BadInput(f"data set {data.name}: {data.local} is not in {looked}{hub}; give --data DIR")
+    searched = ", nor in ".join(map(str, folders))
+    if may_use_hub:
+        raise BadInput(
+            f"Data set {data.name}: {data.local} is not in {searched}, and --offline does not use the hub. "
+            "Give the data folder with --data DIR.",
+            code="data-set-offline",
+        )
+    raise BadInput(
+        f"Data set {data.name}: {data.local} is not in {searched}. Give the data folder with --data DIR.",
+        code="data-set-not-found",
+    )
 
 
-def examples_of(data: DataSet, where: str, *, seed: int, limit: int | None) -> list[Example]:
-    """The chosen examples in their order; the same on every worker."""
-    found = read(where, text=data.text or None, label=data.label or None, split=data.hub_split)
+def read_chosen_examples(
+    data: DataSetEntry, source: str, *, seed: int, limit: int | None
+) -> list[Example]:
+    """Read the examples of a data set that a run uses, in their order in the file.
+
+    Args:
+        data: The entry of the suite.
+        source: File or hub name.
+        seed: Seed of a random sample; the same on every worker.
+        limit: Maximum number of examples.
+
+    Raises:
+        BadInput: No example fits the entry, or the examples are for another task.
+    """
+    examples = read_examples(
+        source, text=data.text or None, label=data.label or None, split=data.hub_split
+    )
     if data.classes:
-        found = [example for example in found if str(example.label) in data.classes]
-        if not found:
-            raise BadInput(f"data set {data.name}: no example has a label of {data.classes}")
-    if data.task and (task := task_of(found[0])) != data.task:
-        said = f"the suite says {data.task}, but its examples are for {task}"
-        raise BadInput(f"data set {data.name}: {said}")
-    most = min(given for given in (data.size, limit, len(found)) if given is not None)
-    if most == len(found) or data.sample == "first":
-        return found[:most]
-    drawn = np.random.default_rng(seed).choice(len(found), most, replace=False)
-    return [found[i] for i in sorted(int(i) for i in drawn)]
+        examples = _select_classes(examples, data)
+    if data.task and detect_task(examples[0]) != data.task:
+        raise BadInput(
+            f"Data set {data.name}: the suite says that it is for {data.task}, but its examples are for "
+            f"{detect_task(examples[0])}. Change task in the suite.",
+            code="data-set-task",
+        )
+    size_limits = [size for size in (data.size, limit) if size is not None]
+    num_examples = min([len(examples), *size_limits])
+    if num_examples == len(examples) or data.sample == "first":
+        return examples[:num_examples]
+    return _draw_sample(examples, num_examples, seed)
 
 
-def relabelled(examples: Sequence[Example], labels: Sequence[str], data: DataSet) -> list[Example]:
-    """``labels``: for each label of the data set the model's own; empty where they are the same."""
-    own: dict[Any, Any] = {i: int(o) if o.isdigit() else o for i, o in enumerate(labels)}
-    given = {one.label for one in examples if one.label is not None}
-    if labels and (others := given - own.keys()):
-        said = f"the model names {len(labels)} labels; one has {others.pop()!r}"
-        raise BadInput(f"data set {data.name}: {said}")
-    return [replace(one, label=own.get(one.label)) if labels else one for one in examples]
+def _select_classes(examples: Sequence[Example], data: DataSetEntry) -> list[Example]:
+    selected = [example for example in examples if str(example.label) in data.classes]
+    if not selected:
+        raise BadInput(
+            f"Data set {data.name}: no example has one of the labels {', '.join(data.classes)}. Change "
+            "classes in the suite.",
+            code="data-set-without-classes",
+        )
+    return selected
 
 
-def task_of(example: Example) -> str:
-    """classification, pair or qa, as the example shows it."""
+def _draw_sample(examples: Sequence[Example], size: int, seed: int) -> list[Example]:
+    """Draw examples without replacement; keep their order."""
+    indices = np.random.default_rng(seed).choice(len(examples), size, replace=False)
+    return [examples[i] for i in sorted(map(int, indices))]
+
+
+def map_labels(
+    examples: Sequence[Example], labels: Sequence[str], data: DataSetEntry
+) -> list[Example]:
+    """Replace the labels of a data set by those of a model.
+
+    Args:
+        examples: Examples with the labels 0, 1, … of the data set.
+        labels: For each label of the data set the label of the model, or its number; empty if they are the
+            same.
+        data: The entry of the suite, for messages.
+
+    Raises:
+        BadInput: An example has a label that ``labels`` does not name.
+    """
+    if not labels:
+        return list(examples)
+    model_labels: dict[Any, str | int] = {}
+    # A number in the suite means the index of the model's label, not its name.
+    for index, label in enumerate(labels):
+        model_labels[index] = int(label) if label.isdigit() else label
+    mapped = []
+    for example in examples:
+        if example.label is not None and example.label not in model_labels:
+            raise BadInput(
+                f"Data set {data.name}: an example has the label {example.label!r}, but the suite names "
+                f"{len(labels)} labels of the model. Name one for each label of the data set.",
+                code="data-set-label-unmapped",
+            )
+        mapped.append(replace(example, label=model_labels.get(example.label)))
+    return mapped
+
+
+def detect_task(example: Example) -> str:
+    """Return the task of an example: classification, pair or qa."""
     if isinstance(example.text, Question):
         return "qa"
     return "classification" if isinstance(example.text, str) else "pair"

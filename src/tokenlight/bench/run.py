@@ -1,117 +1,200 @@
-"""A suite run to its end: plan, parts by an engine, merged tables. Stopped anywhere, it goes on."""
+"""Run a suite: plan it, let an engine run its parts, and merge them into tables.
+
+A run that was stopped anywhere continues from its finished parts.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenlight.bench import request as planning
-from tokenlight.bench import tables
-from tokenlight.bench.part import Making
-from tokenlight.bench.plan import Part, Request
-from tokenlight.bench.store import RunFolder, refuse_foreign
-from tokenlight.bench.suite import LIBRARIES, SuiteRefused, find, read
+from tokenlight.bench import planner, tables
+from tokenlight.bench.part_runner import PartRunner
+from tokenlight.bench.plan import Part, RunRequest
+from tokenlight.bench.run_folder import RunFolder, check_folder_unused
+from tokenlight.bench.suite import REQUIRED_LIBRARIES, InvalidSuite, find_suite, read_suite_file
 from tokenlight.errors import MissingExtra
-from tokenlight.files.parts import locked, tidy
+from tokenlight.files.folder_lock import folder_lock
+from tokenlight.files.parts import remove_partial_files
 from tokenlight.files.write import write_text
-from tokenlight.progress import progress as progress_bar
-from tokenlight.scale.engine import Engine, outcomes, writing
+from tokenlight.progress import progress_bar
+from tokenlight.scale.engine import Engine, folder_errors_reported, iterate_outcomes
+
+PartFailure = tuple[Part, str]  # a part that could not be made, and why
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run came to."""
+    """What a call of :func:`run_suite` did.
 
-    run: RunFolder
-    made: int  # parts made now
-    kept: int  # parts that were there
-    failed_parts: tuple[tuple[Part, str], ...]
+    Args:
+        run_folder: The folder of the run.
+        num_made: Parts that this call made.
+        num_kept: Parts that were finished before.
+        failed_parts: Parts that could not be made, each with its error.
+    """
+
+    run_folder: RunFolder
+    num_made: int
+    num_kept: int
+    failed_parts: tuple[PartFailure, ...]
 
     @property
-    def fruitless(self) -> bool:
+    def has_only_failures(self) -> bool:
         """Whether there are examples and every one of them failed."""
-        said = self.run.manifests()
-        return bool(said) and all(one["failed"] == one["examples"] for one in said)
+        manifests = self.run_folder.read_manifests()
+        all_failed = all(manifest["failed"] == manifest["examples"] for manifest in manifests)
+        return bool(manifests) and all_failed
 
-    def in_words(self) -> Iterator[str]:
-        """What was run and what was not, line by line; nothing is left out silently."""
-        run, kept = self.run, f", {self.kept} kept" if self.kept else ""
-        ran = sum(cell.runs for cell in run.cells)
-        yield f"{ran} of {len(run.cells)} cells run: {self.made} parts made{kept}"
-        reasons: dict[str, list[str]] = {}
-        for cell in run.cells:
-            if not cell.runs:
-                reasons.setdefault(cell.reason, []).append(f"{cell.model} · {cell.data}")
-        for reason, names in reasons.items():
-            yield f"not run: {reason}: {', '.join(dict.fromkeys(names))} ({len(names)} cells)"
-        if failed := sum(said["failed"] for said in run.manifests()):
-            yield f"failed examples: {failed} (see {run.folder / 'failures.csv'})"
+    def describe(self) -> Iterator[str]:
+        """Yield lines on what was run and what was not."""
+        run = self.run_folder
+        num_cells_run = sum(cell.is_run for cell in run.cells)
+        parts = f"{self.num_made} parts made"
+        if self.num_kept:
+            parts += f", {self.num_kept} kept"
+        yield f"{num_cells_run} of {len(run.cells)} cells run: {parts}"
+        yield from self._describe_omitted_cells()
+        num_failed = sum(manifest["failed"] for manifest in run.read_manifests())
+        if num_failed:
+            yield f"failed examples: {num_failed} (see {run.folder / 'failures.csv'})"
         if self.failed_parts:
-            yield f"{len(self.failed_parts)} parts are missing; the same command tries them again"
-        if not self.made and not self.kept:
-            yield "no part was made, so there is nothing to report"
+            yield f"{len(self.failed_parts)} parts are missing; run the same command again to retry"
+        if not self.num_made and not self.num_kept:
+            yield "no part was completed, so there is nothing to report"
             return
         yield f"written: {run.folder} (scores.csv, curves.csv, cells.csv, timings.csv)"
         yield f"report: tokenlight bench report {run.folder} --format html"
 
+    def _describe_omitted_cells(self) -> Iterator[str]:
+        """Yield one line per reason why cells are not run."""
+        names_by_reason: dict[str, list[str]] = {}
+        for cell in self.run_folder.cells:
+            if not cell.is_run:
+                names = names_by_reason.setdefault(cell.reason, [])
+                names.append(f"{cell.model} · {cell.data}")
+        for reason, names in names_by_reason.items():
+            distinct_names = ", ".join(dict.fromkeys(names))
+            yield f"not run: {reason}: {distinct_names} ({len(names)} cells)"
 
-def run_suite(  # noqa: PLR0913 - the wishes a person has, each by name
+
+def run_suite(  # noqa: PLR0913 - independent settings, all but three by keyword
     suite: str | Path,
     folder: str | Path,
-    request: Request | None = None,
+    request: RunRequest | None = None,
     *,
     engine: Engine | None = None,
-    again: bool = False,
-    tell: Callable[[str], None] | None = None,
+    retry_failed: bool = False,
+    on_message: Callable[[str], None] | None = None,
     progress: bool | None = None,
 ) -> RunSummary:
-    """Run a suite (a shipped name or a path) into ``folder``; finished parts are kept.
+    """Run a suite into a folder. Finished parts that are in the folder already are kept.
 
-    ``again``: parts with failed examples are made anew. ``tell`` is called with a sentence whenever
-    a cell is finished. SuiteRefused lists every problem before any work.
+    Args:
+        suite: Name of a shipped suite, or path of a file.
+        folder: Folder of the run; it is created, or continued.
+        request: Models, data and limits for this run.
+        engine: Where workers run; by default in local processes.
+        retry_failed: Whether parts with failed examples are made again.
+        on_message: Called with a sentence whenever a cell is finished.
+        progress: Whether to show a progress bar; by default only in a terminal.
+
+    Returns:
+        What was made, kept and failed.
+
+    Raises:
+        InvalidSuite: Something is wrong with the suite or the request; every problem is listed.
+        BadInput: The folder holds another run or other files.
+
+    Example:
+        >>> from tokenlight.bench.run import run_suite
+        >>> summary = run_suite("quick", "results")  # doctest: +SKIP
+        >>> summary.failed_parts  # doctest: +SKIP
+        ()
     """
-    MissingExtra.check(LIBRARIES, "bench", "tokenlight bench run")
-    place, where = find(suite), Path(folder)
-    crew = engine or Engine()
-    read_suite, problems = read(place)
-    planned, more = planning.plan(read_suite, request or Request())
-    if problems or more:
-        raise SuiteRefused(read_suite.name, [*problems, *more])
-    refuse_foreign(where)
-    with writing(where), locked(where, crew.crew):
-        run = RunFolder.begin(where, place, read_suite, planned)
-        tidy(where)
-        finished = _finished(run, crew, again, tell or (lambda _: None), progress)
-        tables.write(run)
-    return finished
+    MissingExtra.check_installed(REQUIRED_LIBRARIES, "bench", "tokenlight bench run")
+    # Plan the run, and report everything that is wrong before any work.
+    suite_path = find_suite(suite)
+    run_path = Path(folder)
+    engine = engine or Engine()
+    parsed_suite, suite_problems = read_suite_file(suite_path)
+    plan, plan_problems = planner.make_plan(parsed_suite, request or RunRequest())
+    if suite_problems or plan_problems:
+        raise InvalidSuite(parsed_suite.name, [*suite_problems, *plan_problems])
+    check_folder_unused(run_path, plan)
+    # Work in the folder alone: a second runner would write the same parts.
+    with folder_errors_reported(run_path), folder_lock(run_path, engine.num_workers):
+        run_folder = RunFolder.create_or_resume(run_path, suite_path, parsed_suite, plan)
+        remove_partial_files(run_path)
+        _remove_invalid_parts(run_folder, on_message, retry_failed=retry_failed)
+        summary = _run_missing_parts(run_folder, engine, on_message, progress)
+        # The files of the run may have been deleted meanwhile, so they are written again.
+        RunFolder.create_or_resume(run_path, suite_path, parsed_suite, plan)
+        tables.write_tables(run_folder)
+    return summary
 
 
-def _finished(
-    run: RunFolder, engine: Engine, again: bool, tell: Callable[[str], None], progress: bool | None
+def _remove_invalid_parts(
+    run_folder: RunFolder, on_message: Callable[[str], None] | None, *, retry_failed: bool
+) -> None:
+    """Delete parts that are damaged and, with ``retry_failed``, parts with failed examples."""
+    for part in run_folder.parts:
+        if not run_folder.is_done(part):
+            continue
+        error = run_folder.find_error(part)
+        if error and on_message is not None:
+            on_message(error)
+        if error or (retry_failed and run_folder.read_manifest(part)["failed"]):
+            run_folder.part_path(part).unlink()
+
+
+def _run_missing_parts(
+    run_folder: RunFolder,
+    engine: Engine,
+    on_message: Callable[[str], None] | None,
+    progress: bool | None,
 ) -> RunSummary:
-    """What is missing made; ``tell`` hears of parts that do not count, and of every finished cell."""
-    for part in (one for one in run.parts if run.done(one)):
-        if why := run.trouble(part):
-            tell(why)
-        if why or (again and run.said(part)["failed"]):
-            run.place(part).unlink()
-    waiting = [part for part in run.parts if not run.done(part)]
-    failed: list[tuple[Part, str]] = []
-    left = Counter(part.cell for part in waiting)
-    making, where = Making(str(run.folder.resolve())), (run.plan.device, run.folder)
-    results = outcomes(engine, making, waiting, where)
-    with progress_bar("parts", len(waiting), progress) as advance, closing(results):
-        for outcome in results:
-            part = waiting[outcome.task]
-            if outcome.trouble:
-                failed.append((part, outcome.trouble))
-                write_text(run.place(part, "failed.txt"), outcome.trouble)
-            left[part.cell] -= 1
-            if not left[part.cell]:
-                said = run.manifests(part.cell)
-                taken = f"{sum(one['seconds'] for one in said):.1f} s"
-                tell(f"{' · '.join(run.cells[part.cell].names.values())}: {taken}")
+    """Let the engine make the missing parts, and check afterwards which parts are there."""
+    missing_parts = [part for part in run_folder.parts if not run_folder.is_done(part)]
+    failures: list[PartFailure] = []
+    num_waiting_by_cell = Counter(part.cell for part in missing_parts)
+    runner = PartRunner(str(run_folder.folder.resolve()))
+    device_and_folder = (run_folder.plan.device, run_folder.folder)
+    outcomes = iterate_outcomes(engine, runner, missing_parts, device_and_folder)
+    with progress_bar("parts", len(missing_parts), progress) as advance, closing(outcomes):
+        for outcome in outcomes:
+            part = missing_parts[outcome.task_index]
+            if outcome.error:
+                failures.append((part, outcome.error))
+                # `bench status` reads the error from this file, also in another process.
+                write_text(run_folder.part_path(part, "failed.txt"), outcome.error)
+            num_waiting_by_cell[part.cell] -= 1
+            if num_waiting_by_cell[part.cell] == 0 and on_message is not None:
+                on_message(_describe_finished_cell(run_folder, part.cell))
             advance(1)
-    kept, now = len(run.parts) - len(waiting), len(waiting) - len(failed)
-    return RunSummary(run, now, kept, tuple(failed))
+    # The summary describes the folder as it is, not what the workers reported.
+    failures += _find_deleted_parts(run_folder, failures)
+    failed_parts = {part for part, _ in failures}
+    num_made = len(set(missing_parts) - failed_parts)
+    num_kept = len(run_folder.parts) - len(failures) - num_made
+    return RunSummary(run_folder, num_made, num_kept, tuple(failures))
+
+
+def _describe_finished_cell(run_folder: RunFolder, cell_number: int) -> str:
+    cell = run_folder.cells[cell_number]
+    seconds = sum(manifest["seconds"] for manifest in run_folder.read_manifests(cell_number))
+    return f"{cell.model} · {cell.data} · {cell.method}: {seconds:.1f} s"
+
+
+def _find_deleted_parts(
+    run_folder: RunFolder, failures: Sequence[PartFailure]
+) -> list[PartFailure]:
+    """Find parts that are not in the folder although they did not fail."""
+    failed_parts = {part for part, _ in failures}
+    deleted: list[PartFailure] = []
+    for part in run_folder.parts:
+        if part not in failed_parts and not run_folder.is_done(part):
+            path = run_folder.part_path(part)
+            deleted.append((part, f"{path} was deleted while the run was in progress."))
+    return deleted

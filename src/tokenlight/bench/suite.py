@@ -1,251 +1,252 @@
 """A suite file: which methods are measured by which metrics on which models and data sets.
 
-Readable YAML. What a suite leaves out has a default, so that one of a user's own
-fits in ten lines; all that is wrong with it is told at once, with the nearest name.
+A suite is YAML. Keys that are left out have defaults, so that a suite fits into ten lines. Everything that is
+wrong with a file is reported at once, with similar names for names that do not exist.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, field, fields
-from functools import cached_property, reduce
-from operator import getitem
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from tokenlight.bench import entries
+from tokenlight.bench import suite_checks, suite_entries
 from tokenlight.errors import (
     BadInput,
     DamagedFile,
     MissingExtra,
+    MissingFile,
     TokenlightError,
     UnknownName,
-    shown,
 )
-from tokenlight.files.documents import text_of, yaml_of
+from tokenlight.files.parsing import parse_yaml, read_text
 
-LARGEST = 1 << 20  # bytes of a suite
-DEEPEST = 200  # layers that `each: layers` is filled in for where labels are looked up
-LIBRARIES = ("yaml", "pyarrow", "scipy")  # of the extra `bench`, without which nothing runs
-SHIPPED = Path(__file__).parent / "suites"
-SILENT = ("published", "expect", "notes", "report", "folder", "title", "paper", "kind")
+MAX_SUITE_BYTES = 1 << 20
+MAX_LAYERS = 200  # layers that `each: layers` is expanded to when labels are looked up
+REQUIRED_LIBRARIES = ("yaml", "pyarrow", "scipy")  # of the extra `bench`
+SUITES_FOLDER = Path(__file__).parent / "suites"
+# Keys that change no number, so that they may be edited in a suite that was run.
+UNHASHED_KEYS = ("published", "expect", "notes", "report", "folder", "title", "paper", "kind")
+REQUIRED_KEYS = ("data", "models", "methods", "metrics")
+LIST_KEYS = (*REQUIRED_KEYS, "expect")
 
 
-class SuiteRefused(TokenlightError):
-    """A suite that cannot be run; the message lists every problem."""
+class InvalidSuite(TokenlightError):
+    """A suite that cannot be run; the message lists every problem.
 
-    def __init__(self, name: str, problems: list[str]) -> None:
+    Args:
+        name: Name of the suite.
+        problems: One sentence per problem; duplicates are dropped.
+    """
+
+    code = "invalid-suite"
+
+    def __init__(self, name: str, problems: Sequence[str]) -> None:
         self.problems = tuple(dict.fromkeys(problems))
         count = len(self.problems)
-        said = f"the suite {name} has {count} problem{'s' * (count != 1)}; nothing was run:"
-        super().__init__("\n  - ".join((said, *self.problems)))
+        plural = "" if count == 1 else "s"
+        title = f"The suite {name} has {count} problem{plural}; nothing was run:"
+        super().__init__("\n  - ".join((title, *self.problems)))
 
 
-@dataclass(frozen=True, config=entries.STRICT)
+@dataclass(frozen=True, config=suite_entries.STRICT_CONFIG)
 class Suite:
-    """All that a run depends on, models and data files aside."""
+    """Everything that a run depends on, except the files of models and data sets.
+
+    docs/suites.md explains the keys.
+    """
 
     name: str
     title: str = ""
     paper: str = ""
     kind: Literal["table", "figure"] = "table"
-    data: tuple[entries.DataSet, ...] = ()
-    models: tuple[entries.Model, ...] = ()
-    methods: tuple[entries.MethodEntry, ...] = ()
-    metrics: tuple[entries.MetricEntry, ...] = ()
-    protocol: entries.Protocol = field(default_factory=entries.Protocol)
-    heads: Annotated[entries.Heads | None, BeforeValidator(lambda given: given or None)] = None
-    batch_tokens: entries.Count = 2048
-    seed: entries.Whole = 0
-    slice: entries.Count = 64
-    keep: entries.Whole = 0
-    published: entries.Published = field(default_factory=dict)
-    expect: tuple[entries.Claim, ...] = ()
-    notes: entries.Texts = ()
-    report: entries.ReportWish = field(default_factory=entries.ReportWish)
-    folder: str = ""  # where the suite's file stands; files beside it are found by it
+    data: tuple[suite_entries.DataSetEntry, ...] = ()
+    models: tuple[suite_entries.ModelEntry, ...] = ()
+    methods: tuple[suite_entries.MethodEntry, ...] = ()
+    metrics: tuple[suite_entries.MetricEntry, ...] = ()
+    protocol: suite_entries.ExplainProtocol = field(default_factory=suite_entries.ExplainProtocol)
+    heads: Annotated[
+        suite_entries.HeadsEntry | None, BeforeValidator(lambda value: value or None)
+    ] = None
+    batch_tokens: suite_entries.PositiveInt = 2048
+    seed: suite_entries.NonNegativeInt = 0
+    slice: suite_entries.PositiveInt = 64
+    keep: suite_entries.NonNegativeInt = 0
+    published: suite_entries.PublishedScores = field(default_factory=dict)
+    expect: tuple[suite_entries.Claim, ...] = ()
+    notes: suite_entries.StringTuple = ()
+    report: suite_entries.ReportSpec = field(default_factory=suite_entries.ReportSpec)
+    folder: str = ""  # folder of the suite's file, where files that it names are looked for
 
     @cached_property
-    def rows(self) -> dict[str, entries.MethodEntry]:
-        """Row of a table to its (first) entry: draws of a group share one."""
-        found: dict[str, entries.MethodEntry] = {}
-        for one in self._expanded:
-            found.setdefault(one.group or one.label, one)
-        return found
+    def row_entries(self) -> dict[str, suite_entries.MethodEntry]:
+        """Row of a table → its entry; for a group, the first entry."""
+        entries: dict[str, suite_entries.MethodEntry] = {}
+        for entry in self._expanded_methods:
+            entries.setdefault(entry.group or entry.label, entry)
+        return entries
 
     @cached_property
-    def row_of(self) -> dict[str, str]:
-        """Method label to the row it stands in."""
-        return {one.label: one.group or one.label for one in self._expanded}
+    def row_by_method(self) -> dict[str, str]:
+        """Method label → row of the tables."""
+        return {entry.label: entry.group or entry.label for entry in self._expanded_methods}
 
     @cached_property
-    def _expanded(self) -> list[entries.MethodEntry]:
-        return [one for entry in self.methods for one in entry.expanded(DEEPEST)]
+    def _expanded_methods(self) -> list[suite_entries.MethodEntry]:
+        expanded: list[suite_entries.MethodEntry] = []
+        for entry in self.methods:
+            expanded += entry.expand(MAX_LAYERS)
+        return expanded
 
-    def data_set(self, name: str) -> entries.DataSet:
-        return next(one for one in self.data if one.name == name)
+    def get_data_set(self, name: str) -> suite_entries.DataSetEntry:
+        return next(data_set for data_set in self.data if data_set.name == name)
 
-    def model(self, name: str, data: str) -> entries.Model:
-        of = (one for one in self.models if one.name == name)
-        return next(one for one in of if not one.data or data in one.data)
+    def get_model(self, name: str, data: str) -> suite_entries.ModelEntry:
+        """Return the entry of a model for a data set; several entries may share a name."""
+        models = [model for model in self.models if model.name == name]
+        return next(model for model in models if not model.data or data in model.data)
 
-    def digest(self) -> str:
-        """Hash of what changes a number: published numbers, notes and the report's wishes do not."""
-        content = {key: value for key, value in asdict(self).items() if key not in SILENT}
+    def get_methods(self, data: str) -> list[suite_entries.MethodEntry]:
+        """Return the methods for a data set."""
+        return [entry for entry in self.methods if not entry.data or data in entry.data]
+
+    def compute_digest(self) -> str:
+        """Hash everything that changes a number; published numbers, notes and the report do not."""
+        content = {key: value for key, value in asdict(self).items() if key not in UNHASHED_KEYS}
         for entry in (*content["data"], *content["models"], *content["methods"]):
             entry.pop("note", None)
             entry.pop("group", None)
-        plain = json.dumps(content, sort_keys=True, ensure_ascii=False, default=str)
-        return hashlib.sha256(plain.encode()).hexdigest()
+        serialized = json.dumps(content, sort_keys=True, ensure_ascii=False, default=str)
+        return hashlib.sha256(serialized.encode()).hexdigest()
 
 
-def shipped() -> list[str]:
-    """Names of the suites that come with tokenlight."""
-    return sorted(place.stem for place in SHIPPED.glob("*.yaml"))
+def list_shipped() -> list[str]:
+    """Return the names of the suites that come with tokenlight."""
+    return sorted(path.stem for path in SUITES_FOLDER.glob("*.yaml"))
 
 
-def find(name: str | Path) -> Path:
-    """The file of a shipped suite's name, or of a path."""
-    place = Path(name)
-    if place.suffix in (".yaml", ".yml") or place.is_file():
-        if not place.is_file():
-            raise DamagedFile(f"the suite {place} does not exist; check its name.")
-        return place
-    if str(name) not in shipped():
-        raise UnknownName.among("suite (a name, or a path to a .yaml file)", str(name), shipped())
-    return SHIPPED / f"{name}.yaml"
+def find_suite(name: str | Path) -> Path:
+    """Return the file of a suite.
+
+    Args:
+        name: Name of a shipped suite, or a path.
+
+    Raises:
+        MissingFile: The path does not exist.
+        UnknownName: There is no shipped suite of that name.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    if path.suffix in (".yaml", ".yml"):
+        raise MissingFile(f"The suite {path} does not exist. Check its name.", code="missing-suite")
+    if str(name) not in list_shipped():
+        raise UnknownName.from_choices(
+            "suite (a name, or a path to a .yaml file)", str(name), list_shipped()
+        )
+    return SUITES_FOLDER / f"{name}.yaml"
 
 
-def load(name: str | Path) -> Suite:
-    """A suite by shipped name or path; SuiteRefused lists every problem of the file."""
-    suite, problems = read(find(name))
+def load_suite(name: str | Path) -> Suite:
+    """Read a suite.
+
+    Args:
+        name: Name of a shipped suite, or a path.
+
+    Raises:
+        InvalidSuite: Something is wrong with the file; the message lists every problem.
+
+    Example:
+        >>> from tokenlight.bench.suite import load_suite
+        >>> load_suite("quick").name
+        'quick'
+    """
+    suite, problems = read_suite_file(find_suite(name))
     if problems:
-        raise SuiteRefused(suite.name, problems)
+        raise InvalidSuite(suite.name, problems)
     return suite
 
 
-def read(place: Path) -> tuple[Suite, list[str]]:
-    """A suite with all that is wrong with its file: what could be read is there nevertheless."""
-    yaml = MissingExtra.importing("yaml", "bench", "a suite")
-    troubles = OSError, ValueError, yaml.YAMLError
-    with DamagedFile.telling(f"{place} is no readable YAML: ", *troubles, end=""):
-        content = yaml_of(text_of(place, LARGEST))
+def read_suite_file(path: Path) -> tuple[Suite, list[str]]:
+    """Read a suite file.
+
+    Returns:
+        The suite, without its invalid parts, and every problem found.
+
+    Raises:
+        DamagedFile: The file is not readable YAML.
+        BadInput: The file does not hold a mapping.
+    """
+    yaml = MissingExtra.import_or_raise("yaml", "bench", "a suite")
+    try:
+        content = parse_yaml(read_text(path, MAX_SUITE_BYTES))
+    except TokenlightError:
+        raise
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise DamagedFile(
+            f"{path} cannot be read as YAML: {error}", code="suite-not-yaml"
+        ) from error
     if not isinstance(content, dict):
-        raise BadInput(f"{place} holds no suite: it must be a mapping with data, models, methods.")
-    return from_dict(content, name=place.stem, folder=str(place.parent.resolve()))
+        raise BadInput(
+            f"{path} is not a suite. Write a mapping with the keys data, models, methods and metrics.",
+            code="suite-not-a-mapping",
+        )
+    return parse_suite(content, name=path.stem, folder=str(path.parent.resolve()))
 
 
-def from_dict(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[Suite, list[str]]:
-    """A suite from the mapping in its file, without what is refused, and every problem found."""
-    given = {key: value for key, value in _copied(content).items() if value is not None}
-    for key in LISTS:  # one entry may stand without the list
-        if key in given and not isinstance(given[key], list):
-            given[key] = [given[key]]
-    problems = [f"{key} is missing or empty" for key in LISTS[:4] if not given.get(key)]
-    if given.pop("folder", None) is not None:
-        problems.append(_unknown("folder"))
+def parse_suite(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[Suite, list[str]]:
+    """Parse the mapping of a suite file.
+
+    Args:
+        content: What the file holds.
+        name: Name of the suite where the file gives none.
+        folder: Folder of the file.
+
+    Returns:
+        The suite, without its invalid parts, and every problem found.
+    """
+    fields = _prepare_fields(content)
+    problems = [
+        f"{key} is missing or empty. Give at least one entry."
+        for key in REQUIRED_KEYS
+        if not fields.get(key)
+    ]
+    if fields.pop("folder", None) is not None:  # set by the reader, not by the file
+        problems.append(suite_checks.describe_unknown_key("folder", Suite))
+    # Invalid values are removed until the rest is valid, so that all problems are found at once.
     while True:
         try:
-            usual = {"name": name, "folder": folder}
-            suite = TypeAdapter(Suite).validate_python(usual | given)
-            return suite, [*problems, *_cross_check(suite)]
-        except ValidationError as refused:
-            errors = refused.errors(include_url=False)
-        problems += map(_told, errors)
-        places = {_reached(given, error["loc"]) for error in errors}
-        # Inner values and last entries first.
-        for *way, last in sorted(places, key=lambda place: (len(place), place), reverse=True):
-            del reduce(getitem, way, given)[last]
+            suite = TypeAdapter(Suite).validate_python({"name": name, "folder": folder} | fields)
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            for details in errors:
+                problems.append(suite_checks.describe_validation_error(details, Suite))
+            suite_checks.remove_invalid_values(fields, errors)
+        else:
+            problems += suite_checks.find_reference_problems(suite)
+            return suite, problems
 
 
-def _copied(value: Any) -> Any:
-    """A copy whose every key is a text: YAML reads 2024 and yes as something else."""
+def _prepare_fields(content: Mapping[Any, Any]) -> dict[str, Any]:
+    """Copy the mapping of a file; drop null values, and put single entries into lists."""
+    fields = {}
+    for key, value in _copy_with_string_keys(content).items():
+        if value is None:
+            continue
+        needs_list = key in LIST_KEYS and not isinstance(value, list)
+        fields[key] = [value] if needs_list else value
+    return fields
+
+
+def _copy_with_string_keys(value: Any) -> Any:
+    """Copy nested values with strings as keys, since YAML reads 2024 and yes as other types."""
     if isinstance(value, Mapping):
-        return {str(key): _copied(inner) for key, inner in value.items()}
-    return [_copied(one) for one in value] if isinstance(value, list) else value
-
-
-LISTS = ("data", "models", "methods", "metrics", "expect")
-ENTRIES: dict[str, type] = {
-    "data": entries.DataSet,
-    "models": entries.Model,
-    "methods": entries.MethodEntry,
-    "metrics": entries.MetricEntry,
-    "expect": entries.Claim,
-    "protocol": entries.Protocol,
-    "heads": entries.Heads,
-    "report": entries.ReportWish,
-    "figures": entries.FigureWish,
-}
-
-
-def _told(error: Any) -> str:
-    """A problem in words: where it stands, what was given, what it must be."""
-    where = [f"entry {one + 1}" if isinstance(one, int) else one for one in error["loc"]]
-    match error["type"]:
-        case "unexpected_keyword_argument":
-            names = [one for one in error["loc"][:-1] if isinstance(one, str)]
-            said = _unknown(str(where.pop()), names[-1] if names else "")
-        case "missing":
-            said = "it is missing"
-        case "value_error":
-            said = str(error["ctx"]["error"])
-        case _:
-            should = error["msg"].replace("Input should", "it should")
-            said = f"it is {shown(error['input'])}; {should}"
-    return ": ".join(filter(None, (", ".join(where), said)))
-
-
-def _unknown(key: str, kind: str = "") -> str:
-    entry = ENTRIES.get(kind, Suite)
-    known = {one.name for one in fields(entry)} - {"folder"}
-    more = {"preset"} if "options" in known else set()
-    return str(UnknownName.among("key", key, known | more))
-
-
-def _reached(content: Any, place: tuple[Any, ...]) -> tuple[Any, ...]:
-    """As much of a place as there is: not a key that is missing, nor what is inside of no mapping."""
-    for depth, step in enumerate(place):
-        missing = isinstance(content, dict) and step not in content
-        if missing or not isinstance(content, dict | list):
-            return place[:depth]
-        content = content[step]
-    return place
-
-
-def _cross_check(suite: Suite) -> Iterator[str]:
-    """Names that stand for another entry must be one of them; names must be distinct."""
-    data = [one.name for one in suite.data]
-    metrics = [one.label for one in suite.metrics]
-    expanded = [entry for one in suite.methods for entry in one.expanded()]
-    methods = [entry.label for entry in expanded]
-    for kind, names in (("data set", data), ("metric", metrics), ("method", methods)):
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            yield f"the {kind} {name!r} is there twice; give each a label of its own"
-
-    if suite.protocol.target == "all":
-        yield "protocol: target: all explains several classes of a text, but a row holds one; name one"
-
-    def unknown(where: str, kind: str, given: Iterable[str], known: Iterable[str]) -> Iterator[str]:
-        names = dict.fromkeys(known)
-        wrong = (name for name in given if name not in names)
-        yield from (f"{where}: {UnknownName.among(kind, name, names)}" for name in wrong)
-
-    listed: tuple[Any, ...] = (*suite.models, *suite.methods, *suite.metrics, *suite.expect)
-    for one in listed:
-        where = one.claim if isinstance(one, entries.Claim) else one.name
-        yield from unknown(where, "data set", one.data, data)
-    cells = [*data, *(f"{model.name}/{one}" for model in suite.models for one in data)]
-    yield from unknown("published", "data set", suite.published, cells)
-    rows = [*methods, *(entry.group for entry in expanded)]
-    if any(entries.LAYERS in one.each.values() for one in suite.methods):
-        rows += [method for by_method in suite.published.values() for method in by_method]
-    bare = [one.split(".")[0] for one in metrics]
-    for cell, by_method in suite.published.items():
-        yield from unknown(f"published, {cell}", "method", by_method, rows)
-        for method, numbers in by_method.items():
-            measured = [one.split(".")[0] for one in numbers]
-            yield from unknown(f"published, {cell}, {method}", "metric", measured, bare)
+        return {str(key): _copy_with_string_keys(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy_with_string_keys(item) for item in value]
+    return value

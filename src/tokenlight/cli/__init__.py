@@ -1,31 +1,51 @@
-"""The command line. It imports nothing heavy before a command does its work."""
+"""The command line. Heavy libraries are imported only by the commands that need them."""
 
+import os
 import signal
 import sys
 import threading
 from collections.abc import Sequence
 
-_BROUGHT = ("typer", "rich", "jinja2", "markupsafe", "click", "shellingham")  # by the extra "cli"
+# Libraries that the extra "cli" installs. Without them there is no console to report an error on.
+_CLI_LIBRARIES = ("typer", "rich", "jinja2", "markupsafe", "click", "shellingham")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run ``tokenlight`` with ``arguments``, or with those of the process; never returns."""
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that knows no Unicode shows escapes rather than nothing.
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+    """Run the command ``tokenlight``.
+
+    Args:
+        arguments: What follows ``tokenlight`` on the command line; by default the arguments of the process.
+
+    Raises:
+        SystemExit: Always, with the exit status of the command.
+    """
+    # OpenMP reads this when torch is imported. Threads that wait busily slow down small batches several times
+    # wherever another process wants a core; a user's own setting stays.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _escape_unprintable_characters()
     if threading.current_thread() is threading.main_thread():
-        # A scheduler's polite end is answered as Ctrl-C is: what is done is kept, nothing half written.
+        # Schedulers stop a job with SIGTERM. Handling it as Ctrl-C keeps finished work and leaves no
+        # half-written file.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         from tokenlight.cli.app import app
 
-        app(args=None if arguments is None else list(arguments), prog_name="tokenlight")
-    except ModuleNotFoundError as missing:
-        library = (missing.name or "").partition(".")[0]
-        if library not in _BROUGHT:
+        command_line = None if arguments is None else list(arguments)
+        app(args=command_line, prog_name="tokenlight")
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in _CLI_LIBRARIES:
             raise
-        missed = f"The command line needs the library {library!r}, which is not installed."
-        sys.stderr.write(f"{missed} Install it with: pip install 'tokenlight[cli]'\n")
+        sys.stderr.write(
+            f"The command line needs the library {library!r}, which is not installed. "
+            "Install it with: pip install 'tokenlight[cli]'\n"
+        )
         raise SystemExit(2) from None
+
+
+def _escape_unprintable_characters() -> None:
+    """Print escapes for characters that the terminal's encoding does not have, rather than fail."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")

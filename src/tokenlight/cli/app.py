@@ -1,4 +1,4 @@
-"""The commands of ``tokenlight``, and what holds for all of them."""
+"""The ``tokenlight`` application: all commands, and the options that come before a command."""
 
 import typer
 
@@ -7,38 +7,51 @@ from tokenlight.cli.evaluate import diff, evaluate, idf
 from tokenlight.cli.explain import explain
 from tokenlight.cli.heads import heads
 from tokenlight.cli.methods import doctor, methods, metrics, models
-from tokenlight.cli.options import flag
+from tokenlight.cli.options import declare_option
 from tokenlight.cli.serve import serve
+from tokenlight.cli.verify import verify
 
 app = typer.Typer(
     name="tokenlight",
-    help="Which tokens made a Transformer decide, for or against, and can that be trusted?",
+    help="Show which tokens made a Transformer decide, and whether that explanation can be trusted.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # what is unexpected keeps its plain traceback
+    pretty_exceptions_enable=False,  # unexpected errors keep their plain traceback
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (explain, methods, metrics, models, doctor, heads, evaluate, diff, idf):
-    # Words behind the text are refused by the command, which says what to do.
-    app.command(context_settings={"allow_extra_args": command is explain})(command)
+
+# `explain` reports words after TEXT itself: most often the quotes around the text are missing.
+app.command(context_settings={"allow_extra_args": True})(explain)
+for command in (methods, metrics, models, doctor, heads, evaluate, diff, idf, verify):
+    app.command()(command)
 app.add_typer(bench)
 app.command()(serve)
 
 
-def _version(wanted: bool) -> None:
-    if not wanted:
+def _print_version(is_requested: bool) -> None:
+    if not is_requested:
         return
     import platform
 
     from tokenlight.version import VERSION, version_of
 
-    found = ", ".join(f"{library} {version_of(library)}" for library in ("torch", "transformers"))
-    typer.echo(f"tokenlight {VERSION} ({found}, Python {platform.python_version()})")
+    torch_version = version_of("torch")
+    transformers_version = version_of("transformers")
+    typer.echo(
+        f"tokenlight {VERSION} (torch {torch_version}, transformers {transformers_version}, "
+        f"Python {platform.python_version()})"
+    )
     raise typer.Exit
 
 
 @app.callback()
-def _start(
-    version: bool = flag("Show versions.", "--version", False, callback=_version, is_eager=True),
+def _main_callback(
+    version: bool = declare_option(
+        "Show the versions of tokenlight, torch, transformers and Python.",
+        "--version",
+        False,
+        callback=_print_version,
+        is_eager=True,
+    ),
 ) -> None:
     pass

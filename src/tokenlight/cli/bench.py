@@ -1,7 +1,8 @@
-"""``tokenlight bench``: a suite of measurements in one command, stopped and gone on with at will."""
+"""``tokenlight bench``: run a suite of measurements, follow its progress, and report on it."""
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,18 @@ from typing import Any
 import typer
 
 from tokenlight.cli import options as option
-from tokenlight.cli.console import UNFINISHED, clean, complain, resumable, table, tell, writing
-from tokenlight.cli.options import flag
+from tokenlight.cli.console import (
+    EXIT_UNFINISHED,
+    handle_errors,
+    print_error,
+    print_message,
+    print_table,
+    resumable_command,
+    write_errors_reported,
+)
+from tokenlight.cli.options import declare_option
 from tokenlight.errors import TokenlightError
-from tokenlight.progress import progress
+from tokenlight.progress import progress_bar
 
 bench = typer.Typer(
     name="bench",
@@ -20,50 +29,70 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-NAMED, OWN = "[NAME=]PATH", "the suite's"
+NAMED_PATH = "[NAME=]PATH"
+SUITE_DEFAULT = "as in the suite"
 
 
 @bench.command()
-@clean
+@handle_errors
 def run(
-    suite: str = option.argument("SUITE", "A shipped suite, such as quick, or a .yaml file."),
-    *,
-    output: Path = flag("Folder to write the run into.", "--output -o", ...),
-    models: list[str] | None = flag(
-        "Model to use for NAME: a data set, a model of the suite, or MODEL/DATA; without NAME for "
-        "all. Repeatable.",
-        metavar=NAMED,
+    suite: str = option.declare_argument(
+        "SUITE", "A shipped suite, such as quick, or a .yaml file."
     ),
-    data: Path | None = flag("Folder with one subfolder per data set.", envvar="TOKENLIGHT_DATA"),
-    limit: int | None = flag("At most N examples of each data set.", min=1, metavar="N"),
-    offline: bool = flag("Download nothing; use embedded models instead.", "--offline", False),
-    engine: option.Engines | None = option.ENGINE,
+    *,
+    output: Path = declare_option("Folder to write the run into.", "--output -o", ...),
+    models: list[str] | None = declare_option(
+        "Model to use for NAME, which is a data set, a model of the suite, or MODEL/DATA; without NAME, "
+        "for all. Repeatable.",
+        metavar=NAMED_PATH,
+    ),
+    data: Path | None = declare_option(
+        "Folder with one subfolder per data set.", envvar="TOKENLIGHT_DATA"
+    ),
+    limit: int | None = declare_option("Use at most N examples per data set.", min=1, metavar="N"),
+    offline: bool = declare_option(
+        "Download nothing; use embedded models instead.", "--offline", False
+    ),
+    engine: option.EngineKind | None = option.ENGINE,
     workers: int | None = option.WORKERS,
     address: str | None = option.ADDRESS,
-    device: str = flag("Device for each worker: cpu, cuda …", default="cpu"),
-    batch_tokens: int | None = flag("Tokens per batch.", min=1, metavar="N", show_default=OWN),
-    slice_: int | None = flag(
-        "Examples per part; more on a GPU.", "--slice", min=1, metavar="N", show_default=OWN
+    device: str = declare_option("Device for each worker: cpu, cuda …", default="cpu"),
+    batch_tokens: int | None = declare_option(
+        "Tokens per batch.", min=1, metavar="N", show_default=SUITE_DEFAULT
     ),
-    lm: list[str] | None = flag("Language model of decoded methods, NAME as above.", metavar=NAMED),
-    heads: list[str] | None = flag("Heads file for mask_lrp, NAME as above.", metavar=NAMED),
-    retry_failed: bool = flag("Rerun parts with failed examples.", "--retry-failed", False),
-    verbose: bool = option.VERBOSE,  # noqa: ARG001 - read by clean
+    slice_: int | None = declare_option(
+        "Examples per part; more on a GPU.",
+        "--slice",
+        min=1,
+        metavar="N",
+        show_default=SUITE_DEFAULT,
+    ),
+    lm: list[str] | None = declare_option(
+        "Language model for methods that decode hidden states, NAME as for --models.",
+        metavar=NAMED_PATH,
+    ),
+    heads: list[str] | None = declare_option(
+        "Heads file for mask_lrp, NAME as for --models.", metavar=NAMED_PATH
+    ),
+    retry_failed: bool = declare_option(
+        "Rerun parts with failed examples.", "--retry-failed", False
+    ),
+    verbose: bool = option.VERBOSE,  # noqa: ARG001 - read by handle_errors
 ) -> None:
     """Run SUITE into a folder.
 
-    However it is stopped, the same command continues where it left off.
+    If the command is stopped, running it again continues where it stopped.
     """
-    with progress("loading libraries", None):
-        from tokenlight.bench.plan import Request
+    with progress_bar("loading libraries", None):
+        from tokenlight.bench.plan import RunRequest
         from tokenlight.bench.run import run_suite
-        from tokenlight.bench.store import RunFolder
+        from tokenlight.bench.run_folder import RunFolder
         from tokenlight.scale.engine import Engine
 
-    request = Request(
-        models=option.pairs("--models", models),
-        lms=option.pairs("--lm", lm),
-        heads=option.pairs("--heads", heads),
+    request = RunRequest(
+        models=option.parse_pairs("--models", models),
+        language_models=option.parse_pairs("--lm", lm),
+        heads=option.parse_pairs("--heads", heads),
         data=data,
         limit=limit,
         offline=offline,
@@ -72,85 +101,121 @@ def run(
         slice=slice_,
     )
 
-    def kept() -> str:
+    def describe_progress() -> str:
         with suppress(TokenlightError):
-            done, total = RunFolder.open(output).progress()
-            return f"{done} of {total} parts are kept in {output}"
-        return "nothing was begun"
+            num_done, num_parts = RunFolder.open(output).count_parts()
+            return f"{num_done} of {num_parts} parts are saved in {output}"
+        return "no part was started"
 
-    made_by = Engine(engine or "local", workers, address)
-    with resumable(kept), writing(output):
-        finished = run_suite(suite, output, request, engine=made_by, again=retry_failed, tell=tell)
-    for line in finished.in_words():
+    # However the run ends, its finished parts are kept.
+    with resumable_command(describe_progress), write_errors_reported(output):
+        summary = run_suite(
+            suite,
+            output,
+            request,
+            engine=Engine(engine or "local", workers, address),
+            retry_failed=retry_failed,
+            on_message=print_message,
+        )
+    for line in summary.describe():
         print(line)
-    for part, trouble in finished.failed_parts:
-        cell = finished.run.cells[part.cell]
-        complain(f"{cell.model} · {cell.data} · {cell.method}, part {part.first}: {trouble}")
-    if finished.fruitless:
-        complain("every example failed, so no number was made; failures.csv says why.")
-    if finished.failed_parts or finished.fruitless:
-        raise typer.Exit(UNFINISHED)
+    for part, error in summary.failed_parts:
+        cell = summary.run_folder.cells[part.cell]
+        print_error(f"{cell.model} · {cell.data} · {cell.method}, part {part.first}: {error}")
+    if summary.has_only_failures:
+        print_error("Every example failed, so there are no numbers; see failures.csv.")
+    if summary.failed_parts or summary.has_only_failures:
+        raise typer.Exit(EXIT_UNFINISHED)
 
 
 @bench.command()
-@clean
+@handle_errors
 def status(
-    folder: Path = option.argument("FOLDER", "Folder of a run."),
-    verbose: bool = option.VERBOSE,  # noqa: ARG001 - read by clean
+    folder: Path = option.declare_argument("FOLDER", "Folder of a run."),
+    verbose: bool = option.VERBOSE,  # noqa: ARG001 - read by handle_errors
 ) -> None:
     """Show which parts of a run are done, failed or missing.
 
-    It also says how long the rest may take.
+    It also estimates how long the rest will take.
     """
-    from tokenlight.bench.store import in_time
-    from tokenlight.bench.store import status as status_of
-    from tokenlight.files.parts import worked_in
-    from tokenlight.plots.characters import visible
+    from tokenlight.bench.run_folder import read_status
 
-    found, rows = status_of(folder), []
-    for cell, own, trouble in found:
-        lost = own["failed examples"]
-        told = f"{lost} examples failed" if lost else ""
-        told = f"{own['failed']} failed: {trouble}" if own["failed"] else told
-        told = f"not run: {cell.reason}" if cell.reason else told
-        parts = f"{own['done']}/{own['total']}" if cell.runs else "–"
-        taken = in_time(own["seconds"]) if own["done"] else ""
-        rows.append((*cell.names.values(), parts, taken, told))
-    table(rows, ("model", "data", "method", "parts", "time", ""))
-    counts = sum((own for _, own, _ in found), Counter[Any]())
-    done, failed, total = (counts[key] for key in ("done", "failed", "total"))
-    worker = f"; now worked on by {who}" if (who := worked_in(folder)) else ""
-    missing = total - done - failed
-    print(f"{done} of {total} parts done, {failed} failed, {missing} missing{visible(worker)}")
-    if 0 < done < total:
-        left = counts["seconds"] / done * (total - done)  # as long as those done took in the mean
-        print(f"about {in_time(left)} of work left for one worker")
-    elif done == total:
-        print(f"complete; see: tokenlight bench report {visible(str(folder))}")
+    rows = []
+    totals = Counter[Any]()
+    for cell, counts, error in read_status(folder):
+        rows.append(_format_status_row(cell, counts, error))
+        totals.update(counts)
+    print_table(rows, ("model", "data", "method", "parts", "time", ""))
+    _print_totals(folder, totals)
+
+
+def _format_status_row(cell: Any, counts: Mapping[str, Any], error: str) -> tuple[str, ...]:
+    """Format one cell: its names, finished parts, time spent, and what went wrong."""
+    from tokenlight.bench.run_folder import format_duration
+
+    # The most serious remark only: the table has one column for it.
+    remark = ""
+    if cell.reason:
+        remark = f"not run: {cell.reason}"
+    elif counts["failed"]:
+        remark = f"{counts['failed']} failed: {error}"
+    elif counts["failed examples"]:
+        remark = f"{counts['failed examples']} examples failed"
+    parts = f"{counts['done']}/{counts['total']}" if cell.is_run else "–"
+    duration = format_duration(counts["seconds"]) if counts["done"] else ""
+    return (*cell.identifiers.values(), parts, duration, remark)
+
+
+def _print_totals(folder: Path, totals: Mapping[str, Any]) -> None:
+    from tokenlight.bench.run_folder import format_duration
+    from tokenlight.files.folder_lock import find_lock_owner
+    from tokenlight.plots.characters import make_visible
+
+    num_done = totals["done"]
+    num_failed = totals["failed"]
+    num_parts = totals["total"]
+    lock_owner = find_lock_owner(folder)
+    worker = f"; in progress: {make_visible(lock_owner)}" if lock_owner else ""
+    num_missing = num_parts - num_done - num_failed
+    print(
+        f"{num_done} of {num_parts} parts done, {num_failed} failed, {num_missing} missing{worker}"
+    )
+    if 0 < num_done < num_parts:
+        # The estimate assumes that the other parts take as long as the mean of the finished ones.
+        seconds_left = totals["seconds"] / num_done * (num_parts - num_done)
+        print(f"about {format_duration(seconds_left)} of work left for one worker")
+    elif num_done == num_parts:
+        print(f"complete; see: tokenlight bench report {make_visible(str(folder))}")
 
 
 @bench.command()
-@clean
+@handle_errors
 def report(
-    folder: Path = option.argument("FOLDER", "Folder of a run, finished or not."),
-    form: str = flag("md, latex, csv or html.", "--format -f", "md", metavar="FORMAT"),
-    output: Path | None = flag("Write to this file, not the terminal.", "--output -o"),
-    figures: Path | None = flag("Folder for the images that the md report links to."),
-    timings: bool = flag("Include seconds and passes, which differ run by run.", default=True),
+    folder: Path = option.declare_argument("FOLDER", "Folder of a run, finished or not."),
+    form: str = declare_option("md, latex, csv or html.", "--format -f", "md", metavar="FORMAT"),
+    output: Path | None = declare_option(
+        "Write to this file instead of the terminal.", "--output -o"
+    ),
+    figures: Path | None = declare_option("Folder for the images that the md report links to."),
+    timings: bool = declare_option(
+        "Include seconds and passes, which differ from run to run.", default=True
+    ),
 ) -> None:
     """Report on a run: our numbers beside the published ones.
 
     It says which claims of the papers hold, and what can be compared.
     """
-    from tokenlight.bench.report.write import report as report_on
+    from tokenlight.bench.report.writers import write_report
 
-    with writing(output or folder):
-        text = report_on(folder, form, timings=timings, figures=figures, output=output)
+    with write_errors_reported(output or folder):
+        text = write_report(folder, form, include_timings=timings, figures=figures, output=output)
     if form == "md" and output is None and sys.stdout.isatty():
         from rich.markdown import Markdown
 
-        from tokenlight.plots.terminal import console_on
+        from tokenlight.plots.terminal import make_console
 
-        console_on(sys.stdout).print(Markdown(text))
-    else:
-        typer.echo(text, nl=output is not None or form == "html")
+        make_console(sys.stdout).print(Markdown(text))
+        return
+    # With a file, the text is the path of that file, which needs a line of its own.
+    is_path = output is not None or form == "html"
+    typer.echo(text, nl=is_path)

@@ -1,13 +1,13 @@
-"""How a command speaks: tables, a word beside the answer, and one clean line for what is refused; and a
-model for it, loaded without the chatter of the libraries."""
+"""What all commands share: messages and tables, errors in one clean line, and loading a model quietly."""
 
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import product
 from logging import getLogger
 from pathlib import Path
@@ -15,143 +15,207 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tokenlight.cli.flag_hints import spell_text_with_flags, spell_with_flags
+from tokenlight.cli.pipes import guarded_pipes
 from tokenlight.errors import BadInput, MissingExtra, TokenlightError
-from tokenlight.progress import progress
+from tokenlight.progress import progress_bar
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
 
-REFUSED = 2  # exit status, the same as for a wrong option
-UNFINISHED = 1  # exit status where some part is missing; the same command continues
-INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
+EXIT_REFUSED = 2  # exit status of an input that was refused, the same as for a wrong option
+EXIT_UNFINISHED = 1  # exit status where some part is missing; the same command continues
+EXIT_INTERRUPTED = 130  # exit status of a command that Ctrl-C stopped
 
 
-def clean(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn a TokenlightError into a message on standard error; ``verbose`` adds the traceback."""
+def handle_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command: an error of the library becomes one message and an exit status.
+
+    The message names command-line options (see :mod:`tokenlight.cli.flag_hints`). The option ``--verbose``,
+    where the command has one, adds the traceback. A closed pipe does not stop the command.
+    """
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
-        try:
-            command(**options)
-            sys.stdout.flush()  # a closed pipe shows here, where it is handled, not at shutdown
-        except TokenlightError as refused:
-            if options.get("verbose"):
-                traceback.print_exc()
-            complain(str(refused))
-            raise typer.Exit(REFUSED) from refused
+        with guarded_pipes():
+            try:
+                command(**options)
+            except TokenlightError as error:
+                if options.get("verbose"):
+                    traceback.print_exc()
+                print_error(spell_with_flags(error))
+                raise typer.Exit(EXIT_REFUSED) from error
 
     return run
 
 
-def complain(message: str) -> None:
-    """One message on standard error, red where there are colours."""
-    tell(message, "red", title="error: ")
+def print_error(message: str) -> None:
+    """Print an error message on standard error, in red where colors are supported."""
+    print_message(message, "red", title="error: ")
 
 
-def tell(message: str, style: str = "dim", *, title: str = "") -> None:
-    """A word beside the answer, on standard error."""
-    from tokenlight.plots.characters import visible
+def print_message(message: str, style: str = "dim", *, title: str = "") -> None:
+    """Print a message on standard error, apart from the results of the command."""
+    from tokenlight.plots.characters import make_visible
 
     try:
         from rich.text import Text
 
-        from tokenlight.plots.terminal import console_on
-    except (ImportError, MissingExtra):  # rich may be what is missing
-        sys.stderr.write(f"{title}{visible(message)}\n")
+        from tokenlight.plots.terminal import make_console
+    except (ImportError, MissingExtra):  # rich may be the library that is missing
+        sys.stderr.write(f"{title}{make_visible(message)}\n")
         return
-    line = Text.assemble((title, f"bold {style}"), (visible(message), style))
-    console_on(sys.stderr).print(line, soft_wrap=True)
+    # Messages quote users' texts, which may hold control characters and markup of rich.
+    line = Text.assemble((title, f"bold {style}"), (make_visible(message), style))
+    make_console(sys.stderr).print(line, soft_wrap=True)
 
 
-def table(rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> None:
-    """Print cells in columns, under the names in ``head``; a cell is a text, or one of rich."""
+def print_table(rows: Iterable[Sequence[Any]], header: Sequence[str] = ()) -> None:
+    """Print rows of cells in columns.
+
+    Args:
+        rows: Cells are plain values or ``rich.text.Text``.
+        header: Names of the columns; without them, two columns without a header.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    from tokenlight.plots.characters import in_line
-    from tokenlight.plots.terminal import console_on
+    from tokenlight.plots.characters import to_single_line
+    from tokenlight.plots.terminal import make_console
 
-    made = Table(box=None, pad_edge=False, show_header=bool(head), padding=(0, 2, 0, 0))
-    for number, name in enumerate(head or ("", "")):
-        made.add_column(name, overflow="fold", no_wrap=not number)
+    table = Table(box=None, pad_edge=False, show_header=bool(header), padding=(0, 2, 0, 0))
+    for column_index, name in enumerate(header or ("", "")):
+        is_first_column = column_index == 0  # names, which are to be copied, are not wrapped
+        table.add_column(name, overflow="fold", no_wrap=is_first_column)
     for row in rows:
-        made.add_row(*(one if isinstance(one, Text) else Text(in_line(one)) for one in row))
-    console_on(sys.stdout).print(made)
+        cells = [cell if isinstance(cell, Text) else Text(to_single_line(cell)) for cell in row]
+        table.add_row(*cells)
+    make_console(sys.stdout).print(table)
 
 
-def refuse(wrong: object, why: str) -> None:
-    """What options say together and cannot be."""
-    if wrong:
-        raise BadInput(why)
+def check_not_overwritten(
+    inputs: Mapping[str, str | Path | None], outputs: Mapping[str, Path | None]
+) -> None:
+    """Refuse, before any work, to write over a file that the command reads.
 
+    Args:
+        inputs: Name of an option or argument → file that is read.
+        outputs: Name of an option → file that is written.
 
-def spare(inputs: Mapping[str, str | Path | None], outputs: Mapping[str, Path | None]) -> None:
-    """Refuse, before any work, to write over a file that is read; both by the names of options."""
-    for (option, place), (name, given) in product(outputs.items(), inputs.items()):
-        if place is None or given is None or not (place.exists() and Path(given).exists()):
+    Raises:
+        BadInput: An output is the same file as an input.
+    """
+    for (output_name, output), (input_name, source) in product(outputs.items(), inputs.items()):
+        if output is None or source is None:
             continue
-        if place.samefile(given):
-            raise BadInput(f"{option} {place} would overwrite {name} {given}; give another name.")
-
-
-def reading(option: str, place: Path, what: str) -> AbstractContextManager[None]:
-    """A file that cannot be read, or holds something else, is refused in words."""
-    said = f"{option} {place} is no readable UTF-8 file of {what}: "
-    return BadInput.telling(said, OSError, ValueError)
+        if not output.exists() or not Path(source).exists():
+            continue
+        # samefile also sees through links and other spellings of a path.
+        if output.samefile(source):
+            raise BadInput(
+                f"{output_name} {output} would overwrite {input_name} {source}. Give another name.",
+                code="output-overwrites-input",
+            )
 
 
 @contextmanager
-def writing(place: Path) -> Iterator[None]:
-    """A file that cannot be written is the person's to mend, so it is refused in words."""
+def read_errors_reported(option: str, path: Path, description: str) -> Iterator[None]:
+    """Raise BadInput for a file that cannot be read, or holds something else, inside the block."""
     try:
         yield
-    except (BrokenPipeError, TokenlightError):
+    except TokenlightError:
         raise
-    except OSError as broken:
-        raise BadInput(f"cannot write {place}: {broken.strerror or broken}.") from broken
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{option} {path} cannot be read as a UTF-8 file of {description}: "
+            f"{getattr(error, 'strerror', None) or error}. Give another file.",
+            code="option-file-unreadable",
+        ) from error
 
 
 @contextmanager
-def resumable(kept: Callable[[], str]) -> Iterator[None]:
-    """Work that the same command goes on with, however it is stopped; ``kept``: what there is of it."""
-    from tokenlight.scale.engine import DiskFull
+def write_errors_reported(path: Path) -> Iterator[None]:
+    """Raise BadInput for a file that cannot be written inside the block, since the user can fix that."""
+    try:
+        yield
+    except TokenlightError:
+        raise
+    except OSError as error:
+        raise BadInput(
+            f"Cannot write {path}: {error.strerror or error}. Give another path, or free some space.",
+            code="output-unwritable",
+        ) from error
+
+
+@contextmanager
+def resumable_command(describe_progress: Callable[[], str]) -> Iterator[None]:
+    """End the command with a message if it is interrupted or stopped inside the block: it can be resumed.
+
+    Args:
+        describe_progress: Returns a phrase on what is finished, such as "3 of 4 parts are kept in DIR".
+    """
+    from tokenlight.scale.engine import RunStopped
 
     try:
         yield
     except KeyboardInterrupt:
-        tell(f"stopped: {kept()}; the same command continues from there.")
-        raise typer.Exit(INTERRUPTED) from None
-    except DiskFull as full:
-        complain(str(full))
-        raise typer.Exit(UNFINISHED) from None
+        print_message(f"stopped: {describe_progress()}; run the same command again to continue.")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except RunStopped as error:
+        print_error(spell_text_with_flags(str(error)))
+        raise typer.Exit(EXIT_UNFINISHED) from None
 
 
-def hushed(*, verbose: bool) -> None:
-    """Only tokenlight speaks from here on: no bars, retries or advice of transformers and its hub."""
+def silence_libraries(*, verbose: bool) -> None:
+    """Turn off progress bars, retries and advice of transformers and its hub, unless ``verbose``."""
     if verbose:
         return
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    getLogger("huggingface_hub").setLevel("ERROR")
+    getLogger("huggingface_hub").setLevel("ERROR")  # it reports every retry as a warning
 
 
-def loaded(
+@contextmanager
+def _gc_paused_while_importing() -> Iterator[None]:
+    """Import libraries without garbage collection, and exempt what they leave from later collections.
+
+    Modules live as long as the process, so each collection would walk through all of them and free nothing.
+    """
+    if "torch" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def load_explainer(
     name: str,
     *,
-    batch: tuple[int | None, int | None] = (None, None),
+    batch_limits: tuple[int | None, int | None] = (None, None),
     verbose: bool = False,
-    **how: Any,
+    **load_options: Any,
 ) -> Explainer:
-    """The Explainer of a model; ``batch``: most tokens and most texts that go through it at once."""
-    with progress(f"loading {name}", None):
-        hushed(verbose=verbose)
+    """Load a model for a command.
+
+    Args:
+        name: Embedded model, folder or hub id.
+        batch_limits: Maximum number of tokens and of texts per batch.
+        verbose: Whether the libraries may print their own messages.
+        **load_options: Keywords of ``Explainer.from_pretrained``, such as ``device``.
+    """
+    with progress_bar(f"loading {name}", None), _gc_paused_while_importing():
+        silence_libraries(verbose=verbose)
         from tokenlight.explainer import Explainer
 
-        explainer = Explainer.from_pretrained(name, **how)
-    live = explainer.live
-    live.batch_tokens, live.batch_size = batch
-    if how.get("device") is None and live.device.type == "cuda":
-        tell(f"computing on the GPU ({live.device}); --device cpu takes the processor")
+        explainer = Explainer.from_pretrained(name, **load_options)
+    live = explainer._live
+    live.batch_tokens, live.batch_size = batch_limits
+    if load_options.get("device") is None and live.device.type == "cuda":
+        print_message(f"computing on the GPU ({live.device}); use --device cpu for the CPU")
     return explainer

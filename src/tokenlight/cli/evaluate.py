@@ -1,6 +1,8 @@
-"""Commands that measure over the texts of a file: ``tokenlight evaluate``, how faithful methods are, with
-intervals; ``diff``, what moved between two models, precisions or prompts, which fails a build; ``idf``, how
-rare each token is."""
+"""Commands that measure over the texts of a file.
+
+``tokenlight evaluate`` measures how faithful methods are, with intervals; ``diff`` measures what changed
+between two models, precisions or prompts, and can fail a build; ``idf`` counts how rare each token is.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,160 +12,286 @@ import typer
 
 from tokenlight import registry
 from tokenlight.cli import options as option
-from tokenlight.cli.console import REFUSED, clean, complain, loaded, resumable, spare, tell, writing
-from tokenlight.cli.explain import parsed
-from tokenlight.cli.options import flag
-from tokenlight.errors import MissingExtra, in_flags
-from tokenlight.progress import progress
+from tokenlight.cli.console import (
+    EXIT_REFUSED,
+    check_not_overwritten,
+    handle_errors,
+    load_explainer,
+    print_error,
+    print_message,
+    resumable_command,
+    silence_libraries,
+    write_errors_reported,
+)
+from tokenlight.cli.explain import MethodSpec, parse_methods
+from tokenlight.cli.flag_hints import spell_text_with_flags
+from tokenlight.cli.options import declare_option
+from tokenlight.errors import MissingExtra
+from tokenlight.progress import progress_bar
 
-MOVED = 1  # exit status where something moved beyond a limit
-WRITTEN = ("rows.parquet", "summary.json", "curves.png", "report.html")
+EXIT_CHANGED = 1  # exit status of `diff` where something changed beyond a limit
+OUTPUT_FILES = ("rows.parquet", "summary.json", "curves.png", "report.html")
 
 
-@clean
-@in_flags()
+@handle_errors
 def evaluate(
     data: str = option.DATA,
     *,
-    output: Path = flag("Folder for rows, summary, curves and report.", "--output -o", default=...),
-    model: str = flag(option.A_MODEL, "--model -m", option.SENTIMENT),
-    method: list[str] | None = option.methods("auto and random"),
-    metric: list[str] | None = flag(
-        "How to measure; repeatable.", metavar=option.SPEC, show_default="aopc and lodds"
+    output: Path = declare_option(
+        "Folder for rows, summary, curves and report.", "--output -o", default=...
     ),
-    target: str = flag("Explain predicted, a label, its number, or all.", default="predicted"),
+    model: str = declare_option(option.MODEL_HELP, "--model -m", option.SENTIMENT_MODEL),
+    method: list[str] | None = option.method_option("auto and random"),
+    metric: list[str] | None = declare_option(
+        "How to measure; repeatable. tokenlight metrics lists them.",
+        metavar=option.SPEC_METAVAR,
+        show_default="aopc and lodds",
+    ),
+    target: str = declare_option(
+        "What to explain: predicted, a label, its number, or all labels.", default="predicted"
+    ),
     limit: int | None = option.LIMIT,
     text: str | None = option.COLUMN,
-    label: str | None = flag("Column of DATA that holds the true label."),
+    label: str | None = declare_option("Column of DATA that holds the true label."),
     split: str | None = option.SPLIT,
-    long: option.Long = option.long("truncate"),
+    long: option.LongTextPolicy = option.long_option("truncate"),
     seed: int = option.SEED,
     device: str | None = option.DEVICE,
     batch_tokens: int | None = option.BATCH_TOKENS,
     batch_size: int | None = option.BATCH_SIZE,
     dtype: str | None = option.DTYPE,
-    quantize: option.Quantized | None = option.QUANTIZE,
+    quantize: option.Quantization | None = option.QUANTIZE,
     verbose: bool = option.VERBOSE,
 ) -> None:
     """Measure how faithful explanations are on DATA.
 
-    If it is stopped with Ctrl-C, the same command continues where it left off.
+    If the command is stopped, running it again continues where it stopped.
     """
-    from tokenlight.files.columns import taken
-    from tokenlight.files.tables import ending_of, read
+    from tokenlight.files.tables import read_examples
 
-    MissingExtra.check(["scipy", "pyarrow"], "bench", "tokenlight evaluate")
-    MissingExtra.check(["matplotlib"], "plots", "tokenlight evaluate")
-    spare({"DATA": data}, {f"{name} of -o": output / name for name in WRITTEN})
-    metrics = [registry.parse(entry) for entry in metric or ["aopc", "lodds"]]
-    methods = parsed(method or ["auto", "random"], "auto", "best")
-    examples = read(data, text=text, label=label, limit=limit, split=split)
-    # Lines of text have no columns to tell of.
-    columns = "" if ending_of(Path(data)) == ".txt" else taken([one.columns for one in examples])
+    MissingExtra.check_installed(["scipy", "pyarrow"], "bench", "tokenlight evaluate")
+    MissingExtra.check_installed(["matplotlib"], "plots", "tokenlight evaluate")
+    check_not_overwritten({"DATA": data}, {f"{name} of -o": output / name for name in OUTPUT_FILES})
+    metrics = [registry.parse_spec(spec) for spec in metric or ["aopc", "lodds"]]
+    methods = parse_methods(method or ["auto", "random"], "auto", "best")
+    examples = read_examples(data, text=text, label=label, limit=limit, split=split)
+    columns = _describe_file_columns(data, examples)
     if columns:
-        tell(f"{Path(data).name}: {columns}")
+        print_message(f"{Path(data).name}: {columns}")
 
-    # What takes seconds to import comes after what a person may have mistyped.
-    with progress("loading libraries", None):
-        from tokenlight.evaluation.compare import differences_in_words
-        from tokenlight.evaluation.preflight import refused_options
-        from tokenlight.evaluation.results import built
-        from tokenlight.evaluation.run import Experiment, evaluate_file, finished
+    # These imports take seconds, so they come after the checks of what a person may have mistyped.
+    with progress_bar("loading libraries", None):
+        from tokenlight.evaluation.evaluate import build_metrics
+        from tokenlight.evaluation.run import Experiment
 
-    built(metrics)  # a wrong name is found before a model is loaded
-    place = {"device": device, "dtype": dtype, "quantize": quantize}
-    explainer = loaded(model, batch=(batch_tokens, batch_size), verbose=verbose, **place)
-    # Before the folder is claimed: of several methods one may fail, but not all of them.
-    optional = all(options for _, options in methods)
-    if optional and len(refused := refused_options(explainer, methods, seed)) == len(methods):
-        raise refused[0]
-    methods = _without_best(explainer, methods, [example.text for example in examples], seed)
-    job = Experiment(methods, metrics, {"target": target, "long": long}, seed, data, columns)
-    kept = f"of {len(examples)} texts are kept in {output}"
-    with resumable(lambda: f"{finished(output)} {kept}"), writing(output):
-        evaluation, _ = evaluate_file(explainer, examples, job, output)
-    print(evaluation.table())
-    for line in differences_in_words(evaluation):
-        print(line)
-    for note in evaluation.notes:  # nothing is left out silently
-        tell(note, "")
-    with writing(output):
-        evaluation.save(output)
-    # Not every metric has a curve to draw.
-    print(f"written: {output} ({', '.join(name for name in WRITTEN if (output / name).exists())})")
+    build_metrics(metrics)  # raises for an unknown name before a model is loaded
+    explainer = load_explainer(
+        model,
+        batch_limits=(batch_tokens, batch_size),
+        verbose=verbose,
+        device=device,
+        dtype=dtype,
+        quantize=quantize,
+    )
+    _check_some_method_works(explainer, methods, seed)
+    methods = _resolve_method_names(
+        explainer, methods, [example.text for example in examples], seed
+    )
+    explain_options = {"target": target, "long": long}
+    experiment = Experiment(methods, metrics, explain_options, seed, data, columns)
+    _run_experiment(explainer, examples, experiment, output)
+
+
+def _describe_file_columns(data: str, examples: Sequence[Any]) -> str:
+    """Describe which columns were read; empty for lines of text, which have no columns."""
+    from tokenlight.files.columns import describe_columns
+    from tokenlight.files.tables import get_extension
+
+    if get_extension(Path(data)) == ".txt":
+        return ""
+    return describe_columns([example.columns for example in examples])
+
+
+def _check_some_method_works(explainer: Any, methods: Sequence[MethodSpec], seed: int) -> None:
+    """Raise if the options of every method are wrong, before the output folder is created.
+
+    One of several methods may fail: then the others are measured. A method without options cannot fail here.
+    """
+    from tokenlight.evaluation.preflight import find_option_errors
+
+    if not all(options for _, options in methods):
+        return
+    errors = find_option_errors(explainer, methods, seed)
+    if len(errors) == len(methods):
+        raise errors[0]
+
+
+def _resolve_method_names(
+    explainer: Any, methods: Sequence[MethodSpec], texts: Sequence[Any], seed: int
+) -> list[MethodSpec]:
+    """Replace ``auto`` and ``best`` by the methods that they stand for; drop duplicates."""
+    resolved_names = {}
+    if ("auto", {}) in methods:
+        first_text = texts[0] if texts else ""
+        resolved_names["auto"] = explainer.default_method(first_text)
+        print(f"auto: {resolved_names['auto']}, the default for this kind of input")
+    if ("best", {}) in methods:
+        from tokenlight.evaluation.choose import choose_best
+
+        choice = choose_best(explainer, texts, seed=seed)
+        print(f"best: {choice.reason}")
+        resolved_names["best"] = choice.method
+    resolved: list[MethodSpec] = []
+    for name, options in methods:
+        method = (resolved_names.get(name, name), options)
+        if method not in resolved:
+            resolved.append(method)
+    return resolved
+
+
+def _run_experiment(explainer: Any, examples: Sequence[Any], experiment: Any, output: Path) -> None:
+    """Measure, write the results into ``output`` and print them."""
+    from tokenlight.evaluation.run import count_finished_texts, evaluate_file
+
+    def describe_progress() -> str:
+        return f"{count_finished_texts(output)} of {len(examples)} texts are saved in {output}"
+
+    with resumable_command(describe_progress), write_errors_reported(output):
+        evaluation, _ = evaluate_file(explainer, examples, experiment, output)
+        try:
+            # The files come first, since the reader of a pipe may be gone.
+            evaluation.save(output)
+        finally:
+            _print_evaluation(evaluation)
+    # Not every metric has a curve, so not every file is always written.
+    written = [name for name in OUTPUT_FILES if (output / name).exists()]
+    print(f"written: {output} ({', '.join(written)})")
     if not evaluation.records:
-        complain(f"none of the {len(examples)} texts could be measured; the reason is given above.")
-        raise typer.Exit(REFUSED)
+        print_error(
+            f"None of the {len(examples)} texts could be measured; the reason is given above."
+        )
+        raise typer.Exit(EXIT_REFUSED)
 
 
-@clean
+def _print_evaluation(evaluation: Any) -> None:
+    """Print the table, differences between methods, and notes on everything that is left out."""
+    from tokenlight.evaluation.compare import describe_differences
+
+    print(evaluation.format_table())
+    for line in describe_differences(evaluation):
+        print(line)
+    for note in evaluation.notes:
+        # Notes quote errors of the library, which name Python keywords.
+        print_message(spell_text_with_flags(note), "")
+
+
+@handle_errors
 def diff(
-    a: str = option.argument("A", "Model before: embedded model, folder or hub id."),
-    b: str = option.argument("B", "Model after; may be A again."),
+    a: str = option.declare_argument(
+        "A", "The model before: an embedded model, a folder or a hub id."
+    ),
+    b: str = option.declare_argument("B", "The model after; may be A again."),
     data: str = option.DATA,
     *,
-    method: str = flag("How to explain; see tokenlight methods.", "--method -x", "auto"),
+    method: str = declare_option("How to explain; see tokenlight methods.", "--method -x", "auto"),
     limit: int | None = option.LIMIT,
     text: str | None = option.COLUMN,
-    dtype_a: str | None = flag("Precision of A, such as bfloat16.", show_default="float32"),
-    dtype_b: str | None = flag("Precision of B.", show_default="float32"),
-    prompt_a: str = flag("What A reads; {text} stands for the text.", default="{text}"),
-    prompt_b: str = flag("What B reads; {text} stands for the text.", default="{text}"),
-    max_flips: float = flag("Largest share of predictions that may change.", default=0.01),
-    min_focus: float = flag("Smallest mean rank correlation of the words' scores.", default=0.8),
-    max_drop: float = flag("Largest fall of the mean AOPC (faithfulness), A to B.", default=0.02),
-    json: Path | None = flag("Write the comparison as JSON."),
+    dtype_a: str | None = declare_option(
+        "Precision of A, such as bfloat16.", show_default="float32"
+    ),
+    dtype_b: str | None = declare_option(
+        "Precision of B, such as bfloat16.", show_default="float32"
+    ),
+    prompt_a: str = declare_option("Prompt for A; {text} stands for the text.", default="{text}"),
+    prompt_b: str = declare_option("Prompt for B; {text} stands for the text.", default="{text}"),
+    max_flips: float = declare_option(
+        "Largest share of predictions that may change.", default=0.01
+    ),
+    min_focus: float = declare_option(
+        "Smallest mean rank correlation between the word scores of A and B.", default=0.8
+    ),
+    max_drop: float = declare_option(
+        "Largest decrease of the mean AOPC (faithfulness) from A to B.", default=0.02
+    ),
+    json: Path | None = declare_option("Write the comparison as JSON."),
+    html: Path | None = declare_option(
+        "Write a page with the numbers and the texts that changed most."
+    ),
     seed: int = option.SEED,
     device: str | None = option.DEVICE,
     batch_tokens: int | None = option.BATCH_TOKENS,
     batch_size: int | None = option.BATCH_SIZE,
     verbose: bool = option.VERBOSE,
 ) -> None:
-    """Compare what two models decide on DATA, and by which words.
+    """Compare what two models decide on DATA, and which words their decisions rest on.
 
-    The exit status is 1 if predictions, word scores or faithfulness moved beyond a limit.
+    The exit status is 1 if predictions, word scores or faithfulness changed beyond a limit.
     """
-    from tokenlight.files.columns import taken
-    from tokenlight.files.tables import read
+    from tokenlight.files.tables import read_examples
+    from tokenlight.files.write import dump_json, write_text
 
-    MissingExtra.check(["scipy"], "bench", "tokenlight diff")
-    with progress("loading libraries", None):
-        from tokenlight.evaluation.compare import Side, compare
-    spare({"DATA": data}, {"--json": json})
-    (wanted,) = parsed([method], "auto", one=True)
-    with in_flags():
-        examples = read(data, text=text, limit=limit, marks=False)
-    batch = batch_tokens, batch_size
-    sides = [
-        Side(loaded(name, dtype=dtype, device=device, batch=batch, verbose=verbose), prompt)
-        for name, dtype, prompt in ((a, dtype_a, prompt_a), (b, dtype_b, prompt_b))
-    ]
-    found = compare(sides[0], sides[1], examples, method=wanted, seed=seed)
-    column = taken({one.columns for one in examples}, passed_on=True).split(",")[0].split(";")[0]
-    print(f"{found.texts} texts{f', {column}' * bool(column)}, explained by {found.method}")
-    for place in found.left_out:
-        print(f"left out: {place}, which has no text")
-    for line in found.in_words():
-        print(line)
-    if json is not None:
-        from tokenlight.files.write import json_text, write_text
+    MissingExtra.check_installed(["scipy"], "bench", "tokenlight diff")
+    with progress_bar("loading libraries", None):
+        from tokenlight.evaluation.compare import ComparedModel, compare
+    check_not_overwritten({"DATA": data}, {"--json": json, "--html": html})
+    (method_spec,) = parse_methods([method], "auto", is_single=True)
+    examples = read_examples(data, text=text, limit=limit, with_annotations=False)
 
-        with writing(json):
-            write_text(json, json_text(found.to_dict(), indent=1))
-    failures = found.failures(max_flips, min_focus, max_drop)
+    def load_side(name: str, dtype: str | None, prompt: str) -> ComparedModel:
+        explainer = load_explainer(
+            name,
+            dtype=dtype,
+            device=device,
+            batch_limits=(batch_tokens, batch_size),
+            verbose=verbose,
+        )
+        return ComparedModel(explainer, prompt)
+
+    before = load_side(a, dtype_a, prompt_a)
+    after = load_side(b, dtype_b, prompt_b)
+    comparison = compare(before, after, examples, method=method_spec, seed=seed)
+    try:
+        # The files come first, since the reader of a pipe may be gone.
+        if json is not None:
+            with write_errors_reported(json):
+                write_text(json, dump_json(comparison.to_dict(), indent=1))
+        if html is not None:
+            with write_errors_reported(html):
+                write_text(html, comparison.render_page())
+    finally:
+        _print_comparison(comparison, examples)
+    failures = comparison.list_failures(max_flips, min_focus, max_drop)
     for failure in failures:
-        print(f"moved: {failure}")
+        print(f"changed: {failure}")
     if failures:
-        raise typer.Exit(MOVED)
-    print("nothing moved beyond its limit")
+        raise typer.Exit(EXIT_CHANGED)
+    print("no change exceeds its limit")
 
 
-@clean
+def _print_comparison(comparison: Any, examples: Sequence[Any]) -> None:
+    from tokenlight.files.columns import describe_columns
+
+    columns = describe_columns({example.columns for example in examples}, keeps_unread=True)
+    # Only the column of the text matters here; labels and unread columns follow it.
+    text_column = columns.split(",")[0].split(";")[0]
+    source = f", {text_column}" if text_column else ""
+    print(f"{comparison.num_texts} texts{source}, explained by {comparison.method}")
+    for location in comparison.omitted:
+        print(f"skipped: {location}, which has no text")
+    for line in comparison.describe():
+        print(line)
+
+
+@handle_errors
 def idf(
-    corpus: str = option.argument("CORPUS", f"The texts: a {option.TEXTS}"),
+    corpus: str = option.declare_argument("CORPUS", f"The texts: a {option.TEXTS_HELP}"),
     *,
-    output: Path = flag("JSON file to write.", "--output -o", ...),
-    model: str = flag(f"Whose tokenizer counts. {option.A_MODEL}", "--model -m", option.SENTIMENT),
+    output: Path = declare_option("JSON file to write.", "--output -o", ...),
+    model: str = declare_option(
+        f"Model whose tokenizer is used. {option.MODEL_HELP}",
+        "--model -m",
+        option.SENTIMENT_MODEL,
+    ),
     text: str | None = option.COLUMN,
     limit: int | None = option.LIMIT,
     split: str | None = option.SPLIT,
@@ -173,40 +301,28 @@ def idf(
 
     The metric token_overlap reads the file: tokenlight evaluate --metric token_overlap:corpus=FILE.
     """
-    from tokenlight.cli.console import hushed
+    from tokenlight.evaluation.corpus import DocumentFrequencies, load_model_tokenizer
+    from tokenlight.files.tables import read_examples
+
+    check_not_overwritten({"CORPUS": corpus}, {"-o": output})
+    silence_libraries(verbose=verbose)
+    tokenizer = load_model_tokenizer(model)
+    examples = read_examples(corpus, text=text, limit=limit, split=split, with_annotations=False)
+    documents = [_to_document(example.text) for example in examples]
+    frequencies = DocumentFrequencies.from_texts(documents, tokenizer)
+    with write_errors_reported(output):
+        frequencies.save(output)
+    typer.echo(
+        f"{len(frequencies.counts):,} token types in {frequencies.num_documents:,} texts → {output}"
+    )
+
+
+def _to_document(text: Any) -> str:
+    """Join a pair, or a question with its context, into one document."""
     from tokenlight.data.tokens import Question
-    from tokenlight.evaluation.corpus import Frequencies, tokenizer_of
-    from tokenlight.files.tables import read
 
-    spare({"CORPUS": corpus}, {"-o": output})
-    hushed(verbose=verbose)
-    tokenizer = tokenizer_of(model)
-    texts = []
-    with in_flags():
-        for example in read(corpus, text=text, limit=limit, split=split, marks=False):
-            given: Any = example.text  # a pair or a question is counted as one document
-            if isinstance(given, Question):
-                given = given.question, given.context
-            texts.append(given if isinstance(given, str) else "\n".join(given))
-    found = Frequencies.of(texts, tokenizer)
-    with writing(output):
-        found.save(output)
-    typer.echo(f"{len(found.counts):,} token types in {found.documents:,} texts → {output}")
-
-
-def _without_best(
-    explainer: Any, methods: list[tuple[str, dict[str, Any]]], texts: Sequence[Any], seed: int
-) -> list[tuple[str, dict[str, Any]]]:
-    """``best`` and ``auto`` replaced by the methods that they are."""
-    names = {}
-    if ("auto", {}) in methods:
-        names["auto"] = explainer.default_method(next(iter(texts), ""))
-        print(f"auto: {names['auto']}, the default for this kind of input")
-    if ("best", {}) in methods:
-        from tokenlight.evaluation.choose import best
-
-        choice = best(explainer, texts, seed=seed)
-        print(f"best: {choice.reason}")
-        names["best"] = choice.method
-    chosen = [(names.get(name, name), options) for name, options in methods]
-    return [pair for i, pair in enumerate(chosen) if pair not in chosen[:i]]
+    if isinstance(text, str):
+        return text
+    if isinstance(text, Question):
+        return f"{text.question}\n{text.context}"
+    return "\n".join(text)

@@ -1,7 +1,7 @@
-"""``tokenlight explain``: a text or a file of them, a picture here and files where asked."""
+"""``tokenlight explain``: explain a text, or the texts of a file, in the terminal and in files."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,172 +9,332 @@ import typer
 
 from tokenlight import registry
 from tokenlight.cli import options as option
-from tokenlight.cli.console import REFUSED, clean, loaded, refuse, spare
-from tokenlight.cli.options import flag
-from tokenlight.errors import MissingExtra, in_flags
+from tokenlight.cli.console import (
+    EXIT_REFUSED,
+    check_not_overwritten,
+    handle_errors,
+    load_explainer,
+)
+from tokenlight.cli.option_checks import check_option_combinations
+from tokenlight.cli.options import declare_option
+from tokenlight.errors import BadInput, MissingExtra
 
-ANSWERS = "tokenlight/qa"
-USUAL = f"{option.SENTIMENT}, or {ANSWERS} for a question"
+QA_MODEL = "tokenlight/qa"
+DEFAULT_MODEL_HELP = f"{option.SENTIMENT_MODEL}, or {QA_MODEL} for a question"
+MethodSpec = tuple[str, dict[str, Any]]  # name and options
 
 
-@clean
-@in_flags()
+@handle_errors
 def explain(
-    text: str | None = option.argument(
+    text: str | None = option.declare_argument(
         "TEXT", "The text, in quotes; - reads standard input.", None
     ),
     *,
-    more: typer.Context,
-    pair: str | None = flag("Second text of a pair, such as a hypothesis; - reads standard input."),
-    above: str | None = flag("Why --pair scores above this text in its place.", metavar="TEXT"),
-    question: str | None = flag("A question about --context, or about each --document."),
-    document: list[Path] | None = flag(
-        "A text file that a language model answers from; repeatable. Needs --model.", metavar="FILE"
+    typer_context: typer.Context,
+    pair: str | None = declare_option(
+        "Second text of a pair, such as a hypothesis; - reads standard input."
     ),
-    context: str | None = flag("The text that holds the answer; - reads standard input."),
-    model: str | None = flag(option.A_MODEL, "--model -m", show_default=USUAL),
-    method: list[str] | None = option.methods("auto"),
-    target: str = flag(
-        "What to explain: predicted, a label, its number, or all; a next or masked token; the words "
-        "of an answer, for a question; entities, each name that a model found.",
+    above: str | None = declare_option(
+        "Explain why --pair ranks above this alternative.", metavar="TEXT"
+    ),
+    question: str | None = declare_option("A question about --context, or about each --document."),
+    document: list[Path] | None = declare_option(
+        "A text file from which a language model answers; repeatable. Needs --model.",
+        metavar="FILE",
+    ),
+    context: str | None = declare_option("The text that holds the answer; - reads standard input."),
+    model: str | None = declare_option(
+        option.MODEL_HELP, "--model -m", show_default=DEFAULT_MODEL_HELP
+    ),
+    method: list[str] | None = option.method_option("auto"),
+    target: str = declare_option(
+        "What to explain: predicted, a label, its number, or all labels; for a language model, a next or "
+        "masked token, or logit (the predicted token's logit alone); for a question, the words of an "
+        "answer; for a model that labels each token, entities (every entity that it finds).",
         default="predicted",
     ),
-    rather_than: str | None = flag("Explain --target or --continue rather than this."),
-    occurrence: int | None = flag("Which of several equal answers or words, from 0.", min=0),
-    no_answer: bool = flag("For a question: explain why there is no answer.", "--no-answer", False),
-    token: str | None = flag("Word or token whose label to explain.", metavar="WORDS|NUMBER"),
-    continuation: str | None = flag(
-        "Explain each token of this, written after TEXT, with its leading space.",
+    rather_than: str | None = declare_option(
+        "Explain why --target or --continue rather than this."
+    ),
+    against: str | None = declare_option(
+        "For a language model: contrast each token with its N likeliest alternatives, all or none.",
+        metavar="N|all|none",
+        show_default="20",
+    ),
+    occurrence: int | None = declare_option(
+        "Which occurrence of the answer or word, counted from 0.", min=0
+    ),
+    no_answer: bool = declare_option(
+        "For a question: explain why the model finds no answer.", "--no-answer", False
+    ),
+    token: str | None = declare_option(
+        "Word or number of the token to explain, for a model that labels tokens or fills in a mask.",
+        metavar="WORDS|NUMBER",
+    ),
+    continuation: str | None = declare_option(
+        "Explain each token of this continuation of TEXT; include its leading space.",
         "--continue",
         metavar="WORDS",
     ),
-    generate: int | None = flag("Let the model write N tokens; explain each.", metavar="N"),
-    image: Path | None = flag("An image file, instead of TEXT, or beside it; needs --model."),
-    fill: Literal["mean", "zero", "blur"] | None = flag(
-        "What fills a hidden patch of --image (--trust, occlusion …).", show_default="mean"
+    generate: int | None = declare_option(
+        "Let the model generate N tokens, and explain each.", metavar="N"
     ),
-    chat: Path | None = flag("A JSON file of a chat's messages, instead of TEXT; needs --model."),
-    chat_template: Path | None = flag("A Jinja file, instead of the tokenizer's own template."),
-    file: str | None = flag(f"Many texts, instead of TEXT: a {option.TEXTS}", metavar="DATA"),
+    image: Path | None = declare_option(
+        "An image file, instead of or together with TEXT; needs --model."
+    ),
+    fill: Literal["mean", "zero", "blur"] | None = declare_option(
+        "What replaces an occluded patch of --image (for --trust, occlusion …).",
+        show_default="mean",
+    ),
+    chat: Path | None = declare_option(
+        "A JSON file with the messages of a chat, instead of TEXT; needs --model."
+    ),
+    chat_template: Path | None = declare_option(
+        "A Jinja file to use instead of the tokenizer's chat template."
+    ),
+    file: str | None = declare_option(
+        f"Explain many texts, instead of TEXT: a {option.TEXTS_HELP}", metavar="DATA"
+    ),
     column: str | None = option.COLUMN,
     limit: int | None = option.LIMIT,
     split: str | None = option.SPLIT,
-    by: Literal["role", "document", "sentence", "word", "token"] | None = flag(
-        "List sums by unit, the largest first, and explain a written answer as a whole.",
+    by: Literal["role", "document", "sentence", "word", "token"] | None = declare_option(
+        "List the sum of scores per unit, the largest first; a generated answer is explained as a whole.",
         show_default="document, with --document",
     ),
-    words: bool = flag("Score words, as pictures do.", "--words", False),
-    tokens: bool = flag("Score tokens, as files do.", "--tokens", False),
-    layers: bool = flag("Show the scores layer by layer.", "--layers", False),
-    trust: bool = flag("Ask the model again without the top words.", "--trust", False),
-    reference: str | None = flag("Also show how methods differ from this.", metavar="METHOD"),
-    html: Path | None = flag("Write a self-contained page."),
-    json: Path | None = flag("Write JSON; - prints it and nothing else."),
-    csv: Path | None = flag("Write a table, one row per token."),
-    parquet: Path | None = flag("Write the same table as Parquet."),
-    png: Path | None = flag("Write the picture: the coloured text, or heat maps over the image."),
-    explain_mask: Literal["none", "cls_sep", "sep"] = flag(
-        "Special tokens to hide from the model while it is explained.", default="none"
+    words: bool = declare_option("One score per word, also in files.", "--words", False),
+    tokens: bool = declare_option("One score per token, also in pictures.", "--tokens", False),
+    layers: bool = declare_option("Also show the scores layer by layer.", "--layers", False),
+    trust: bool = declare_option(
+        "Test the explanation: run the model again without the highest-scoring words.",
+        "--trust",
+        False,
     ),
-    token_types: Literal["tokenizer", "zeros"] = flag(
-        "Segment ids of a pair: the tokenizer's own, or all 0.", default="tokenizer"
+    reference: str | None = declare_option(
+        "Also show how the other methods differ from this one.", metavar="METHOD"
     ),
-    long: option.Long = option.long("error"),
+    html: Path | None = declare_option("Write a self-contained HTML page."),
+    json: Path | None = declare_option("Write JSON; - prints only JSON."),
+    csv: Path | None = declare_option("Write a CSV table, one row per token."),
+    parquet: Path | None = declare_option("Write the same table as Parquet."),
+    png: Path | None = declare_option(
+        "Write a picture: the coloured text, or heat maps over the image."
+    ),
+    explain_mask: Literal["none", "cls_sep", "sep"] = declare_option(
+        "Special tokens to mask in attention while the model is explained.", default="none"
+    ),
+    token_types: Literal["tokenizer", "zeros"] = declare_option(
+        "Segment ids (token_type_ids) of a pair: the tokenizer's, or all zeros.",
+        default="tokenizer",
+    ),
+    long: option.LongTextPolicy = option.long_option("error"),
     seed: int = option.SEED,
-    out: str | None = flag(
-        "Write Parquet, a row per text, to this folder or URL; --file may then be a folder, glob or "
-        "URL. If it is stopped, the same command resumes.",
+    out: str | None = declare_option(
+        "Write Parquet files, one row per text, to this folder or URL; --file may then be a folder, glob "
+        "or URL. If the command is stopped, running it again resumes.",
         "--out -o",
         metavar="FOLDER",
     ),
-    keep: str | None = flag("With -o: columns to pass through.", metavar="COLUMN,…"),
-    engine: option.Engines | None = option.ENGINE,
+    keep: str | None = declare_option(
+        "With -o: columns to copy to the output.", metavar="COLUMN,…"
+    ),
+    engine: option.EngineKind | None = option.ENGINE,
     workers: int | None = option.WORKERS,
     address: str | None = option.ADDRESS,
-    gpus_per_worker: float | None = flag("With --engine ray.", min=0, show_default="1"),
-    block: int | None = flag("With -o: texts per file.", min=1, show_default="1024"),
+    gpus_per_worker: float | None = declare_option(
+        "GPUs per worker, with --engine ray; may be a fraction.", min=0, show_default="1"
+    ),
+    block: int | None = declare_option(
+        "With -o: texts per output file.", min=1, show_default="1024"
+    ),
     device: str | None = option.DEVICE,
     batch_tokens: int | None = option.BATCH_TOKENS,
     batch_size: int | None = option.BATCH_SIZE,
     dtype: str | None = option.DTYPE,
-    quantize: option.Quantized | None = option.QUANTIZE,
+    quantize: option.Quantization | None = option.QUANTIZE,
     verbose: bool = option.VERBOSE,
 ) -> None:
     """Show which tokens of TEXT speak for and against a decision.
 
-    With --file, do so for each text in a file; a text that is refused is named and left out.
+    With --file, explain each text of a file; a text that cannot be explained is reported and skipped.
     """
-    by = by or ("document" if document else None)
-    given, whole = dict(locals()), shlex.quote(" ".join((text or "", *more.args)))
-    several = f"TEXT is one argument, and {1 + len(more.args)} were given; put the text in quotes"
-    refuse(more.args, f"{several}: tokenlight explain {whole}")
-    from tokenlight.cli import inputs
-    from tokenlight.cli.outputs import Output
+    arguments = dict(locals())  # all options by name, before anything else is assigned
+    if typer_context.args:
+        all_words = (text or "", *typer_context.args)
+        raise BadInput(
+            f"TEXT is one argument, but {len(all_words)} were given. Put the text in quotes: "
+            f"tokenlight explain {shlex.quote(' '.join(all_words))}",
+            code="text-not-quoted",
+        )
+    if by is None and document:
+        arguments["by"] = "document"
+    _explain(arguments)
 
-    inputs.check(given)
-    methods = _methods(method or ["auto"], reference)
-    if out is not None:
-        from tokenlight.cli.files import explain_into_folder
 
-        explain_into_folder(given, methods, inputs.target_of(given, answers=False))
+def _explain(arguments: Mapping[str, Any]) -> None:
+    """Check the options, load the model, and explain what they name."""
+    # The imports below take longer than this check, which finds most mistakes.
+    check_option_combinations(arguments)
+    from tokenlight.cli.inputs import TextFile, read_input
+    from tokenlight.cli.targets import build_target
+
+    methods = _resolve_methods(arguments["method"] or ["auto"], arguments["reference"])
+    if arguments["out"] is not None:
+        from tokenlight.cli.explain_folder import explain_into_folder
+
+        target = build_target(arguments, is_question=False)
+        explain_into_folder(arguments, methods, target)
         return
-    places = {".html": html, ".json": json, ".csv": csv, ".parquet": parquet, ".png": png}
-    files = {ending: place for ending, place in places.items() if place is not None}
-    output = Output(files, words or (False if tokens else None), layers, reference, by)
-    spare(
-        {"--image": image, "--chat": chat, "--file": file},
-        {f"--{ending[1:]}": to for ending, to in files.items()},
+
+    # Read the input before the model is loaded, so that a missing file costs no time.
+    output = _make_output(arguments)
+    text_input = read_input(arguments)
+    is_question = _is_question(arguments, text_input)
+    explain_options = {
+        "method": methods,
+        "target": build_target(arguments, is_question=is_question),
+        "explain_mask": arguments["explain_mask"],
+        "token_types": arguments["token_types"],
+        "long": arguments["long"],
+        "seed": arguments["seed"],
+    }
+    default_model = QA_MODEL if is_question else option.SENTIMENT_MODEL
+    explainer = load_explainer(
+        arguments["model"] or default_model,
+        batch_limits=(arguments["batch_tokens"], arguments["batch_size"]),
+        verbose=arguments["verbose"],
+        device=arguments["device"],
+        dtype=arguments["dtype"],
+        quantize=arguments["quantize"],
     )
-    asked_about = inputs.asked_about(given)
-    many = isinstance(asked_about, inputs.TextFile)
-    answers = asked_about.questions if many else question is not None and not document
-    how = {name: given[name] for name in ("explain_mask", "token_types", "long", "seed")}
-    how |= {"method": methods, "target": inputs.target_of(given, answers=answers)}
-    name = model or (ANSWERS if answers else option.SENTIMENT)
-    place = {"device": device, "dtype": dtype, "quantize": quantize}
-    explainer = loaded(name, batch=(batch_tokens, batch_size), verbose=verbose, **place)
-    if many:
-        from tokenlight.cli.files import explain_all
+    if isinstance(text_input, TextFile):
+        from tokenlight.cli.explain_file import explain_file_texts
 
-        if explain_all(explainer, asked_about, how, output, trust=trust):
-            raise typer.Exit(REFUSED)
+        num_omitted = explain_file_texts(
+            explainer, text_input, explain_options, output, trust=arguments["trust"]
+        )
+        if num_omitted:
+            raise typer.Exit(EXIT_REFUSED)
         return
-    made = explainer.explain(asked_about, **how)
-    found = made if isinstance(made, list) else [made]
+    _explain_single_text(explainer, text_input, explain_options, output, trust=arguments["trust"])
+
+
+def _make_output(arguments: Mapping[str, Any]) -> Any:
+    """Build the writer for the terminal and the files, and refuse to overwrite an input."""
+    from tokenlight.cli.outputs import OutputWriter
+
+    files: dict[str, Path] = {}
+    for name in ("html", "json", "csv", "parquet", "png"):
+        if arguments[name] is not None:
+            files[f".{name}"] = arguments[name]
+    words = None  # the default differs between pictures and files
+    if arguments["words"]:
+        words = True
+    elif arguments["tokens"]:
+        words = False
+    output = OutputWriter(
+        files, words, arguments["layers"], arguments["reference"], arguments["by"]
+    )
+    check_not_overwritten(
+        {f"--{name}": arguments[name] for name in ("image", "chat", "file")},
+        {f"--{extension[1:]}": path for extension, path in files.items()},
+    )
+    return output
+
+
+def _is_question(arguments: Mapping[str, Any], text_input: Any) -> bool:
+    """Return whether the model is to mark the answer to a question in a context."""
+    from tokenlight.cli.inputs import TextFile
+
+    if isinstance(text_input, TextFile):
+        return text_input.has_questions
+    # With --document, a language model writes the answer.
+    return arguments["question"] is not None and not arguments["document"]
+
+
+def _explain_single_text(
+    explainer: Any,
+    text_input: Any,
+    explain_options: Mapping[str, Any],
+    output: Any,
+    *,
+    trust: bool,
+) -> None:
+    result = explainer.explain(text_input, **explain_options)
+    attributions = result if isinstance(result, list) else [result]
     if trust:
-        from tokenlight.evaluation.trust import all_trusted
-        from tokenlight.progress import progress
+        from tokenlight.evaluation.trust import assess_all
+        from tokenlight.progress import progress_bar
 
-        with progress("asking the model again", len(found)) as advance:
-            found = all_trusted(explainer, found, seed=seed, advance=advance)
-    output.take(found)
-    output.end()
-
-
-def parsed(
-    given: Sequence[str], *words: str, one: bool = False
-) -> list[tuple[str, dict[str, Any]]]:
-    """Names and options of methods, each once, which exist or are one of ``words``; ``one`` may be given."""
-    wanted: list[tuple[str, dict[str, Any]]] = []
-    for entry in given:
-        name, options = registry.parse(entry)
-        each = "one of them" if one else f"--method {' --method '.join(name.split(','))}"
-        refuse("," in name, f"{entry} names several methods; give {each}.")
-        refuse((name, options) in wanted, f"--method {entry} is given twice; leave one out.")
-        if name not in registry.names("methods") and (options or name not in words):
-            registry.find("methods", name)  # raises, naming what is near
-        wanted.append((name, options))
-    return wanted
+        with progress_bar("testing the explanation", len(attributions)) as advance:
+            attributions = assess_all(
+                explainer, attributions, seed=explain_options["seed"], advance=advance
+            )
+    output.write_single_text(attributions)
 
 
-def _methods(given: Sequence[str], reference: str | None) -> Any:
-    """The methods, checked before any model is loaded; the reference among them."""
-    if list(given) == ["best"]:
-        MissingExtra.check(["scipy"], "bench", "--method best, which measures with intervals,")
+def parse_methods(
+    specs: Sequence[str], *special_names: str, is_single: bool = False
+) -> list[MethodSpec]:
+    """Parse the values of ``--method``.
+
+    Args:
+        specs: Values such as ``"attcat:hidden=output"``.
+        *special_names: Names that are not in the registry but accepted, such as ``"auto"``.
+        is_single: Whether the option takes one method only.
+
+    Returns:
+        Name and options of each method.
+
+    Raises:
+        BadInput: A value names several methods, or a method is given twice.
+        UnknownName: There is no such method.
+
+    Example:
+        >>> from tokenlight.cli.explain import parse_methods
+        >>> parse_methods(["attcat:hidden=output", "auto"], "auto")
+        [('attcat', {'hidden': 'output'}), ('auto', {})]
+    """
+    methods: list[MethodSpec] = []
+    for spec in specs:
+        name, options = registry.parse_spec(spec)
+        if "," in name and is_single:
+            raise BadInput(
+                f"{spec} names several methods. Give one of them.", code="several-methods-for-one"
+            )
+        if "," in name:
+            raise BadInput(
+                f"{spec} names several methods. Give --method {' --method '.join(name.split(','))}.",
+                code="several-methods-in-one",
+            )
+        if (name, options) in methods:
+            raise BadInput(f"--method {spec} is given twice. Leave one out.", code="method-twice")
+        is_special = name in special_names and not options
+        if not is_special and name not in registry.list_names("methods"):
+            registry.load_class("methods", name)  # raises UnknownName, with similar names
+        methods.append((name, options))
+    return methods
+
+
+def _resolve_methods(specs: Sequence[str], reference: str | None) -> list[MethodSpec] | str:
+    """Check the methods before a model is loaded, and add the reference if it is not among them."""
+    if list(specs) == ["best"]:
+        MissingExtra.check_installed(
+            ["scipy"], "bench", "--method best, which computes confidence intervals,"
+        )
         return "best"
-    alone = "--method best chooses one method, so give it alone; tokenlight evaluate compares them."
-    refuse("best" in given, alone)
-    wanted = parsed(given, "auto")
-    base = parsed([reference] if reference is not None else [], "auto", one=True)
-    names = [name for name, _ in wanted]
-    return wanted + [one for one in base if one not in wanted and (one[1] or one[0] not in names)]
+    if "best" in specs:
+        raise BadInput(
+            "--method best chooses one method, so it cannot be combined with others. "
+            "Use tokenlight evaluate to compare methods.",
+            code="best-with-other-methods",
+        )
+    methods = parse_methods(specs, "auto")
+    if reference is None:
+        return methods
+    (reference_method,) = parse_methods([reference], "auto", is_single=True)
+    reference_name, reference_options = reference_method
+    names = [name for name, _ in methods]
+    # A reference without options means the method of that name, whatever its options are.
+    is_included = reference_method in methods or (not reference_options and reference_name in names)
+    return methods if is_included else [*methods, reference_method]

@@ -1,52 +1,69 @@
-"""``tokenlight heads``: which attention heads look at a syntactic head or a fixed position."""
+"""``tokenlight heads``: find attention heads that look at the syntactic head or at a fixed position."""
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import typer
 
 from tokenlight.cli import options as option
-from tokenlight.cli.console import clean, loaded, reading, refuse, tell, writing
-from tokenlight.cli.options import flag
+from tokenlight.cli.console import (
+    handle_errors,
+    load_explainer,
+    print_message,
+    read_errors_reported,
+    write_errors_reported,
+)
+from tokenlight.cli.options import declare_option
 from tokenlight.errors import BadInput
+from tokenlight.progress import progress_bar
 
-ALIGNED = "as --align sets it"
-FEW = 100  # sentences below which shares are rough
+ALIGN_DEFAULT = "set by --align"
+MIN_SENTENCES = 100  # with fewer sentences, the shares are rough
 
 
-@clean
-def heads(  # noqa: PLR0917 - a parameter an option
+@handle_errors
+def heads(  # noqa: PLR0917 - one parameter per option
     model: str = option.MODEL,
-    conllu: list[Path] | None = flag("Parsed text, CoNLL-U (.gz too); repeatable.", metavar="FILE"),
-    text: list[Path] | None = flag(
-        "Plain text, a paragraph per line, for spaCy to parse; repeatable.", metavar="FILE"
+    conllu: list[Path] | None = declare_option(
+        "Parsed text in CoNLL-U format (.gz too); repeatable.", metavar="FILE"
     ),
-    output: Path | None = flag("Write the heads file, for mask_lrp.", "-o --output"),
-    html: Path | None = flag("Write a page of figures."),
-    align: Literal["offsets", "official"] = flag(
-        "How attention is read: words and tokens paired by their characters, or as Mask-LRP's own "
-        "code does it, with special tokens and offset 0 counted and [SEP] masked.",
+    text: list[Path] | None = declare_option(
+        "Plain text, one paragraph per line, which spaCy parses; repeatable.", metavar="FILE"
+    ),
+    output: Path | None = declare_option("Write the heads file for mask_lrp.", "-o --output"),
+    html: Path | None = declare_option("Write a page of figures."),
+    align: Literal["offsets", "official"] = declare_option(
+        "How attention is read: words and tokens paired by their characters (offsets), or as in the code "
+        "of the Mask-LRP paper (official), which counts special tokens and offset 0 and masks [SEP].",
         default="offsets",
     ),
-    zero_offset: bool | None = flag(
-        "Whether a head that looks at its own token is positional.", show_default=ALIGNED
+    zero_offset: bool | None = declare_option(
+        "Whether a head that looks at its own token counts as positional.",
+        show_default=ALIGN_DEFAULT,
     ),
-    special: bool | None = flag(
-        "Whether special tokens' own attention counts.", show_default=ALIGNED
+    special: bool | None = declare_option(
+        "Whether attention from special tokens counts.", show_default=ALIGN_DEFAULT
     ),
-    explain_mask: Literal["none", "cls_sep", "sep"] | None = flag(
-        "Special tokens that no token may attend to.", show_default=ALIGNED
+    explain_mask: Literal["none", "cls_sep", "sep"] | None = declare_option(
+        "Special tokens that no token may attend to.", show_default=ALIGN_DEFAULT
     ),
-    limit: int = flag("Only the first N sentences; 0 reads all.", default=0, min=0, metavar="N"),
-    margin: float | None = flag(
-        "ξ_synt: by how much a syntactic head beats the commonest position.", show_default="0.1"
+    limit: int = declare_option(
+        "Read only the first N sentences; 0 reads all.", default=0, min=0, metavar="N"
     ),
-    synt_thres: str | None = flag(
-        "How often it looks at the head of nsubj, obj, amod and advmod, in place of --margin.",
+    margin: float | None = declare_option(
+        "ξ_synt: how much more often a syntactic attention head must look at the word's syntactic head than "
+        "at the most common position.",
+        show_default="0.1",
+    ),
+    synt_thres: str | None = declare_option(
+        "Instead of --margin: how often such a head must look at the head of nsubj, obj, amod and advmod.",
         metavar="A,B,C,D",
         show_default="from the text",
     ),
-    share: float = flag("ξ_pos: how often a positional head looks at its position.", default=0.8),
+    share: float = declare_option(
+        "ξ_pos: how often a positional head must look at its position.", default=0.8
+    ),
     device: str | None = option.DEVICE,
     verbose: bool = option.VERBOSE,
 ) -> None:
@@ -54,68 +71,128 @@ def heads(  # noqa: PLR0917 - a parameter an option
 
     They are counted on parsed text: --conllu, or --text for spaCy to parse.
     """
-    import numpy as np
+    from tokenlight.heads.statistics import StatisticsOptions, compute_head_statistics
 
-    from tokenlight.files.documents import text_of
-    from tokenlight.heads.mask import write_heads
-    from tokenlight.heads.sentence import parse_spacy, read_conllu
-    from tokenlight.heads.statistics import Reading, head_statistics
-    from tokenlight.progress import progress
-
-    refuse(not conllu and not text, "nothing is there to read: give --conllu FILE or --text FILE.")
-    least = _least(margin, synt_thres)
-    sentences = [sentence for path in conllu or () for sentence in read_conllu(path)]
-    for path in text or ():
-        with reading("--text", path, "text"):
-            lines = [line.strip() for line in text_of(path).split("\n") if line.strip()]
-        with progress("parsing", len(lines)) as advance:
-            sentences += parse_spacy(line for line in lines if not advance(1))
-    sentences = sentences[:limit] if limit else sentences
-    explainer = loaded(model, device=device, verbose=verbose)
-    live, tokenizer = explainer.live, explainer.tokenizer
-    how = Reading.named(
+    conllu_paths = conllu or []
+    text_paths = text or []
+    if not conllu_paths and not text_paths:
+        raise BadInput(
+            "There is no parsed text to read. Give --conllu FILE or --text FILE.",
+            code="no-parsed-text",
+        )
+    # Read the text before the model is loaded, so that a missing file costs no time.
+    threshold = _parse_thresholds(margin, synt_thres)
+    sentences = _read_sentences(conllu_paths, text_paths)
+    if limit:
+        sentences = sentences[:limit]
+    explainer = load_explainer(model, device=device, verbose=verbose)
+    statistics_options = StatisticsOptions.for_alignment(
         align,
-        live,
-        tokenizer,
+        explainer._live,
+        explainer.tokenizer,
         include_zero_offset=zero_offset,
         exclude_special=None if special is None else not special,
         explain_mask=explain_mask,
     )
-    with progress("reading attention", len(sentences)) as advance:
-        found = head_statistics(live, tokenizer, sentences, how, advance=advance)
-    content = found.to_dict(least, share) | {
-        "model": Path(model).name if Path(model).is_dir() else model,
-        "sources": [path.name for path in (*(conllu or ()), *(text or ()))],
-    }
-    for kind in ("syntactic", "positional"):
-        names = [f"{layer + 1}.{head}" for layer, head in np.argwhere(content["mask"][kind])]
-        typer.echo(f"{kind:10} {len(names):3} heads  {' '.join(names)}".rstrip())
-    if len(sentences) < FEW:
-        few = f"{len(sentences)} sentence{'s' * (len(sentences) > 1)}"
-        tell(f"note: counted on {few}, which tells little of a head; give {FEW} or more.", "yellow")
+    with progress_bar("reading attention", len(sentences)) as advance:
+        statistics = compute_head_statistics(
+            explainer._live, explainer.tokenizer, sentences, statistics_options, advance=advance
+        )
+    # The path of a folder means nothing on another machine.
+    model_name = Path(model).name if Path(model).is_dir() else model
+    sources = [path.name for path in (*conllu_paths, *text_paths)]
+    content = statistics.to_dict(threshold, share) | {"model": model_name, "sources": sources}
+    try:
+        # The files come first, since the reader of a pipe may be gone.
+        written_paths = _write_results(content, output, html)
+    finally:
+        _print_heads(content["mask"], len(sentences))
+    for path in written_paths:
+        print_message(f"wrote {path}", "")
+
+
+def _read_sentences(conllu_paths: Sequence[Path], text_paths: Sequence[Path]) -> list[Any]:
+    """Read parsed sentences, and parse plain text with spaCy."""
+    from tokenlight.files.parsing import read_text
+    from tokenlight.heads.parsing import parse_spacy, read_conllu
+
+    sentences: list[Any] = []
+    for path in conllu_paths:
+        sentences += read_conllu(path)
+    for path in text_paths:
+        with read_errors_reported("--text", path, "text"):
+            lines = [line.strip() for line in read_text(path).split("\n")]
+        paragraphs = [line for line in lines if line]
+        with progress_bar("parsing", len(paragraphs)) as advance:
+            sentences += parse_spacy(_count_read(paragraphs, advance))
+    return sentences
+
+
+def _count_read(paragraphs: Sequence[str], advance: Callable[[int], object]) -> Iterator[str]:
+    """Yield the paragraphs, and advance the progress bar as spaCy reads them."""
+    for paragraph in paragraphs:
+        advance(1)
+        yield paragraph
+
+
+def _write_results(
+    content: Mapping[str, Any], output: Path | None, html: Path | None
+) -> list[Path]:
+    """Write the heads file and the page, as far as they are wanted; return the paths written."""
+    from tokenlight.files.write import write_text
+    from tokenlight.heads.mask import write_heads
+
+    written_paths = []
     if output is not None:
-        with writing(output):
+        with write_errors_reported(output):
             write_heads(output, content)
+        written_paths.append(output)
     if html is not None:
-        from tokenlight.files.write import write_text
-        from tokenlight.plots.figures import heads_page
+        from tokenlight.plots.figures import render_heads_page
 
-        with writing(html):
-            write_text(html, heads_page(content))
-    for place in filter(None, (output, html)):
-        tell(f"wrote {place}", "")
+        with write_errors_reported(html):
+            write_text(html, render_heads_page(content))
+        written_paths.append(html)
+    return written_paths
 
 
-def _least(margin: float | None, typed: str | None) -> float | list[float]:
-    """The margin above the text's own shares, or the four thresholds in its place."""
+def _print_heads(mask: Mapping[str, Any], num_sentences: int) -> None:
+    """List the heads of each kind as ``layer.head``, layers counted from 1."""
+    import numpy as np
+
+    for kind in ("syntactic", "positional"):
+        names = [f"{layer + 1}.{head}" for layer, head in np.argwhere(mask[kind])]
+        typer.echo(f"{kind:10} {len(names):3} heads  {' '.join(names)}".rstrip())
+    if num_sentences < MIN_SENTENCES:
+        plural = "" if num_sentences == 1 else "s"
+        print_message(
+            f"note: counted on {num_sentences} sentence{plural}, which is too few to judge a head. "
+            f"Give {MIN_SENTENCES} or more.",
+            "yellow",
+        )
+
+
+def _parse_thresholds(margin: float | None, thresholds_text: str | None) -> float | list[float]:
+    """Return the margin, or the four thresholds that replace it.
+
+    Raises:
+        BadInput: Both options are given, or ``--synt-thres`` is not four numbers.
+    """
     from tokenlight.heads.statistics import RELATIONS, SYNTACTIC_MARGIN
 
-    if typed is None:
+    if thresholds_text is None:
         return SYNTACTIC_MARGIN if margin is None else margin
-    refuse(margin is not None, "--margin does not go with --synt-thres; leave out one of the two.")
+    if margin is not None:
+        raise BadInput(
+            "--margin cannot be combined with --synt-thres. Leave one of them out.",
+            code="margin-and-thresholds",
+        )
     try:
-        nsubj, obj, amod, advmod = map(float, typed.split(","))
+        nsubj, obj, amod, advmod = map(float, thresholds_text.split(","))
     except ValueError:
-        each = f"give one each for {', '.join(RELATIONS)}, such as 0.5,0.6,0.7,0.5"
-        raise BadInput(f"--synt-thres {typed} is not four numbers; {each}.") from None
+        raise BadInput(
+            f"--synt-thres {thresholds_text} is not four numbers. Give one for each of "
+            f"{', '.join(RELATIONS)}, such as 0.5,0.6,0.7,0.5.",
+            code="thresholds-not-four-numbers",
+        ) from None
     return [nsubj, obj, amod, advmod]

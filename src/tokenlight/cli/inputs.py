@@ -1,189 +1,193 @@
-"""What ``tokenlight explain`` is asked: about a text, pair, question, image, chat or file, and of it which
-target. What contradicts itself is refused here, before a model is loaded."""
+"""Read the input of ``tokenlight explain``: a text, pair, question, image, chat, documents or a file."""
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tokenlight.cli.console import reading, refuse, tell
-from tokenlight.data.answers import SpanTarget
-from tokenlight.data.target import Above, Continuation, Contrast, TokenTarget
+from tokenlight.cli.console import print_message, read_errors_reported
 from tokenlight.data.tokens import Question
-from tokenlight.errors import BadInput, short
-from tokenlight.files.columns import Columns, taken
-from tokenlight.files.documents import json_in, text_of
-from tokenlight.files.tables import Example, ending_of, example, placed_rows
+from tokenlight.errors import BadInput
+from tokenlight.files.columns import Columns, describe_columns
+from tokenlight.files.parsing import read_json, read_text
+from tokenlight.files.tables import Example, get_extension, iterate_rows, parse_example
 from tokenlight.inputs.picture import Picture
 from tokenlight.inputs.prompt import Chat, Context
 
-NAMES = {"text": "TEXT", "column": "--text", "continuation": "--continue", "out": "-o"}
-NAMES |= {"all": "--target all", "entities": "--target entities"}
-# What has no place beside an option; of two texts to read, or two targets, one is meant.
-APART = {
-    "file": "text pair question context document image chat png",
-    "image": "pair question context document",
-    "chat": "text pair question context document",
-    "document": "text pair context",
-    "question": "text pair",
-    "generate": "continuation target token",
-    "continuation": "target token",
-    "all": "rather_than token",
-    "entities": "token",
-    "above": "rather_than token",
-    "context": "token continuation generate",
-    "words": "tokens",
-    "out": "split by trust words layers reference html json csv parquet png fill chat_template "
-    "continuation generate above batch_tokens batch_size",
-}
-# What an option cannot do without, and how that is given.
-WRITER = "--model with a model that writes on, such as GPT-2 or Llama"
-NEEDS = {
-    "column limit split out": ("file", "--file DATA"),
-    "engine workers keep block": ("out", "--file DATA -o FOLDER"),
-    "address gpus_per_worker": ("ray", "--engine ray"),
-    "fill": ("image", "--image FILE"),
-    "chat_template": ("chat", "--chat FILE"),
-    "context": ("question", "--question"),
-    "image": ("model", "--model with an image classifier, or a model of LLaVA's kind"),
-    "chat": ("model", "--model with a language model whose tokenizer has a chat template"),
-    "document": ("model", "--model with a language model, or one such as T5"),
-    "token": ("model", "--model with one that labels each token, or tokenlight/masked_lm"),
-    "continuation generate": ("model", WRITER),
-}
+
+def read_input(arguments: Mapping[str, Any]) -> Any:
+    """Read the input that the options name.
+
+    Args:
+        arguments: The value of each option by the name of its parameter; checked by
+            :func:`tokenlight.cli.option_checks.check_option_combinations`.
+
+    Returns:
+        A TextFile, Picture, Context, Chat, Question, a pair of texts, or a text.
+    """
+    if arguments["file"] is not None:
+        return TextFile(
+            arguments["file"], arguments["column"], arguments["limit"], arguments["split"]
+        )
+    # A vision-language model reads the image together with a text or a chat.
+    if arguments["image"] is not None:
+        prompt = arguments["text"] if arguments["chat"] is None else _read_chat(arguments)
+        return Picture(arguments["image"], fill=arguments["fill"] or "mean", text=prompt)
+    if arguments["document"]:
+        return _read_documents(arguments["document"], arguments["question"])
+    if arguments["chat"] is not None:
+        return _read_chat(arguments)
+    return _read_texts(arguments)
 
 
-def check(given: Mapping[str, Any]) -> None:
-    """Refuse options of the command that do not go together."""
-    there = {name for name in given if given[name] not in ([], None) and given[name] is not False}
-    there -= {"target"} if given["target"] == "predicted" else set()
-    there |= {given["target"], given["engine"]} & {"all", "entities", "ray"}
-    for name, others in APART.items():
-        for other in others.split():
-            said = f"{_flag(name)} does not go with {_flag(other)}; leave out one of the two."
-            refuse({name, other} <= there, said)
-    for names, (other, how) in NEEDS.items():
-        for name in sorted(there.intersection(names.split())) if other not in there else ():
-            value = given[name][0] if isinstance(given[name], list) else given[name]
-            raise BadInput(f"{_flag(name)} {short(str(value), 60)} needs {how}; give that too.")
-    alone = "question" in there and not there & {"context", "document"}
-    refuse(alone, "--question and --context (or --document) belong together; give both.")
-    file = str(given["file"])
-    many = "out" not in there and ("://" in file or "*" in file or os.path.isdir(file))
-    refuse(many, f"--file {file} may be many files; say where to, with -o FOLDER.")
-
-
-def _flag(name: str) -> str:
-    return NAMES.get(name, f"--{name.replace('_', '-')}")
-
-
-def asked_about(given: Mapping[str, Any]) -> Any:
-    """What the text is read from, or what stands in its place, by the options of the command."""
-    if given["file"] is not None:
-        return TextFile(*(given[one] for one in ("file", "column", "limit", "split")))
-    if given["image"] is not None:
-        beside = given["text"] if given["chat"] is None else _chat(given)
-        return Picture(given["image"], fill=given["fill"] or "mean", text=beside)
-    if not given["document"]:
-        return _texts(given) if given["chat"] is None else _chat(given)
+def _read_documents(paths: list[Path], question: str) -> Context:
     texts: dict[str, str] = {}
-    for file in given["document"]:
-        twice = f"--document {file} is given twice; leave one out."
-        refuse(given["document"].count(file) > 1, twice)
-        with reading("--document", file, "text"):
-            texts[file.name if file.name not in texts else str(file)] = text_of(file).strip()
-    return Context(texts, given["question"])
+    for path in paths:
+        if paths.count(path) > 1:
+            raise BadInput(
+                f"--document {path} is given twice. Leave one out.", code="document-twice"
+            )
+        # Documents are called by their file name, and by their path where two have the same name.
+        name = path.name if path.name not in texts else str(path)
+        with read_errors_reported("--document", path, "text"):
+            texts[name] = read_text(path).strip()
+    return Context(texts, question)
 
 
-def _texts(given: Mapping[str, Any]) -> Any:
-    """One text, two, or a question with the text that answers it."""
-    text, pair, question, context = (given[n] for n in ("text", "pair", "question", "context"))
-    if question is not None:
-        return Question(question=question, context=_read(context))
-    many = "- for standard input, --file DATA for many texts, --question with --context, --image or"
-    refuse(text is None, f"there is no text; give TEXT, {many} --chat.")
-    refuse(text == pair == "-", "standard input holds one text; TEXT and --pair cannot both be -.")
-    return _read(text) if pair is None else (_read(text), _read(pair))
+def _read_texts(arguments: Mapping[str, Any]) -> str | tuple[str, str] | Question:
+    """Read one text, a pair, or a question with its context."""
+    text = arguments["text"]
+    pair = arguments["pair"]
+    if arguments["question"] is not None:
+        return Question(question=arguments["question"], context=_read_text(arguments["context"]))
+    if text is None:
+        raise BadInput(
+            "There is no text to explain. Give TEXT, - for standard input, --file DATA for many texts, "
+            "--question with --context, --image or --chat.",
+            code="no-text-given",
+        )
+    if text == "-" and pair == "-":
+        raise BadInput(
+            "TEXT and --pair cannot both be -, since standard input holds one text. Give one of them "
+            "on the command line.",
+            code="standard-input-twice",
+        )
+    if pair is None:
+        return _read_text(text)
+    return _read_text(text), _read_text(pair)
 
 
-def _read(text: str) -> str:
-    if text != "-":
-        # A file's name is a text like any other, but its content was more likely meant.
-        if os.path.isfile(text):  # which, unlike Path, takes a text too long or too odd for a name
-            many = "--file FILE for its texts, or - < FILE for one."
-            tell(f"note: {text!r} is a file here, and its name is explained; give {many}", "yellow")
-        return text
-    with BadInput.telling("standard input is not UTF-8 text: ", UnicodeDecodeError):
+def _read_text(text: str) -> str:
+    """Return the text, or that of standard input where it is ``-``."""
+    if text == "-":
+        return _read_standard_input()
+    # The name of a file is a valid text, but more likely its content was meant. os.path.isfile, unlike
+    # Path, accepts a text that is too long for a file name.
+    if os.path.isfile(text):
+        print_message(
+            f"note: {text!r} is also a file; the name itself was explained. Give --file FILE to explain its "
+            "texts, or - < FILE to explain its content as one text.",
+            "yellow",
+        )
+    return text
+
+
+def _read_standard_input() -> str:
+    try:
         content = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"Standard input is not UTF-8 text: {error}. Convert it to UTF-8.",
+            code="standard-input-not-utf8",
+        ) from error
+    # The line break at the end belongs to `echo`, not to the text.
     return content.removesuffix("\n").removesuffix("\r")
 
 
-def _chat(given: Mapping[str, Any]) -> Chat:
-    with reading("--chat", given["chat"], "a JSON list of messages with a role and a content"):
-        messages = json_in(given["chat"])
-    layout = given["chat_template"]
-    if layout is not None:
-        with reading("--chat-template", layout, "a Jinja template"):
-            layout = text_of(layout)
-    return Chat(messages, template=layout)
+def _read_chat(arguments: Mapping[str, Any]) -> Chat:
+    path = arguments["chat"]
+    with read_errors_reported("--chat", path, "a JSON list of messages with a role and a content"):
+        messages = read_json(path)
+    template_path = arguments["chat_template"]
+    if template_path is None:
+        return Chat(messages)
+    with read_errors_reported("--chat-template", template_path, "a Jinja template"):
+        template = read_text(template_path)
+    return Chat(messages, template=template)
 
 
 class TextFile:
-    """The texts of a file, read anew each time they are gone through; ``questions``: whether there are
-    any among them."""
+    """The texts of a file. They are read again at each pass, so that the file need not fit into memory.
+
+    Args:
+        source: Path of the file, or the name of a data set.
+        column: Column that holds the text, or two joined by ``+``.
+        limit: Maximum number of texts.
+        split: Split of a data set.
+
+    Attributes:
+        num_texts: Number of rows, including those that hold no text.
+        has_questions: Whether some rows are questions with a context.
+
+    Raises:
+        BadInput: The file cannot be read, or holds no text.
+    """
 
     def __init__(
         self, source: str, column: str | None, limit: int | None, split: str | None
     ) -> None:
-        """Gone through once, before a model is loaded: what is wrong with the file is told then."""
-        self.source, self.column, self.limit, self.split = source, column, limit, split
-        self.count, self.questions = 0, False
-        kinds: dict[Columns, None] = {}
-        for where, row in islice(placed_rows(source, split), 1):
-            Columns.of(row, column, None, where, marks=False)
-        for _, text in self.read():
-            self.count += 1
-            if not isinstance(text, BadInput):
-                self.questions |= isinstance(text.text, Question)
-                kinds[text.columns] = None
+        self.source = source
+        self.column = column
+        self.limit = limit
+        self.split = split
+        self.num_texts = 0
+        self.has_questions = False
+        # One pass over the file, so that its faults are reported before a model is loaded.
+        self._check_first_row()
+        column_sets = self._count_texts()
         name = Path(source).name
-        refuse(not self.count, f"{name} holds no text; give a file with at least one row.")
-        if ending_of(Path(source)) != ".txt" and kinds:  # lines have no columns
-            tell(f"{name}: {taken(kinds, passed_on=True)}")
+        if self.num_texts == 0:
+            raise BadInput(
+                f"{name} contains no text. Give a file with at least one row.",
+                code="file-without-text",
+            )
+        has_columns = get_extension(Path(source)) != ".txt"
+        if has_columns and column_sets:
+            print_message(f"{name}: {describe_columns(column_sets, keeps_unread=True)}")
 
-    def read(self) -> Iterator[tuple[str, Example | BadInput]]:
-        """Where each text stands, and the text or why there is none."""
-        for where, row in islice(placed_rows(self.source, self.split), self.limit):
-            try:
-                yield where, example(row, where, text=self.column, marks=False)
-            except BadInput as refused:
-                said = str(refused).removeprefix(f"{where}: ").replace(f"{where} has", "it has", 1)
-                yield where, BadInput(said)
+    def _check_first_row(self) -> None:
+        """Raise an error of the columns as one of the file, not as one of each row."""
+        with closing(iterate_rows(self.source, self.split)) as rows:
+            for location, row in islice(rows, 1):
+                Columns.from_row(row, self.column, None, location, with_annotations=False)
 
+    def _count_texts(self) -> dict[Columns, None]:
+        """Count the texts; return the distinct sets of columns in the order of the rows."""
+        column_sets: dict[Columns, None] = {}
+        with closing(self.read_examples()) as examples:
+            for _, example in examples:
+                self.num_texts += 1
+                if not isinstance(example, BadInput):
+                    self.has_questions |= isinstance(example.text, Question)
+                    column_sets[example.columns] = None
+        return column_sets
 
-def target_of(given: Mapping[str, Any], *, answers: bool) -> Any:
-    """The target that --target and the options beside it say together; ``answers``: of a question."""
-    this, rival, times = (given[one] for one in ("target", "rather_than", "occurrence"))
-    written, tokens, token = (given[one] for one in ("continuation", "generate", "token"))
-    named, writes = this != "predicted", (written, tokens) != (None, None)
-    counted = not (token or "1").isdigit() or (answers and named)
-    words = "give --token WORD, or the words of a question's answer as --target"
-    refuse(times is not None and not counted, f"--occurrence counts places of words; {words}.")
-    if answers and token is None and not writes:
-        refuse(given["no_answer"] and named, f"give --target {this!r} or --no-answer, not both.")
-        answer = this if named else None
-        this = SpanTarget(answer=answer, occurrence=times, no_answer=given["no_answer"])
-        return this if rival is None else Contrast(this, rival)
-    refuse(given["no_answer"], "--no-answer is of a question; give --question and --context too.")
-    if writes:
-        together = rival is None and bool(given["by"])
-        this = Continuation(written, 20 if tokens is None else tokens, together=together)
-        rival = rival and Continuation(rival)
-    elif given["above"] is not None:
-        this = Above(given["above"], this)
-    this = this if rival is None else Contrast(this, rival)
-    if token is None:
-        return this
-    return TokenTarget(int(token) if token.isdigit() else token, this, times)
+    def read_examples(self) -> Generator[tuple[str, Example | BadInput], None, None]:
+        """Yield the location of each row, and its example or the reason why there is none.
+
+        Close the generator when it is not read to its end, since it holds the file open.
+        """
+        with closing(iterate_rows(self.source, self.split)) as rows:
+            for location, row in islice(rows, self.limit):
+                yield location, self._parse_row(location, row)
+
+    def _parse_row(self, location: str, row: Mapping[str, Any]) -> Example | BadInput:
+        try:
+            return parse_example(row, location, text=self.column, with_annotations=False)
+        except BadInput as error:
+            # The location is printed before the message, so it need not be repeated.
+            message = str(error).removeprefix(f"In {location}, ").replace(f" in {location}", "", 1)
+            return BadInput(message[:1].upper() + message[1:], code=error.code)

@@ -1,171 +1,271 @@
-"""``tokenlight methods``, ``metrics`` and ``models``: what there is, read off the classes; ``doctor``: which
-methods work on a model, and why not where not."""
+"""Commands that list what is available.
+
+``tokenlight methods``, ``metrics`` and ``models`` are read from the classes themselves; ``doctor`` tries
+which methods work on a model.
+"""
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import typer
 
 from tokenlight import registry
 from tokenlight.cli import options as option
-from tokenlight.cli.console import clean, loaded, table
-from tokenlight.cli.formulas import without_marks
-from tokenlight.errors import in_words
+from tokenlight.cli.console import handle_errors, load_explainer, print_table
+from tokenlight.cli.flag_hints import spell_with_flags
+from tokenlight.cli.formulas import strip_markup
+from tokenlight.errors import TokenlightError, describe_error
 
 Kind = Literal["methods", "metrics"]
 
 
-@clean
-def methods(name: str | None = option.argument("NAME", "A method to show in full.", None)) -> None:
+@handle_errors
+def methods(
+    name: str | None = option.declare_argument("NAME", "Method to show in full.", None),
+) -> None:
     """List the methods, or show one in full."""
-    _show("methods", name)
+    _print_components("methods", name)
 
 
-@clean
-def metrics(name: str | None = option.argument("NAME", "A metric to show in full.", None)) -> None:
+@handle_errors
+def metrics(
+    name: str | None = option.declare_argument("NAME", "Metric to show in full.", None),
+) -> None:
     """List the metrics, or show one in full."""
-    _show("metrics", name)
+    _print_components("metrics", name)
 
 
-@clean
+@handle_errors
 def models() -> None:
     """List the embedded models, which work offline under these names."""
-    from tokenlight.models import catalogue
+    from tokenlight.models import list_models
 
-    rows = (
-        (one.name, one.task, f"{one.size / 1e6:.1f} MB", f"{one.figure} on {one.split}")
-        for one in catalogue()
-    )
-    table(rows, ("model", "task", "size", "measured"))
+    rows = []
+    for model in list_models():
+        size = f"{model.size / 1e6:.1f} MB"
+        rows.append((model.name, model.task, size, f"{model.quality} on {model.split}"))
+    print_table(rows, ("model", "task", "size", "measured"))
 
 
-@clean
+@handle_errors
 def doctor(
     model: str = option.MODEL, device: str | None = option.DEVICE, verbose: bool = option.VERBOSE
 ) -> None:
     """Try every method on MODEL; say which work, and why the others do not."""
     from rich.text import Text
 
-    from tokenlight.evaluation.preflight import attempt
+    from tokenlight.evaluation.preflight import try_explaining
 
-    explainer = loaded(model, device=device, verbose=verbose)
-    live = explainer.live
+    explainer = load_explainer(model, device=device, verbose=verbose)
+    # First what the model is, then what works on it.
+    facts = _describe_model(explainer)
+    print_table((Text(fact, style="dim"), value) for fact, value in facts.items())
+    print()
+    # The first run also checks the model; that time should not count for the first method.
+    try_explaining(explainer, "random")
+    rows = []
+    num_working = 0
+    for name in registry.list_names("methods"):
+        error, seconds = try_explaining(explainer, name)
+        if error is None:
+            num_working += 1
+            rows.append((Text("ok", style="green"), name, f"{1000 * seconds:.0f} ms"))
+        else:
+            rows.append((Text("no", style="bold red"), name, _describe_failure(error)))
+    print_table(rows)
+    if num_working == 0:
+        raise typer.Exit(1)
+
+
+def _describe_failure(error: Exception) -> str:
+    if isinstance(error, TokenlightError):
+        return spell_with_flags(error)
+    return describe_error(error)
+
+
+def _describe_model(explainer: Any) -> dict[str, str]:
+    """Collect the facts about a model that explain which methods work on it."""
+    live = explainer._live
     config: Any = live.model.config.get_text_config()
-    facts = {
+    return {
         "model": explainer.name,
         "family": f"{config.model_type} ({type(live.model).__name__})",
-        "head": live.head.does.partition(":")[0],
+        "head": live.head.usage.partition(":")[0],
         "layers": str(getattr(config, "num_hidden_layers", "unknown")),
         "heads": str(getattr(config, "num_attention_heads", "unknown")),
-        "attention": f"{live.route} route",
+        "attention": f"{live.attention_route} route",
         "dtype": str(live.dtype).removeprefix("torch."),
         "device": str(live.device),
         "max tokens": str(explainer.max_tokens or "no limit known"),
     }
-    table((Text(fact, style="dim"), value) for fact, value in facts.items())
-    print()
-    attempt(explainer, "random")  # the first run checks the model, which no method should pay for
-    rows = []
-    for name in registry.names("methods"):
-        trouble, seconds = attempt(explainer, name)
-        good = Text("ok", style="green") if trouble is None else Text("no", style="bold red")
-        rows.append((good, name, in_words(trouble) if trouble else f"{1000 * seconds:.0f} ms"))
-    table(rows)
-    if all(str(good) == "no" for good, *_ in rows):
-        raise typer.Exit(1)
 
 
-def _show(kind: Kind, name: str | None) -> None:
-    from tokenlight.plots.terminal import console_on
+def _print_components(kind: Kind, name: str | None) -> None:
+    from tokenlight.plots.terminal import make_console
 
     if name is None:
-        table(_rows(kind))
+        print_table(_build_rows(kind))
     else:
-        console_on(sys.stdout).print(_page(kind, name), soft_wrap=True)
+        make_console(sys.stdout).print(_render_page(kind, name), soft_wrap=True)
 
 
-def _rows(kind: Kind) -> Iterator[tuple[Any, Any]]:
-    """Each name with its meaning, and below what it depends on, its options and its paper."""
+def _build_rows(kind: Kind) -> Iterator[tuple[Any, Any]]:
+    """Yield each name with its first sentence, and below that its properties, options and paper."""
     from rich.text import Text
 
-    from tokenlight.plots.characters import in_line
+    from tokenlight.plots.characters import to_single_line
 
-    for name, heading in _ordered(kind):
+    for name, heading in _order_names(kind):
         if heading:
-            title, _, told = heading.partition(": ")
-            yield Text(f"\n{title}".upper(), style="bold"), Text(f"\n{told}", style="dim")
-        if (why := registry.trouble(kind, name)) is not None:
-            yield Text(name, style="bold"), Text(f"not usable: {in_line(why)}", style="red")
-            continue
-        cls: Any = registry.find(kind, name)
-        options = registry.options_of(kind, name).items()
-        said = ", ".join(f"{option}={default!r}" for option, (_, default) in options)
-        meaning = Text(without_marks(inspect.getdoc(cls) or "").partition("\n")[0])
-        facts = _facts(kind, name, cls), said or "no options", getattr(cls, "cites", "")
-        meaning.append("\n" + " · ".join(filter(None, facts)), "dim")
-        yield Text(name, style="bold"), meaning
+            title, _, explanation = heading.partition(": ")
+            yield Text(f"\n{title}".upper(), style="bold"), Text(f"\n{explanation}", style="dim")
+        # A plug-in that cannot be imported is listed with its reason, not hidden.
+        loading_error = registry.get_loading_error(kind, name)
+        if loading_error is None:
+            yield Text(name, style="bold"), _summarize_component(kind, name)
+        else:
+            reason = f"not usable: {to_single_line(loading_error)}"
+            yield Text(name, style="bold"), Text(reason, style="red")
 
 
-def _facts(kind: Kind, name: str, cls: Any) -> str:
-    """In a few words; passes are F forward, B backward, of n tokens."""
-    from tokenlight.explaining.default import measured
-    from tokenlight.methods._method import Cost
+def _summarize_component(kind: Kind, name: str) -> Any:
+    from rich.text import Text
 
-    if kind == "metrics":
-        more = {"needs marked spans": cls.marked, "asks the model about changed texts": cls.asks}
-        return " · ".join([f"{cls.better} is better", *(said for said in more if more[said])])
-    mean, ranks = measured()["means"].get(name), measured().get("ranks", {}).get(name, ())
+    cls: Any = registry.load_class(kind, name)
+    defaults = {
+        option: default for option, (_, default) in registry.describe_options(kind, name).items()
+    }
     facts = [
-        "same for every target" if cls.class_agnostic else "for a target",
-        "signed" if cls.signed else "no sign",
-        "per-layer terms" if cls.per_layer else "",
-        Cost.in_words(registry.build("methods", name)),
-        "" if mean is None else f"AOPC {mean:.2f}",
-        *(f"mean rank {place:.1f}" for place in ranks[:1]),
+        _describe_component(kind, name, cls),
+        _format_settings(defaults) or "no options",
+        getattr(cls, "cites", ""),
     ]
+    first_sentence = strip_markup(inspect.getdoc(cls) or "").partition("\n")[0]
+    summary = Text(first_sentence)
+    summary.append("\n" + " · ".join(filter(None, facts)), "dim")
+    return summary
+
+
+def _format_settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{option}={value!r}" for option, value in settings.items())
+
+
+def _describe_component(kind: Kind, name: str, cls: Any) -> str:
+    """Describe the properties of a method or metric in a few words."""
+    return _describe_metric(cls) if kind == "metrics" else _describe_method(name, cls)
+
+
+def _describe_metric(cls: Any) -> str:
+    facts = [f"{cls.better} is better"]
+    if cls.needs_spans:
+        facts.append("needs marked spans")
+    if cls.needs_model:
+        facts.append("runs the model on perturbed texts")
+    return " · ".join(facts)
+
+
+def _describe_method(name: str, cls: Any) -> str:
+    """Describe a method; the cost is in forward (F) and backward (B) passes for n tokens."""
+    from tokenlight.explaining.default_method import load_leaderboard
+    from tokenlight.methods._method import describe_cost
+
+    leaderboard = load_leaderboard()
+    facts = [
+        "same for every target" if cls.class_agnostic else "per target",
+        "signed" if cls.signed else "unsigned",
+    ]
+    if cls.per_layer:
+        facts.append("per-layer terms")
+    facts.append(describe_cost(registry.build("methods", name)))
+    # Methods of other packages are not on the leaderboard.
+    mean_aopc = leaderboard["means"].get(name)
+    if mean_aopc is not None:
+        facts.append(f"AOPC {mean_aopc:.2f}")
+    ranks = leaderboard.get("ranks", {}).get(name)
+    if ranks:
+        facts.append(f"mean rank {ranks[0]:.1f}")
     return " · ".join(filter(None, facts))
 
 
-def _ordered(kind: Kind) -> list[tuple[str, str]]:
-    """The names, each with the heading above it: methods that measured best, then by family."""
-    from tokenlight.explaining.default import measured, recommended
+def _order_names(kind: Kind) -> list[tuple[str, str]]:
+    """Return each name with the heading above it: recommended methods first, then by family.
+
+    Most headings are empty, since a heading stands above the first method of its group only.
+    """
+    from tokenlight.explaining.default_method import load_leaderboard, recommend_methods
+
+    all_names = registry.list_names(kind)
+    if kind == "metrics":
+        return [(name, "") for name in all_names]
+    leaderboard = load_leaderboard()
+    ordered_names = list(recommend_methods())
+    headings = {
+        ordered_names[
+            0
+        ]: f"recommended: ordered by mean rank in AOPC on {leaderboard['texts']:,} texts "
+        f"(random scores {leaderboard['means']['random']:.2f})"
+    }
+    for family, names in _group_by_family(set(ordered_names)).items():
+        headings[names[0]] = f"{family}: "
+        ordered_names += names
+    # What is left cannot be loaded, or belongs to no known family.
+    ordered_names += [name for name in all_names if name not in ordered_names]
+    return [(name, headings.get(name, "")) for name in ordered_names]
+
+
+def _group_by_family(excluded_names: set[str]) -> dict[str, list[str]]:
+    """Group the methods that can be loaded by family, in the order of ``FAMILIES``."""
     from tokenlight.methods._method import FAMILIES
 
-    names = registry.names(kind)
-    if kind == "metrics":
-        return [(name, "") for name in names]
-    found, texts = [*recommended()], measured()["texts"]
-    chance = f"random scores {measured()['means']['random']:.2f}"
-    ranked = f"ordered by mean rank in AOPC on {texts:,} texts ({chance})"
-    heads = {found[0]: f"recommended: {ranked}; the README's table is another one"}
-    usable = registry.usable(kind)
+    names_by_family: dict[str, list[str]] = {}
+    families = {
+        name: registry.build("methods", name).family for name in registry.list_loadable("methods")
+    }
     for family in FAMILIES:
-        own = [n for n in usable if n not in found and registry.build(kind, n).family == family]
-        heads |= {own[0]: f"{family}: "} if own else {}
-        found += own
-    return [(name, heads.get(name, "")) for name in [*found, *(n for n in names if n not in found)]]
+        names = [name for name in families if families[name] == family]
+        names = [name for name in names if name not in excluded_names]
+        if names:
+            names_by_family[family] = names
+    return names_by_family
 
 
-def _page(kind: Kind, name: str) -> Any:
+def _render_page(kind: Kind, name: str) -> Any:
+    """Render the documentation of one method or metric, with its options and a command to copy."""
     from rich.text import Text
 
-    cls: Any = registry.find(kind, name)
-    page = Text.assemble((f"{name}\n\n", "bold"), without_marks(inspect.getdoc(cls) or ""), "\n\n")
-    page.append(f"{_facts(kind, name, cls)}\npaper: {getattr(cls, 'cites', '') or 'none'}\n")
-    options = registry.options_of(kind, name)
+    cls: Any = registry.load_class(kind, name)
+    options = registry.describe_options(kind, name)
+    page = Text.assemble((f"{name}\n\n", "bold"), strip_markup(inspect.getdoc(cls) or ""), "\n\n")
+    paper = getattr(cls, "cites", "") or "none"
+    page.append(f"{_describe_component(kind, name, cls)}\npaper: {paper}\n")
     page.append("\noptions\n" if options else "\nno options\n", "bold")
-    for setting, (takes, default) in options.items():
-        page.append(f"  {setting}={default!r}   {takes}\n")
-    presets = {
-        preset: ", ".join(f"{o}={v!r}" for o, v in settings.items() if options[o][1] != v)
-        for preset, settings in registry.presets_of(kind, name).items()
-    }
-    for preset, changed in presets.items() if any(presets.values()) else ():
-        page.append(f"  preset={preset}   {changed or 'the defaults'}\n")
-    example = next(iter(options), None)
-    given = f"{name}:{example}={options[example][1]}" if example else name
+    for option_name, (accepted_values, default) in options.items():
+        page.append(f"  {option_name}={default!r}   {accepted_values}\n")
+    for line in _describe_presets(kind, name, options):
+        page.append(line)
+    # The last line is a command to copy, with one option to show the syntax.
+    spec = name
+    if options:
+        first_option, (_, default) = next(iter(options.items()))
+        spec = f"{name}:{first_option}={default}"
     command = "explain TEXT --method" if kind == "methods" else "evaluate FILE --metric"
-    page.append(f"\ntokenlight {command} {given}")
+    page.append(f"\ntokenlight {command} {spec}")
     return page
+
+
+def _describe_presets(kind: Kind, name: str, options: Mapping[str, tuple[str, Any]]) -> list[str]:
+    """Return one line per preset, with the options that it changes; none if no preset changes any."""
+    changes_by_preset = {}
+    for preset, settings in registry.get_presets(kind, name).items():
+        changed = {
+            option: value for option, value in settings.items() if options[option][1] != value
+        }
+        changes_by_preset[preset] = _format_settings(changed)
+    if not any(changes_by_preset.values()):
+        return []
+    return [
+        f"  preset={preset}   {changes or 'the defaults'}\n"
+        for preset, changes in changes_by_preset.items()
+    ]

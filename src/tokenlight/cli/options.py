@@ -1,4 +1,7 @@
-"""How commands declare their options, and those that several have; nothing heavy is imported for them."""
+"""How commands declare their options, and the options that several commands share.
+
+Every command imports this module, so it imports nothing heavy.
+"""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -7,75 +10,123 @@ import typer
 
 from tokenlight.errors import BadInput
 
-SENTIMENT = "tokenlight/sentiment"
-A_MODEL = "Embedded model (see tokenlight models), folder or hub id."
-TEXTS = (
+SENTIMENT_MODEL = "tokenlight/sentiment"  # the default of commands that read plain texts
+MODEL_HELP = "Embedded model (see tokenlight models), folder or hub id."
+TEXTS_HELP = (
     ".jsonl, .json, .csv, .tsv, .parquet or .txt file (all but .parquet may be .gz), or the name of a "
-    "data set (library datasets)."
+    "data set on the Hugging Face hub (needs the library datasets)."
 )
-SPEC = "NAME[:OPTION=VALUE,...]"
-Long = Literal["error", "truncate", "stride"]
-Quantized = Literal["4bit", "8bit"]
-Engines = Literal["local", "ray"]
+SPEC_METAVAR = "NAME[:OPTION=VALUE,...]"
+# Values of options that several commands have.
+LongTextPolicy = Literal["error", "truncate", "stride"]
+Quantization = Literal["4bit", "8bit"]
+EngineKind = Literal["local", "ray"]
 
 
-def flag(help: str, names: str = "", default: Any = None, **how: Any) -> Any:
-    """An option, named as its parameter is unless it has ``names``; ``...`` as default: it must be given."""
-    return typer.Option(default, *names.split(), help=help, **how)
+def declare_option(help: str, names: str = "", default: Any = None, **settings: Any) -> Any:
+    """Declare an option of a command.
+
+    Args:
+        help: The help text.
+        names: Spellings such as ``"--output -o"``; by default the name of the parameter.
+        default: The default value; ``...`` makes the option required.
+        **settings: Further keywords of ``typer.Option``.
+    """
+    return typer.Option(default, *names.split(), help=help, **settings)
 
 
-def argument(metavar: str, help: str, default: Any = ...) -> Any:
-    """What is given without a name."""
+def declare_argument(metavar: str, help: str, default: Any = ...) -> Any:
+    """Declare a positional argument of a command; without ``default`` it is required."""
     return typer.Argument(default, metavar=metavar, help=help)
 
 
-def pairs(option: str, given: Iterable[str] | None, *, bare: bool = True) -> dict[str, str]:
-    """``NAME=PATH`` entries; ``bare``: a PATH without a name is for everything."""
-    found: dict[str, str] = {}
-    for entry in given or ():
-        name, equals, path = entry.rpartition("=")
-        if not path or (not name and (equals or not bare)):
-            form = "NAME=PATH, or a PATH for all" if bare else "MODEL=FILE"
-            raise BadInput(f"cannot read {option} {entry!r}: give {form}.")
-        if name in found:
-            raise BadInput(f"{option} names {name or 'everything'} twice.")
-        found[name] = path
-    return found
+def parse_pairs(
+    option: str, entries: Iterable[str] | None, *, allow_bare: bool = True
+) -> dict[str, str]:
+    """Parse the values of a repeatable option of the form ``NAME=PATH``.
+
+    Args:
+        option: The option, for messages.
+        entries: The values, in the order of the command line.
+        allow_bare: Whether a PATH without a name is accepted; it is stored under the empty name.
+
+    Returns:
+        Each name with its path.
+
+    Raises:
+        BadInput: An entry has another form, or a name occurs twice.
+
+    Example:
+        >>> from tokenlight.cli.options import parse_pairs
+        >>> parse_pairs("--models", ["sst2=models/bert", "models/other"])
+        {'sst2': 'models/bert', '': 'models/other'}
+    """
+    path_by_name: dict[str, str] = {}
+    for entry in entries or ():
+        # The last "=" counts: names of models may hold one, paths rarely do.
+        name, equals_sign, path = entry.rpartition("=")
+        is_bare = not equals_sign
+        if not path or (not name and not (is_bare and allow_bare)):
+            expected = "NAME=PATH, or a PATH for all" if allow_bare else "MODEL=FILE"
+            raise BadInput(
+                f"{option} {entry!r} is not valid. Give {expected}.", code="option-not-a-pair"
+            )
+        if name in path_by_name:
+            raise BadInput(
+                f"{option} is given twice for {name or 'everything'}. Leave one out.",
+                code="option-name-twice",
+            )
+        path_by_name[name] = path
+    return path_by_name
 
 
-def methods(default: str) -> Any:
-    """``--method``, of which a command has this default."""
-    return flag(
-        "How to explain; repeat to compare methods. tokenlight methods lists them; auto takes one "
-        "of the most faithful measured for this kind of input, best measures on these texts.",
+def method_option(default: str) -> Any:
+    """Declare ``--method``; ``default`` is shown in the help."""
+    return declare_option(
+        "How to explain; repeat to compare methods. tokenlight methods lists them; auto chooses the "
+        "recommended method for this kind of input, best measures several on your texts and "
+        "takes the most faithful.",
         "--method -x",
-        metavar=SPEC,
+        metavar=SPEC_METAVAR,
         show_default=default,
     )
 
 
-def long(default: Long) -> Any:
-    """``--long``, of which a command has this default."""
-    return flag(
-        "Refuse, cut or read in windows what is longer than the model reads.", default=default
+def long_option(default: LongTextPolicy) -> Any:
+    """Declare ``--long`` with this default."""
+    return declare_option(
+        "What to do with a text longer than the model can read: report an error, truncate it, or read it "
+        "in overlapping windows (stride).",
+        default=default,
     )
 
 
-MODEL = argument("MODEL", A_MODEL)
-DATA = argument("DATA", f"The texts: a {TEXTS}")
-DEVICE = flag("Where to compute: cpu, cuda, cuda:1 …", show_default="a GPU where there is one")
-BATCH_TOKENS = flag("Maximum tokens per batch.", min=1, metavar="N")
-BATCH_SIZE = flag("Maximum texts per batch.", min=1, metavar="N")
-DTYPE = flag(
-    "Precision of the weights: float32, bfloat16, float16, or auto (as saved).",
-    show_default="auto for models that write, else float32",
+# What is explained, and where it is computed.
+MODEL = declare_argument("MODEL", MODEL_HELP)
+DATA = declare_argument("DATA", f"The texts: a {TEXTS_HELP}")
+DEVICE = declare_option(
+    "Where to compute: cpu, cuda, cuda:1 …", show_default="a GPU if there is one"
 )
-QUANTIZE = flag("Load the weights of linear layers in 4 or 8 bits (bitsandbytes).")
-VERBOSE = flag("Show tracebacks and the libraries' own messages.", "--verbose", False)
-SEED = flag("Random seed, for methods that sample and for intervals.", default=0)
-LIMIT = flag("Only the first N texts.", min=1, metavar="N")
-SPLIT = flag("Split of a data set given by name.")
-COLUMN = flag("Column that holds the text; two joined by + for a pair.", "--text", metavar="COLUMN")
-ENGINE = flag("Run workers as local processes or on a Ray cluster.", show_default="local")
-WORKERS = flag("Number of workers.", min=1, metavar="N", show_default="one per core")
-ADDRESS = flag("Of a running cluster, with --engine ray.", show_default="start one here")
+BATCH_TOKENS = declare_option("Maximum tokens per batch.", min=1, metavar="N")
+BATCH_SIZE = declare_option("Maximum texts per batch.", min=1, metavar="N")
+DTYPE = declare_option(
+    "Precision of the weights: float32, bfloat16, float16, or auto (as saved).",
+    show_default="auto for models that generate text, else float32",
+)
+QUANTIZE = declare_option("Load the weights of linear layers in 4 or 8 bits (bitsandbytes).")
+VERBOSE = declare_option(
+    "Show tracebacks, and the messages of torch and transformers.", "--verbose", False
+)
+SEED = declare_option("Random seed of methods that sample, and of intervals.", default=0)
+# Which texts of a file are read.
+LIMIT = declare_option("Read only the first N texts.", min=1, metavar="N")
+SPLIT = declare_option("Split of a data set that is given by name.")
+COLUMN = declare_option(
+    "Column that holds the text; two columns joined by + for a pair.", "--text", metavar="COLUMN"
+)
+# Workers of long jobs.
+ENGINE = declare_option("Run workers as local processes or on a Ray cluster.", show_default="local")
+WORKERS = declare_option("Number of workers.", min=1, metavar="N", show_default="one per core")
+ADDRESS = declare_option(
+    "Address of a running Ray cluster, with --engine ray.", show_default="start one here"
+)

@@ -1,110 +1,240 @@
-"""Where ``tokenlight explain`` shows and writes what it found: the terminal, JSON, files."""
+"""Where ``tokenlight explain`` shows and writes explanations: the terminal, JSON, files."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rich.text import Text
 
-from tokenlight.cli.console import writing
+from tokenlight.cli.console import write_errors_reported
+from tokenlight.cli.pipes import output_is_unread
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
+from tokenlight.data.true_label import find_true_label
 from tokenlight.data.units import Unit
-from tokenlight.errors import BadInput, MissingExtra, short
+from tokenlight.errors import BadInput, MissingExtra, truncate_text
 from tokenlight.files.saved import save
-from tokenlight.files.write import json_text, write_text
-from tokenlight.plots.characters import in_line
-from tokenlight.plots.dataset import Report, true_label
-from tokenlight.plots.html import page
-from tokenlight.plots.scene import untold
-from tokenlight.plots.terminal import console_on, show
+from tokenlight.files.write import dump_json, write_text
+from tokenlight.plots.characters import to_single_line
+from tokenlight.plots.dataset_report import DataSetReport
+from tokenlight.plots.html import render_page
+from tokenlight.plots.scene import select_new_notes
+from tokenlight.plots.terminal import make_console, show
+
+MAX_UNIT_NAME = 60  # characters of a unit's name in the list of ``--by``
 
 
 @dataclass(slots=True)
-class Output:
-    """``files``: by their ending, ``.html`` to the place of the page; JSON to ``-`` is printed. ``words``:
-    by default pictures show words (tokens of what a model writes), and files hold tokens. ``report``:
-    the page of many texts; ``kept``: what other files will hold."""
+class OutputWriter:
+    """Shows explanations in the terminal and writes them to files.
+
+    Args:
+        files: Extension, such as ``".html"``, → path. JSON to ``-`` is printed instead of the picture.
+        words: Whether scores are per word (True) or per token (False). By default pictures show words, or
+            tokens for generated text, and files hold tokens.
+        layers: Whether the scores are also shown layer by layer.
+        reference: Method that the others are compared with.
+        group_unit: Unit of ``--by``; sums of scores are listed per unit.
+        report: The HTML page of many texts; None for a single text.
+        attributions: Explanations that files other than the page will hold.
+        shown_notes: Notes that were shown with an earlier text and are not repeated.
+        num_shown: Number of texts shown.
+        num_omitted: Number of texts that could not be explained.
+        prints_json: Whether standard output is JSON and nothing else.
+
+    Raises:
+        BadInput: The extension of a path does not fit its option.
+        MissingExtra: The library for Parquet files is not installed.
+    """
 
     files: Mapping[str, Path]
     words: bool | None = None
     layers: bool = False
     reference: str | None = None
-    by: Unit | None = None
-    report: Report | None = None
-    kept: list[Attribution] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)  # notes that need no second telling
-    shown: int = 0  # texts
-    left_out: int = 0
-    as_json: bool = False  # whether standard output is JSON and nothing else
+    group_unit: Unit | None = None
+    report: DataSetReport | None = None
+    attributions: list[Attribution] = field(default_factory=list)
+    shown_notes: set[str] = field(default_factory=set)
+    num_shown: int = 0
+    num_omitted: int = 0
+    prints_json: bool = False
 
     def __post_init__(self) -> None:
-        """Before any model is loaded: the ending of a file says what is in it."""
-        self.as_json = str(self.files.get(".json")) == "-"
-        self.files = {e: p for e, p in self.files.items() if e != ".json" or not self.as_json}
-        for ending, place in self.files.items():
-            if place.suffix.lower() != ending:
-                raise BadInput(f"--{ending[1:]} {place}: the name of a file must end in {ending}.")
-        if ".parquet" in self.files:
-            MissingExtra.check(["pyarrow"], "bench", "--parquet")
+        # Checked before a model is loaded, so that a typing error costs no time.
+        files = dict(self.files)
+        self.prints_json = str(files.get(".json")) == "-"
+        if self.prints_json:
+            del files[".json"]
+        self.files = files
+        for extension, path in files.items():
+            if path.suffix.lower() != extension:
+                raise BadInput(
+                    f"--{extension[1:]} {path} is not valid. The name of the file must end in {extension}.",
+                    code="output-extension",
+                )
+        if ".parquet" in files:
+            MissingExtra.check_installed(["pyarrow"], "bench", "--parquet")
 
-    def take(self, found: Sequence[Attribution], where: str = "") -> None:
-        """Show a text, one of many by its place; at once, so that Ctrl-C leaves whole texts behind."""
-        if self.as_json:
-            # In characters that standard output has.
-            ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-            texts = (json_text(a.to_dict(), ensure_ascii=ascii) for a in self._filed(found))
-            before = "" if self._alone(found) else ",\n" if self.shown else "[\n"
-            sys.stdout.write(before + ",\n".join(texts))
-        elif where:
-            head = Text("\n" * bool(self.shown) + in_line(where), style="bold")
-            if (truth := true_label(found[0])) is not None:
-                wrong = truth != found[0].prediction.label
-                said = f"  true label {in_line(truth)}{', predicted wrong' * wrong}"
-                head.append(said, "not bold red" if wrong else "not bold dim")
-            console_on(sys.stdout).print(head)
-            self._show([replace(one, notes=untold(one.notes, self.told)) for one in found])
-        else:
-            self._show(found)
-        self.shown += 1
+    @property
+    def is_unread(self) -> bool:
+        """Whether nobody reads standard output any more, and no file is to be written."""
+        return output_is_unread() and not self.files
+
+    def write_single_text(self, attributions: Sequence[Attribution]) -> None:
+        """Write the files, then show the text; it is shown even if a file cannot be written."""
+        self._collect(attributions)
+        try:
+            self._write_files()
+        finally:
+            self._print(attributions)
+            self._print_end()
+
+    def add(self, attributions: Sequence[Attribution], location: str) -> None:
+        """Show one of many texts at once, so that complete texts are shown when Ctrl-C stops the command."""
+        self._print(attributions, location)
+        self._collect(attributions)
+
+    def finish(self) -> None:
+        """Write the files of many texts, and end the JSON list on standard output."""
+        try:
+            self._write_files()
+        finally:
+            self._print_end()
+
+    def _collect(self, attributions: Sequence[Attribution]) -> None:
+        """Hold what the files will contain; the page of many texts holds its own entries."""
+        self.num_shown += 1
         if self.report is not None and ".html" in self.files:
-            self.report.add(found)
-        self.kept += found if self.report is None or {*self.files} - {".html"} else []
+            self.report.add(attributions)
+        other_files = set(self.files) - {".html"}
+        if self.report is None or other_files:
+            self.attributions += attributions
 
-    def end(self) -> None:
-        """Close the list, where standard output is JSON, and write every file that was asked for."""
-        if self.as_json:
-            closed = "\n" if self._alone(self.kept) else "\n]\n"
-            sys.stdout.write(closed if self.shown else "[]\n")
+    def _print(self, attributions: Sequence[Attribution], location: str = "") -> None:
+        is_first = self.report is None or self.num_shown == 0
+        if self.prints_json:
+            self._print_json(attributions, is_first=is_first)
+            return
+        if not location:
+            self._print_picture(attributions)
+            return
+        title = _format_text_title(attributions[0], location)
+        if not is_first:
+            title = Text("\n") + title
+        make_console(sys.stdout).print(title)
+        # Most notes are about the model or the method, so they are the same for every text.
+        without_repeated_notes = [
+            replace(attribution, notes=select_new_notes(attribution.notes, self.shown_notes))
+            for attribution in attributions
+        ]
+        self._print_picture(without_repeated_notes)
+
+    def _print_json(self, attributions: Sequence[Attribution], *, is_first: bool) -> None:
+        """Print one object for a single explanation, else the next entries of a list."""
+        # JSON can escape what standard output cannot encode.
+        encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+        entries = []
+        for attribution in self._prepare_for_file(attributions):
+            entries.append(dump_json(attribution.to_dict(), ensure_ascii=encoding != "utf8"))
+        if not self._is_single(attributions):
+            sys.stdout.write("[\n" if is_first else ",\n")
+        sys.stdout.write(",\n".join(entries))
+
+    def _print_end(self) -> None:
+        if self.prints_json:
+            if self.num_shown == 0:
+                sys.stdout.write("[]\n")
+            elif self._is_single(self.attributions):
+                sys.stdout.write("\n")
+            else:
+                sys.stdout.write("\n]\n")
         sys.stdout.flush()
-        for ending, place in self.files.items() if self.shown else ():
-            new, written = not place.parent.exists(), [place]
-            with writing(place):
-                if ending != ".html":
-                    save(self._filed(self.kept), place)
-                elif self.report is not None:
-                    written = self.report.write(place)
-                else:
-                    write_text(place, page(self.kept, reference=self.reference, words=self.words))
-            for one in written:
-                sys.stderr.write(f"wrote {one}{' (in a new folder)' if new else ''}\n")
 
-    def _alone(self, found: Sequence[Attribution]) -> bool:
-        return self.report is None and len(found) == 1
+    def _write_files(self) -> None:
+        if self.num_shown == 0:
+            return
+        for extension, path in self.files.items():
+            is_new_folder = not path.parent.exists()  # mentioned, in case of a typing error
+            with write_errors_reported(path):
+                written_paths = self._write_file(extension, path)
+            suffix = " (in a new folder)" if is_new_folder else ""
+            for written_path in written_paths:
+                sys.stderr.write(f"wrote {written_path}{suffix}\n")
 
-    def _filed(self, found: Sequence[Attribution]) -> Sequence[Attribution]:
-        """As files hold them: one score a word where that was asked for."""
-        return [merge_words(one) for one in found] if self.words else found
+    def _write_file(self, extension: str, path: Path) -> list[Path]:
+        """Write one file; return all paths written, since a page of many texts may need several."""
+        if extension != ".html":
+            save(self._prepare_for_file(self.attributions), path)
+            return [path]
+        if self.report is not None:
+            return self.report.write(path)
+        page = render_page(self.attributions, reference=self.reference, words=self.words)
+        write_text(path, page)
+        return [path]
 
-    def _show(self, found: Sequence[Attribution]) -> None:
-        show(found, words=self.words, layers=self.layers, reference=self.reference)
-        unit: Any = self.by
-        for one in found if unit is not None else ():
-            # A line for each unit, the largest sum first, with its interval where that was measured.
-            sys.stdout.write(f"\n{one.label}, by {unit}\n")
-            for part in sorted(one.by(unit), key=lambda part: -part.total):
-                interval = "" if part.low is None else f"[{part.low:+.3g}, {part.high:+.3g}]"
-                share, name = 100 * part.share, short(" ".join(part.name.split()), 60)
-                sys.stdout.write(f"  {part.total:+9.3g}  {interval:18}  {share:3.0f} %  {name}\n")
+    def _is_single(self, attributions: Sequence[Attribution]) -> bool:
+        return self.report is None and len(attributions) == 1
+
+    def _prepare_for_file(self, attributions: Sequence[Attribution]) -> Sequence[Attribution]:
+        """Return the explanations as files hold them: one score per word with ``--words``."""
+        if not self.words:
+            return attributions
+        return [merge_words(attribution) for attribution in attributions]
+
+    def _print_picture(self, attributions: Sequence[Attribution]) -> None:
+        show(attributions, words=self.words, layers=self.layers, reference=self.reference)
+        if self.group_unit is not None:
+            for attribution in attributions:
+                _print_sums(attribution, self.group_unit)
+
+
+def _format_text_title(attribution: Attribution, location: str) -> Text:
+    """Format the location of a text, and its true label where the file has one."""
+    title = Text(to_single_line(location), style="bold")
+    true_label = find_true_label(attribution)
+    if true_label is None:
+        return title
+    if true_label == attribution.prediction.label:
+        title.append(f"  true label {to_single_line(true_label)}", "not bold dim")
+    else:
+        title.append(f"  true label {to_single_line(true_label)}, misclassified", "not bold red")
+    return title
+
+
+def _print_sums(attribution: Attribution, unit: Unit) -> None:
+    """List the units of a text, the largest sum first, with the interval where one was measured."""
+    sys.stdout.write(f"\n{attribution.title}, by {unit}\n")
+    # Sums are signed; percentages are shares of the sum of magnitudes.
+    groups = sorted(attribution.group_by(unit), key=lambda group: -group.total)
+    percentages = round_percentages([group.share for group in groups])
+    for group, percentage in zip(groups, percentages, strict=True):
+        interval = ""
+        if group.low is not None:
+            interval = f"[{group.low:+.3g}, {group.high:+.3g}]"
+        name = truncate_text(" ".join(group.name.split()), MAX_UNIT_NAME)
+        sys.stdout.write(f"  {group.total:+9.3g}  {interval:18}  {percentage:3d} %  {name}\n")
+
+
+def round_percentages(shares: Iterable[float]) -> list[int]:
+    """Round shares to whole percentages that keep their sum, by the method of the largest remainder.
+
+    Args:
+        shares: Fractions of a whole, each at least 0; their sum may be below 1.
+
+    Returns:
+        Percentages in the same order. Shares that sum to 1 give percentages that sum to 100.
+
+    Example:
+        >>> from tokenlight.cli.outputs import round_percentages
+        >>> round_percentages([1 / 3, 1 / 3, 1 / 3])
+        [34, 33, 33]
+    """
+    exact = [100 * share for share in shares]
+    # The tolerance keeps 28.999999999999996, which is 0.29 times 100, from losing a percentage.
+    rounded_down = [int(value + 1e-9) for value in exact]
+    num_missing = round(sum(exact)) - sum(rounded_down)
+    by_remainder = sorted(range(len(exact)), key=lambda i: rounded_down[i] - exact[i])
+    for index in by_remainder[: max(0, num_missing)]:
+        rounded_down[index] += 1
+    return rounded_down

@@ -1,82 +1,68 @@
-"""Attribution: one explanation as frozen data, with all that is needed to trust and repeat it."""
+"""Attribution: one explanation as frozen data, with everything that is needed to repeat it."""
 
 import dataclasses
+import math
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from tokenlight.data import units, validation
-from tokenlight.data.target import Prediction, ResolvedTarget
-from tokenlight.data.tokens import Later, TokenRow
-from tokenlight.errors import BadInput, DamagedFile, NotFinite
+from tokenlight.data.export import ExportMixin
+from tokenlight.data.lazy import LazyDataclass
+from tokenlight.data.prediction import Prediction
+from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError
+from tokenlight.errors.arguments import Range, check_fields, checked
 
-FORMAT = 1  # of the JSON file; raised when a field changes its meaning
+AtLeastZero = Annotated[int, Range(0, math.inf)]
+FORMAT_VERSION = 1  # of the JSON file; raised when a field changes its meaning
+# Keys in extras that hold one number per token: they belong to the scores as they were computed.
+PER_TOKEN_EXTRAS = ("standard_errors",)
+METHOD_CLASS = "method_class"  # key in extras: the class of a method that is not registered
 
 
-class Shown:
-    """What an explanation, or a list of them, does with itself by :mod:`tokenlight.files` and ``plots``."""
-
-    __slots__ = ()
-
-    def _all(self) -> list[Any]:
-        return self if isinstance(self, list) else [self]
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write ``.json``, ``.html``, ``.csv``, ``.parquet``, ``.png``, ``.svg`` or ``.pdf``, by the file's
-        ending; only JSON can be loaded again."""
-        from tokenlight.files.saved import save
-
-        return save(self._all(), path)
-
-    def to_pandas(self) -> Any:
-        """A data frame, one row per token."""
-        from tokenlight.files.saved import to_pandas
-
-        return to_pandas(self._all())
-
-    def to_html(self) -> str:
-        """One self-contained HTML page."""
-        from tokenlight.plots.html import page
-
-        return page(self._all())
-
-    def _repr_html_(self) -> str:
-        from tokenlight.plots.html import fragment
-
-        return fragment(self._all())
-
-    def show(self) -> None:
-        """Print the highlighted text to the terminal; in a notebook, draw it."""
-        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-        if hasattr(shell, "kernel"):
-            cell = import_module("IPython.display")
-            cell.display(cell.HTML(self._repr_html_()))
-            return
-        from tokenlight.plots.terminal import show
-
-        show(self._all())
-
-    def plot(self) -> Any:
-        """The highlighted text, or heat maps over pictures, as a figure of matplotlib."""
-        from tokenlight.plots.figures import drawn
-
-        return drawn(self._all())
+def without_token_extras(extras: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the extras of an explanation whose scores are changed: those that belong to a score go."""
+    return {name: value for name, value in extras.items() if name not in PER_TOKEN_EXTRAS}
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution(Later, Shown):
-    """Signed raw scores of one text, one method and one target.
+class Attribution(LazyDataclass, ExportMixin):
+    """Signed raw scores for one text, one method and one target.
 
-    ``scores[token]``: positive speaks for the target, negative against it. ``layers[layer, token]``:
-    the terms the scores are the sum of, where a method has them. Nothing is normalised, merged or
-    made absolute here: see :mod:`tokenlight.data.postprocess`. One of a large batch is a light view:
-    its fields are made when one of them is first read.
+    Nothing is normalized, merged or made absolute here: see :mod:`tokenlight.postprocess`. An Attribution
+    of a large batch computes its fields when one of them is first read.
+
+    Args:
+        row: The tokens.
+        scores: ``token``; positive scores speak for the target, negative ones against it.
+        method: Name of the method.
+        target: What is explained.
+        prediction: What the model predicts.
+        logits: The model's output for this text.
+        layers: ``layer token``: the terms that sum to ``scores``, for methods that have them.
+        options: Options of the method.
+        model: Name of the model.
+        versions: Versions of the libraries.
+        seed: Seed of all random draws.
+        notes: Remarks for the reader.
+        steps: Postprocessing steps, in order.
+        extras: Further results as JSON values, such as trust, conservation and windows.
+
+    Raises:
+        BadInput: ``scores`` or ``layers`` do not have one entry per token, or a field has a wrong type.
+        NotFinite: An array holds NaN or infinity.
+
+    Example:
+        >>> from tokenlight import Explainer
+        >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+        >>> attribution = explainer.explain("A great film")
+        >>> len(attribution.scores) == len(attribution.tokens)
+        True
     """
 
     row: TokenRow
@@ -85,126 +71,259 @@ class Attribution(Later, Shown):
     target: ResolvedTarget
     prediction: Prediction
     logits: np.ndarray
-    # By factories all: a default would be an attribute of the class, and be read from there.
+    # All defaults are factories: a plain default would be a class attribute, so reading it from a lazy
+    # instance would never load the field.
     layers: np.ndarray | None = field(default_factory=lambda: None)
     options: Mapping[str, Any] = field(default_factory=dict)
     model: str = field(default_factory=str)
     versions: Mapping[str, str] = field(default_factory=dict)
     seed: int = field(default_factory=int)
     notes: tuple[str, ...] = field(default_factory=tuple)
-    steps: tuple[str, ...] = field(default_factory=tuple)  # postprocessing done since, in order
-    extras: Mapping[str, Any] = field(default_factory=dict)  # trust, conservation, windows: JSON
+    steps: tuple[str, ...] = field(default_factory=tuple)
+    extras: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if np.shape(self.scores) != (len(self.row),):
+        check_fields(self)
+        num_tokens = len(self.row)
+        if np.shape(self.scores) != (num_tokens,):
             raise BadInput(
-                f"scores have shape {np.shape(self.scores)} but the text has {len(self.row)} tokens; "
-                "an Attribution has one score a token."
+                f"scores have shape {np.shape(self.scores)}, but the text has {num_tokens} tokens. Give one "
+                "score per token.",
+                code="scores-shape",
             )
-        for name in ("scores", "logits", *["layers"] * (self.layers is not None)):
-            values = frozen(getattr(self, name))
-            if not np.isfinite(values).all():
-                first = f"the first at {int(np.argmin(np.isfinite(values)))}"
-                raise NotFinite(f"the {name} hold NaN or infinity, {first}; give finite numbers.")
-            object.__setattr__(self, name, values)
+        if self.layers is not None and np.shape(self.layers)[1:] != (num_tokens,):
+            raise BadInput(
+                f"layers have shape {np.shape(self.layers)}, but the text has {num_tokens} tokens. Give one "
+                "row per layer with one term per token.",
+                code="layers-shape",
+            )
+        self._freeze_array("scores")
+        self._freeze_array("logits")
+        if self.layers is not None:
+            self._freeze_array("layers")
+
+    def _freeze_array(self, name: str) -> None:
+        """Replace a field by a read-only array of finite numbers."""
+        try:
+            values = to_read_only_array(getattr(self, name))
+        except (TypeError, ValueError) as error:
+            raise BadInput(
+                f"The {name} are not numbers: {error}. Give an array of numbers.",
+                code="array-not-numeric",
+            ) from error
+        is_finite = np.isfinite(values)
+        if not is_finite.all():
+            raise NotFinite(
+                f"The {name} hold NaN or infinity, first at index {int(np.argmin(is_finite))}. Give finite "
+                "numbers.",
+                code="array-not-finite",
+            )
+        object.__setattr__(self, name, values)
 
     def __len__(self) -> int:
         return len(self.row)
 
     def __repr__(self) -> str:
         strongest = sorted(self.words(), key=lambda pair: -abs(pair[1]))[:3]
-        best = ", ".join(f"{word.strip()} {score:+.3g}" for word, score in strongest)
-        return f"<Attribution {self.label}: {best}>"
+        words = ", ".join(f"{word.strip()} {score:+.3g}" for word, score in strongest)
+        return f"<Attribution {self.title}: {words}>"
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """The tokens as the person wrote them; special tokens as the tokenizer names them."""
-        return self.row.surface
+        return self.row.surface_forms
 
     @property
     def text(self) -> str:
-        """The explained text; the parts of a pair stand on lines of their own."""
+        """The explained text; the parts of a pair on lines of their own."""
         return "\n".join(self.row.texts) or " ".join(self.row.pieces)
 
     @property
-    def label(self) -> str:
-        """Method with its options, target: one line that names this explanation."""
-        chosen = ", ".join(f"{name}={value}" for name, value in self.options.items())
-        return f"{self.method}{f'({chosen})' if chosen else ''} → {self.target.name}"
+    def title(self) -> str:
+        """Method with its options, and the question that it answers, on one line."""
+        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        method = f"{self.method}({options})" if options else self.method
+        return f"{method} → {self.question}"
 
-    def top(self, k: int = 5) -> list[tuple[str, float]]:
-        """The ``k`` tokens with the largest magnitude, special tokens left out; ties in order."""
+    @property
+    def question(self) -> str:
+        """What is explained: a class, a token rather than its alternatives, or a token's logit alone."""
+        if self.target.kind == "class" and self.prediction.ids:
+            return f"{self.target.name}, its logit alone"
+        return self.target.title
+
+    @checked
+    def top(self, k: AtLeastZero = 5) -> list[tuple[str, float]]:
+        """Return the tokens with the largest magnitude.
+
+        Args:
+            k: Number of tokens.
+
+        Returns:
+            Pairs of token and score, without special tokens; equal magnitudes in the order of the text.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("A great film")
+            >>> len(attribution.top(2))
+            2
+        """
         order = np.argsort(-np.abs(self.scores), kind="stable")
-        kept = [int(i) for i in order if not self.row.special[i]][:k]
-        return [(self.tokens[i], float(self.scores[i])) for i in kept]
+        regular = [int(i) for i in order if not self.row.special_tokens_mask[i]]
+        return [(self.tokens[i], float(self.scores[i])) for i in regular[:k]]
 
-    def words(self, how: str = "sum") -> list[tuple[str, float]]:
-        """Words of the text with their scores, in order; special tokens left out."""
+    def words(self, reduction: str = "sum") -> list[tuple[str, float]]:
+        """Return the words of the text with their scores, in order, without special tokens.
+
+        Args:
+            reduction: How the scores of a word's tokens are merged: ``"sum"``, ``"mean"`` or ``"max"``.
+
+        Returns:
+            Pairs of word and score.
+
+        Raises:
+            UnknownName: There is no such reduction.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("A great film")
+            >>> [word for word, score in attribution.words()]
+            ['A', 'great', 'film']
+        """
         from tokenlight.data.postprocess import merge_words
 
-        merged = merge_words(self, how=how)
-        rows = zip(merged.tokens, merged.scores.tolist(), merged.row.special, strict=True)
-        return [(word, score) for word, score, special in rows if not special]
+        merged = merge_words(self, reduction=reduction)
+        words = []
+        for i, word in enumerate(merged.tokens):
+            if not merged.row.special_tokens_mask[i]:
+                words.append((word, float(merged.scores[i])))
+        return words
 
     def patches(self) -> np.ndarray:
-        """The scores of a picture's patches, ``row column``; the model's own tokens left out."""
+        """Return the scores of an image's patches, ``row column``, without special tokens.
+
+        Raises:
+            BadInput: This explains a text.
+        """
         image = self.row.image
         if image is None:
-            raise BadInput("this explains a text, which has no patches; use scores or words().")
-        return image.grid(self.scores)
+            raise BadInput(
+                "This attribution explains a text, which has no patches. Use scores or words().",
+                code="text-has-no-patches",
+            )
+        return image.to_grid(self.scores)
 
     def segment_shares(self) -> tuple[units.SegmentShare, ...]:
-        """What each part of the input weighs: its share of Σ|score| and its signed sum, special
-        tokens last; ``premise 62 %, hypothesis 31 %, special 7 %``."""
-        homes, names = units.segments_of(self.row), self._names()
-        found, whole = [], float(np.abs(self.scores).sum()) or 1.0
-        for part in sorted({*homes}, key=lambda home: (home is None, home)):
-            own = self.scores[[i for i, home in enumerate(homes) if home == part]]
-            name = units.SPECIAL if part is None else names[part]
-            found.append(units.SegmentShare(name, part, *units.weight(own, whole)))
-        return tuple(found)
+        """Return how much each segment of the input matters, special tokens last.
 
-    def by(self, unit: units.Unit) -> list[units.UnitSum]:
-        """Each role of a chat, document (text, message, half of a pair), sentence, word or token in order,
-        with the sum of its scores; special tokens left out."""
-        row, names, ends, found = self.row, self._names(), {}, []
+        Returns:
+            The share of Σ|score| and the signed sum for each segment, such as ``premise 62 %,
+            hypothesis 31 %, special 7 %``.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("A great film")
+            >>> [share.name for share in attribution.segment_shares()]
+            ['text', 'special']
+        """
+        names = self._segment_names()
+        positions: dict[int | None, list[int]] = {}
+        for position, segment in enumerate(units.find_segments(self.row)):
+            positions.setdefault(segment, []).append(position)
+        total_magnitude = self._total_magnitude()
+        shares = []
+        for segment in sorted(positions, key=lambda segment: (segment is None, segment)):
+            name = units.SPECIAL_SEGMENT if segment is None else names[segment]
+            segment_scores = self.scores[positions[segment]]
+            share, total = units.share_and_sum(segment_scores, total_magnitude)
+            shares.append(units.SegmentShare(name, segment, share, total))
+        return tuple(shares)
+
+    def group_by(self, unit: units.Unit) -> list[units.UnitScore]:
+        """Return the sum of scores of each unit, in order, without special tokens.
+
+        Args:
+            unit: ``"token"``, ``"word"``, ``"sentence"``, ``"document"`` (a text, a message, half of a
+                pair) or ``"role"`` (all messages of one role of a chat).
+
+        Raises:
+            UnknownName: There is no such unit.
+            BadInput: Sentences of a text given as ids were asked for.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("Great. Too long.")
+            >>> [unit.text for unit in attribution.group_by("sentence")]
+            ['Great.', 'Too long.']
+        """
+        units.check_unit(unit)
+        names = self._segment_names()
+        segments = units.find_segments(self.row)
+        intervals = self._unit_intervals(unit)
+        total_magnitude = self._total_magnitude()
+        unit_scores = []
+        for group in units.group_by_unit(self.row, unit):
+            segment = segments[group[0]]
+            text = self._unit_text(group, unit)
+            name = text
+            if unit in ("document", "role") and segment is not None:
+                name = names[segment]
+            share, total = units.share_and_sum(self.scores[group], total_magnitude)
+            low, high = intervals.get(tuple(group), (None, None))
+            unit_scores.append(
+                units.UnitScore(name, text, segment, tuple(group), share, total, low, high)
+            )
+        return unit_scores
+
+    def _unit_intervals(self, unit: units.Unit) -> dict[tuple[int, ...], tuple[float, float]]:
+        """Return the confidence interval of each unit, by its tokens, if the method measured these units."""
         measured = self.extras.get("units", {})
-        if measured.get("unit") == unit:
-            pairs = zip(measured["low"], measured["high"], strict=True)
-            ends = dict(zip(map(tuple, measured["positions"]), pairs, strict=True))
-        homes, whole = units.segments_of(row), float(np.abs(self.scores).sum()) or 1.0
-        for group in units.unit_groups(row, unit):
-            segment, text = homes[group[0]], row.written(group, " ").strip()
-            if unit == "role":
-                texts = dict.fromkeys(row.segments[i] for i in group)
-                text = " … ".join(row.texts[i].strip() for i in texts if i is not None)
-            named = unit in ("document", "role") and segment is not None
-            name = names[segment] if named else text  # type: ignore[index]
-            sums = *units.weight(self.scores[group], whole), *ends.get(tuple(group), (None, None))
-            found.append(units.UnitSum(name, text, segment, tuple(group), *sums))
-        return found
+        if measured.get("unit") != unit:
+            return {}
+        intervals = {}
+        bounds = zip(measured["low"], measured["high"], strict=True)
+        for positions, interval in zip(measured["positions"], bounds, strict=True):
+            intervals[tuple(positions)] = interval
+        return intervals
 
-    def _names(self) -> tuple[str, ...]:
-        """What the parts are called: by the row itself, else by what the model does with a pair."""
+    def _unit_text(self, positions: list[int], unit: units.Unit) -> str:
+        if unit != "role":
+            return self.row.extract_text(positions, " ").strip()
+        # The messages of a role need not be adjacent.
+        segments = dict.fromkeys(self.row.segments[i] for i in positions)
+        texts = [self.row.texts[i].strip() for i in segments if i is not None]
+        return " … ".join(texts)
+
+    def _total_magnitude(self) -> float:
+        """Return Σ|score|, or 1 where all scores are 0, so that shares are 0 then."""
+        return float(np.abs(self.scores).sum()) or 1.0
+
+    def _segment_names(self) -> tuple[str, ...]:
+        """Return the names of the segments: the row's own, else those that suit the task."""
         row = self.row
-        count = max(len(row.texts), *(1 + (s or 0) for s in units.segments_of(row)))
-        if len(row.names) >= count:
-            return row.names
-        if count == 1:
+        last_segment = max((segment or 0) for segment in units.find_segments(row))
+        num_segments = max(len(row.texts), 1 + last_segment)
+        if len(row.segment_names) >= num_segments:
+            return row.segment_names
+        if num_segments == 1:
             return ("text" if row.image is None else "image",)
-        inferred = "entailment" in {label.lower() for label in self.prediction.labels}
-        pair = ("premise", "hypothesis") if inferred else ("first", "second")
-        pair = ("question", "context") if self.target.kind == "span" else pair
-        return (*pair, *(f"part {number}" for number in range(3, count + 1)))
+        label_names = {label.lower() for label in self.prediction.labels}
+        if self.target.kind == "span":
+            pair = ("question", "context")
+        elif "entailment" in label_names:
+            pair = ("premise", "hypothesis")
+        else:
+            pair = ("first", "second")
+        return (*pair, *(f"part {number}" for number in range(3, num_segments + 1)))
 
     def sentences(self) -> list[units.Sentence]:
-        """The sentences of which a token was read, each with the sum of its tokens' scores."""
-        return units.sentences_of(self.row, self.scores)
+        """Return the sentences that the model read, each with the sum of its tokens' scores."""
+        return units.score_sentences(self.row, self.scores)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; :meth:`from_dict` is its inverse."""
+        """Return plain JSON values; :meth:`from_dict` is the inverse."""
         return {
-            "format": FORMAT,
+            "format": FORMAT_VERSION,
             "tokens": list(self.tokens),
             "scores": self.scores.tolist(),
             "layers": None if self.layers is None else self.layers.tolist(),
@@ -212,63 +331,100 @@ class Attribution(Later, Shown):
             "options": dict(self.options),
             "target": dataclasses.asdict(self.target),
             "prediction": dataclasses.asdict(self.prediction),
-            # A language model has one for each token of its vocabulary: its likeliest are in
-            # ``prediction``, the many others are not written.
+            # A language model has one logit per token of its vocabulary: the most likely tokens are in
+            # ``prediction``, the many others are not saved.
             "logits": [] if self.prediction.ids else self.logits.tolist(),
-            "row": dataclasses.asdict(dataclasses.replace(self.row, image=None))
-            | {"image": self.row.image and self.row.image.to_dict()},
+            "row": self.row.to_dict(),
             "model": self.model,
             "versions": dict(self.versions),
             "seed": self.seed,
             "notes": list(self.notes),
             "steps": list(self.steps),
             "extras": dict(self.extras),
-            # For readers of the file; what is loaded is computed again.
-            "segments": [dataclasses.asdict(part) for part in self.segment_shares()],
+            # For people who read the file; from_dict() computes these again.
+            "segments": [dataclasses.asdict(share) for share in self.segment_shares()],
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Attribution":
-        """Rebuild from :meth:`to_dict`."""
-        if not isinstance(values, Mapping) or values.get("format") != FORMAT:
+        """Rebuild an Attribution from :meth:`to_dict`.
+
+        Args:
+            values: What :meth:`to_dict` returned, for example read from a JSON file.
+
+        Raises:
+            DamagedFile: The values are of another format, incomplete or inconsistent.
+        """
+        if not isinstance(values, Mapping) or values.get("format") != FORMAT_VERSION:
             raise DamagedFile(
-                f"this is not an attribution of format {FORMAT}; it was made by another version of "
-                "tokenlight or is another kind of file."
+                f"This is not an attribution of format {FORMAT_VERSION}. It was made by another version of "
+                "tokenlight or is another kind of file.",
+                code="attribution-format",
             )
-        validation.refuse_unwritable(values)
-        names = [own.name for own in dataclasses.fields(cls)]
-        said, end = "this attribution lacks or garbles a field (", "); save it again."
-        troubles = LookupError, TypeError, ValueError, AttributeError, OverflowError
-        with DamagedFile.telling(said, *troubles, end=end):
-            made: Attribution = validation.part_of(cls, {name: values[name] for name in names}, "")
-        validation.check(made)
-        return made
+        validation.check_serializable(values)
+        try:
+            fields = {item.name: values[item.name] for item in dataclasses.fields(cls)}
+            attribution: Attribution = validation.parse_dataclass(cls, fields, "")
+        except TokenlightError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            reason = str(error).replace("NoneType", "null")  # as JSON calls it
+            raise DamagedFile(
+                f"This attribution lacks a field or has an invalid value ({reason}). Save it again.",
+                code="attribution-fields",
+            ) from error
+        validation.check_attribution(attribution)
+        return attribution
 
     @classmethod
-    def from_arrays(cls, scores: Any, ids: Any, logits: Any, **known: Any) -> "Attribution":
-        """An explanation made elsewhere (Captum, shap, inseq, plain arrays), to be measured or drawn
-        here; see :func:`tokenlight.evaluation.imported.from_arrays` for what else may be known of it."""
-        from tokenlight.evaluation.imported import from_arrays
+    def from_arrays(cls, scores: Any, ids: Any, logits: Any, **metadata: Any) -> "Attribution":
+        """Create an Attribution from results of another library (Captum, SHAP, Inseq, plain arrays).
 
-        return from_arrays(scores, ids, logits, **known)
+        Args:
+            scores: ``token``.
+            ids: Token ids.
+            logits: The model's output.
+            metadata: See :func:`tokenlight.evaluation.external.from_arrays`.
+
+        Example:
+            >>> from tokenlight import Attribution
+            >>> attribution = Attribution.from_arrays([0.1, 0.7], [5, 6], [0.2, 1.3])
+            >>> attribution.scores.tolist()
+            [0.1, 0.7]
+        """
+        from tokenlight.evaluation.external import from_arrays
+
+        return from_arrays(scores, ids, logits, **metadata)
 
     @classmethod
+    @checked
     def load(cls, path: str | os.PathLike[str]) -> "Attribution":
-        """Read back what :meth:`save` wrote as JSON."""
+        """Read the one Attribution of a JSON file that :meth:`save` wrote.
+
+        Args:
+            path: The file.
+
+        Raises:
+            BadInput: The file holds several; use :func:`tokenlight.load`.
+            DamagedFile: The file does not exist or holds something else.
+        """
         from tokenlight.files.saved import load
 
-        found = load(path)
-        if len(found) != 1:
-            raise BadInput(f"{path} holds {len(found)} attributions; use tokenlight.load.")
-        return found[0]
+        attributions = load(path)
+        if len(attributions) != 1:
+            raise BadInput(
+                f"{path} holds {len(attributions)} attributions. Use tokenlight.load.",
+                code="several-attributions",
+            )
+        return attributions[0]
 
 
-class Attributions(list[Attribution], Shown):
-    """What explain() gives for several: a list that shows and saves itself."""
+class AttributionList(list[Attribution], ExportMixin):
+    """Several Attributions, as explain() returns them: a list that can be shown and saved."""
 
 
-def frozen(values: Any) -> np.ndarray:
-    """Numbers that nobody can write into."""
+def to_read_only_array(values: Any) -> np.ndarray:
+    """Copy to a read-only array of float64."""
     array = np.array(values, dtype=np.float64)
     array.flags.writeable = False
     return array

@@ -1,4 +1,7 @@
-"""Steps from Attribution to Attribution; each leaves its name in ``steps`` and the raw one as it is."""
+"""Postprocessing: functions from an Attribution to a new one.
+
+Each adds its name to ``steps`` and leaves the original as it is.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,81 +9,167 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.data.attribution import Attribution
-from tokenlight.data.units import word_groups
+from tokenlight.data.attribution import Attribution, without_token_extras
+from tokenlight.data.units import group_by_word
 from tokenlight.errors import BadInput, UnknownName
+from tokenlight.errors.arguments import checked
 
-_MERGERS: dict[str, Callable[[np.ndarray], float]] = {
+_REDUCTIONS: dict[str, Callable[[np.ndarray], float]] = {
     "sum": lambda values: float(values.sum()),
     "mean": lambda values: float(values.mean()),
-    # The value of largest magnitude, sign kept: a plain maximum would lose every "against".
+    # The value of largest magnitude with its sign: a plain maximum would lose all negative scores.
     "max": lambda values: float(values[np.abs(values).argmax()]),
 }
 
 
+@checked
 def absolute(attribution: Attribution) -> Attribution:
-    """Magnitudes: how much, no longer for or against."""
-    return _stepped(attribution, "absolute", np.abs)
+    """Take the magnitude of every score: how much a token matters, no longer for or against.
+
+    Args:
+        attribution: The explanation.
+
+    Returns:
+        A new explanation with the step ``absolute``.
+    """
+    return _apply_step(attribution, "absolute", np.abs)
 
 
+@checked
 def l1_normalise(attribution: Attribution) -> Attribution:
-    r"""Divide by :math:`\sum_i |s_i|`; scores that are all zero stay zero."""
+    r"""Divide all scores by :math:`\sum_i |s_i|`; scores that are all zero stay zero.
+
+    Args:
+        attribution: The explanation.
+
+    Returns:
+        A new explanation with the step ``l1_normalise``.
+    """
+    # The terms of each layer are divided by the same number, so that they still sum to the scores.
     total = float(np.abs(attribution.scores).sum()) or 1.0
-    return _stepped(attribution, "l1_normalise", lambda values: values / total)
+    return _apply_step(attribution, "l1_normalise", lambda values: values / total)
 
 
+@checked
 def max_normalise(attribution: Attribution) -> Attribution:
-    r"""Divide by :math:`\max_i |s_i|`, so that the strongest token is ±1."""
+    r"""Divide all scores by :math:`\max_i |s_i|`, so that the strongest token is ±1.
+
+    Args:
+        attribution: The explanation.
+
+    Returns:
+        A new explanation with the step ``max_normalise``.
+    """
     largest = float(np.abs(attribution.scores).max()) or 1.0
-    return _stepped(attribution, "max_normalise", lambda values: values / largest)
+    return _apply_step(attribution, "max_normalise", lambda values: values / largest)
 
 
+@checked
 def without_special(attribution: Attribution) -> Attribution:
-    """Scores of special tokens set to zero; their places stay."""
-    keep = ~np.array(attribution.row.special)
-    return _stepped(attribution, "without_special", lambda values: values * keep)
+    """Set the scores of special tokens to zero; the tokens stay.
+
+    Args:
+        attribution: The explanation.
+
+    Returns:
+        A new explanation with the step ``without_special``.
+    """
+    is_regular = ~np.array(attribution.row.special_tokens_mask)
+    return _apply_step(attribution, "without_special", lambda values: values * is_regular)
 
 
+@checked
 def difference(attribution: Attribution, reference: Attribution) -> Attribution:
-    """This minus the reference, both first divided by their L1 sum (Mask-LRP, figure 6)."""
+    """Subtract ``reference``, both first divided by their L1 sum (Mask-LRP, figure 6).
+
+    Args:
+        attribution: The explanation.
+        reference: Another explanation of the same text.
+
+    Returns:
+        A new explanation with the step ``difference`` and without layers.
+
+    Raises:
+        BadInput: The two explain different texts.
+    """
     if attribution.row.fingerprint != reference.row.fingerprint:
-        raise BadInput("a difference needs two explanations of one text; these differ in tokens.")
+        raise BadInput(
+            "A difference needs two explanations of one text, but these differ in their tokens. Explain "
+            "the same text twice.",
+            code="difference-of-texts",
+        )
     scores = l1_normalise(attribution).scores - l1_normalise(reference).scores
-    method, steps = f"{attribution.method} − {reference.method}", (*attribution.steps, "difference")
-    return replace(attribution, scores=scores, layers=None, method=method, options={}, steps=steps)
-
-
-def merge_words(attribution: Attribution, *, how: str = "sum") -> Attribution:
-    """One score per word of a segment: its tokens' sum, mean, or value of largest magnitude."""
-    if not isinstance(how, str) or how not in _MERGERS:
-        raise UnknownName.among("way to merge words", how, _MERGERS)
-    merge, row = _MERGERS[how], attribution.row
-    if row.image is not None and not row.image.places:
-        return attribution  # every patch stands for itself
-    groups = word_groups(row)
-    merged = replace(
-        row.take([group[0] for group in groups]),
-        pieces=tuple("".join(row.pieces[i] for i in group) for group in groups),
-        spans=tuple(row.span(group) for group in groups),
-        at=None,  # no model is asked about words
-        anchor=None,
-    )
-
-    def of_words(values: np.ndarray) -> np.ndarray:
-        return np.array([merge(values[group]) for group in groups])
-
-    return _stepped(attribution, f"merge_words({how})", of_words, row=merged)
-
-
-def _stepped(
-    attribution: Attribution, step: str, change: Callable[[np.ndarray], np.ndarray], **other: Any
-) -> Attribution:
-    """Scores changed, and the terms of each layer likewise."""
-    layers = attribution.layers
     return replace(
         attribution,
-        scores=change(attribution.scores),
-        layers=None if layers is None else np.array([change(terms) for terms in layers]),
+        scores=scores,
+        layers=None,
+        method=f"{attribution.method} − {reference.method}",
+        options={},
+        steps=(*attribution.steps, "difference"),
+    )
+
+
+@checked
+def merge_words(attribution: Attribution, *, reduction: str = "sum") -> Attribution:
+    """Merge the tokens of each word into one score.
+
+    Args:
+        attribution: The explanation.
+        reduction: ``"sum"``, ``"mean"`` or ``"max"`` (the score of largest magnitude, with its sign).
+
+    Returns:
+        A new explanation with one token per word. Patches of an image stay as they are.
+
+    Raises:
+        UnknownName: There is no such reduction.
+
+    Example:
+        >>> from tokenlight import Explainer
+        >>> from tokenlight.postprocess import merge_words
+        >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("An unforgettable film")
+        >>> len(merge_words(attribution)) <= len(attribution)
+        True
+    """
+    if not isinstance(reduction, str) or reduction not in _REDUCTIONS:
+        raise UnknownName.from_choices("way to merge words", reduction, _REDUCTIONS)
+    row = attribution.row
+    if row.image is not None and not row.image.token_positions:
+        return attribution  # every patch stands for itself
+    reduce = _REDUCTIONS[reduction]
+    groups = group_by_word(row)
+    pieces = []
+    for group in groups:
+        pieces.append("".join(row.pieces[i] for i in group))
+    merged_row = replace(
+        row.take([group[0] for group in groups]),
+        pieces=tuple(pieces),
+        spans=tuple(row.get_span(group) for group in groups),
+        # The merged row is for display: its positions mean nothing to a model.
+        target_position=None,
+        reference_embedding=None,
+    )
+
+    def merge(values: np.ndarray) -> np.ndarray:
+        return np.array([reduce(values[group]) for group in groups])
+
+    return _apply_step(attribution, f"merge_words({reduction})", merge, row=merged_row)
+
+
+def _apply_step(
+    attribution: Attribution,
+    step: str,
+    transform: Callable[[np.ndarray], np.ndarray],
+    **changes: Any,
+) -> Attribution:
+    """Transform the scores, and the terms of each layer in the same way."""
+    layers = attribution.layers
+    if layers is not None:
+        layers = np.array([transform(terms) for terms in layers])
+    return replace(
+        attribution,
+        scores=transform(attribution.scores),
+        layers=layers,
         steps=(*attribution.steps, step),
-        **other,
+        extras=without_token_extras(attribution.extras),
+        **changes,
     )

@@ -1,366 +1,497 @@
-"""What number is explained: a class logit, a contrast of two, or the two logits of an answer span.
+"""Targets: which number of a model's output is explained.
 
 A target resolves, for one example, to a weighted sum of that example's logits: ``[label]`` of a classifier,
-``[token, 0]`` (start) and ``[token, 1]`` (end) of a span head. Never probabilities: their gradient dies
-where the model is sure.
+``[token, 0]`` (start) and ``[token, 1]`` (end) of a span head. Logits and not probabilities, because the
+gradient of a probability vanishes where the model is certain. A token of a language model is contrasted with
+its likely alternatives; see :mod:`tokenlight.data.alternatives`.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.data import answers
-from tokenlight.data.answers import SpanTarget, log_probability, softmax
+from tokenlight.data import alternatives, prediction, span_target
+from tokenlight.data.alternatives import Against
+from tokenlight.data.prediction import Prediction
+from tokenlight.data.resolved_target import ResolvedTarget as ResolvedTarget  # noqa: PLC0414
+from tokenlight.data.span_target import SpanTarget
 from tokenlight.data.tokenizer import Vocabulary
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.units import type_name
-from tokenlight.errors import BadTarget, UnknownName, few, way
-
-LIKELIEST = 10  # next tokens that a prediction keeps of a whole vocabulary
-SMALLEST = float(np.finfo(np.float64).tiny)  # of 1 − p, where all of p is taken
+from tokenlight.errors import BadTarget, UnknownName, join_first
+from tokenlight.errors.arguments import check_fields
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What a language model wrote, or might have written; each of its tokens is explained by itself.
+    """What a language model wrote, or might have written. Each of its tokens is explained separately.
 
-    ``text``: the continuation; None lets the model write ``tokens`` tokens, always the likeliest.
-    ``span``: only the tokens of these words in it. ``together``: all of them at once, by one pass over
-    the whole answer: the sum of their logits, each predicted from the prompt and the tokens before
-    it; so gradients of the parts sum to those of the whole.
+    Args:
+        text: The continuation; None lets the model generate it greedily.
+        max_new_tokens: Number of tokens to generate where ``text`` is None.
+        span: Explain only the tokens of these words of the continuation.
+        joint: Explain all tokens at once by one pass: the sum of their logits, each predicted from the
+            prompt and the tokens before it. Gradients of the parts sum to those of the whole.
+        against: What each token is contrasted with: so many of the likeliest other tokens, ``"all"``
+            others, or None for its logit alone. A joint target is always a sum of logits.
+
+    Raises:
+        BadTarget: An argument has a wrong type.
+
+    Example:
+        >>> from tokenlight import Continuation
+        >>> Continuation(" Paris, the capital", span="Paris").joint
+        False
     """
 
     text: str | None = None
-    tokens: int = 20
+    max_new_tokens: int = 20
     span: str | None = None
-    together: bool = False
+    joint: bool = False
+    against: int | Literal["all"] | None = alternatives.DEFAULT_ALTERNATIVES
+
+    def __post_init__(self) -> None:
+        check_fields(self, "max_new_tokens", "span", "joint", "against", error=BadTarget)
+        alternatives.check_against(self.against)
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Why ``this`` rather than ``that``: the difference of two class logits, or of two answers'; of two
-    continuations, that of their logits' sums, each by a pass of its own."""
+    """Why ``this`` rather than ``that``: the difference of two logits, or of two answers' logits.
+
+    The contrast of two continuations is the difference of the sums of their logits, by one pass each.
+
+    Args:
+        this: A label, a token, an answer or a Continuation.
+        that: The alternative, of the same kind.
+
+    Example:
+        >>> from tokenlight import Contrast, Explainer
+        >>> explainer = Explainer.from_pretrained("tokenlight/topics")
+        >>> text = "Shares of the football club rose"
+        >>> explainer.explain(text, target=Contrast("Business", "Sports")).target.name
+        'Business rather than Sports'
+    """
 
     this: str | int | SpanTarget | Continuation
     that: str | int | SpanTarget | Continuation
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
-    """Why the second text of a pair scores above ``than`` in its place, by two passes; ``label``: whose logit
-    ranks, where a model has several."""
+class RankedAbove:
+    """Why the second text of a pair scores above another text, by one pass for each of the two.
 
-    than: str
+    Args:
+        alternative: The text that the pair's second text is compared with.
+        label: Which logit ranks, for models with several.
+
+    Example:
+        >>> from tokenlight import RankedAbove
+        >>> RankedAbove("Hold the button for ten seconds.").label
+        'predicted'
+    """
+
+    alternative: str
     label: str | int = "predicted"
 
 
 @dataclass(frozen=True, slots=True)
 class NextToken:
-    """The logit of one next token of a language model: its text, or its id."""
+    """One token of a language model, the next or the masked one, rather than its likely alternatives.
 
-    token: str | int
+    The number that is explained is the token's logit minus the mean of the alternatives' logits, weighted
+    by their probabilities, which are held constant.
+
+    Args:
+        token: The token's text, or its id; ``"predicted"`` for the most likely one.
+        against: The alternatives: so many of the likeliest other tokens; ``"all"`` others (the log-odds,
+            linearized); a token or a list of tokens, by text or id; or None for the logit alone.
+
+    Raises:
+        BadTarget: ``against`` is nothing of this.
+
+    Example:
+        >>> from tokenlight import NextToken
+        >>> NextToken("Paris", against=["London", "Rome"]).against
+        ('London', 'Rome')
+    """
+
+    token: str | int = "predicted"
+    against: Against = alternatives.DEFAULT_ALTERNATIVES
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "against", alternatives.check_against(self.against))
 
 
 @dataclass(frozen=True, slots=True)
 class TokenTarget:
-    """One token of the text, for a head with an output per token: a word or a token number.
+    """One token of the text, for heads with one output per token.
 
-    Words in a row (``"New York"``) are one target: the sum of their labels' logits. ``label``: a label,
-    a Contrast of two, or what B- and I- tags have in common (``"LOC"``), which stands for the likeliest
-    of them at each word; ``occurrence``: which of several equal words, counted from 0.
+    Args:
+        token: A word of the text, or a token position. Adjacent words (``"New York"``) are one target:
+            the sum of their labels' logits.
+        label: A label, a Contrast of two, or the part that B- and I- tags have in common (``"LOC"``),
+            which stands for the most likely of these tags at each word.
+        occurrence: Which of several equal words, counted from 0.
+
+    Raises:
+        BadTarget: An argument has a wrong type.
+
+    Example:
+        >>> from tokenlight import TokenTarget
+        >>> TokenTarget("New York", label="LOC").occurrence is None
+        True
     """
 
-    at: str | int
-    label: str | int | Contrast = "predicted"
+    token: str | int
+    label: str | int | Contrast | NextToken = "predicted"
     occurrence: int | None = None
 
-
-Reads = Literal["text", "next", "mask", "token", "pair", "image"]
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedTarget:
-    """A target of one example: ``value = Σ weight · logits[coordinate]``."""
-
-    kind: Literal["class", "contrast", "span", "answer"]
-    name: str
-    terms: tuple[tuple[tuple[int, ...], float], ...]
-
-    def value(self, logits: Any) -> Any:
-        """The number that is explained, from this example's logits (array or tensor)."""
-        return sum(weight * logits[coordinate] for coordinate, weight in self.terms)
-
-    @property
-    def index(self) -> int | None:
-        """The class index of a class target."""
-        return self.terms[0][0][0] if self.kind == "class" else None
-
-    @property
-    def sides(self) -> list[Self]:
-        """What a span target says of the start, and what of the end; any other target by itself."""
-        if self.kind != "span":
-            return [self]
-        by_side = [tuple(term for term in self.terms if term[0][1] == side) for side in (0, 1)]
-        return [replace(self, terms=terms) for terms in by_side if terms]
+    def __post_init__(self) -> None:
+        check_fields(self, "label", "occurrence", error=BadTarget)
 
 
-Asked = str | int | Contrast | Above | SpanTarget | NextToken | Continuation | TokenTarget
-TargetLike = Asked | ResolvedTarget
+HeadTask = Literal["text", "next", "mask", "token", "pair", "image"]
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What the model says: the label (or answer), its index, and every label's probability. A regression
-    head has none; a span head gives those of its start and end; of a language model the likeliest tokens
-    are kept, ``ids`` says which."""
-
-    label: str
-    index: int
-    labels: tuple[str, ...]
-    probabilities: tuple[float, ...]
-    ids: tuple[int, ...] = ()
-    answer_score: float | None = None  # start + end logit of the best span
-    null_score: float | None = None  # that of "no answer", where the input has a token for it
-
-    @property
-    def unanswered(self) -> bool | None:
-        """Whether "no answer" has the higher score; only models trained on it mean it."""
-        if self.answer_score is None or self.null_score is None:
-            return None
-        return self.null_score > self.answer_score
-
-    @property
-    def place(self) -> int:
-        """Where the predicted label stands among ``labels``."""
-        return self.ids.index(self.index) if self.ids else self.index
-
-    @property
-    def probability(self) -> float | None:
-        """Probability of the predicted label, where the head has probabilities."""
-        return self.probabilities[self.place] if self.probabilities else None
+TargetSpec = (
+    str | int | Contrast | RankedAbove | SpanTarget | NextToken | Continuation | TokenTarget
+)
+TargetLike = TargetSpec | ResolvedTarget
 
 
-# What a model with each head does, and what to give it: in Python, and on the command line.
-DOES = {
+# What a model with each head does, and what to give it in Python; cli/flag_hints.py has the options.
+USAGE_BY_TASK = {
     "span": (
         "it answers questions",
         "Question(question=…, context=…), and as target 'predicted', an answer's words or SpanTarget(…)",
-        "--question and --context; --target WORDS and --no-answer say what to explain",
     ),
     "text": (
         "it is a classifier with the labels {}",
         "a text or a (text, text) pair",
-        "TEXT, or TEXT and --pair TEXT",
     ),
     "next": (
-        "it writes on",
-        "a prompt, and as target 'predicted', NextToken(…), Continuation(…) or Contrast(…)",
-        "TEXT or --chat; --target TOKEN, --rather-than TOKEN, --continue WORDS or --generate N say "
-        "what to explain",
+        "it generates text",
+        "a prompt, and as target 'predicted', 'logit', NextToken(…), Continuation(…) or Contrast(…)",
     ),
     "mask": (
         "it fills in a masked token",
-        "a text with one, and as target 'predicted', a token or Contrast(…)",
-        "TEXT with one; --target WORD and --rather-than WORD say what to explain",
+        "a text with one, and as target 'predicted', 'logit', a token or Contrast(…)",
     ),
     "token": (
         "it labels each token with one of {}",
         "a text, and as target TokenTarget(words), 'all' or 'entities'",
-        "TEXT and --token WORDS, --target all or --target entities",
     ),
-    "pair": ("it compares two texts", "a (text, text) pair", "TEXT and --pair TEXT"),
+    "pair": (
+        "it compares two texts",
+        "a (text, text) pair",
+    ),
     "image": (
         "it classifies images as {}",
         "Picture(file), a PIL image or an array height × width × 3 of uint8",
-        "--image FILE",
     ),
 }
 
 
 @lru_cache(typed=True)
-def _class(name: str, index: int) -> ResolvedTarget:
-    """One class: of many texts the same object, which is the fastest to compare."""
+def _cached_class_target(name: str, index: int) -> ResolvedTarget:
+    """Return one shared object per class: comparing targets of many texts is then an identity test."""
     return ResolvedTarget("class", name, (((index,), 1.0),))
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a model's last layer means: its kind, its labels, how logits become probabilities, and what it
-    ``reads``: the whole text, the next token, a masked token, one token, or the likeness of two texts."""
+    """What the output of a model means.
+
+    Args:
+        kind: Whether the logits are classes (or tokens of a vocabulary) or starts and ends of spans.
+        labels: Names of the classes, or the vocabulary.
+        problem_type: How logits become probabilities.
+        task: What one output is about: the whole text, the next token, a masked token, each token, the
+            similarity of two texts, or an image.
+    """
 
     kind: Literal["classification", "span"]
     labels: Sequence[str] = ()
-    problem: Literal["single", "multi", "regression"] = "single"
-    reads: Reads = "text"
+    problem_type: Literal["single", "multi", "regression"] = "single"
+    task: HeadTask = "text"
 
     @property
-    def writes(self) -> bool:
-        """Whether its labels are the tokens of a vocabulary."""
-        return self.reads in ("next", "mask")
+    def is_language_model(self) -> bool:
+        """Whether the labels are the tokens of a vocabulary."""
+        return self.task in ("next", "mask")
 
     @property
-    def usual(self) -> Literal["predicted", 0]:
-        """A target that any text has here; where every output is a number, none is the predicted."""
-        return 0 if self.problem == "regression" and len(self.labels) > 1 else "predicted"
+    def default_target(self) -> Literal["predicted", 0]:
+        """A target that every text has: ``"predicted"``, or output 0 where all outputs are numbers."""
+        has_several_numbers = self.problem_type == "regression" and len(self.labels) > 1
+        return 0 if has_several_numbers else "predicted"
 
     @property
-    def chooses(self) -> bool:
-        """Whether it chooses between classes, few enough to compare."""
-        return self.kind != "span" and not self.writes and len(self.labels) > 1
+    def has_classes(self) -> bool:
+        """Whether the head chooses between classes, few enough to compare."""
+        return self.kind != "span" and not self.is_language_model and len(self.labels) > 1
 
     @property
-    def does(self) -> str:
-        """What this model can be asked, in words: the end of a message about a wrong use."""
-        said, python, flags = DOES["span" if self.kind == "span" else self.reads]
-        return f"{said.format(few(self.labels, 6))}: give {way(python, flags)}"
+    def usage(self) -> str:
+        """What this model does and what to give it: the end of a message about a wrong use."""
+        ability, inputs = USAGE_BY_TASK["span" if self.kind == "span" else self.task]
+        return f"{ability.format(join_first(self.labels, 6))}; give {inputs}"
 
     def predict(self, logits: np.ndarray, row: TokenRow) -> Prediction:
-        """Read one example's prediction off its logits."""
-        if row.answer:
-            count = len({*row.asked}) or len(row.answer)  # behind them stand those of a contrast
-            labels = [self.labels[i] for i in row.answer[:count]]
-            wrote = (row.texts[-1] if row.texts else "".join(labels)).strip()
-            wrote = type_name(labels) if row.asked else wrote
-            chance = float(np.exp(log_probability(logits[:count])))
-            return Prediction(wrote, 0, (wrote,), (chance,))
+        """Return the prediction for one example, given its logits."""
+        if row.continuation_ids:
+            return prediction.predict_continuation(logits, row, self.labels)
         if self.kind == "span":
-            start, end = answers.best_span(logits, row)
-            answer = answers.answer_text(row, start, end)
-            chance = float(softmax(logits[:, 0])[start] * softmax(logits[:, 1])[end])
-            score, null = float(logits[start, 0] + logits[end, 1]), float(logits[0].sum())
-            return Prediction(
-                answer, 0, (answer,), (chance,), (), score, null if row.special[0] else None
+            return prediction.predict_span(logits, row)
+        if self.problem_type == "regression":
+            return prediction.predict_numbers(
+                logits, self.labels, is_similarity=self.task == "pair"
             )
-        if self.problem == "regression":
-            said = [f"{name} " for name in self.labels] if len(logits) > 1 else [""]
-            said = [f"{self.labels[0].split()[0]} "] if self.reads == "pair" else said
-            numbers = (f"{name}{float(x):.4g}" for name, x in zip(said, logits, strict=True))
-            return Prediction(", ".join(numbers), 0, tuple(self.labels), ())
-        chances = 1 / (1 + np.exp(-logits)) if self.problem == "multi" else softmax(logits)
-        likeliest = np.argsort(-chances, kind="stable")[:LIKELIEST].tolist() if self.writes else []
-        ids = likeliest or range(len(chances))
-        best = ids[0] if self.writes else int(np.argmax(logits))
-        names, kept = (tuple(self.labels[i] for i in ids), tuple(float(chances[i]) for i in ids))
-        return Prediction(self.labels[best], best, names, kept, tuple(likeliest))
+        if self.is_language_model:
+            return prediction.predict_token(logits, self.labels)
+        return prediction.predict_class(logits, self.labels, self.problem_type)
 
     def depends_on_logits(self, target: TargetLike) -> bool:
-        """Whether the model must have spoken before it is known which logits ``target`` means."""
-        named = (target.this, target.that) if isinstance(target, Contrast) else (target,)
-        return self.kind == "span" or "predicted" in named
+        """Return whether the logits must be known before ``target`` can be resolved."""
+        if self.kind == "span":
+            return True
+        if isinstance(target, Contrast):
+            return "predicted" in (target.this, target.that)
+        if not self.is_language_model or isinstance(target, ResolvedTarget):
+            return target == "predicted"
+        question = to_next_token(target)
+        # Several alternatives are weighted by their probabilities.
+        is_weighted = question.against is not None and not isinstance(question.against, str)
+        return question.token == "predicted" or is_weighted or question.against == "all"
 
     def resolve(
         self, target: TargetLike, logits: np.ndarray, row: TokenRow
     ) -> tuple[ResolvedTarget, ...]:
-        """The target as weighted logits; ``"all"`` gives one for every class."""
-        if isinstance(target, ResolvedTarget):  # of an explanation that is made again
-            span = target.kind == "span"
-            known = span or row.answer or all(at[0] < len(self.labels) for at, _ in target.terms)
-            if span != (self.kind == "span") or not known:
-                raise BadTarget(f"the target {target.name!r} is of another model: {self.does}.")
+        """Resolve a target to weighted logits.
+
+        Args:
+            target: What the user asked for; ``"all"`` gives one target per class.
+            logits: This example's logits.
+            row: This example's tokens.
+
+        Returns:
+            One target, or one per class.
+
+        Raises:
+            UnknownName: This model has no such label.
+            BadTarget: This model has no such output.
+        """
+        if isinstance(target, ResolvedTarget):
+            # It comes from an explanation that is computed again.
+            self._check_resolved(target, row)
             return (target,)
-        self.takes(target)
+        self.check_target_type(target)
         if isinstance(target, Contrast):
-            return (self._difference(target, logits, row),)
+            return (self._resolve_contrast(target, logits, row),)
+        if target != "all" and self.is_language_model:
+            return (self._resolve_token(to_next_token(target), logits, row),)
         if target != "all":
-            asked = target.token if isinstance(target, NextToken) else target
-            return (self._one(asked, logits, row),)
-        if self.writes:
+            return (self._resolve_single(target, logits, row),)
+        if self.is_language_model:
             raise BadTarget(
-                f"'all' would be {len(self.labels):,} explanations, one a token of the vocabulary; name "
-                "the tokens that interest you, or explain 'predicted'."
+                f"target='all' would be {len(self.labels):,} explanations, one per token of the "
+                "vocabulary. Name the tokens that interest you, or explain 'predicted'.",
+                code="all-of-vocabulary",
             )
-        return tuple(self._one(index, logits, row) for index in range(len(self.labels)))
+        return tuple(self._resolve_single(index, logits, row) for index in range(len(self.labels)))
 
-    def _one(self, target: object, logits: np.ndarray, row: TokenRow) -> ResolvedTarget:
+    def _check_resolved(self, target: ResolvedTarget, row: TokenRow) -> None:
+        """Refuse a resolved target of another model."""
+        is_span = target.kind == "span"
+        # Coordinates of spans and continuations are token positions, not labels.
+        has_labels = True
+        if not is_span and not row.continuation_ids:
+            num_labels = len(self.labels)
+            has_labels = all(coordinate[0] < num_labels for coordinate, _ in target.terms)
+        if is_span != (self.kind == "span") or not has_labels:
+            raise BadTarget(
+                f"The target {target.name!r} belongs to another model: {self.usage}.",
+                code="target-of-other-model",
+            )
+
+    def _resolve_single(self, target: object, logits: np.ndarray, row: TokenRow) -> ResolvedTarget:
         if self.kind == "span":
-            return ResolvedTarget("span", *answers.span_terms(answers.as_span(target), logits, row))
+            span = span_target.to_span_target(target)
+            name, terms = span_target.resolve_span(span, logits, row)
+            return ResolvedTarget("span", name, terms)
         if target != "predicted":
-            return self.of_class(self.label_index(target, row))
-        if self.usual != "predicted":
+            return self.class_target(self.label_index(target, row))
+        if self.default_target != "predicted":
             raise BadTarget(
-                f"this model predicts {len(self.labels)} numbers, none of them instead of the others, so "
-                f"'predicted' names no output; name one ({few(self.labels, 12)}), or explain 'all'."
+                f"'predicted' is ambiguous: this model predicts {len(self.labels)} independent "
+                f"numbers, not one label. Name one ({join_first(self.labels, 12)}), or explain 'all'.",
+                code="predicted-of-numbers",
             )
-        return self.of_class(int(np.argmax(logits)))
+        return self.class_target(int(np.argmax(logits)))
 
-    def of_class(self, index: int) -> ResolvedTarget:
-        """The target that is one class, or one token of a vocabulary."""
-        label = self.labels[index]
-        return _class(f"‘{label.strip() or label}’" if self.writes else label, index)
+    def _resolve_token(
+        self, question: NextToken, logits: np.ndarray, row: TokenRow
+    ) -> ResolvedTarget:
+        """Return the target of a token and its alternatives."""
+        if question.token == "predicted":
+            index = int(np.argmax(logits))
+        else:
+            index = self.label_index(question.token, row)
+        against = question.against
+        if against is None:
+            return self.class_target(index)
+        if against == "all" or isinstance(against, int):
+            return self.token_target(index, logits, against)
+        labels = [against] if isinstance(against, str) else against
+        others = dict.fromkeys(self.label_index(label, row) for label in labels)
+        return self._contrast_with_tokens(index, list(others), logits)
 
-    def _difference(self, target: Contrast, logits: np.ndarray, row: TokenRow) -> ResolvedTarget:
-        """One class or span rather than another; what both have falls out."""
-        this, that = (self._one(one, logits, row) for one in (target.this, target.that))
+    def token_target(
+        self,
+        index: int,
+        logits: np.ndarray,
+        against: int | Literal["all"] = alternatives.DEFAULT_ALTERNATIVES,
+    ) -> ResolvedTarget:
+        """Return the target of one token rather than the likeliest others."""
+        others, weights = alternatives.choose_alternatives(logits, index, against)
+        token = self.class_target(index)
+        if not others:
+            return token
+        named = others[: alternatives.MAX_NAMED] if against == "all" else others
+        names = alternatives.name_tokens(self.labels, index, named)
+        terms = (*token.terms, *alternatives.subtract_terms(others, weights))
+        return ResolvedTarget("token", token.name, terms, names)
+
+    def _contrast_with_tokens(
+        self, index: int, others: Sequence[int], logits: np.ndarray
+    ) -> ResolvedTarget:
+        """Return the contrast of a token with others that are named, weighted by their probabilities."""
+        token = self.class_target(index)
+        if index in others:
+            raise BadTarget(
+                f"The contrast names one token twice: {token.name}. Give alternatives that differ from it.",
+                code="contrast-of-equals",
+            )
+        weights = [1.0]
+        if len(others) > 1:
+            weights = alternatives.weigh_alternatives(logits, others).tolist()
+        names = " or ".join(self.class_target(other).name for other in others)
+        terms = (*token.terms, *alternatives.subtract_terms(others, weights))
+        return ResolvedTarget("contrast", f"{token.name} rather than {names}", terms)
+
+    def class_target(self, index: int) -> ResolvedTarget:
+        """Return the logit of one class, or of one token of a vocabulary, as a target."""
+        name = self.labels[index]
+        if self.is_language_model:
+            # Quotation marks show that it is a word; a token of white space alone stays as it is.
+            name = f"‘{name.strip() or name}’"
+        return _cached_class_target(name, index)
+
+    def _resolve_contrast(
+        self, target: Contrast, logits: np.ndarray, row: TokenRow
+    ) -> ResolvedTarget:
+        """Return the difference of two targets; terms that both have cancel out."""
+        this = self._resolve_single(target.this, logits, row)
+        that = self._resolve_single(target.that, logits, row)
         weights = dict(this.terms)
-        for at, weight in that.terms:
-            weights[at] = weights.get(at, 0.0) - weight
-        terms = tuple((at, weight) for at, weight in weights.items() if weight)
+        for coordinate, weight in that.terms:
+            weights[coordinate] = weights.get(coordinate, 0.0) - weight
+        terms = tuple((coordinate, weight) for coordinate, weight in weights.items() if weight)
         if not terms:
-            twice = f"the contrast names one {this.kind} twice: {this.name}"
-            raise BadTarget(f"{twice}. Give two that differ.")
+            raise BadTarget(
+                f"The contrast names one {this.kind} twice: {this.name}. Give two that differ.",
+                code="contrast-of-equals",
+            )
+        # Two answers read "the answer ‘a’ rather than ‘b’".
         name = f"{this.name} rather than {that.name.removeprefix('the answer ')}"
         return ResolvedTarget("span" if self.kind == "span" else "contrast", name, terms)
 
-    def takes(self, target: object) -> None:
-        """Refuse a target that is another kind of head's."""
-        spans = isinstance(target, str | SpanTarget | Contrast) and target != "all"
-        foreign = isinstance(target, SpanTarget if self.reads == "next" else SpanTarget | NextToken)
-        if foreign if self.kind != "span" else not spans:
-            raise BadTarget(f"target {target!r} is none of this model: {self.does}.")
+    def check_target_type(self, target: object) -> None:
+        """Refuse a target of another kind of head."""
+        if self.kind == "span":
+            is_valid = isinstance(target, str | SpanTarget | Contrast) and target != "all"
+        elif self.is_language_model:
+            is_valid = not isinstance(target, SpanTarget)
+        else:
+            is_valid = not isinstance(target, SpanTarget | NextToken)
+        if not is_valid:
+            raise BadTarget(
+                f"target={target!r} is not valid for this model: {self.usage}.",
+                code="target-of-other-head",
+            )
 
     def label_index(self, label: object, row: TokenRow | None = None) -> int:
-        """Index of a label given by name or number."""
+        """Return the index of a label.
+
+        Args:
+            label: Its name or its number; for language models a token or its id.
+            row: The input; the end of its text decides whether a token starts with a blank.
+
+        Raises:
+            BadTarget: This head has no such label, or several.
+            UnknownName: No label has this name.
+        """
+        # True is an int to Python, but no label number that anyone means.
         if isinstance(label, bool) or not isinstance(label, str | int | np.integer):
             raise BadTarget(
-                f"target {label!r} is a {type(label).__name__}; give 'predicted', 'all', a label "
-                f"({few(self.labels, 12)}), its number, or Contrast(…)."
+                f"target={label!r} has type {type(label).__name__}. Give 'predicted', 'all', a label "
+                f"({join_first(self.labels, 12)}), its number, or Contrast(…).",
+                code="target-type",
             )
-        if isinstance(label, str) and isinstance(self.labels, Vocabulary):
-            written = row.texts[-1] if row is not None and row.texts else ""
-            blank = self.reads == "mask" or not written[-1:].isspace()
-            return self.labels.id_of(label, blank=blank)
         if isinstance(label, str):
-            exact = [i for i, name in enumerate(self.labels) if name == label]
-            alike = (i for i, n in enumerate(self.labels) if n.casefold() == label.casefold())
-            places = exact or [*alike]
-            if len(places) > 1:
-                same = f"{len(places)} labels of this model are named {label!r}"
-                raise BadTarget(f"{same}; give a number: {' or '.join(map(str, places))}.")
-            if places:
-                return places[0]
-            if not is_number(label):
-                raise UnknownName.among("label", label, (*self.labels, "predicted", "all"))
-        if not 0 <= int(label) < len(self.labels):
-            known = f"this model has {len(self.labels)} labels, 0 to {len(self.labels) - 1}"
-            known += f" ({few(self.labels, 12)})"
-            raise BadTarget(f"label number {int(label)} does not exist: {known}.")
-        return int(label)
+            index = self._find_label(label, row)
+            if index is not None:
+                return index
+        number = int(label)
+        if not 0 <= number < len(self.labels):
+            raise BadTarget(
+                f"Label number {number} does not exist: this model has {len(self.labels)} labels, "
+                f"0 to {len(self.labels) - 1} ({join_first(self.labels, 12)}).",
+                code="label-number-range",
+            )
+        return number
+
+    def _find_token(self, vocabulary: Vocabulary, label: str, row: TokenRow | None) -> int:
+        """Return the id of a token that stands in a mask, or follows the text of ``row``."""
+        text = row.texts[-1] if row is not None and row.texts else ""
+        leading_space = self.task == "mask" or not text[-1:].isspace()
+        return vocabulary.token_id(label, leading_space=leading_space)
+
+    def _find_label(self, label: str, row: TokenRow | None) -> int | None:
+        """Return the index of a token or of the label with this name; None if the name is a number."""
+        if isinstance(self.labels, Vocabulary):
+            return self._find_token(self.labels, label, row)
+        matches = [i for i, name in enumerate(self.labels) if name == label]
+        if not matches:
+            # Upper and lower case do not matter where no label is spelled exactly so.
+            folded = label.casefold()
+            matches = [i for i, name in enumerate(self.labels) if name.casefold() == folded]
+        if len(matches) > 1:
+            raise BadTarget(
+                f"{len(matches)} labels of this model are named {label!r}. Give a number: "
+                f"{' or '.join(map(str, matches))}.",
+                code="label-ambiguous",
+            )
+        if matches:
+            return matches[0]
+        if not is_integer_text(label):
+            raise UnknownName.from_choices("label", label, (*self.labels, "predicted", "all"))
+        return None
 
 
-def log_chance(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:
-    """ln P of an answer (the product over its tokens) or of a class; of a contrast its share in the two."""
-    if target.kind == "answer":
-        return log_probability(logits[[place for (place, _), _ in target.terms]])
-    return -float(np.logaddexp(0, -log_odds(head, target, logits)))
+def to_next_token(target: Any) -> NextToken:
+    """Return what a target asks of a language model; ``"logit"`` is the predicted token's logit alone."""
+    if isinstance(target, NextToken):
+        return target
+    if target == "logit":
+        return NextToken("predicted", against=None)
+    return NextToken(target)
 
 
-def log_odds(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:
-    r"""What Cohen-Wang et al. regress on, which does not saturate: :math:`\ln\frac{p}{1-p}` of an answer
-    or of a class. A contrast, a label that excludes no other, a number and the two ends of a span stand
-    for themselves: they are such differences already, or have no probability."""
-    if target.kind == "answer":
-        chance = log_chance(head, target, logits)
-        return chance - float(np.log(max(-np.expm1(chance), SMALLEST)))
-    value = float(target.value(logits))
-    if target.index is None or head.problem != "single" or len(logits) < 2:
-        return value
-    return value - float(np.logaddexp.reduce(np.delete(logits, target.index)))
-
-
-def is_number(label: str) -> bool:
-    """Whether a label's name is a number; ``²`` and ``--1`` are none, though they look like it."""
+def is_integer_text(label: str) -> bool:
+    """Return whether a label's name is a number; ``²`` and ``--1`` are not."""
     return re.fullmatch(r"-?[0-9]{1,18}", label) is not None

@@ -1,65 +1,77 @@
-"""Tokens: what the model reads, and where each piece stands in the text a person wrote."""
+"""Rows of tokens: what the model reads, and where each token stands in the text a person wrote."""
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from struct import pack
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
 from tokenlight.data.image import PatchImage
-from tokenlight.errors import BadInput, way
+from tokenlight.data.lazy import LazyDataclass
+from tokenlight.errors import BadInput
+from tokenlight.errors.arguments import check_fields
 
-Span = tuple[int, int]
+Span = tuple[int, int]  # first character, and the one after the last
 ExplainMask = Literal["none", "cls_sep", "sep"]
-Long = Literal["error", "truncate", "stride"]
-PER_TOKEN = ("ids", "attention", "token_types", "pieces", "special", "spans", "segments", "words")
+LongTextPolicy = Literal["error", "truncate", "stride"]
+PER_TOKEN_FIELDS = (
+    "ids",
+    "attention_mask",
+    "token_type_ids",
+    "pieces",
+    "special_tokens_mask",
+    "spans",
+    "segments",
+    "word_ids",
+)
+# Fields of two rows that are joined by simple concatenation; segments and word ids are renumbered.
+CONCATENATED_FIELDS = (
+    "ids",
+    "attention_mask",
+    "pieces",
+    "special_tokens_mask",
+    "spans",
+    "texts",
+)
+# Saved files spell some fields of a TokenRow differently; these spellings are part of the file format.
+SAVED_FIELD_NAMES = {
+    "attention_mask": "attention",
+    "token_type_ids": "token_types",
+    "special_tokens_mask": "special",
+    "word_ids": "words",
+    "num_truncated": "cut",
+    "target_position": "at",
+    "segment_names": "names",
+    "reference_embedding": "anchor",
+    "source_length": "source",
+    "continuation_ids": "answer",
+    "target_positions": "asked",
+}
 
 
-def is_half(text: str) -> bool:
-    """Whether a text holds half of a surrogate pair, which is not a character and cannot be written."""
+def has_lone_surrogate(text: str) -> bool:
+    """Return whether a text holds half of a surrogate pair, which cannot be encoded as UTF-8."""
     return re.search("[\ud800-\udfff]", text) is not None
-
-
-class Later:
-    """Base of a frozen dataclass without slots. A batch makes thousands of such values, and most of
-    their fields nobody reads; a field that may come later has no default in the class."""
-
-    @classmethod
-    def later(cls, fields: Callable[[], dict[str, Any]], **known: Any) -> Self:
-        """With the fields that are ``known``, unchecked, and ``fields()`` once another is read."""
-        found = object.__new__(cls)
-        object.__setattr__(found, "_fields", fields)
-        if known:
-            found.__dict__.update(known)
-        return found
-
-    def __getattr__(self, name: str) -> Any:
-        known = self._made()
-        if name in known:
-            return known[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy holds values, neither the batch they come from nor what is made of them.
-        known, own = self._made(), type(self).__dataclass_fields__  # type: ignore[attr-defined]
-        return {name: value for name, value in known.items() if name in own}
-
-    def _made(self) -> dict[str, Any]:
-        known = self.__dict__
-        fields = known.get("_fields")
-        if fields is not None:
-            known.update(fields())  # before the way to them goes, for another thread's sake
-            known.pop("_fields", None)
-        return known
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a context, for models that answer with a span of the context."""
+    """A question about a context, for models that answer with a span of the context.
+
+    Args:
+        question: The question.
+        context: The text in which the model looks for the answer.
+
+    Example:
+        >>> from tokenlight import Explainer, Question
+        >>> explainer = Explainer.from_pretrained("tokenlight/qa")
+        >>> question = Question(question="Who wrote Emma?", context="Emma was written by Jane Austen.")
+        >>> attribution = explainer.explain(question)
+    """
 
     question: str
     context: str
@@ -69,126 +81,240 @@ TextInput = str | tuple[str, str] | Question
 
 
 @dataclass(frozen=True)
-class TokenRow(Later):
-    """One text as the model reads it, without padding; every field has one entry a token. ``spans`` are
-    character spans in ``texts[segment]``; special tokens have no span, no segment and no word. ``words``
-    counts words through the whole row and never joins two segments."""
+class TokenRow(LazyDataclass):
+    """One input as the model reads it, without padding.
+
+    The fields from ``ids`` to ``word_ids`` have one entry per token. Special tokens have no span, no
+    segment and no word.
+
+    Args:
+        ids: Token ids.
+        attention_mask: 1 where the model may attend, 0 where the token is masked.
+        token_type_ids: Segment ids of BERT-like models; None where the model has none.
+        pieces: The tokens as the tokenizer names them.
+        special_tokens_mask: Whether the tokenizer or the model added the token.
+        spans: Character spans in ``texts[segment]``.
+        segments: Index into ``texts``.
+        word_ids: Number of the word, counted through the whole row; a word never joins two segments.
+        texts: The texts that the tokens come from: one, two of a pair, the messages of a chat.
+        num_truncated: Number of tokens that ``long="truncate"`` dropped.
+        target_position: The token whose output is explained, for heads with one output per token.
+        segment_names: What each of ``texts`` is, such as the roles of a chat.
+        reference_embedding: The vector that a sentence embedding is compared with.
+        image: The image whose patches are among the tokens.
+        source_length: Number of tokens that an encoder reads; the tokens after them go to a decoder.
+        continuation_ids: Token ids that are predicted together, each from the tokens before it. The last
+            of them follows the last token of the row. With ``target_positions``, label ids instead.
+        target_positions: The tokens to which ``continuation_ids`` gives labels.
+    """
 
     ids: tuple[int, ...]
-    attention: tuple[int, ...]
-    token_types: tuple[int, ...] | None
+    attention_mask: tuple[int, ...]
+    token_type_ids: tuple[int, ...] | None
     pieces: tuple[str, ...]
-    special: tuple[bool, ...]
+    special_tokens_mask: tuple[bool, ...]
     spans: tuple[Span | None, ...]
     segments: tuple[int | None, ...]
-    words: tuple[int | None, ...]
+    word_ids: tuple[int | None, ...]
     texts: tuple[str, ...]
-    cut: int = 0  # tokens that long="truncate" left out
-    at: int | None = None  # the token whose output is explained, where a head has one for each
-    names: tuple[str, ...] = ()  # what each of ``texts`` is, say the roles of a chat
-    anchor: tuple[float, ...] | None = None  # the vector a sentence embedding is compared with
-    image: PatchImage | None = None  # the picture whose patches the tokens are
-    source: int | None = None  # how many tokens an encoder reads; a decoder reads those behind them
-    answer: tuple[int, ...] = ()  # ids foretold together, the last of them behind the last token
-    asked: tuple[int, ...] = ()  # or labels: the tokens that ``answer`` gives them to
+    num_truncated: int = 0
+    target_position: int | None = None
+    segment_names: tuple[str, ...] = ()
+    reference_embedding: tuple[float, ...] | None = None
+    image: PatchImage | None = None
+    source_length: int | None = None
+    continuation_ids: tuple[int, ...] = ()
+    target_positions: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values under the names of the file format."""
+        values = asdict(replace(self, image=None))
+        values["image"] = self.image and self.image.to_dict()
+        return {SAVED_FIELD_NAMES.get(name, name): value for name, value in values.items()}
+
     @cached_property
-    def array(self) -> np.ndarray:
-        """``ids`` as an array that nobody can write into; numpy would take four times as long as struct."""
+    def ids_array(self) -> np.ndarray:
+        """``ids`` as a read-only array of int64."""
+        # struct is four times as fast as numpy at converting a tuple.
         return np.frombuffer(pack(f"{len(self)}q", *self.ids), dtype=np.int64)
 
     @cached_property
-    def all_seen(self) -> bool:
-        """Whether attention is 0 nowhere."""
-        return 0 not in self.attention
+    def is_unmasked(self) -> bool:
+        """Whether the attention mask is 1 everywhere."""
+        return 0 not in self.attention_mask
 
     @classmethod
-    def plain(cls, ids: Sequence[int], **known: Any) -> "TokenRow":
-        """A row of ids, and what else is ``known``: all are seen, none special, each a word, no text."""
-        n, none = len(ids), (None,) * len(ids)
-        own = tuple(ids), (1,) * n, None, tuple(map(str, ids)), (False,) * n, none, none
-        return replace(cls(*own, words=tuple(range(n)), texts=()), **known)
+    def from_ids(cls, ids: Sequence[int], **fields: Any) -> "TokenRow":
+        """Create a row from ids alone.
+
+        Every token is visible, not special and a word of its own, and there is no text.
+
+        Args:
+            ids: Token ids.
+            fields: Fields that are known and replace these defaults.
+        """
+        length = len(ids)
+        row = cls(
+            ids=tuple(ids),
+            attention_mask=(1,) * length,
+            token_type_ids=None,
+            pieces=tuple(map(str, ids)),
+            special_tokens_mask=(False,) * length,
+            spans=(None,) * length,
+            segments=(None,) * length,
+            word_ids=tuple(range(length)),
+            texts=(),
+        )
+        return replace(row, **fields)
 
     @property
-    def surface(self) -> tuple[str, ...]:
-        """Each token as it was written, without blanks at its ends unless it is all blank; or its piece."""
-        return tuple(
-            (written := self.texts[segment][span[0] : span[1]]).strip() or written or piece
-            if span is not None and segment is not None
-            else piece
-            for span, segment, piece in zip(self.spans, self.segments, self.pieces, strict=True)
-        )
+    def surface_forms(self) -> tuple[str, ...]:
+        """Each token as it was written, without surrounding white space; its piece where that is unknown."""
+        forms = []
+        for span, segment, piece in zip(self.spans, self.segments, self.pieces, strict=True):
+            if span is None or segment is None:
+                forms.append(piece)
+                continue
+            written = self.texts[segment][span[0] : span[1]]
+            # A token of white space alone stays as it is.
+            forms.append(written.strip() or written or piece)
+        return tuple(forms)
 
-    def written(self, positions: Sequence[int], joint: str = "") -> str:
-        """What tokens in a row stand for; where that is unknown, their pieces with ``joint`` between them."""
-        span, segment = self.span(positions), self.segments[positions[0]]
+    def extract_text(self, positions: Sequence[int], separator: str = "") -> str:
+        """Return the text from the first to the last of some adjacent tokens.
+
+        Args:
+            positions: Token positions in order.
+            separator: Joins the pieces where the text is unknown.
+        """
+        span = self.get_span(positions)
+        segment = self.segments[positions[0]]
         if span is None or segment is None:
-            return joint.join(self.pieces[i] for i in positions)
+            return separator.join(self.pieces[i] for i in positions)
         return self.texts[segment][span[0] : span[1]]
 
-    def span(self, positions: Sequence[int]) -> Span | None:
-        """Where tokens in a row stand in their text, from the first to the last."""
-        first, last = self.spans[positions[0]], self.spans[positions[-1]]
-        return None if first is None or last is None else (first[0], last[1])
+    def get_span(self, positions: Sequence[int]) -> Span | None:
+        """Return the character span from the first to the last of some adjacent tokens."""
+        first = self.spans[positions[0]]
+        last = self.spans[positions[-1]]
+        if first is None or last is None:
+            return None
+        return first[0], last[1]
 
     @property
-    def needed(self) -> list[int]:
-        """The tokens without which there would be no question: those asked about, or foretold."""
-        foretold = range(len(self) - max(0, len(self.answer) - 1), len(self))
-        own = [] if self.at is None else [self.at]
-        return [*own, *(self.asked or foretold)]
+    def required_positions(self) -> list[int]:
+        """Positions of the tokens that the target is about, which no perturbation may remove."""
+        positions = []
+        if self.target_position is not None:
+            positions.append(self.target_position)
+        if self.target_positions:
+            positions.extend(self.target_positions)
+        else:
+            # All tokens of a continuation but the last one stand at the end of the row.
+            num_written = max(0, len(self.continuation_ids) - 1)
+            positions.extend(range(len(self) - num_written, len(self)))
+        return positions
 
     @property
     def fingerprint(self) -> str:
-        """Tells two inputs apart: all pictures of one size have the same ids."""
-        return repr(self.ids) + ("" if self.image is None else self.image.digest)
+        """A text that differs for different inputs; all images of one size have the same ids."""
+        digest = "" if self.image is None else self.image.digest
+        return repr(self.ids) + digest
 
-    def generator(self, seed: int, *numbers: int) -> np.random.Generator:
-        """Random draws that belong to this text: the same alone, in any batch, on any machine;
-        ``numbers`` part the draws of one text."""
+    def make_generator(self, seed: int, *stream: int) -> np.random.Generator:
+        """Create a random generator for this input: the same alone, in any batch, on any machine.
+
+        Args:
+            seed: The seed that the user gave.
+            stream: Numbers that separate several streams of random draws for one input.
+        """
         digest = hashlib.blake2b(self.fingerprint.encode(), digest_size=8).digest()
-        return np.random.default_rng([seed, int.from_bytes(digest, "little"), *numbers])
+        return np.random.default_rng([seed, int.from_bytes(digest, "little"), *stream])
 
-    def masked(self, positions: Sequence[bool]) -> "TokenRow":
-        """The same row with attention 0 at ``positions``; ids and places stay."""
-        pairs = zip(positions, self.attention, strict=True)
-        return replace(self, attention=tuple(0 if hide else seen for hide, seen in pairs))
+    def mask_positions(self, mask: Sequence[bool]) -> "TokenRow":
+        """Return this row with attention 0 where ``mask`` is true; ids and positions stay."""
+        attention_mask = []
+        for is_masked, attention in zip(mask, self.attention_mask, strict=True):
+            attention_mask.append(0 if is_masked else attention)
+        return replace(self, attention_mask=tuple(attention_mask))
 
     def take(self, positions: Sequence[int]) -> "TokenRow":
-        """The tokens at ``positions`` as a row of its own."""
-        kept, lists = list(positions), {name: getattr(self, name) for name in PER_TOKEN}
-        taken: dict[str, Any] = {n: v and tuple(v[i] for i in kept) for n, v in lists.items()}
-        if self.source is not None:
-            taken["source"] = sum(i < self.source for i in kept)
-        if self.asked:
-            whole = {*self.asked} <= {*kept}
-            taken["asked"] = tuple(kept.index(i) for i in self.asked) if whole else ()
-            taken["answer"] = self.answer if whole else ()
-        if self.image is not None and self.image.places:
-            places = tuple(map(kept.index, self.image.places))
-            same = places == self.image.places
-            taken["image"] = self.image if same else replace(self.image, places=places)
-        return replace(self, **taken, at=kept.index(self.at) if self.at in kept else None)
+        """Return a row of the tokens at ``positions``."""
+        selected = list(positions)
+        changes: dict[str, Any] = {}
+        for name in PER_TOKEN_FIELDS:
+            values = getattr(self, name)
+            changes[name] = values and tuple(values[i] for i in selected)
+        changes["target_position"] = None
+        if self.target_position in selected:
+            changes["target_position"] = selected.index(self.target_position)
+        if self.source_length is not None:
+            changes["source_length"] = sum(i < self.source_length for i in selected)
+        if self.target_positions:
+            changes |= self._take_targets(selected)
+        if self.image is not None and self.image.token_positions:
+            changes["image"] = self._take_image(self.image, selected)
+        return replace(self, **changes)
 
-    def joined(self, behind: "TokenRow", **changed: Any) -> "TokenRow":
-        """Both rows as one; what is no list of tokens or texts stays this one's, or is ``changed``."""
-        names = ("ids", "attention", "pieces", "special", "spans", "texts")
-        both = {name: getattr(self, name) + getattr(behind, name) for name in names}
-        last = max((word for word in self.words if word is not None), default=-1)
-        segments = (None if one is None else len(self.texts) + one for one in behind.segments)
-        words = (None if one is None else last + 1 + one for one in behind.words)
-        both |= {"segments": (*self.segments, *segments), "words": (*self.words, *words)}
-        return replace(self, **both, **changed)
+    def _take_targets(self, selected: list[int]) -> dict[str, Any]:
+        """Return the new target positions; a target that lost one of its tokens is gone."""
+        if not set(self.target_positions) <= set(selected):
+            return {"target_positions": (), "continuation_ids": ()}
+        return {"target_positions": tuple(map(selected.index, self.target_positions))}
+
+    @staticmethod
+    def _take_image(image: PatchImage, selected: list[int]) -> PatchImage:
+        """Return the image with the new positions of its patches."""
+        token_positions = tuple(map(selected.index, image.token_positions))
+        if token_positions == image.token_positions:
+            return image
+        return replace(image, token_positions=token_positions)
+
+    def concatenate(self, other: "TokenRow", **changes: Any) -> "TokenRow":
+        """Return one row of this row's tokens followed by those of ``other``.
+
+        Args:
+            other: The row to append.
+            changes: Fields to set; other fields that are not lists of tokens or texts stay this row's.
+        """
+        joined: dict[str, Any] = {}
+        for name in CONCATENATED_FIELDS:
+            joined[name] = getattr(self, name) + getattr(other, name)
+        # Segments and words of the other row are numbered after those of this one.
+        num_words = 1 + max((word for word in self.word_ids if word is not None), default=-1)
+        joined["segments"] = self.segments + _shift(other.segments, len(self.texts))
+        joined["word_ids"] = self.word_ids + _shift(other.word_ids, num_words)
+        return replace(self, **joined, **changes)
+
+
+def _shift(numbers: Sequence[int | None], offset: int) -> tuple[int | None, ...]:
+    """Add ``offset`` to every number that is not None."""
+    return tuple(None if number is None else number + offset for number in numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Several rows of tokens. ``explain`` takes it wherever it takes texts."""
+    """Several rows of tokens. ``explain`` takes it wherever it takes texts.
+
+    Args:
+        rows: One row per text.
+
+    Raises:
+        BadInput: ``rows`` holds something else than rows.
+
+    Example:
+        >>> from tokenlight import Tokens
+        >>> len(Tokens.from_ids([[2, 5, 6, 3], [2, 7, 8, 3]]))
+        2
+    """
 
     rows: tuple[TokenRow, ...]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -198,86 +324,141 @@ class Tokens:
 
     @classmethod
     def from_ids(cls, ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> "Tokens":
-        """Rows from 2-D arrays of token ids, one row per text. The Explainer, which knows the padding
-        id, drops padding; if neither model nor tokenizer has one, what the mask hides at the ends of
-        a row is padding."""
-        table = _table("ids", ids)
-        given = np.ones_like(table) if attention_mask is None else attention_mask
-        mask = _table("attention_mask", given, table.shape)
-        if not np.isin(mask, (0, 1)).all():
-            raise BadInput("attention_mask holds values other than 0 and 1; give a 0/1 mask.")
-        kinds: Any = [None] * len(table)
+        """Create rows from 2-D arrays, lists or tensors with one row per text.
+
+        The Explainer, which knows the padding id, drops padding later. If neither model nor tokenizer has
+        a padding id, masked tokens at both ends of a row are padding.
+
+        Args:
+            ids: Token ids, ``text token``.
+            attention_mask: 0 or 1 per token; 1 everywhere by default.
+            token_type_ids: Segment ids of BERT-like models.
+
+        Returns:
+            The rows, still padded.
+
+        Raises:
+            BadInput: An array has another shape, holds no integers, or the mask is not made of 0 and 1.
+
+        Example:
+            >>> from tokenlight import Tokens
+            >>> tokens = Tokens.from_ids([[2, 5, 3, 0]], attention_mask=[[1, 1, 1, 0]])
+            >>> tokens.rows[0].attention_mask
+            (1, 1, 1, 0)
+        """
+        id_table = _to_integer_table("ids", ids)
+        if attention_mask is None:
+            attention_mask = np.ones_like(id_table)
+        mask_table = _to_integer_table("attention_mask", attention_mask, id_table.shape)
+        if not np.isin(mask_table, (0, 1)).all():
+            raise BadInput(
+                "attention_mask holds values other than 0 and 1. Give a 0/1 mask.",
+                code="attention-mask-values",
+            )
+        type_rows: list[Any] = [None] * len(id_table)
         if token_type_ids is not None:
-            kinds = map(tuple, _table("token_type_ids", token_type_ids, table.shape).tolist())
-        rows = zip(table.tolist(), map(tuple, mask.tolist()), kinds, strict=True)
-        made = [TokenRow.plain(row, attention=seen, token_types=own) for row, seen, own in rows]
-        for row, own, whole in zip(made, table, (mask != 0).all(axis=1), strict=True):
-            array = np.frombuffer(own.tobytes(), dtype=np.int64)  # it does not keep the table
-            vars(row).update(array=array, all_seen=bool(whole))
-        return cls(tuple(made))
+            type_table = _to_integer_table("token_type_ids", token_type_ids, id_table.shape)
+            type_rows = [tuple(types) for types in type_table.tolist()]
+        is_unmasked = (mask_table != 0).all(axis=1)
+        rows = []
+        for i, row_ids in enumerate(id_table.tolist()):
+            mask = tuple(mask_table[i].tolist())
+            row = TokenRow.from_ids(row_ids, attention_mask=mask, token_type_ids=type_rows[i])
+            # The array is at hand, so the cached properties need not compute it again. A copy of the
+            # bytes, so that one row does not keep the whole table in memory.
+            ids_array = np.frombuffer(id_table[i].tobytes(), dtype=np.int64)
+            vars(row).update(ids_array=ids_array, is_unmasked=bool(is_unmasked[i]))
+            rows.append(row)
+        return cls(tuple(rows))
 
 
-def _table(name: str, values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Whole numbers, a row for each text; of the ``shape`` that ids have."""
+def _to_integer_table(name: str, values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Convert to a 2-D array of int64, of the given shape if there is one."""
+    if hasattr(values, "detach"):  # a tensor
+        values = values.detach().cpu()
     try:
-        table = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    except ValueError as ragged:
+        table = np.asarray(values)
+    except ValueError as error:
         raise BadInput(
-            f"{name} has rows of different lengths; pad them with the pad id and attention 0."
-        ) from ragged
-    whole = table.dtype == bool or np.issubdtype(table.dtype, np.integer)
-    if table.ndim != 2 or table.size == 0 or table.shape != (shape or table.shape) or not whole:
+            f"{name} has rows of different lengths. Pad them with the pad id and attention 0.",
+            code="ids-ragged",
+        ) from error
+    is_integer = table.dtype == bool or np.issubdtype(table.dtype, np.integer)
+    has_shape = table.ndim == 2 and table.size > 0 and table.shape == (shape or table.shape)
+    if not has_shape or not is_integer:
         raise BadInput(
-            f"{name} has shape {table.shape} and dtype {table.dtype}; give a 2-D array of integers with a "
-            "row for each text (ids[None] for one text), masks and types of one shape with the ids."
+            f"{name} has shape {table.shape} and dtype {table.dtype}. Give a 2-D array of integers with "
+            "one row per text (ids[None] for a single text); masks and types need the shape of the ids.",
+            code="ids-shape",
         )
     return table.astype(np.int64)
 
 
-def trimmed(row: TokenRow, pad_id: int | None) -> TokenRow:
-    """Drop padding (attention 0 *and* the pad id) from both ends; other masked positions keep their places.
-    Without a pad id, a row of ids is padded where the mask hides its ends, one of a text nowhere."""
-    inside = real_tokens(row, pad_id)
-    return row if len(inside) == len(row) else row.take(inside)
+def strip_padding(row: TokenRow, pad_id: int | None) -> TokenRow:
+    """Drop padding from both ends of a row.
+
+    Padding has attention 0 *and* the pad id; other masked positions stay. Without a pad id, masked ends
+    of a row that was made from ids are padding; a row that was made from a text has none.
+    """
+    unpadded = find_unpadded_range(row, pad_id)
+    return row if len(unpadded) == len(row) else row.take(unpadded)
 
 
-def real_tokens(row: TokenRow, pad_id: int | None) -> range:
-    """The positions between the padding at both ends."""
-    if row.all_seen or (pad_id is None and row.texts):
+def find_unpadded_range(row: TokenRow, pad_id: int | None) -> range:
+    """Return the positions between the padding at both ends."""
+    if row.is_unmasked or (pad_id is None and row.texts):
         return range(len(row))
-    pairs = zip(row.ids, row.attention, strict=True)
-    real = [i for i, (own, seen) in enumerate(pairs) if seen or pad_id not in (None, own)]
-    if not real:
-        raise BadInput("a row of ids is all padding; there is no token to explain.")
-    inside = range(real[0], real[-1] + 1)
-    between = [] if pad_id is None else sorted({*inside}.difference(real))
-    if between:
+    real_positions = []
+    for i, (token_id, attention) in enumerate(zip(row.ids, row.attention_mask, strict=True)):
+        if attention or pad_id not in (None, token_id):
+            real_positions.append(i)
+    if not real_positions:
         raise BadInput(
-            f"position {between[0]} is padding (pad id {pad_id}, attention 0) between real tokens; "
-            "padding belongs at one end of the row."
+            "A row of ids is all padding, so there is no token to explain. Leave this row out.",
+            code="row-all-padding",
         )
-    return inside
+    unpadded = range(real_positions[0], real_positions[-1] + 1)
+    if pad_id is None:
+        return unpadded
+    inner_padding = sorted(set(unpadded).difference(real_positions))
+    if inner_padding:
+        raise BadInput(
+            f"Position {inner_padding[0]} is padding (pad id {pad_id}, attention 0) between real tokens. "
+            "Put padding at one end of the row.",
+            code="padding-inside-row",
+        )
+    return unpadded
 
 
-def named(row: TokenRow, tokenizer: Any) -> TokenRow:
-    """Give a row made from ids its pieces and special flags, where a tokenizer is at hand."""
+def add_pieces(row: TokenRow, tokenizer: Any) -> TokenRow:
+    """Add pieces and special flags to a row made from ids, if there is a tokenizer."""
     if tokenizer is None or row.texts:
         return row
-    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    pieces = map(str, tokenizer.convert_ids_to_tokens(list(row.ids)))
-    return replace(row, pieces=tuple(pieces), special=tuple(i in special for i in row.ids))
+    # An unknown word is no special token, although tokenizers list its id among them.
+    special_ids = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    pieces = tokenizer.convert_ids_to_tokens(list(row.ids))
+    return replace(
+        row,
+        pieces=tuple(map(str, pieces)),
+        special_tokens_mask=tuple(token_id in special_ids for token_id in row.ids),
+    )
 
 
-def explain_masked(row: TokenRow, how: ExplainMask, tokenizer: Any) -> TokenRow:
-    """Attention 0 at [CLS] and [SEP] (``cls_sep``) or at [SEP] (``sep``), as the official codes of
-    AttCAT and Mask-LRP feed their explanation pass; ids and positions stay."""
-    if how == "none":
+def apply_explain_mask(row: TokenRow, mode: ExplainMask, tokenizer: Any) -> TokenRow:
+    """Mask [CLS] and [SEP] (``"cls_sep"``) or [SEP] (``"sep"``); ids and positions stay.
+
+    The official implementations of AttCAT and Mask-LRP run their explanation pass on such inputs.
+    """
+    if mode == "none":
         return row
     if tokenizer is None or tokenizer.sep_token_id is None:
-        given = way(f"explain_mask={how!r}", f"--explain-mask {how}")
         raise BadInput(
-            f"{given} needs a tokenizer with a separator token, and this model's has none; leave it "
-            "out, or in Python mask positions by Tokens.from_ids(ids, attention_mask)."
+            f"explain_mask={mode!r} needs a tokenizer with a separator token, but this model's tokenizer "
+            "has none. Leave it out, or in Python mask positions with Tokens.from_ids(ids, "
+            "attention_mask).",
+            code="explain-mask-no-separator",
         )
-    hidden = {tokenizer.sep_token_id} | ({tokenizer.cls_token_id} if how == "cls_sep" else set())
-    return row.masked([i in hidden for i in row.ids])
+    masked_ids = {tokenizer.sep_token_id}
+    if mode == "cls_sep":
+        masked_ids.add(tokenizer.cls_token_id)
+    return row.mask_positions([token_id in masked_ids for token_id in row.ids])

@@ -1,16 +1,16 @@
-"""Units: parts, documents, sentences, words and tokens of a row, and what each weighs.
+"""Units of a row of tokens: segments, documents, sentences, words and tokens, and their scores.
 
-A sentence ends at ``.``, ``!``, ``?`` or ``…`` before white space, at their kin in other scripts, and at
-an empty line. A full stop after an abbreviation or an initial, or before a small letter, ends none;
-one that stands apart, as in texts already split into tokens, does. Tags such as B-LOC and I-LOC mark names
-of several words.
+A sentence ends at ``.``, ``!``, ``?`` or ``…`` before white space, at the corresponding marks of other
+scripts, and at an empty line. A full stop after an abbreviation or an initial, or before a lower-case letter,
+does not end it; one that is preceded by white space, as in texts already split into tokens, does. Tags such
+as B-LOC and I-LOC mark names of several words.
 """
 
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
@@ -19,21 +19,22 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, UnknownName
 
 Unit = Literal["token", "word", "sentence", "document", "role"]
-QUESTION = "question"  # the name of what is asked about documents among a row's texts
-WRITTEN = "written"  # the name of the continuation
-THINKING = "thinking"  # the name of what stands between <think> and </think>
-TOOL_CALL = "tool call"  # the name of what an assistant asked a tool
-SPECIAL = "special"  # the name of special tokens together
+# Names of segments, as they appear in results and files.
+QUESTION_SEGMENT = "question"  # the question about documents
+CONTINUATION_SEGMENT = "written"  # what the model wrote
+THINKING_SEGMENT = "thinking"  # the text between <think> and </think>
+TOOL_CALL_SEGMENT = "tool call"  # an assistant's call of a tool
+SPECIAL_SEGMENT = "special"  # all special tokens together
 
-_END = re.compile(
-    r"""(?P<stop>[.!?…]+)["'”’»)\]]*(?=\s|$)   # an ordinary stop needs white space behind it
+_SENTENCE_END = re.compile(
+    r"""(?P<stop>[.!?…]+)["'”’»)\]]*(?=\s|$)   # an ordinary stop needs white space after it
       |[。！？｡؟।॥።]+["'”’»」』）]*               # these need none
       |\n[^\S\n]*\n""",
     re.VERBOSE,
 )
-OUTSIDE = "O"
-_TAG = re.compile(r"([BIESLU])-(.+)")  # of IOB, and of BIOES, which others spell BILOU
-_ABBREVIATION = re.compile(
+OUTSIDE_TAG = "O"
+_TAG_PATTERN = re.compile(r"([BIESLU])-(.+)")  # IOB, and BIOES, which others spell BILOU
+_ABBREVIATION_PATTERN = re.compile(
     r"mrs?|ms|dr|prof|st|[js]r|vs|etc|e\.g|i\.e|cf|inc|ltd|co|corp|fig|vol|pp|al|gen|col|sgt|capt|rep|"
     r"sen|gov|u\.[sk]|[ap]\.m|jan|feb|apr|aug|sept?|oct|nov|dec|[^\W\d_]"
 )
@@ -41,8 +42,14 @@ _ABBREVIATION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SegmentShare:
-    """What one part of the input weighs: its share of Σ|score|, and its signed sum. ``segment``: 0 the text
-    or question, 1 its pair; None the special tokens together."""
+    """The scores of one segment of the input.
+
+    Args:
+        name: Name of the segment.
+        segment: 0 the text or question, 1 its pair; None for all special tokens together.
+        share: Its share of Σ|score|.
+        total: The signed sum of its scores.
+    """
 
     name: str
     segment: int | None
@@ -51,9 +58,19 @@ class SegmentShare:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitSum:
-    """One unit: its name, tokens, share of Σ|score|, and the sum of its scores. ``low``, ``high``: a 95 %
-    interval of the sum, where the method measured this very unit by sampling."""
+class UnitScore:
+    """The score of one unit.
+
+    Args:
+        name: Name of a document or role; the text of any other unit.
+        text: The text of the unit.
+        segment: Index into the row's texts.
+        positions: Its tokens.
+        share: Its share of Σ|score|.
+        total: The signed sum of its scores.
+        low: Lower end of a 95 % interval of the sum, if the method measured this unit by sampling.
+        high: Upper end of that interval.
+    """
 
     name: str
     text: str
@@ -67,7 +84,16 @@ class UnitSum:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence: where it stands in ``texts[segment]``, its tokens, and the sum of their scores."""
+    """One sentence with the sum of its tokens' scores.
+
+    Args:
+        segment: Index into the row's texts.
+        start: First character in ``texts[segment]``.
+        end: Character after the last one.
+        text: The sentence.
+        positions: Its tokens.
+        score: The signed sum of its scores.
+    """
 
     segment: int
     start: int
@@ -77,127 +103,221 @@ class Sentence:
     score: float
 
 
-def segments_of(row: TokenRow) -> tuple[int | None, ...]:
-    """The part of every token; a row made from ids knows only its token types."""
-    types = row.token_types or (0,) * len(row)
-    parts = zip(row.segments, row.special, types, strict=True)
-    return tuple(
-        own if own is not None else None if special else kind for own, special, kind in parts
-    )
+def find_segments(row: TokenRow) -> tuple[int | None, ...]:
+    """Return the segment of every token; a row made from ids has only its token types to tell."""
+    token_types = row.token_type_ids or (0,) * len(row)
+    segments: list[int | None] = []
+    for position, segment in enumerate(row.segments):
+        # Only rows of ids have regular tokens without a segment.
+        if segment is None and not row.special_tokens_mask[position]:
+            segments.append(token_types[position])
+        else:
+            segments.append(segment)
+    return tuple(segments)
 
 
-def weight(scores: np.ndarray, whole: float) -> tuple[float, float]:
-    """The share of some tokens' scores in ``whole``, which is Σ|score|, and their sum."""
-    return float(np.abs(scores).sum()) / whole, float(scores.sum())
+def share_and_sum(scores: np.ndarray, total_magnitude: float) -> tuple[float, float]:
+    """Return the share of some tokens' scores in ``total_magnitude``, which is Σ|score|, and their sum."""
+    return float(np.abs(scores).sum()) / total_magnitude, float(scores.sum())
 
 
-def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """(first, behind the last) character of every sentence, white space at the edges left out."""
-    edges = [0]
-    for match in _END.finditer(text):
-        if _ends(text, edges[-1], match):
-            edges.append(match.end())
-    pieces = ((end, text[start:end]) for start, end in pairwise([*edges, len(text)]))
-    kept = ((end - len(piece.lstrip()), piece.strip()) for end, piece in pieces)
-    return [(first, first + len(core)) for first, core in kept if core]
+def find_sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Return the (first, after the last) character of every sentence, without surrounding white space."""
+    boundaries = [0]
+    for match in _SENTENCE_END.finditer(text):
+        if _is_sentence_end(text, boundaries[-1], match):
+            boundaries.append(match.end())
+    boundaries.append(len(text))
+    spans = []
+    for start, end in pairwise(boundaries):
+        sentence = text[start:end]
+        stripped = sentence.strip()
+        if stripped:
+            # White space at both ends belongs to no sentence.
+            first = end - len(sentence.lstrip())
+            spans.append((first, first + len(stripped)))
+    return spans
 
 
-def _ends(text: str, begin: int, match: re.Match[str]) -> bool:
+def _is_sentence_end(text: str, start: int, match: re.Match[str]) -> bool:
+    """Return whether a stop or an empty line ends the sentence that begins at ``start``."""
     if match["stop"] != ".":
         return bool(match["stop"]) or bool(match.group().strip()) or match.group().count("\n") > 1
-    before = text[begin : match.start()]
-    apart = not before[-1:].strip()  # a full stop that stands apart is a token of its own
-    word = re.split(r"[\s(\[\"'“‘]", before)[-1].lower()
-    goes_on = _ABBREVIATION.fullmatch(word) or text[match.end() :].lstrip()[:1].islower()
-    return apart or not goes_on
+    sentence = text[start : match.start()]
+    # In texts that are split into tokens, a full stop is a token of its own.
+    is_separate = not sentence[-1:].strip()
+    last_word = re.split(r"[\s(\[\"'“‘]", sentence)[-1].lower()
+    is_abbreviation = _ABBREVIATION_PATTERN.fullmatch(last_word) is not None
+    is_continued = text[match.end() :].lstrip()[:1].islower()
+    return is_separate or not (is_abbreviation or is_continued)
 
 
-def sentences_of(row: TokenRow, scores: np.ndarray) -> list[Sentence]:
-    """The sentences of a row in order; a token belongs to the sentence its last character is in. One of which
-    no token was read, as behind a cut, is left out: it has no score, not 0."""
-    found = []
+def score_sentences(row: TokenRow, scores: np.ndarray) -> list[Sentence]:
+    """Return the sentences of a row in order, each with the sum of its tokens' scores.
+
+    A token belongs to the sentence that holds its last character. A sentence without a token, because the
+    text was truncated, is left out: it has no score, rather than the score 0.
+    """
+    sentences = []
     for segment, text in enumerate(row.texts):
-        spans = sentence_spans(text)
-        ends = [end for _, end in spans[:-1]]
-        homes: list[list[int]] = [[] for _ in spans]
-        for position, (home, span) in enumerate(zip(row.segments, row.spans, strict=True)):
-            if home == segment and span is not None and spans:
-                homes[bisect_left(ends, span[1])].append(position)
-        found += [
-            Sentence(segment, a, b, text[a:b], tuple(own), float(scores[own].sum()))
-            for (a, b), own in zip(spans, homes, strict=True)
-            if own
-        ]
-    return found
+        spans = find_sentence_spans(text)
+        groups = _group_by_sentence(row, segment, spans)
+        for (start, end), positions in zip(spans, groups, strict=True):
+            if positions:
+                score = float(scores[positions].sum())
+                sentence = Sentence(segment, start, end, text[start:end], tuple(positions), score)
+                sentences.append(sentence)
+    return sentences
 
 
-def word_groups(row: TokenRow) -> list[list[int]]:
-    """The places of each word's tokens, in order; what belongs to no word stands by itself."""
-    words = groupby(enumerate(row.words), lambda one: one if one[1] is None else one[1])
-    return [[place for place, _ in own] for _, own in words]
+def _group_by_sentence(
+    row: TokenRow, segment: int, sentence_spans: Sequence[tuple[int, int]]
+) -> list[list[int]]:
+    """Return the token positions of each sentence of one segment."""
+    groups: list[list[int]] = [[] for _ in sentence_spans]
+    if not groups:
+        return groups
+    # Tokens after the end of the second to last sentence belong to the last one.
+    ends = [end for _, end in sentence_spans[:-1]]
+    for position, span in enumerate(row.spans):
+        if row.segments[position] == segment and span is not None:
+            groups[bisect_left(ends, span[1])].append(position)
+    return groups
 
 
-def unit_groups(row: TokenRow, unit: Unit) -> list[list[int]]:
-    """The places of each unit's tokens, in order; special tokens belong to none. A document is one of the
-    row's texts (half of a pair, a message of a chat), a role all of them with one name."""
-    if unit not in get_args(Unit):
-        raise UnknownName.among("unit", unit, get_args(Unit))
-    if unit == "sentence":
-        if not row.texts:
-            raise BadInput("a text given as ids has no sentences; give the text, or units='token'.")
-        groups = [list(one.positions) for one in sentences_of(row, np.zeros(len(row)))]
-    elif unit in ("document", "role"):
-        named = dict(enumerate(row.names)) if unit == "role" else {}
-        homes = [named.get(home, home) for home in segments_of(row)]  # type: ignore[arg-type]
-        found = dict.fromkeys(home for home in homes if home is not None)
-        groups = [[i for i, home in enumerate(homes) if home == own] for own in found]
-    else:
-        groups = word_groups(row) if unit == "word" else [[i] for i in range(len(row))]
-    real = ([i for i in group if not row.special[i]] for group in groups)
-    return [group for group in real if group]
-
-
-def sources(row: TokenRow, unit: Unit, kept: np.ndarray) -> list[np.ndarray]:
-    """The units that may be taken away: not ``kept``, the question about documents, or what a model wrote."""
-    named = {number for number, name in enumerate(row.names) if name in (QUESTION, WRITTEN)}
-    stays = kept | np.array([segment in named for segment in row.segments])
-    groups = (np.array([i for i in group if not stays[i]]) for group in unit_groups(row, unit))
-    return [group for group in groups if len(group)]
-
-
-def parted(tag: str) -> tuple[str, str]:
-    """``B-LOC`` as its prefix and its type; a label without a prefix goes on with its like."""
-    found = _TAG.fullmatch(tag)
-    return (found[1], found[2]) if found else ("I", tag)
-
-
-def types_of(labels: Sequence[str]) -> dict[str, list[int]]:
-    """The labels by their numbers that each type of name has; none where no label has a prefix."""
-    found: dict[str, list[int]] = {}
-    for number, label in enumerate(labels):
-        if _TAG.fullmatch(label):
-            found.setdefault(parted(label)[1], []).append(number)
-    return found
-
-
-def merged(tags: Sequence[str]) -> list[range]:
-    """The words of each name, by the tags of all words in order. A name begins at B, S or U, at another type,
-    or behind what is outside, and ends at E, L, S or U."""
-    found: list[range] = []
-    for word, tag in enumerate(tags):
-        if tag == OUTSIDE:
-            continue
-        prefix, kind = parted(tag)
-        last = found[-1] if found and found[-1].stop == word else None
-        before = ("", "") if last is None else parted(tags[last[-1]])
-        if last is not None and prefix in "IEL" and before[1] == kind and before[0] in "BI":
-            found[-1] = range(last.start, word + 1)
+def group_by_word(row: TokenRow) -> list[list[int]]:
+    """Return the token positions of each word, in order; a token of no word is a group of its own."""
+    groups: list[list[int]] = []
+    previous_word = None
+    for position, word in enumerate(row.word_ids):
+        if word is not None and groups and word == previous_word:
+            groups[-1].append(position)
         else:
-            found.append(range(word, word + 1))
-    return found
+            groups.append([position])
+        previous_word = word
+    return groups
 
 
-def type_name(tags: Sequence[str]) -> str:
-    """The type that tags have in common; where they differ, the tags themselves."""
-    kinds = {parted(tag)[1] for tag in tags}
-    return kinds.pop() if len(kinds) == 1 else " ".join(tags)
+def check_unit(unit: object) -> None:
+    """Refuse anything but the name of a unit."""
+    if not isinstance(unit, str) or unit not in get_args(Unit):
+        raise UnknownName.from_choices("unit", unit, get_args(Unit))
+
+
+def group_by_unit(row: TokenRow, unit: Unit) -> list[list[int]]:
+    """Return the token positions of each unit, in order; special tokens belong to none.
+
+    Args:
+        row: The tokens.
+        unit: A document is one of the row's texts (half of a pair, a message of a chat), a role all
+            texts with the same name.
+
+    Raises:
+        UnknownName: There is no such unit.
+        BadInput: Sentences of a row without a text were asked for.
+    """
+    check_unit(unit)
+    if unit == "sentence":
+        groups = _group_sentences(row)
+    elif unit in ("document", "role"):
+        groups = _group_documents(row, by_role=unit == "role")
+    elif unit == "word":
+        groups = group_by_word(row)
+    else:
+        groups = [[position] for position in range(len(row))]
+    return _filter_groups(groups, row.special_tokens_mask)
+
+
+def _group_sentences(row: TokenRow) -> list[list[int]]:
+    if not row.texts:
+        raise BadInput(
+            "A text given as ids has no sentences. Give the text, or units='token'.",
+            code="sentences-need-text",
+        )
+    sentences = score_sentences(row, np.zeros(len(row)))
+    return [list(sentence.positions) for sentence in sentences]
+
+
+def _group_documents(row: TokenRow, *, by_role: bool) -> list[list[int]]:
+    """Return the token positions of each segment, or of all segments with the same name."""
+    names: dict[int | None, str] = dict(enumerate(row.segment_names)) if by_role else {}
+    groups: dict[int | str, list[int]] = {}
+    for position, segment in enumerate(find_segments(row)):
+        if segment is not None:
+            groups.setdefault(names.get(segment, segment), []).append(position)
+    return list(groups.values())
+
+
+def _filter_groups(
+    groups: Sequence[Sequence[int]], excluded: Sequence[bool] | np.ndarray
+) -> list[list[int]]:
+    """Drop excluded positions, and groups that have no other."""
+    filtered = []
+    for group in groups:
+        remaining = [position for position in group if not excluded[position]]
+        if remaining:
+            filtered.append(remaining)
+    return filtered
+
+
+def find_removable_units(row: TokenRow, unit: Unit, protected: np.ndarray) -> list[np.ndarray]:
+    """Return the token positions of each unit that may be removed.
+
+    Args:
+        row: The tokens.
+        unit: The kind of unit.
+        protected: ``token``, true where a token must stay. The question about documents and what a
+            model wrote stay, too.
+    """
+    protected_segments = set()
+    for segment, name in enumerate(row.segment_names):
+        if name in (QUESTION_SEGMENT, CONTINUATION_SEGMENT):
+            protected_segments.add(segment)
+    excluded = protected | np.array([segment in protected_segments for segment in row.segments])
+    groups = _filter_groups(group_by_unit(row, unit), excluded)
+    return [np.array(group) for group in groups]
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Split ``B-LOC`` into its prefix and its type; a label without a prefix counts as I."""
+    match = _TAG_PATTERN.fullmatch(tag)
+    return (match[1], match[2]) if match else ("I", tag)
+
+
+def group_labels_by_type(labels: Sequence[str]) -> dict[str, list[int]]:
+    """Return the numbers of the labels of each entity type; empty where no label has a prefix."""
+    numbers: dict[str, list[int]] = {}
+    for number, label in enumerate(labels):
+        if _TAG_PATTERN.fullmatch(label):
+            numbers.setdefault(split_tag(label)[1], []).append(number)
+    return numbers
+
+
+def group_entities(tags: Sequence[str]) -> list[range]:
+    """Return the words of each entity, given the tags of all words in order.
+
+    An entity begins at B, S or U, at another type, or after a word outside, and ends at E, L, S or U.
+    """
+    entities: list[range] = []
+    for word, tag in enumerate(tags):
+        if tag == OUTSIDE_TAG:
+            continue
+        is_adjacent = bool(entities) and entities[-1].stop == word
+        if is_adjacent and _continues_entity(tags[word - 1], tag):
+            entities[-1] = range(entities[-1].start, word + 1)
+        else:
+            entities.append(range(word, word + 1))
+    return entities
+
+
+def _continues_entity(previous_tag: str, tag: str) -> bool:
+    # I, E and L continue an entity; S, U, E and L close one.
+    previous_prefix, previous_type = split_tag(previous_tag)
+    prefix, entity_type = split_tag(tag)
+    return prefix in "IEL" and previous_type == entity_type and previous_prefix in "BI"
+
+
+def common_tag_type(tags: Sequence[str]) -> str:
+    """Return the type that tags have in common; where they differ, the tags themselves."""
+    types = {split_tag(tag)[1] for tag in tags}
+    return types.pop() if len(types) == 1 else " ".join(tags)

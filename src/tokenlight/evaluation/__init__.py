@@ -1,1 +1,1 @@
-"""From explanations to a verdict: measure, compare, choose, and go on where a run stopped."""
+"""Evaluate explanations: measure, test, compare, choose, and resume interrupted runs."""

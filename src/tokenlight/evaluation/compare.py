@@ -1,191 +1,417 @@
-"""Two models (or precisions, or prompts) on the same texts: did the prediction, the focus or the faithfulness
-of the explanation move? Words, not tokens, are compared, so that tokenizers may differ."""
+"""Compare two models (or precisions, or prompts) on the same texts.
+
+Did the prediction, the focus, or the faithfulness of the explanation change? Scores are compared by word, not
+by token, so that the tokenizers may differ.
+"""
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.true_label import name_label
 from tokenlight.errors import BadInput
-from tokenlight.evaluation.results import FEW, Evaluation, evaluate
+from tokenlight.errors.arguments import Seed, check_fields, check_items, checked
+from tokenlight.evaluation.evaluate import evaluate
+from tokenlight.evaluation.results import MIN_TEXTS_FOR_INTERVALS, Evaluation
 from tokenlight.explainer import Explainer, MethodLike
-from tokenlight.explaining.default import AUTO, is_auto
+from tokenlight.explaining.default_method import AUTO_METHOD, is_auto
 from tokenlight.files.tables import Example
-from tokenlight.metrics._interval import Interval, mean_interval, plain
-from tokenlight.metrics._ranking import similarity
-from tokenlight.plots.characters import in_line
+from tokenlight.metrics._interval import Interval, bootstrap_mean, to_json_value
+from tokenlight.metrics._ranking import rank_correlation
+from tokenlight.plots.characters import to_single_line
+from tokenlight.plots.comparison_page import ChangedText, render_comparison
 
-MOVED = 0.9  # a rank correlation below it is told, text by text
-Piece = tuple[float, str, str, str]  # how far, text, before, after
-NUMBERS = {
-    "flips": "predictions changed",
-    "focus": "focus (rank correlation)",
-    "before": "AOPC of A",
-    "after": "AOPC of B",
-    "change": "AOPC, B − A",
+FOCUS_CHANGE_THRESHOLD = 0.9  # a text with a lower rank correlation is listed
+MIN_LISTED_TEXTS = 5
+MAX_LISTED_FLIPS = 20
+NUM_LISTED_WORDS = 3
+MAX_LISTED_CHARACTERS = 70  # of a text in the terminal; it is cut between words
+INTERVAL_TITLES = {
+    "flip_rate": "predictions changed",
+    "rank_correlation": "focus (rank correlation)",
+    "aopc_before": "AOPC of A",
+    "aopc_after": "AOPC of B",
+    "aopc_change": "AOPC, B − A",
+}
+# Field to key in JSON, where they differ.
+_JSON_KEYS = {
+    "num_texts": "texts",
+    "omitted": "left_out",
+    "flip_rate": "flips",
+    "rank_correlation": "focus",
+    "aopc_before": "before",
+    "aopc_after": "after",
+    "aopc_change": "change",
+    "most_changed": "moved",
 }
 
 
 @dataclass(frozen=True)
-class Side:
-    """One of the two: an explainer, and the prompt its texts stand in (``{text}``)."""
+class ComparedModel:
+    """One side of a comparison.
+
+    Args:
+        explainer: The model.
+        prompt: The prompt around each text, with ``{text}`` in its place.
+    """
 
     explainer: Explainer
     prompt: str = "{text}"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.prompt.count("{text}") != 1:
-            raise BadInput(f"the prompt {self.prompt!r} must hold {{text}} exactly once.")
+            raise BadInput(
+                f"The prompt {self.prompt!r} is not valid. It must contain {{text}} exactly once.",
+                code="prompt-without-text",
+            )
 
-    def explained(self, texts: Sequence[str], **how: Any) -> list[Attribution]:
-        """Each text in its prompt."""
-        given = [self.prompt.replace("{text}", text) for text in texts]
-        return list(self.explainer.explain(given, **how))
+    def explain_texts(self, texts: Sequence[str], **options: Any) -> list[Attribution]:
+        """Explain each text inside the prompt."""
+        prompts = [self.prompt.replace("{text}", text) for text in texts]
+        return list(self.explainer.explain(prompts, **options))
 
     def word_scores(self, text: str, attribution: Attribution) -> np.ndarray:
-        """Sum of token scores for each word of the text itself."""
-        shift = self.prompt.index("{text}")
-        starts = np.array([match.start() for match in re.finditer(r"\S+", text)])
-        sums = np.zeros(len(starts))
+        """Sum the token scores of each word of the text, without those of the prompt."""
+        text_start = self.prompt.index("{text}")
+        word_starts = np.array([match.start() for match in re.finditer(r"\S+", text)])
+        sums = np.zeros(len(word_starts))
         for span, score in zip(attribution.row.spans, attribution.scores, strict=True):
-            if span is not None and shift <= span[0] and span[1] - shift <= len(text):
-                word = int(np.searchsorted(starts, span[1] - shift - 1, side="right")) - 1
+            if span is None:
+                continue
+            start = span[0] - text_start
+            end = span[1] - text_start
+            if start >= 0 and end <= len(text):
+                # The word of the token's last character: a token may begin with a blank.
+                word = int(np.searchsorted(word_starts, end - 1, side="right")) - 1
                 sums[max(word, 0)] += score
         return sums
 
 
+class MovedText(NamedTuple):
+    """A text on which the two models differ.
+
+    Attributes:
+        rank_correlation: Of the word scores of A and B.
+        text: The text.
+        before: Prediction and strongest words of A.
+        after: Prediction and strongest words of B.
+        location: Where the text stands in its file; empty if it is not from a file.
+        id: The value of its column ``id``; empty without one.
+        label: The true label, under the models' name for it; None without one.
+    """
+
+    rank_correlation: float
+    text: str
+    before: str
+    after: str
+    location: str = ""
+    id: str = ""
+    label: str | None = None
+
+    def describe_source(self) -> str:
+        """Return id, or location, and true label on one line."""
+        parts = [f"id {self.id}" if self.id else self.location]
+        if self.label is not None:
+            parts.append(f"true label {self.label}")
+        return to_single_line(", ".join(filter(None, parts)))
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """What moved from A to B, as means over texts with intervals.
+    """The changes from model A to model B, as means over texts with 95 % intervals.
 
-    ``flips``: share of texts predicted otherwise; ``focus``: rank correlation of the word scores;
-    ``before``, ``after``, ``change``: AOPC of A, of B, and B − A text by text; ``moved``: the texts
-    that are predicted otherwise or whose focus moved most, with their strongest words; ``left_out``:
-    those that have no words, by their place.
+    Attributes:
+        method: The method that explained both.
+        num_texts: Texts that were compared.
+        omitted: Texts without words, by their location.
+        flip_rate: Share of texts with another prediction.
+        rank_correlation: Rank correlation of the word scores.
+        aopc_before: AOPC of A.
+        aopc_after: AOPC of B.
+        aopc_change: AOPC of B − AOPC of A, text by text.
+        most_changed: Texts with another prediction or the largest change of focus, with the strongest words
+            of both sides.
+        attributions: The explanations of these texts, those of A before those of B; not part of the JSON.
     """
 
     method: str
-    texts: int
-    left_out: tuple[str, ...]
-    flips: Interval
-    focus: Interval
-    before: Interval
-    after: Interval
-    change: Interval
-    moved: tuple[Piece, ...]
+    num_texts: int
+    omitted: tuple[str, ...]
+    flip_rate: Interval
+    rank_correlation: Interval
+    aopc_before: Interval
+    aopc_after: Interval
+    aopc_change: Interval
+    most_changed: tuple[MovedText, ...]
+    attributions: tuple[Attribution, ...] = ()
 
-    def failures(
-        self, flips: float = 0.01, focus: float = 0.8, faithfulness: float = 0.02
+    def list_failures(
+        self,
+        max_flip_rate: float = 0.01,
+        min_rank_correlation: float = 0.8,
+        max_aopc_drop: float = 0.02,
     ) -> list[str]:
-        """In words, each limit that is overstepped: the share of changed predictions, the mean focus, the
-        fall of the mean AOPC."""
-        found = []
-        if self.flips.mean > flips:
-            found.append(f"{self.flips.mean:.1%} of predictions changed (limit {flips:.1%})")
-        if self.focus.count and self.focus.mean < focus:
-            found.append(f"focus agrees to {self.focus.mean:.3f} only (limit {focus:.3f})")
-        if self.change.count and -self.change.mean > faithfulness:
-            found.append(f"AOPC fell by {-self.change.mean:.3f} (limit {faithfulness:.3f})")
-        return found
+        """Return one line for each limit that is exceeded.
 
-    def in_words(self) -> Iterator[str]:
-        """The numbers line by line, and what changed."""
-        for name, said in NUMBERS.items():
-            own = getattr(self, name)
-            yield f"{said:26}{own.mean:z.3f} [{own.low:z.3f}, {own.high:z.3f}]"
-        if self.texts < FEW:
-            yield f"{self.texts} texts are few: a change that none of them shows may still be common."
-        if self.moved:
-            yield "what changed, by the rank correlation of the scores of words (for A's class):"
-        for focus, *words in self.moved:
-            text, before, after = map(in_line, words)
-            yield f"  {focus:+.2f}  {text[:70]}\n         A {before}\n         B {after}"
+        Args:
+            max_flip_rate: Largest share of changed predictions.
+            min_rank_correlation: Smallest mean rank correlation of the word scores.
+            max_aopc_drop: Largest drop of the mean AOPC.
+        """
+        failures = []
+        flip_rate = self.flip_rate.mean
+        if flip_rate > max_flip_rate:
+            failures.append(f"{flip_rate:.1%} of predictions changed (limit {max_flip_rate:.1%})")
+        correlation = self.rank_correlation.mean
+        if self.rank_correlation.count and correlation < min_rank_correlation:
+            failures.append(
+                f"the correlation of word scores is only {correlation:.3f} (limit {min_rank_correlation:.3f})"
+            )
+        aopc_drop = -self.aopc_change.mean
+        if self.aopc_change.count and aopc_drop > max_aopc_drop:
+            failures.append(f"AOPC fell by {aopc_drop:.3f} (limit {max_aopc_drop:.3f})")
+        return failures
+
+    def describe(self) -> Iterator[str]:
+        """Yield the numbers line by line, then the texts that changed."""
+        for name, title in INTERVAL_TITLES.items():
+            interval: Interval = getattr(self, name)
+            yield f"{title:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]"
+        if self.num_texts < MIN_TEXTS_FOR_INTERVALS:
+            yield f"Only {self.num_texts} texts: a change that none of them shows may still be common."
+        if self.most_changed:
+            yield "texts that changed most, by the rank correlation of word scores (for A's class):"
+        for moved in self.most_changed:
+            text = textwrap.shorten(
+                to_single_line(moved.text), MAX_LISTED_CHARACTERS, placeholder=" …"
+            )
+            yield f"  {moved.rank_correlation:+.2f}  {text}"
+            source = moved.describe_source()
+            if source:
+                yield f"         {source}"
+            yield f"         A {to_single_line(moved.before)}"
+            yield f"         B {to_single_line(moved.after)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dict(plain(asdict(self)))
+        """Return JSON values."""
+        values = {}
+        for name, value in asdict(replace(self, attributions=())).items():
+            if name != "attributions":
+                values[_JSON_KEYS.get(name, name)] = value
+        return dict(to_json_value(values))
+
+    def render_page(self) -> str:
+        """Return the numbers and the texts that changed most, coloured by both models, as one HTML page."""
+        numbers = []
+        for name, title in INTERVAL_TITLES.items():
+            interval: Interval = getattr(self, name)
+            numbers.append(
+                (title, f"{interval.mean:z.3f}", f"{interval.low:z.3f} to {interval.high:z.3f}")
+            )
+        changed = []
+        for i, moved in enumerate(self.most_changed):
+            first, second = self.attributions[2 * i : 2 * i + 2]
+            changed.append(
+                ChangedText(
+                    moved.describe_source(), f"{moved.rank_correlation:+.2f}", first, second
+                )
+            )
+        return render_comparison(
+            f"{self.num_texts} texts, explained by {self.method}", numbers, changed
+        )
 
 
+@checked
 def compare(
-    a: Side,
-    b: Side,
+    first: ComparedModel,
+    second: ComparedModel,
     examples: Sequence[Example],
     *,
-    method: MethodLike = AUTO,
-    seed: int = 0,
+    method: MethodLike = AUTO_METHOD,
+    seed: Seed = 0,
     long: str = "truncate",
 ) -> Comparison:
-    """Explain every text with both sides for the class that A predicts, and compare."""
-    if not all(isinstance(example.text, str) for example in examples):
-        raise BadInput("a comparison reads plain texts, not pairs or questions.")
-    texts = [text for text in (str(example.text) for example in examples) if text.strip()]
-    if not texts:
-        raise BadInput(f"none of the {len(examples)} texts has a word; give some that do.")
-    left_out = tuple(
-        example.place or f"text {number} (counted from 0)"
-        for number, example in enumerate(examples)
-        if not str(example.text).strip()
+    """Explain every text with both models, for the class that the first one predicts, and compare.
+
+    Args:
+        first: Model A.
+        second: Model B, with the same labels.
+        examples: The texts.
+        method: The method for both; by default that of the first model.
+        seed: Seed of the method and of the intervals.
+        long: What to do with a text that is too long: ``truncate`` or ``error``.
+
+    Returns:
+        The changes of predictions, focus and faithfulness.
+
+    Raises:
+        BadInput: The labels differ, or no example is a plain text with words.
+
+    Example:
+        >>> from tokenlight import Explainer
+        >>> from tokenlight.evaluation.compare import ComparedModel, compare
+        >>> from tokenlight.files.tables import Example
+        >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+        >>> bare = ComparedModel(explainer)
+        >>> prompted = ComparedModel(explainer, prompt="A review: {text}")
+        >>> compare(bare, prompted, [Example("A warm and funny film.")], method="attcat").num_texts
+        1
+    """
+    kept_examples, omitted = _select_examples(examples)
+    texts = [str(example.text) for example in kept_examples]
+    _check_same_labels(first.explainer.labels, second.explainer.labels)
+    if is_auto(method):  # both sides use one method
+        method = first.explainer.default_method()
+    options: dict[str, Any] = {"method": [method], "seed": seed, "long": long}
+    # B explains the class that A predicts, so that the scores of both are for the same class.
+    attributions_a = first.explain_texts(texts, **options)
+    targets = [attribution.prediction.index for attribution in attributions_a]
+    attributions_b = second.explain_texts(texts, target=targets, **options)
+
+    # Compare predictions, focus and faithfulness.
+    pairs = list(zip(attributions_a, attributions_b, strict=True))
+    is_flipped = [a.prediction.index != b.prediction.index for a, b in pairs]
+    correlations = _correlate_words(first, second, texts, pairs)
+    aopc_a, aopc_b = _measure_aopc_pairs(first, second, attributions_a, attributions_b)
+    aopc_change = [after - before for before, after in zip(aopc_a, aopc_b, strict=True)]
+    # Describe the texts that changed most.
+    most_changed = []
+    shown: list[Attribution] = []
+    for i in _select_most_changed(is_flipped, correlations):
+        moved = _describe_moved_text(kept_examples[i], *pairs[i], correlations[i])
+        most_changed.append(moved)
+        shown += pairs[i]
+    return Comparison(
+        attributions_a[0].method,
+        len(texts),
+        omitted,
+        flip_rate=bootstrap_mean(is_flipped, seed=seed),
+        rank_correlation=bootstrap_mean([*correlations.values()], seed=seed),
+        aopc_before=bootstrap_mean(aopc_a, seed=seed),
+        aopc_after=bootstrap_mean(aopc_b, seed=seed),
+        aopc_change=bootstrap_mean(aopc_change, seed=seed),
+        most_changed=tuple(most_changed),
+        attributions=tuple(shown),
     )
-    labels_a, labels_b = a.explainer.labels, b.explainer.labels
+
+
+def _select_examples(examples: Sequence[Example]) -> tuple[list[Example], tuple[str, ...]]:
+    """Return the examples whose texts have words, and the locations of the others."""
+    check_items("examples", examples, Example)
+    kept = []
+    omitted = []
+    for number, example in enumerate(examples):
+        if not isinstance(example.text, str):
+            raise BadInput(
+                "A comparison needs plain texts, but got a pair or question. Give plain texts.",
+                code="compare-plain-texts",
+            )
+        if str(example.text).strip():
+            kept.append(example)
+        else:
+            omitted.append(example.location or f"text {number} (counted from 0)")
+    if not kept:
+        raise BadInput(
+            f"None of the {len(examples)} texts contains a word. Give texts with words.",
+            code="compare-empty-texts",
+        )
+    return kept, tuple(omitted)
+
+
+def _check_same_labels(labels_a: Sequence[str], labels_b: Sequence[str]) -> None:
     if labels_a != labels_b:
         raise BadInput(
-            f"the two models have different labels ({', '.join(labels_a) or 'none'}; "
-            f"{', '.join(labels_b) or 'none'}), so their predictions cannot be compared; give two "
-            "classifiers with the same labels."
+            f"The two models have different labels ({', '.join(labels_a) or 'none'}; "
+            f"{', '.join(labels_b) or 'none'}), so their predictions cannot be compared. Give two "
+            "classifiers with the same labels.",
+            code="different-labels",
         )
-    if is_auto(method):  # one method for both sides
-        method = a.explainer.default_method()
-    how: dict[str, Any] = {"method": [method], "seed": seed, "long": long}
-    ours = a.explained(texts, **how)
-    theirs = b.explained(texts, target=[one.prediction.index for one in ours], **how)
-    pairs = list(zip(texts, ours, theirs, strict=True))
-    focus: dict[int, float] = {}
-    for i, (text, x, y) in enumerate(pairs):
-        with suppress(BadInput):  # either ranks nothing
-            focus[i] = similarity(a.word_scores(text, x), b.word_scores(text, y), "spearman")
-    flipped = [x.prediction.index != y.prediction.index for _, x, y in pairs]
-    aopc = [
-        [row["aopc"] for row in evaluate(side.explainer, made, "aopc").rows]
-        for side, made in ((a, ours), (b, theirs))
-    ]
-    both = [(x, y) for x, y in zip(*aopc, strict=True) if x is not None and y is not None]
-    # Every changed prediction, then the texts whose focus moved most.
-    changed = [i for i in focus if flipped[i] or focus[i] < MOVED]
-    order = sorted(changed, key=lambda i: (not flipped[i], focus[i]))
-    shown = order[: max(5, min(sum(flipped), 20))]
-    over = partial(mean_interval, seed=seed)
-    return Comparison(
-        ours[0].method,
-        len(texts),
-        left_out,
-        flips=over(flipped),
-        focus=over([*focus.values()]),
-        before=over([x for x, _ in both]),
-        after=over([y for _, y in both]),
-        change=over([y - x for x, y in both]),
-        moved=tuple(_piece(*pairs[i], focus[i]) for i in shown),
+
+
+def _correlate_words(
+    first: ComparedModel,
+    second: ComparedModel,
+    texts: Sequence[str],
+    pairs: Sequence[tuple[Attribution, Attribution]],
+) -> dict[int, float]:
+    """Return the rank correlation of the word scores, by the index of the text."""
+    correlations = {}
+    for i, (text, (a, b)) in enumerate(zip(texts, pairs, strict=True)):
+        # A text whose words all have the same score on one side has no correlation.
+        with suppress(BadInput):
+            correlations[i] = rank_correlation(
+                first.word_scores(text, a), second.word_scores(text, b), "spearman"
+            )
+    return correlations
+
+
+def _measure_aopc_pairs(
+    first: ComparedModel,
+    second: ComparedModel,
+    attributions_a: Sequence[Attribution],
+    attributions_b: Sequence[Attribution],
+) -> tuple[list[float], list[float]]:
+    """Return the AOPC of both sides, for the texts that both could measure."""
+    rows_a = evaluate(first.explainer, attributions_a, "aopc").rows
+    rows_b = evaluate(second.explainer, attributions_b, "aopc").rows
+    aopc_a = []
+    aopc_b = []
+    for row_a, row_b in zip(rows_a, rows_b, strict=True):
+        if row_a["aopc"] is not None and row_b["aopc"] is not None:
+            aopc_a.append(row_a["aopc"])
+            aopc_b.append(row_b["aopc"])
+    return aopc_a, aopc_b
+
+
+def _select_most_changed(is_flipped: Sequence[bool], correlations: dict[int, float]) -> list[int]:
+    """Return the texts to list: changed predictions first, then the largest changes of focus."""
+    changed = []
+    for i, correlation in correlations.items():
+        if is_flipped[i] or correlation < FOCUS_CHANGE_THRESHOLD:
+            changed.append(i)
+    changed.sort(key=lambda i: (not is_flipped[i], correlations[i]))
+    num_listed = max(MIN_LISTED_TEXTS, min(sum(is_flipped), MAX_LISTED_FLIPS))
+    return changed[:num_listed]
+
+
+def describe_differences(evaluation: Evaluation) -> Iterator[str]:
+    """Yield how much each method differs from the first, and a warning if there are few texts."""
+    if len(evaluation.methods) > 1:
+        first = evaluation.methods[0]
+        yield f"\ndifference from {first}, text by text (an interval that contains 0 shows no difference):"
+        for metric, intervals in evaluation.differences.items():
+            for name, interval in intervals.items():
+                mean = f"{interval.mean:+z.3f} [{interval.low:+z.3f}, {interval.high:+z.3f}]"
+                is_significant = not interval.low <= 0 <= interval.high
+                remark = "  (0 is outside)" if is_significant else ""
+                yield f"  {name}  {metric} {mean}{remark}"
+    if evaluation.sample_size_warning:
+        yield evaluation.sample_size_warning
+
+
+def _describe_moved_text(
+    example: Example, first: Attribution, second: Attribution, correlation: float
+) -> MovedText:
+    return MovedText(
+        correlation,
+        str(example.text),
+        _describe_side(first),
+        _describe_side(second),
+        location=example.location,
+        id=str(example.extra_columns.get("id", "")),
+        label=name_label(example.label, first.prediction.labels),
     )
 
 
-def differences_in_words(evaluation: Evaluation) -> Iterator[str]:
-    """How far methods lie apart, line by line, where there are several; few texts are said to be few."""
-    if len(evaluation.methods) > 1:
-        first = evaluation.methods[0]
-        yield f"\ndifference from {first}, text by text (an interval that contains 0 shows none):"
-        for metric, gaps in evaluation.differences.items():
-            for name, gap in gaps.items():
-                apart = "" if gap.low <= 0 <= gap.high else "  (zero lies outside)"
-                yield f"  {name}  {metric} {gap.mean:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}]{apart}"
-    if evaluation.caution:
-        yield evaluation.caution
-
-
-def _piece(text: str, x: Attribution, y: Attribution, focus: float) -> Piece:
-    ranked = [sorted(one.words(), key=lambda word: -abs(word[1]))[:3] for one in (x, y)]
-    tops = [", ".join(f"{word.strip()} {score:+.2f}" for word, score in own) for own in ranked]
-    return focus, text, f"{x.prediction.label}: {tops[0]}", f"{y.prediction.label}: {tops[1]}"
+def _describe_side(attribution: Attribution) -> str:
+    """Return the prediction with its strongest words."""
+    strongest = sorted(attribution.words(), key=lambda word: -abs(word[1]))[:NUM_LISTED_WORDS]
+    words = ", ".join(f"{word.strip()} {score:+.2f}" for word, score in strongest)
+    return f"{attribution.prediction.label}: {words}"

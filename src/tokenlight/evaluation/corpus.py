@@ -1,5 +1,8 @@
-"""What the classes of a model are made of: for a class c and a token type v, ``W_c(v) = idf(v) · Σ s_x(v)``
-over the texts x predicted as c (Hou & Castañón 2023, section 4.2)."""
+r"""Document frequencies of tokens, and the weight of each token for each class.
+
+For a class c and a token type v, :math:`W_c(v) = \mathrm{idf}(v) \sum_x s_x(v)` over the texts x predicted as
+c (Hou & Castañón 2023, section 4.2).
+"""
 
 import os
 from collections import Counter
@@ -8,111 +11,179 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokenlight.data.tokenizer import apart
+from tokenlight.data.tokenizer import tokenize
 from tokenlight.errors import BadInput, DamagedFile
-from tokenlight.files.documents import json_in
-from tokenlight.files.tables import read
-from tokenlight.files.write import json_text, write_text
-from tokenlight.metrics.token_overlap import Rarity, rarity
+from tokenlight.files.parsing import read_json
+from tokenlight.files.tables import read_examples
+from tokenlight.files.write import dump_json, write_text
+from tokenlight.metrics.token_overlap import IdfVariant, compute_idf
 from tokenlight.models import embedded
-from tokenlight.models.folder import check
-from tokenlight.models.loading import _tokenizer, refuse_missing_folder
+from tokenlight.models.gguf_loading import find_gguf_file, load_gguf_tokenizer
+from tokenlight.models.loading import check_model_path, load_tokenizer
+from tokenlight.models.safety import check_model_files
 
-FORMAT = 1  # of the JSON file of Frequencies
-Weights = dict[str, dict[str, float]]  # class to token type to weight
-CHUNK = 1000  # texts that are tokenised together
+FORMAT_VERSION = 1  # of the JSON file of DocumentFrequencies
+ClassWeights = dict[str, dict[str, float]]  # class to token type to weight
+CHUNK_SIZE = 1000  # texts tokenized in one call
+SNIFFED_CHARACTERS = 1000  # read of a JSON file to see what it holds
 
 
 @dataclass(frozen=True, slots=True)
-class Frequencies:
-    """In how many of ``documents`` texts each token type (or its id) stands; ``tokenizer``: its maker."""
+class DocumentFrequencies:
+    """In how many texts each token type occurs.
 
-    documents: int
+    Attributes:
+        num_documents: Number of texts.
+        counts: Token type, or token id, to the number of texts that contain it.
+        tokenizer_name: The tokenizer that split the texts.
+    """
+
+    num_documents: int
     counts: Mapping[Any, int] = field(repr=False)
-    tokenizer: str = ""
+    tokenizer_name: str = ""
 
     @classmethod
-    def of(cls, texts: Iterable[str], tokenizer: Any) -> "Frequencies":
-        """Count the types of ``texts``; special tokens are none."""
+    def from_texts(cls, texts: Iterable[str], tokenizer: Any) -> "DocumentFrequencies":
+        """Count the token types of ``texts``, without special tokens.
+
+        Raises:
+            BadInput: There is no text.
+        """
+        all_texts = list(texts)
+        if not all_texts:
+            raise BadInput(
+                "The corpus contains no text. Give at least one text.", code="empty-corpus"
+            )
+        # A token counts once per text, however often it occurs there.
         counts: Counter[int] = Counter()
-        listed = list(texts)
-        if not listed:
-            raise BadInput("the corpus holds no text; give at least one.")
-        for start in range(0, len(listed), CHUNK):
-            some = listed[start : start + CHUNK]
-            for ids in apart(tokenizer)(some, add_special_tokens=False, verbose=False)["input_ids"]:
+        for start in range(0, len(all_texts), CHUNK_SIZE):
+            chunk = all_texts[start : start + CHUNK_SIZE]
+            encoding = tokenize(tokenizer, chunk, add_special_tokens=False, verbose=False)
+            for ids in encoding["input_ids"]:
                 counts.update(set(ids))
-        pieces = tokenizer.convert_ids_to_tokens(list(counts))
-        named = dict(zip(map(str, pieces), counts.values(), strict=True))
-        return cls(len(listed), named, Path(str(tokenizer.name_or_path)).name)
+        # Files store tokens, not ids, so that a person can read them.
+        tokens = tokenizer.convert_ids_to_tokens(list(counts))
+        counts_by_token = dict(zip(map(str, tokens), counts.values(), strict=True))
+        tokenizer_name = Path(str(tokenizer.name_or_path)).name
+        return cls(len(all_texts), counts_by_token, tokenizer_name)
 
     @classmethod
-    def read(cls, corpus: str, tokenizer: Any) -> "Frequencies":
-        """Of a file of texts, or of one that :meth:`save` wrote."""
-        place = Path(corpus)
-        if place.suffix == ".json" and place.is_file():
-            with place.open(encoding="utf-8") as opened:
-                if '"counts"' in opened.read(1000):  # no table of texts
-                    return cls.load(corpus)
-        examples = read(corpus)
+    def from_file(cls, corpus: str, tokenizer: Any) -> "DocumentFrequencies":
+        """Read a file of texts and count them, or a file that :meth:`save` wrote.
+
+        Raises:
+            BadInput: The file holds pairs of texts.
+        """
+        if _holds_frequencies(Path(corpus)):
+            return cls.load(corpus)
+        examples = read_examples(corpus)
         texts = [example.text for example in examples if isinstance(example.text, str)]
         if len(texts) < len(examples):
-            raise BadInput(f"{corpus} holds pairs; a corpus holds one text a row.")
-        return cls.of(texts, tokenizer)
+            raise BadInput(
+                f"{corpus} holds pairs of texts. Give a corpus with one text per row.",
+                code="corpus-of-pairs",
+            )
+        return cls.from_texts(texts, tokenizer)
 
-    def idf(self, token: str, how: Rarity = "log") -> float:
-        """``log``: ln(N / max(df, 1)); ``smooth``: ln((1 + N)/(1 + df)) + 1; ``none``: 1."""
-        return rarity(how, self.counts.get(token, 0), self.documents)
+    def idf(self, token: str, variant: IdfVariant = "log") -> float:
+        """Return the inverse document frequency of a token; see :func:`compute_idf`."""
+        return compute_idf(variant, self.counts.get(token, 0), self.num_documents)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write as JSON, most frequent types first."""
-        place, about = Path(path), {"tokenizer": self.tokenizer, "documents": self.documents}
+        """Write as JSON, most frequent token types first."""
         ordered = dict(sorted(self.counts.items(), key=lambda pair: (-pair[1], pair[0])))
-        write_text(place, json_text({"format": FORMAT, **about, "counts": ordered}, indent=0))
-        return place
+        content = {
+            "format": FORMAT_VERSION,
+            "tokenizer": self.tokenizer_name,
+            "documents": self.num_documents,
+            "counts": ordered,
+        }
+        write_text(Path(path), dump_json(content, indent=0))
+        return Path(path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Frequencies":
-        """Read what :meth:`save` wrote."""
+    def load(cls, path: str | os.PathLike[str]) -> "DocumentFrequencies":
+        """Read a file that :meth:`save` wrote.
+
+        Raises:
+            DamagedFile: The file is of another format, or its counts are impossible.
+        """
         try:
-            content = json_in(path)
-            counts = {str(token): int(count) for token, count in content["counts"].items()}
-            documents = int(content["documents"])
-            possible = documents >= 1 and all(0 <= count <= documents for count in counts.values())
-            if content["format"] != FORMAT or not possible:
-                raise ValueError("its format or its counts cannot be")
-            return cls(documents, counts, str(content["tokenizer"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as broken:
-            why = f" ({str(broken)[:120]})" if isinstance(broken, OSError | ValueError) else ""
-            wrong = f"{path} holds no document frequencies{why}"
-            raise DamagedFile(f"{wrong}; make it with: tokenlight idf CORPUS -o FILE.") from broken
+            return cls._parse(read_json(path))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            # The text of other errors says nothing to a reader.
+            is_readable = isinstance(error, OSError | ValueError)
+            details = f" ({str(error)[:120]})" if is_readable else ""
+            raise DamagedFile(
+                f"{path} has no document frequencies{details}. Create such a file with: tokenlight idf "
+                "CORPUS -o FILE.",
+                code="no-document-frequencies",
+            ) from error
+
+    @classmethod
+    def _parse(cls, content: Any) -> "DocumentFrequencies":
+        counts = {str(token): int(count) for token, count in content["counts"].items()}
+        num_documents = int(content["documents"])
+        has_valid_counts = all(0 <= count <= num_documents for count in counts.values())
+        if content["format"] != FORMAT_VERSION or num_documents < 1 or not has_valid_counts:
+            raise ValueError("its format or its counts are not valid")
+        return cls(num_documents, counts, str(content["tokenizer"]))
 
 
-def tokenizer_of(name: str) -> Any:
-    """The tokenizer of a model, without its weights."""
-    refuse_missing_folder(name)
-    place = embedded.resolve(name)
-    check(name, place, weights=False)
-    return _tokenizer(place, name, {})
+def _holds_frequencies(path: Path) -> bool:
+    """Tell a file of frequencies from a table of texts, which may be JSON too."""
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    with path.open(encoding="utf-8") as file:
+        return '"counts"' in file.read(SNIFFED_CHARACTERS)
 
 
-def class_weights(rows: Iterable[Mapping[str, Any]], metric: str, idf: Rarity) -> Weights:
-    """``W_c(v)`` of every predicted class, in the order of their numbers, from the rows that
-    token_overlap left in a run; document frequencies are those of the explained texts."""
+def load_model_tokenizer(name: str) -> Any:
+    """Load the tokenizer of a model without its weights."""
+    gguf_file = find_gguf_file(name)
+    if gguf_file is not None:
+        return load_gguf_tokenizer(name, gguf_file)
+    check_model_path(name)
+    path = embedded.resolve_path(name)
+    check_model_files(name, path, with_weights=False)
+    return load_tokenizer(path, name, {})
+
+
+def compute_class_weights(
+    rows: Iterable[Mapping[str, Any]], metric: str, idf: IdfVariant
+) -> ClassWeights:
+    """Compute ``W_c(v)`` of every predicted class from the rows that token_overlap left in a run.
+
+    Args:
+        rows: Records as JSON values.
+        metric: Key of the metric token_overlap in them.
+        idf: Variant of the inverse document frequency; the documents are the explained texts.
+
+    Returns:
+        Class to token type to weight, in the order of the class indices.
+    """
+    # Sum the scores of each token over the texts of a class, and count the texts that contain it.
     sums: dict[tuple[int, str], Counter[str]] = {}
-    counts: Counter[str] = Counter()
-    texts = 0
+    document_counts: Counter[str] = Counter()
+    num_documents = 0
     for row in rows:
         detail = row.get("measured", {}).get(metric, {}).get("detail", {})
-        if "weights" in detail:
-            into = sums.setdefault((int(detail["class"]), str(row["predicted"])), Counter())
-            for token_id, weight in detail["weights"].items():
-                token = detail["pieces"][token_id]
-                into[token] += weight
-                counts[token] += 1
-            texts += 1
-    known = Frequencies(max(1, texts), counts)
-    return {
-        name: {token: weight * known.idf(token, idf) for token, weight in own.items()}
-        for (_, name), own in sorted(sums.items())
-    }
+        if "weights" not in detail:
+            continue
+        class_key = (int(detail["class"]), str(row["predicted"]))
+        class_sums = sums.setdefault(class_key, Counter())
+        for token_id, weight in detail["weights"].items():
+            token = detail["pieces"][token_id]
+            class_sums[token] += weight
+            document_counts[token] += 1
+        num_documents += 1
+
+    # Weigh the sums by how rare the tokens are.
+    frequencies = DocumentFrequencies(max(1, num_documents), document_counts)
+    class_weights: ClassWeights = {}
+    for (_, label), class_sums in sorted(sums.items()):
+        weights = {}
+        for token, total in class_sums.items():
+            weights[token] = total * frequencies.idf(token, idf)
+        class_weights[label] = weights
+    return class_weights

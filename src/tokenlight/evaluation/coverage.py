@@ -1,4 +1,4 @@
-"""What the numbers of an evaluation do not cover: texts cut, not explained or not measured."""
+"""What the numbers of an evaluation do not cover: texts truncated, not explained, or not measured."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,94 +7,139 @@ from typing import Any
 
 from tokenlight.evaluation.measure import Failure, Record
 
-# As Python writes a string, or as we quote a word; an apostrophe within a word opens nothing.
-QUOTED = re.compile(r"""(?<!\w)(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")(?!\w)|‘[^’]*’""", re.DOTALL)
-EVERY = "any metric"  # what a text is not measured by where measuring itself broke
+# Words in quotes as repr() or our messages write them. An apostrophe inside a word opens no quote.
+QUOTED_PATTERN = re.compile(
+    r"""(?<!\w)(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")(?!\w)|‘[^’]*’""", re.DOTALL
+)
+ANY_METRIC = "any metric"  # named as the metric of a text if measuring itself failed
 
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """Texts that these methods have no number for, and why.
+    """Texts for which some methods have no number, and why.
 
-    ``metric``: what they are not measured by; None: they are not explained. ``partly``: only some of
-    their explanations are not, say those of one class.
+    Attributes:
+        methods: Names of the methods.
+        metric: The metric that did not measure them; None if they were not explained at all.
+        texts: Indices of the texts.
+        num_texts: Number of texts in the evaluation.
+        reason: Why, as one sentence.
+        is_partial: Whether other explanations of these texts, say for another class, were measured.
     """
 
     methods: tuple[str, ...]
     metric: str | None
     texts: frozenset[int]
-    among: int
+    num_texts: int
     reason: str
-    partly: bool = False
+    is_partial: bool = False
 
     def __str__(self) -> str:
         names = ", ".join(self.methods)
-        what = f"measured by {self.metric} ({names})" if self.metric else f"explained by {names}"
-        counted = _counted(len(self.texts), self.among)
-        return f"{counted} {'only in part' if self.partly else 'not'} {what}: {self.reason}"
+        action = f"explained by {names}"
+        if self.metric:
+            action = f"measured by {self.metric} ({names})"
+        extent = "only in part" if self.is_partial else "not"
+        subject = _format_count(len(self.texts), self.num_texts)
+        return f"{subject} {extent} {action}: {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; of one method."""
-        counts = {"texts": len(self.texts), "of": self.among, "partly": self.partly}
-        return {"method": self.methods[0], "metric": self.metric, **counts, "reason": self.reason}
+        """Return JSON values, for an omission of one method."""
+        return {
+            "method": self.methods[0],
+            "metric": self.metric,
+            "texts": len(self.texts),
+            "of": self.num_texts,
+            "partly": self.is_partial,
+            "reason": self.reason,
+        }
 
 
-def cut_texts(records: Sequence[Record], refusals: Sequence[Failure]) -> dict[str, Any]:
-    """How many texts' end (of a prompt: whose beginning) no method saw, and the tokens left of them."""
-    found = [record for record in records if record.cut]
-    lengths = sorted({record.tokens for record in found})
-    texts = {record.text for record in found}
-    return {"texts": len(texts), "of": _among(records, refusals), "tokens": lengths}
+def summarize_truncation(records: Sequence[Record], failures: Sequence[Failure]) -> dict[str, Any]:
+    """Count the texts that no method saw to the end (a prompt: from its beginning).
+
+    Returns:
+        ``texts``, the number of truncated texts; ``of``, the number of all texts; and ``tokens``, the sorted
+        lengths that were left.
+    """
+    truncated = [record for record in records if record.num_truncated]
+    lengths = sorted({record.num_tokens for record in truncated})
+    texts = {record.text_index for record in truncated}
+    return {"texts": len(texts), "of": _count_texts(records, failures), "tokens": lengths}
 
 
-def cut_in_words(cut: Mapping[str, Any]) -> str:
-    """Empty where no text was cut."""
-    if not cut["texts"]:
+def describe_truncation(truncation: Mapping[str, Any]) -> str:
+    """Return one sentence about truncated texts, or an empty string if there are none."""
+    if not truncation["texts"]:
         return ""
-    shortest, longest = cut["tokens"][0], cut["tokens"][-1]
-    to = f"{shortest} to {longest}" if shortest < longest else str(longest)
-    return f"{_counted(cut['texts'], cut['of'])} cut to {to} tokens (long=truncate)."
+    shortest = truncation["tokens"][0]
+    longest = truncation["tokens"][-1]
+    length = f"{shortest} to {longest}" if shortest < longest else str(longest)
+    subject = _format_count(truncation["texts"], truncation["of"])
+    return f"{subject} truncated to {length} tokens (long=truncate)."
 
 
-def omissions(records: Sequence[Record], refusals: Sequence[Failure]) -> list[Omission]:
-    """What is left out, one entry for each method, metric and reason."""
-    found: dict[tuple[str, str | None, str, bool], set[int]] = {}
-    for refusal in refusals:
-        metric = None if refusal.step == "explained" else EVERY
-        found.setdefault((refusal.method, metric, refusal.reason, False), set()).add(refusal.text)
-    numbered = {(one.method, key, one.text) for one in records for key in one.measured}
+def collect_omissions(records: Sequence[Record], failures: Sequence[Failure]) -> list[Omission]:
+    """Return one omission for each method, metric and reason."""
+    # (method, metric, reason, whether it is partial) to the indices of the texts.
+    texts_by_case: dict[tuple[str, str | None, str, bool], set[int]] = {}
+    for failure in failures:
+        metric = None if failure.stage == "explained" else ANY_METRIC
+        case = (failure.method, metric, failure.reason, False)
+        texts_by_case.setdefault(case, set()).add(failure.text_index)
+
+    # A skipped explanation is partial if another one of the same text and method was measured.
+    measured = set()
     for record in records:
-        for key, reason in record.skipped.items():
-            partly = (record.method, key, record.text) in numbered
-            found.setdefault((record.method, key, reason, partly), set()).add(record.text)
-    among = _among(records, refusals)
-    return [
-        Omission((method,), metric, frozenset(texts), among, reason, partly=partly)
-        for (method, metric, reason, partly), texts in found.items()
-    ]
+        for key in record.measurements:
+            measured.add((record.method, key, record.text_index))
+    for record in records:
+        for key, reason in record.skip_reasons.items():
+            is_partial = (record.method, key, record.text_index) in measured
+            skipped = (record.method, key, reason, is_partial)
+            texts_by_case.setdefault(skipped, set()).add(record.text_index)
+
+    num_texts = _count_texts(records, failures)
+    omissions = []
+    for (method, metric, reason, is_partial), texts in texts_by_case.items():
+        omission = Omission((method,), metric, frozenset(texts), num_texts, reason, is_partial)
+        omissions.append(omission)
+    return omissions
 
 
-def together(listed: Sequence[Omission]) -> list[Omission]:
-    """The same in few lines: reasons that differ in numbers and quoted words only become one, and so
-    do methods that leave out the same texts for the same reason."""
-    alike: dict[Any, list[Omission]] = {}
-    for one in listed:
-        # A reason without what it says of one text: its numbers, and what it quotes of it.
-        shape = re.sub(r"\d+", "#", QUOTED.sub("'…'", one.reason))
-        alike.setdefault((one.methods, one.metric, one.partly, shape), []).append(one)
-    found: dict[Omission, tuple[str, ...]] = {}
-    for first, *others in alike.values():
-        texts = first.texts.union(*(one.texts for one in others))
-        reason = f"for example: {first.reason}" if others else first.reason
-        same = replace(first, methods=(), texts=texts, reason=reason)
-        found[same] = (*found.get(same, ()), *first.methods)
-    return [replace(one, methods=methods) for one, methods in found.items()]
+def merge_omissions(omissions: Sequence[Omission]) -> list[Omission]:
+    """Merge similar omissions, so that a report lists few.
+
+    Reasons of one method that differ only in numbers and quoted words become one, with the first as an
+    example. Then methods that omit the same texts for the same reason share one entry.
+    """
+    # First merge the reasons of one method that follow the same pattern.
+    groups: dict[Any, list[Omission]] = {}
+    for omission in omissions:
+        pattern = re.sub(r"\d+", "#", QUOTED_PATTERN.sub("'…'", omission.reason))
+        key = (omission.methods, omission.metric, omission.is_partial, pattern)
+        groups.setdefault(key, []).append(omission)
+
+    # Then merge methods: omissions that are equal without their methods share an entry.
+    methods_by_omission: dict[Omission, tuple[str, ...]] = {}
+    for group in groups.values():
+        first = group[0]
+        texts = frozenset[int]().union(*(omission.texts for omission in group))
+        reason = f"for example: {first.reason}" if len(group) > 1 else first.reason
+        merged = replace(first, methods=(), texts=texts, reason=reason)
+        methods = methods_by_omission.get(merged, ())
+        methods_by_omission[merged] = (*methods, *first.methods)
+    return [replace(merged, methods=methods) for merged, methods in methods_by_omission.items()]
 
 
-def _among(records: Sequence[Record], refusals: Sequence[Failure]) -> int:
-    return len({one.text for one in records} | {one.text for one in refusals})
+def _count_texts(records: Sequence[Record], failures: Sequence[Failure]) -> int:
+    texts = {record.text_index for record in records}
+    texts |= {failure.text_index for failure in failures}
+    return len(texts)
 
 
-def _counted(count: int, among: int) -> str:
-    noun, verb = "text" if among == 1 else "texts", "was" if count == 1 else "were"
-    return f"{count} of {among} {noun} {verb}"
+def _format_count(count: int, total: int) -> str:
+    """Return the subject of a sentence: ``1 of 3 texts was``."""
+    noun = "text" if total == 1 else "texts"
+    verb = "was" if count == 1 else "were"
+    return f"{count} of {total} {noun} {verb}"

@@ -1,55 +1,170 @@
-"""The grade of one explanation, and what is weak in the evidence for it.
+"""Grade one explanation from what each removal says about it, and say what is weak in the evidence.
 
-``benchmarks/trust_calibration.py`` chose the limits on 1,813 held-out texts. On 1,812 others 2.3 % of random
-orders are graded better than chance or faithful, and of 3,624 inverted ones two faithful, which are.
+A good grade needs every removal in favour by both tests, the top words and the sums over random sub-texts,
+and the sums under all removals together beyond what shuffled scores reach.
+``benchmarks/trust_calibration.py`` chooses the thresholds on one half of its texts; ``docs/results/trust``
+says what they do on the other half.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-FAITHFUL, BETTER = "faithful", "better than chance"
-CHANCE, WORSE = "no better than chance", "worse than chance"
-UNSURE, UNTESTED = "cannot tell", "untested"
+from tokenlight.evaluation.subtexts import RemovalEvidence
+
+# These words are written to files; do not change them.
+FAITHFUL = "faithful"
+BETTER_THAN_CHANCE = "better than chance"
+NO_BETTER_THAN_CHANCE = "no better than chance"
+WORSE_THAN_CHANCE = "worse than chance"
+INCONCLUSIVE = "cannot tell"
+UNTESTED = "untested"
+
+GOOD_GRADES = (FAITHFUL, BETTER_THAN_CHANCE)
+# What one removal alone says, where its two tests differ.
+TOP_WORDS_ALONE = "top words alone"
+SUMS_ALONE = "sums alone"
 
 
 @dataclass(frozen=True, slots=True)
-class GradeLimits:
-    """What both tests must reach for each grade; ``alone``: where one test by itself says much;
-    ``leaning``: where both say too much to be called chance."""
+class GradeThresholds:
+    """What the tests must show for a grade; every number runs from 0 (worst) to 1 (best).
 
-    order: float = 0.9
-    words: float = 0.9
-    faithful_order: float = 0.9
-    faithful_words: float = 0.97
-    alone: float = 0.95
-    leaning: float = 0.8
-    special: float = 0.5
-    shortest: int = 5
-
-
-LIMITS = GradeLimits()
-
-
-def graded(
-    order: float, words: float, special: float, length: int, limits: GradeLimits = LIMITS
-) -> tuple[str, str]:
-    """A grade, and in words what is weak (empty: nothing).
-
-    ``order``: rank of its order among random ones, ``words``: of its top words among random choices,
-    both from 0 to 1; ``special``: share of Σ|score| on special tokens; ``length``: words of the text.
+    Attributes:
+        share: Share of random removals that the top words must beat, under every removal.
+        rank: Rank of the sums among shuffled scores, under every removal.
+        joint_rank: Rank of the sums under all removals together, for "better than chance".
+        faithful_share: The share, for "faithful".
+        faithful_rank: The rank, for "faithful".
+        faithful_joint_rank: The joint rank, for "faithful".
+        alone_share: Share that a removal needs to be called good alone.
+        alone_rank: Rank that a removal needs to be called good alone.
+        hopeless_rank: Joint rank up to which no more sub-texts are tried.
+        max_special_share: Share of the total absolute score that may fall on special tokens.
+        min_words: Words that a text needs for a grade.
     """
-    if length < limits.shortest:
-        return UNSURE, f"one text of {length} words is too short to tell"
-    if order <= 1 - limits.order and words <= 1 - limits.words:
-        return WORSE, ""
-    if order >= limits.order and words >= limits.words:
-        astray = "most of its weight lies on special tokens, which are not words"
-        weak = astray if special > limits.special else ""
-        strong = order >= limits.faithful_order and words >= limits.faithful_words
-        return (FAITHFUL if strong and not weak else BETTER), weak
-    if max(order, words) >= limits.alone:
-        one = "its order beats chance, its top words do not"
-        other = "its top words beat chance, its order does not"
-        return UNSURE, one if order > words else other
-    if min(order, words) >= limits.leaning:
-        return UNSURE, "both tests lean its way, but not so far that one text can tell"
-    return CHANCE, ""
+
+    share: float = 0.6
+    rank: float = 0.6
+    joint_rank: float = 0.93
+    faithful_share: float = 0.7
+    faithful_rank: float = 0.7
+    faithful_joint_rank: float = 0.97
+    alone_share: float = 0.85
+    alone_rank: float = 0.95
+    hopeless_rank: float = 0.8
+    max_special_share: float = 0.5
+    min_words: int = 5
+
+
+DEFAULT_THRESHOLDS = GradeThresholds()
+
+
+class RemovalResult(NamedTuple):
+    """What one removal found, as numbers; a grade needs no more.
+
+    Attributes:
+        share_beaten: Share of random removals with a smaller effect.
+        correlation_rank: Rank of the sums of scores among shuffled ones.
+        has_effect: Whether the top words change the probability enough to see.
+    """
+
+    share_beaten: float
+    correlation_rank: float
+    has_effect: bool
+
+    @classmethod
+    def of_evidence(cls, evidence: RemovalEvidence, min_change: float) -> "RemovalResult":
+        """Read the numbers from the evidence of a removal."""
+        has_effect = evidence.largest_fall >= min_change
+        return cls(evidence.share_beaten, evidence.correlation_rank, has_effect)
+
+
+def judge_removal(result: RemovalResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> str:
+    """Return what one removal says alone: a grade, or which of its two tests is passed alone."""
+    share = result.share_beaten
+    rank = result.correlation_rank
+    if share <= 1 - thresholds.alone_share and rank <= 1 - thresholds.alone_rank:
+        return WORSE_THAN_CHANCE
+    if not result.has_effect:
+        return NO_BETTER_THAN_CHANCE
+    beats_words = share >= thresholds.alone_share
+    beats_shuffles = rank >= thresholds.alone_rank
+    if beats_words and beats_shuffles:
+        return BETTER_THAN_CHANCE
+    if beats_words:
+        return TOP_WORDS_ALONE
+    if beats_shuffles:
+        return SUMS_ALONE
+    return NO_BETTER_THAN_CHANCE
+
+
+def is_decided(
+    results: Sequence[RemovalResult],
+    joint_rank: float,
+    thresholds: GradeThresholds = DEFAULT_THRESHOLDS,
+) -> bool:
+    """Return whether more random sub-texts would hardly change the grade."""
+    is_hopeless = (
+        joint_rank <= thresholds.hopeless_rank
+        and min(result.share_beaten for result in results) < thresholds.share
+    )
+    return is_hopeless or _is_faithful(results, joint_rank, thresholds)
+
+
+def assign_grade(
+    results: Sequence[RemovalResult],
+    joint_rank: float,
+    special_share: float,
+    num_words: int,
+    thresholds: GradeThresholds = DEFAULT_THRESHOLDS,
+) -> tuple[str, list[str]]:
+    """Grade an explanation.
+
+    Args:
+        results: What each removal found.
+        joint_rank: Rank of the sums of scores among shuffled ones, under all removals together.
+        special_share: Share of the total absolute score on special tokens.
+        num_words: Words of the text.
+        thresholds: What each grade requires.
+
+    Returns:
+        The grade, and what each removal says alone (see :func:`judge_removal`).
+    """
+    judgements = [judge_removal(result, thresholds) for result in results]
+    if num_words < thresholds.min_words:
+        return INCONCLUSIVE, judgements
+    if _is_faithful(results, joint_rank, thresholds):
+        has_words = special_share <= thresholds.max_special_share
+        return (FAITHFUL if has_words else BETTER_THAN_CHANCE), judgements
+    is_in_favour = all(
+        result.has_effect
+        and result.share_beaten >= thresholds.share
+        and result.correlation_rank >= thresholds.rank
+        for result in results
+    )
+    if is_in_favour and joint_rank >= thresholds.joint_rank:
+        return BETTER_THAN_CHANCE, judgements
+    is_against = all(
+        result.share_beaten <= 1 - thresholds.share
+        and result.correlation_rank <= 1 - thresholds.rank
+        for result in results
+    )
+    if is_against and joint_rank <= 1 - thresholds.joint_rank:
+        return WORSE_THAN_CHANCE, judgements
+    promising = {BETTER_THAN_CHANCE, TOP_WORDS_ALONE, SUMS_ALONE}
+    if is_in_favour or promising.intersection(judgements):
+        return INCONCLUSIVE, judgements
+    return NO_BETTER_THAN_CHANCE, judgements
+
+
+def _is_faithful(
+    results: Sequence[RemovalResult], joint_rank: float, thresholds: GradeThresholds
+) -> bool:
+    """Return whether both tests are passed with a margin under every removal."""
+    return joint_rank >= thresholds.faithful_joint_rank and all(
+        result.has_effect
+        and result.share_beaten >= thresholds.faithful_share
+        and result.correlation_rank >= thresholds.faithful_rank
+        for result in results
+    )

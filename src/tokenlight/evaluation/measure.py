@@ -1,255 +1,329 @@
-"""From Attributions to Records: every metric's changed texts go through the model in one stream."""
+"""Measure Attributions: the perturbed texts of all metrics go through the model in one stream."""
 
-import dataclasses
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations, islice
-from math import nan
-from typing import Any, Literal, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Original, StandIns, stream_logits
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
-from tokenlight.data.units import WRITTEN
-from tokenlight.errors import BadInput, TextTooLong, TokenlightError, long_way, way
-from tokenlight.evaluation.extra_explanations import completed, label_of
+from tokenlight.data.units import CONTINUATION_SEGMENT
+from tokenlight.errors import BadInput, TextTooLong, TokenlightError
+from tokenlight.evaluation.case_preparation import complete_cases, describe_method
+from tokenlight.evaluation.records import Failure, Record, shorten_method_names
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._interval import plain
-from tokenlight.metrics._metric import Case, CharacterSpan, Measured, Metric
-from tokenlight.metrics._ranking import unit_ranks
-from tokenlight.progress import progress as progress_bar
+from tokenlight.metrics._metric import Case, CharacterSpan, Metric
+from tokenlight.metrics._ranking import normalized_ranks
+from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
+from tokenlight.progress import progress_bar
 
-PASSES = {"likeness", "difference"}  # extras of explanations that no one pass of a model has
-# Explanations measured together; the further ones that a metric needs are made for these at once.
-CHUNK = {"cpu": 32, "cuda": 512}
+__all__ = ["Failure", "Record", "shorten_method_names"]  # from here for other modules, too
+
+# Extras of explanations that combine two forward passes.
+MULTI_PASS_EXTRAS = {"likeness", "difference"}
+# Explanations measured together, by device. The extra explanations that a metric needs are made for all of
+# them in one call.
+CHUNK_SIZES = {"cpu": 32, "cuda": 512}
 T = TypeVar("T")
-Known = Sequence[T | None] | Mapping[int, T | None] | None  # of texts, by their numbers
+PerText = Sequence[T | None] | Mapping[int, T | None] | None  # values by the index of the text
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One explanation measured: a number for each metric, or the reason why there is none.
+def number_texts(attributions: Sequence[Attribution]) -> list[int]:
+    """Return the index of the text that each attribution explains.
 
-    ``agrees``: rank correlation with the methods that come after it on the same text.
+    The attributions stand text by text. A new text begins where the tokens change, or where a method and
+    target occur again.
     """
-
-    text: int
-    method: str
-    target: str
-    predicted: str
-    label: str | None
-    tokens: int
-    measured: dict[str, Measured]
-    skipped: dict[str, str] = field(default_factory=dict)
-    agrees: dict[str, float] = field(default_factory=dict)
-    cut: int = 0  # tokens that long="truncate" left out
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values; :meth:`from_dict` is its inverse. Of one text token_overlap has no number."""
-        return dict(plain(dataclasses.asdict(self)))
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Record":
-        """Rebuild from :meth:`to_dict`."""
-        measured = {}
-        for key, one in values["measured"].items():
-            value = nan if one["value"] is None else one["value"]
-            measured[key] = Measured(**{**one, "value": value, "curve": tuple(one["curve"])})
-        return cls(**{**values, "measured": measured})
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A text, or one method on a text, that could not be explained or measured, and why."""
-
-    text: int
-    method: str
-    reason: str
-    step: Literal["explained", "measured"] = "explained"  # what it could not be
-
-
-def short_names(
-    records: Iterable[Record], refusals: Iterable[Failure] = ()
-) -> tuple[tuple[Record, ...], tuple[Failure, ...]]:
-    """Methods by their own names, and with options where one is there twice, be it refused.
-
-    Names are given for a whole job at once: given for what happens to be there, a variant whose sibling
-    was refused would take the bare name, and its numbers would be counted as the other's.
-    """
-    records, refusals = tuple(records), tuple(refusals)
-    labels = [*(one.method for one in records), *(one.method for one in refusals)]
-    bare = {label: re.split(r"\(\w+=| \| ", label)[0] for label in labels}
-    times = Counter(bare.values())
-    names = {label: name if times[name] == 1 else label for label, name in bare.items()}
-    renamed = []
-    for one in records:
-        agrees = {names[label]: value for label, value in one.agrees.items()}
-        renamed.append(dataclasses.replace(one, method=names[one.method], agrees=agrees))
-    refused = (dataclasses.replace(one, method=names[one.method]) for one in refusals)
-    return tuple(renamed), tuple(refused)
-
-
-def by_text(attributions: Sequence[Attribution]) -> list[int]:
-    """The number of the text each attribution explains. They stand text by text: a new one begins where
-    the tokens change, or where a method and target come again."""
-    numbers, seen, current = [], set[Any](), -1
-    previous: Any = None
+    indices = []
+    current = -1
+    previous_text: Any = None
+    requests: set[Any] = set()
     for attribution in attributions:
-        row, made = attribution.row, (label_of(attribution), _asked(attribution))
-        # What a model writes is explained token by token, each by the row before it.
-        written = row.names[-1:] == (WRITTEN,)
-        whole: Any = (row.texts, row.names) if written else row.fingerprint
-        if whole != previous or made in seen:
-            current, seen, previous = current + 1, set(), whole
-        seen.add(made)
-        numbers.append(current)
-    return numbers
+        row = attribution.row
+        request = (describe_method(attribution), _request_key(attribution))
+        text: Any = row.fingerprint
+        if row.segment_names[-1:] == (CONTINUATION_SEGMENT,):
+            # Each token of a continuation is explained by the row before it, so the rows differ.
+            text = (row.texts, row.segment_names)
+        if text != previous_text or request in requests:
+            current += 1
+            previous_text = text
+            requests = set()
+        requests.add(request)
+        indices.append(current)
+    return indices
 
 
-def _asked(attribution: Attribution) -> tuple[object, ...]:
-    """What was asked of a text: where each token has its own label, or is foretold, also of which."""
+def _request_key(attribution: Attribution) -> tuple[object, ...]:
+    """Return what was explained: the target and, where each token has its own, the position."""
     row = attribution.row
-    return attribution.target.name, row.at, row.asked, row.fingerprint
+    return attribution.target.name, row.target_position, row.target_positions, row.fingerprint
 
 
-def check(metrics: Iterable[Metric], head: Head, *, labelled: bool, marked: bool) -> None:
-    """Refuse before any work what could only fail after it; whether labels, and marks, are there."""
+def check_requirements(
+    metrics: Iterable[Metric], head: Head, *, has_labels: bool, has_spans: bool
+) -> None:
+    """Raise before any work if a metric cannot give a number.
+
+    Args:
+        metrics: The metrics.
+        head: The head of the model.
+        has_labels: Whether true labels are given.
+        has_spans: Whether marked spans are given.
+
+    Raises:
+        BadInput: A metric needs labels or spans that are missing.
+        BadTarget: A metric does not support this head.
+    """
     for metric in metrics:
         metric.check(head)
-        if metric.labelled and not labelled:
-            own = ", or its option reference=predicted to compare with the model's own prediction"
+        if metric.needs_labels and not has_labels:
+            if hasattr(metric, "reference"):
+                raise BadInput(
+                    f"{metric.name} compares with the true labels, but none were given. Give labels=…, or "
+                    "its option reference=predicted to compare with the model's own prediction.",
+                    code="labels-or-reference-required",
+                )
             raise BadInput(
-                f"{metric.name} compares with the true labels, and none were given; give "
-                f"{way('labels=…', '--label COLUMN')}{own if hasattr(metric, 'reference') else ''}."
+                f"{metric.name} compares with the true labels, but none were given. Give labels=….",
+                code="labels-required",
             )
-        if metric.marked and not marked:
+        if metric.needs_spans and not has_spans:
             raise BadInput(
-                f"{metric.name} compares with spans that a person marked, and none were given; give "
-                + way("spans=…, for each text", "a file with a column 'spans', in each row")
-                + " a list of (first character, behind the last character)."
+                f"{metric.name} compares with spans that a person marked, but none were given. Give spans=…, "
+                "for each text a list of (first character, character after the last).",
+                code="spans-required",
             )
+
+
+class _MeasuredCase(NamedTuple):
+    """One explanation under test, and the record that its measurements are written into."""
+
+    case: Case
+    record: Record
 
 
 def measure(  # noqa: PLR0913 - what is known of the texts, each by name
     explainer: Explainer,
     attributions: Sequence[Attribution],
     metrics: Mapping[str, Metric],
-    texts: Sequence[int],
+    text_indices: Sequence[int],
     *,
-    labels: Known[int] = None,
-    spans: Known[tuple[CharacterSpan, ...]] = None,
+    labels: PerText[int] = None,
+    spans: PerText[tuple[CharacterSpan, ...]] = None,
     batch_tokens: int | None = None,
     progress: bool | None = None,
 ) -> Iterator[Record]:
-    """A record for each attribution, in order, as soon as its part of the stream is through.
+    """Yield a record for each attribution, in order, as soon as its chunk is measured.
 
-    ``texts``: for each explanation the number of its text, at which its label and spans are found.
-    A text that a metric cannot measure costs that number only: the record says why.
+    A text that a metric cannot measure costs only that number: the record says why.
+
+    Args:
+        explainer: The model that was explained.
+        attributions: The explanations.
+        metrics: Metrics by key.
+        text_indices: For each explanation the index of its text, under which labels and spans are found.
+        labels: Indices of the true labels.
+        spans: Marked spans.
+        batch_tokens: Limit of tokens in one batch.
+        progress: Whether to show a progress bar; None decides by the terminal.
     """
-    head = explainer.live.head
-    check(metrics.values(), head, labelled=labels is not None, marked=spans is not None)
+    check_requirements(
+        metrics.values(),
+        explainer._live.head,
+        has_labels=labels is not None,
+        has_spans=spans is not None,
+    )
     for attribution in attributions:
-        refuse_other_model(explainer, attribution)
-    stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
-    given: list[tuple[Case, Record]] = []
-    alike: dict[Any, list[tuple[Record, np.ndarray]]] = {}
-    for number, one in zip(texts, attributions, strict=True):
-        label = None if labels is None else labels[number]
-        marks = None if spans is None else spans[number]
-        case = Case(one, Original(one.row, stand_ins), head, label, marks)
-        truth = None if label is None else head.labels[label]
-        names = one.target.name, one.prediction.label, truth
-        record = Record(number, label_of(one), *names, len(one), {}, cut=one.row.cut)
-        given.append((case, record))
-        if (ranks := unit_ranks(one)) is not None:
-            alike.setdefault((number, _asked(one)), []).append((record, ranks))
-    for group in alike.values():
-        for (mine, own), (other, theirs) in combinations(group, 2):
-            if mine.method != other.method:
-                mine.agrees[other.method] = float(own @ theirs)
-    size = CHUNK.get(explainer.live.device.type, CHUNK["cpu"])
-    with progress_bar("measuring", len(given), progress) as advance:
-        for start in range(0, len(given), size):
-            chosen = given[start : start + size]
-            _fill(explainer, chosen, metrics, batch_tokens)
-            yield from (record for _, record in chosen)
-            advance(len(chosen))
+        check_same_model(explainer, attribution)
+    measured_cases = _make_cases(explainer, attributions, text_indices, labels, spans)
+    _correlate_methods(measured_cases)
+    chunk_size = CHUNK_SIZES.get(explainer._live.device.type, CHUNK_SIZES["cpu"])
+    with progress_bar("measuring", len(measured_cases), progress) as advance:
+        for start in range(0, len(measured_cases), chunk_size):
+            chunk = measured_cases[start : start + chunk_size]
+            _measure_chunk(explainer, chunk, metrics, batch_tokens)
+            for measured_case in chunk:
+                yield measured_case.record
+            advance(len(chunk))
 
 
-def _fill(
+def _make_cases(
     explainer: Explainer,
-    given: Sequence[tuple[Case, Record]],
+    attributions: Sequence[Attribution],
+    text_indices: Sequence[int],
+    labels: PerText[int],
+    spans: PerText[tuple[CharacterSpan, ...]],
+) -> list[_MeasuredCase]:
+    """Combine each explanation with what is known of its text, and open its record."""
+    head = explainer._live.head
+    replacement_ids = ReplacementIds.from_model(explainer._live, explainer.tokenizer)
+    cases = []
+    for text_index, attribution in zip(text_indices, attributions, strict=True):
+        label = None if labels is None else labels[text_index]
+        text_spans = None if spans is None else spans[text_index]
+        original = Perturber(attribution.row, replacement_ids)
+        case = Case(attribution, original, head, label, text_spans)
+        record = Record(
+            text_index,
+            describe_method(attribution),
+            attribution.target.name,
+            attribution.prediction.label,
+            None if label is None else head.labels[label],
+            len(attribution),
+            {},
+            num_truncated=attribution.row.num_truncated,
+        )
+        cases.append(_MeasuredCase(case, record))
+    return cases
+
+
+def _correlate_methods(measured_cases: Sequence[_MeasuredCase]) -> None:
+    """Write into the records the rank correlation between every two methods on the same request."""
+    groups: dict[Any, list[tuple[Record, np.ndarray]]] = {}
+    for case, record in measured_cases:
+        ranks = normalized_ranks(case.attribution)
+        if ranks is not None:
+            key = (record.text_index, _request_key(case.attribution))
+            groups.setdefault(key, []).append((record, ranks))
+    for group in groups.values():
+        for (first, first_ranks), (second, second_ranks) in combinations(group, 2):
+            if first.method != second.method:
+                first.rank_correlations[second.method] = float(first_ranks @ second_ranks)
+
+
+class _Job(NamedTuple):
+    """One metric on one explanation, and the perturbed texts that it needs logits of."""
+
+    record: Record
+    metric_key: str
+    case: Case
+    variants: list[Variant]
+
+
+def _measure_chunk(
+    explainer: Explainer,
+    measured_cases: Sequence[_MeasuredCase],
     metrics: Mapping[str, Metric],
     batch_tokens: int | None,
 ) -> None:
-    """Write into each record what the metrics measure. They are asked about case by case: changed texts of
-    one text stand together, where the engine finds those that several methods share."""
-    cases = [case for case, _ in given]
-    ready = {key: completed(explainer, cases, one, batch_tokens) for key, one in metrics.items()}
+    """Write the measurements of all metrics into each record."""
+    jobs = _plan_jobs(explainer, measured_cases, metrics, batch_tokens)
+
+    def iter_variants() -> Iterator[Variant]:
+        for job in jobs:
+            yield from job.variants
+
+    logits = stream_logits(explainer._live, iter_variants(), batch_tokens=batch_tokens)
+    for record, key, case, variants in jobs:
+        outputs = list(zip(variants, islice(logits, len(variants)), strict=True))
+        try:
+            record.measurements[key] = metrics[key].measure(case, outputs)
+        except TokenlightError as error:
+            record.skip_reasons[key] = str(error)
+
+
+def _plan_jobs(
+    explainer: Explainer,
+    measured_cases: Sequence[_MeasuredCase],
+    metrics: Mapping[str, Metric],
+    batch_tokens: int | None,
+) -> list[_Job]:
+    """Return a job for each case and metric that can be measured; the records say why others cannot.
+
+    Jobs are ordered by case, not by metric: variants of one text then stand together, where the engine
+    recognizes those that several methods share.
+    """
+    cases = [measured_case.case for measured_case in measured_cases]
+    completed_cases = {}
+    for key, metric in metrics.items():
+        completed_cases[key] = complete_cases(explainer, cases, metric, batch_tokens)
     jobs = []
-    for i, (_, record) in enumerate(given):
+    for i, (original_case, record) in enumerate(measured_cases):
         for key, metric in metrics.items():
             try:
-                case = ready[key][i]
-                refuse_words(cases[i].attribution)
-                if metric.asks or metric.further != "none":
-                    needs_one_piece(explainer, cases[i].attribution, metric.name)
+                _check_measurable(explainer, original_case.attribution, metric)
+                case = completed_cases[key][i]
                 if isinstance(case, TokenlightError):
                     raise case
-                jobs.append((record, key, case, metric.variants(case)))
-            except TokenlightError as refused:
-                record.skipped[key] = str(refused)
-    rows = (variant for *_, variants in jobs for variant in variants)
-    answers = stream_logits(explainer.live, rows, batch_tokens=batch_tokens)
-    for record, key, case, variants in jobs:
-        said = list(zip(variants, islice(answers, len(variants)), strict=True))
-        try:
-            record.measured[key] = metrics[key].measure(case, said)
-        except TokenlightError as refused:
-            record.skipped[key] = str(refused)
+                jobs.append(_Job(record, key, case, metric.build_variants(case)))
+            except TokenlightError as error:
+                record.skip_reasons[key] = str(error)
+    return jobs
 
 
-def refuse_other_model(explainer: Explainer, attribution: Attribution) -> None:
-    """A model is asked about its own explanations: one with other outputs would answer for another.
+def _check_measurable(explainer: Explainer, attribution: Attribution, metric: Metric) -> None:
+    check_token_scores(attribution)
+    if metric.needs_model or metric.extra_explanations != "none":
+        check_single_window(explainer, attribution, metric.name)
 
-    Scores made elsewhere without names of labels are known by their number.
+
+def check_same_model(explainer: Explainer, attribution: Attribution) -> None:
+    """Raise if an explanation was made with a model that has other outputs.
+
+    Scores made elsewhere without label names are compared by the number of labels.
     """
-    head, labels = explainer.live.head, attribution.prediction.labels
-    if PASSES & {*attribution.extras}:
-        return  # its outputs are two passes'
+    if not MULTI_PASS_EXTRAS.isdisjoint(attribution.extras):
+        return  # the outputs of two passes cannot be compared with the head
+    if not _has_same_outputs(explainer._live.head, attribution):
+        maker = f"by {attribution.model!r} " if attribution.model else ""
+        raise BadInput(
+            f"This explanation was made {maker}for {attribution.target.name!r} of "
+            f"{', '.join(attribution.prediction.labels[:6])}, but {explainer.name} has other outputs: "
+            f"{explainer._live.head.usage}. Give the model that made it.",
+            code="explanation-of-another-model",
+        )
+
+
+def _has_same_outputs(head: Head, attribution: Attribution) -> bool:
     row = attribution.row
-    writes = bool(attribution.prediction.ids or (row.answer and not row.asked))
-    kinds = (attribution.target.kind == "span", writes)
-    same = kinds == (head.kind == "span", head.writes)
-    if same and not any(kinds) and not row.asked:
-        unnamed = all(name == f"LABEL_{i}" for i, name in enumerate(labels))
-        same = tuple(head.labels) == labels or (unnamed and len(labels) == len(head.labels))
-    if not same:
-        made = f"by {attribution.model!r} " if attribution.model else ""
-        outputs = f"{attribution.target.name!r} of {', '.join(labels[:6])}"
-        other = f"{explainer.name} has other outputs: {head.does}. Give the model that made it."
-        raise BadInput(f"this explanation was made {made}for {outputs}, and {other}")
+    is_answer = attribution.target.kind == "span"
+    has_continuation = bool(row.continuation_ids) and not row.target_positions
+    is_generated = bool(attribution.prediction.ids) or has_continuation
+    if is_answer != (head.kind == "span") or is_generated != head.is_language_model:
+        return False
+    if is_answer or is_generated or row.target_positions:
+        return True
+    return _has_same_labels(head, attribution.prediction.labels)
 
 
-def refuse_words(attribution: Attribution) -> None:
-    """Scores of words name no tokens that could be taken away or marked."""
+def _has_same_labels(head: Head, labels: Sequence[str]) -> bool:
+    """Return whether the labels are the head's; default names are compared by their number."""
+    if tuple(head.labels) == tuple(labels):
+        return True
+    has_default_names = all(name == f"LABEL_{i}" for i, name in enumerate(labels))
+    return has_default_names and len(labels) == len(head.labels)
+
+
+def check_token_scores(attribution: Attribution) -> None:
+    """Raise if the scores belong to words: a metric removes and marks tokens."""
     if any(step.startswith("merge_words") for step in attribution.steps):
-        raise BadInput("these are scores of words; measure the token scores, before merge_words.")
+        raise BadInput(
+            "Metrics need token scores, but these are word scores. Give those from before merge_words().",
+            code="word-scores",
+        )
 
 
-def needs_one_piece(explainer: Explainer, attribution: Attribution, what: str) -> None:
-    """Refuse to ask the model again about a text that it could only read in windows."""
-    limit, asks = explainer.max_tokens, f"{what} asks the model about the whole text again"
-    if PASSES & {*attribution.extras}:
-        apart = "Explain and measure each by itself."
-        raise BadInput(f"{asks}, but this explains two passes at once. {apart}")
-    if limit is not None and len(attribution) > limit:
+def check_single_window(explainer: Explainer, attribution: Attribution, description: str) -> None:
+    """Raise if the model cannot read the whole text, or both texts, in one pass.
+
+    Args:
+        explainer: The model.
+        attribution: The explanation to measure.
+        description: What needs to run the model again, as the subject of the message.
+    """
+    if not MULTI_PASS_EXTRAS.isdisjoint(attribution.extras):
+        raise BadInput(
+            f"{description} runs the model on the text again, but this explanation combines two passes. "
+            "Explain and measure each text on its own.",
+            code="two-passes",
+        )
+    max_tokens = explainer.max_tokens
+    if max_tokens is not None and len(attribution) > max_tokens:
         raise TextTooLong(
-            f"{asks}, but this one was read in windows: it has {len(attribution)} tokens and the model "
-            f"reads {limit} at once. Explain it cut to the first window ({long_way('truncate')}), or "
-            "compare with marked spans (rationale)."
+            f"{description} runs the model on the whole text again, but this one was read in windows: it has "
+            f"{len(attribution)} tokens, and the model reads {max_tokens} at once. Truncate it "
+            "(long=truncate), or compare with marked spans (rationale).",
+            code="measured-in-windows",
         )

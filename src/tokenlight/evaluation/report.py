@@ -1,4 +1,4 @@
-"""Curves of an Evaluation: a figure for papers and one self-contained page with the tables."""
+"""Curves of an Evaluation: a figure for papers, and one self-contained page with the tables."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,81 +7,126 @@ from typing import Any
 from tokenlight.errors import MissingExtra
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.files.write import write_bytes
-from tokenlight.metrics._metric import ARROWS
-from tokenlight.plots.characters import in_line
-from tokenlight.plots.charts import Line, file_of, lines, sheet
-from tokenlight.plots.html import _environment, sealed
+from tokenlight.metrics._metric import DIRECTION_ARROWS
+from tokenlight.plots.characters import to_single_line
+from tokenlight.plots.charts import Line, draw_lines, new_figure, render_figure
+from tokenlight.plots.html import _get_environment, seal_page
 
-AXES = {
+DEFAULT_X_AXIS_LABEL = "share of tokens removed"
+X_AXIS_LABELS = {
     "token_overlap": "length of the lists",
     "randomisation": "stages randomised, from the head down",
-    "deletion": "share of tokens hidden",
+    "deletion": "share of tokens masked",
     "insertion": "share of tokens shown",
-    "hiding_game": "share of tokens hidden",
-    "revealing_game": "share of tokens revealed",
+    "hiding_game": "share of tokens masked",
+    "revealing_game": "share of tokens shown",
     "sufficiency": "share of tokens kept",
 }
-MOST = 12  # lines that can be told apart; of more, the best and chance are named
-NAMED = 6
+MAX_DISTINCT_LINES = 12  # lines of a panel that colors can tell apart
+NUM_NAMED_METHODS = 6  # methods in color if there are more lines than that
 
 
-def figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
-    """One panel a metric, one line a method, the 95 % interval as a band. Of more methods than can be
-    told apart those best by the first metric are named, and chance; the others are grey."""
-    MissingExtra.check(["matplotlib"], "plots", "a figure")
-    panels, axis, keys = {}, {}, _drawn(evaluation, metrics)
+def draw_figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> Any:
+    """Draw one panel per metric and one line per method, with the 95 % interval as a band.
+
+    If there are more methods than colors can tell apart, the best by the first metric and ``random`` are
+    named, and the others are grey.
+
+    Args:
+        evaluation: What to draw.
+        metrics: Keys of the metrics; all by default. Those without a curve are left out.
+
+    Returns:
+        A figure of matplotlib.
+    """
+    MissingExtra.check_installed(["matplotlib"], "plots", "A figure")
+    # One panel per metric.
+    keys = _metrics_with_curves(evaluation, metrics)
+    panels = {}
+    x_labels = {}
     for key in keys:
         metric = evaluation.metrics[key]
-        title = f"{in_line(key)} {ARROWS[metric.direction]}".rstrip()
-        panels[title] = {
-            name: Line(points, *zip(*((i.mean, i.low, i.high) for i in found), strict=True))
-            for name, part in evaluation.by_method.items()
-            for points, found in ([part.curves[key]] if key in part.curves else ())
-        }
-        axis[title] = AXES.get(metric.name, "share of tokens removed")
-    named = list(evaluation.methods)
-    if len(named) > MOST and keys:
-        sign = 1 if evaluation.metrics[keys[0]].direction == "lower" else -1
-        parts = evaluation.by_method
-        named.sort(key=lambda name: sign * parts[name].summary[keys[0]]["mean"])
-        named = [*named[:NAMED], *(name for name in named[NAMED:] if name == "random")]
-    drawn = lines(panels, axis, named) or sheet(6.2, 4.2)
-    for axes, key in zip(drawn.axes, keys, strict=True):
-        axes.set_ylabel(in_line(evaluation.metrics[key].name), parse_math=False)
-    return drawn
+        title = f"{to_single_line(key)} {DIRECTION_ARROWS[metric.direction]}".rstrip()
+        panels[title] = _make_lines(evaluation, key)
+        x_labels[title] = X_AXIS_LABELS.get(metric.name, DEFAULT_X_AXIS_LABEL)
+    named_methods = _select_named_methods(evaluation, keys)
+    # Without any curve, the figure is empty.
+    figure = draw_lines(panels, x_labels, named_methods) or new_figure(6.2, 4.2)
+    for axes, key in zip(figure.axes, keys, strict=True):
+        axes.set_ylabel(to_single_line(evaluation.metrics[key].name), parse_math=False)
+    return figure
 
 
-def _drawn(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> list[str]:
-    """Those of the metrics that have a curve."""
+def _make_lines(evaluation: Evaluation, key: str) -> dict[str, Line]:
+    """Return the curve of one metric for each method that has it."""
+    lines = {}
+    for name, part in evaluation.by_method.items():
+        if key not in part.curves:
+            continue
+        points, intervals = part.curves[key]
+        means = tuple(interval.mean for interval in intervals)
+        lows = tuple(interval.low for interval in intervals)
+        highs = tuple(interval.high for interval in intervals)
+        lines[name] = Line(points, means, lows, highs)
+    return lines
+
+
+def _select_named_methods(evaluation: Evaluation, keys: Sequence[str]) -> list[str]:
+    """Return the methods to name: all, or the best by the first metric and ``random``."""
+    methods = list(evaluation.methods)
+    if len(methods) <= MAX_DISTINCT_LINES or not keys:
+        return methods
+    # Sort by the first metric, best method first.
+    first_key = keys[0]
+    is_lower_better = evaluation.metrics[first_key].direction == "lower"
+
+    def sort_key(name: str) -> float:
+        mean = float(evaluation.by_method[name].summary[first_key]["mean"])
+        return mean if is_lower_better else -mean
+
+    methods.sort(key=sort_key)
+    named = methods[:NUM_NAMED_METHODS]
+    if "random" in methods[NUM_NAMED_METHODS:]:
+        named.append("random")
+    return named
+
+
+def _metrics_with_curves(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> list[str]:
+    """Return the keys of the metrics that have a curve for at least one method."""
+    selected = evaluation.metrics if metrics is None else metrics
     parts = evaluation.by_method.values()
-    wanted = evaluation.metrics if metrics is None else metrics
-    return [key for key in wanted if any(key in part.curves for part in parts)]
+    return [key for key in selected if any(key in part.curves for part in parts)]
 
 
-def page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
-    """Tables and curves as one page: no script, no outside resource."""
-    template = _environment().get_template("evaluation.html.j2")
+def render_page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
+    """Return tables and curves as one HTML page without scripts or external resources."""
+    environment = _get_environment()
+    template = environment.get_template("evaluation.html.j2")
+    style = environment.get_template("evaluation.css.j2").render()
     return template.render(
         title=title,
-        curves=_png(evaluation),
+        curves=_render_png(evaluation),
         evaluation=evaluation,
-        **sealed(_environment().get_template("evaluation.css.j2").render(), pictures=True),
+        **seal_page(style, has_images=True),
     )
 
 
-def fragment(evaluation: Evaluation) -> str:
-    """The table of means for a notebook cell."""
-    template: Any = _environment().get_template("evaluation_table.html.j2")
+def render_fragment(evaluation: Evaluation) -> str:
+    """Return the table of means as HTML for a notebook cell."""
+    template: Any = _get_environment().get_template("evaluation_table.html.j2")
     return str(template.module.means(evaluation, warned=True))
 
 
-def _png(evaluation: Evaluation) -> bytes:
-    """The figure; empty where no metric has a curve."""
-    return file_of(figure(evaluation), dots=150) if _drawn(evaluation) else b""
+def _render_png(evaluation: Evaluation) -> bytes:
+    """Return the figure as a PNG; empty if no metric has a curve."""
+    if not _metrics_with_curves(evaluation):
+        return b""
+    return render_figure(draw_figure(evaluation), dpi=150)
 
 
-def save(evaluation: Evaluation, folder: Path) -> None:
-    """Write report.html and, where a metric has a curve, curves.png into ``folder``."""
-    if drawn := _png(evaluation):
-        write_bytes(folder / "curves.png", drawn)
-    write_bytes(folder / "report.html", page(evaluation).encode("utf-8"))
+def save_report(evaluation: Evaluation, folder: Path) -> None:
+    """Write report.html and, if a metric has a curve, curves.png into ``folder``."""
+    png = _render_png(evaluation)
+    if png:
+        write_bytes(folder / "curves.png", png)
+    write_bytes(folder / "report.html", render_page(evaluation).encode("utf-8"))

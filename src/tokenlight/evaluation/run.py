@@ -1,10 +1,12 @@
-"""A data file evaluated shard by shard: it can be interrupted, and goes on where it stopped with the same
-settings; others are refused. Of the texts of a shard what fails is tried alone: one bad text, or one method
-that does not fit, costs itself only."""
+"""Evaluate a data file shard by shard, so that an interrupted run continues where it stopped.
+
+A folder belongs to one model, one file and one set of settings: others are refused. If a shard fails, its
+texts are tried one by one, so that one bad text, or one method that does not support it, costs only itself.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -13,264 +15,451 @@ from typing import Any, TypeVar
 import torch
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Continuation
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput, DamagedFile, TokenlightError, in_words
-from tokenlight.evaluation.extra_explanations import label_of
-from tokenlight.evaluation.measure import Failure, Record, measure, short_names
-from tokenlight.evaluation.preflight import check_metrics, check_target, read_labels, read_spans
-from tokenlight.evaluation.results import Evaluation, MetricLike, built, frequencies_for
-from tokenlight.evaluation.weights import digest, files_digest, tokenizer_digest, weight_digest
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError, describe_error
+from tokenlight.evaluation.case_preparation import describe_method
+from tokenlight.evaluation.digests import (
+    digest_files,
+    digest_tokenizer,
+    digest_values,
+    digest_weights,
+)
+from tokenlight.evaluation.evaluate import MetricLike, build_metrics, load_document_frequencies
+from tokenlight.evaluation.measure import measure
+from tokenlight.evaluation.preflight import check_metrics, parse_labels, parse_spans, try_target
+from tokenlight.evaluation.records import Failure, Record, shorten_method_names
+from tokenlight.evaluation.replacement_tokens import find_replacements
+from tokenlight.evaluation.results import Evaluation
 from tokenlight.explainer import Explainer, MethodLike
-from tokenlight.explaining.batch import versions
-from tokenlight.explaining.stream import half_by_half
-from tokenlight.files.parts import claim, manifest_of, read_part, write_part
+from tokenlight.explaining.attribution_fields import library_versions
+from tokenlight.explaining.streams import isolate_failures
+from tokenlight.files.parsing import read_json
+from tokenlight.files.parts import FolderCheck, claim_folder, read_manifest, read_part, write_part
+from tokenlight.files.stores import Folder
 from tokenlight.files.tables import Example
-from tokenlight.files.write import Folder
+from tokenlight.methods._method import Method, check_declarations
 from tokenlight.metrics._metric import Metric
-from tokenlight.progress import progress as progress_bar
-from tokenlight.registry import spelled
+from tokenlight.progress import progress_bar
+from tokenlight.registry import format_spec
 
 T = TypeVar("T")
 Examples = Sequence[Example]
-# Others who share the device come and go: seconds before a text without room is tried again.
-PAUSES = (5.0, 20.0)
-TRUTH = "label"  # as a target: each text's true label, each question's true answer
-SHARD = 16  # texts: what an interrupt loses; the same on every device, so that any may go on
+# Seconds to wait before a text that ran out of memory is tried again: other users of the device may finish.
+RETRY_DELAYS_SECONDS = (5.0, 20.0)
+LABEL_TARGET = "label"  # target: the true label of each text, or the true answer of each question
+# Texts in a shard, which is what an interrupt loses. It is the same on every device, so that a run may
+# continue on another one.
+SHARD_SIZE = 16
+# Settings that the report shows beside the numbers.
+REPORTED_SETTINGS = ("model", "data", "columns", "texts", "target", "long", "seed", "versions")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is evaluated, beside the texts: equal jobs over equal texts give equal rows. The target
-    ``label`` in ``how`` is each text's true label."""
+    """What is evaluated, apart from model and texts. Equal experiments on equal texts give equal rows.
+
+    Attributes:
+        methods: Methods to explain with.
+        metrics: Metrics to measure with.
+        explain_options: Keywords of ``explain()``. The target ``label`` stands for the true label of each
+            text.
+        seed: Seed of the methods and of the intervals.
+        data_source: File or data set of the texts. It is reported, and not compared when a run continues.
+        columns: Columns that were read; reported likewise.
+    """
 
     methods: Sequence[MethodLike]
     metrics: Sequence[MetricLike]
-    how: dict[str, Any] = field(default_factory=dict)  # keywords of explain()
+    explain_options: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
-    data: str = ""  # file or data set that the texts come from: told, and not compared
-    columns: str = ""  # what was read of it, told likewise
+    data_source: str = ""
+    columns: str = ""
 
 
 def evaluate_file(
     explainer: Explainer,
     examples: Examples,
-    job: Experiment,
+    experiment: Experiment,
     folder: Path,
     *,
-    share: tuple[int, int] = (0, 1),
+    partition: tuple[int, int] = (0, 1),
 ) -> tuple[Evaluation, list[Failure]]:
     """Evaluate ``examples`` shard by shard into ``folder``; finished shards are read, not repeated.
 
-    ``share``: (i, n) makes only every n-th shard from the i-th on, so that n processes may work in
-    one folder; what comes back is what is finished by then.
+    Args:
+        explainer: The model.
+        examples: The texts.
+        experiment: Methods, metrics and options.
+        folder: Where to keep the shards.
+        partition: ``(i, n)`` computes only every n-th shard, starting with the i-th, so that n processes can
+            share a folder.
+
+    Returns:
+        The evaluation of all shards that are finished, and the failures.
+
+    Raises:
+        BadInput: A setting is wrong for every text, or the folder belongs to another run.
     """
-    metrics = built(job.metrics)
-    head = explainer.live.head
-    check_metrics(metrics.values(), head, examples)
-    for number, example in enumerate(examples):  # now, not in the last shard
-        try:
-            read_labels([example.label], head)
-        except TokenlightError as unknown:
-            where = example.place or f"text {number} (counted from 0)"
-            raise type(unknown)(f"{where}: {unknown}") from unknown
-    if not any(isinstance(example.text, TokenRow) for example in examples):
-        check_target(explainer, job.how.get("target", "predicted"))
-    settings = _fingerprint(explainer, examples, job)
-    bound = digest(sorted(settings.items()))
-    claim("an evaluation", Folder(str(folder)), "settings.json", settings)
-    records, refused = list[Record](), list[Failure]()
+    metrics = build_metrics(experiment.metrics)
+    _check_experiment(explainer, examples, experiment, metrics)
+    settings = _describe_settings(explainer, examples, experiment)
+    claim_folder("an evaluation", Folder(str(folder)), "settings.json", settings)
+
+    settings_digest = digest_values(sorted(settings.items()))
+    records: list[Record] = []
+    failures: list[Failure] = []
     with progress_bar("evaluating", len(examples)) as advance:
-        for turn, first in enumerate(range(0, len(examples), SHARD)):
-            shard = examples[first : first + SHARD]
-            place = folder / "parts" / f"{first:08d}.jsonl"
-            belonging = {"settings": bound, "texts": [first, first + len(shard)]}
-            entries = _kept(place, belonging)
+        for number, start in enumerate(range(0, len(examples), SHARD_SIZE)):
+            shard = examples[start : start + SHARD_SIZE]
+            path = _shard_path(folder, start)
+            manifest = _make_manifest(settings_digest, start, start + len(shard))
+            entries = _read_shard(path, manifest)
+            is_assigned = number % partition[1] == partition[0]
+            if entries is None and is_assigned:
+                shard_entries = _compute_shard(explainer, shard, experiment, metrics, start)
+                write_part(path, shard_entries, manifest)
+                entries = read_part(path, manifest)
             if entries is None:
-                if turn % share[1] != share[0]:
-                    continue
-                write_part(place, _shard(explainer, shard, job, metrics, first), belonging)
-                entries = read_part(place, belonging)
-            records += [Record.from_dict(one["record"]) for one in entries if "record" in one]
-            refused += [Failure(**one["refused"]) for one in entries if "refused" in one]
+                continue  # another process computes this shard
+            shard_records, shard_failures = _parse_entries(entries)
+            records += shard_records
+            failures += shard_failures
             advance(len(shard))
-    counted = frequencies_for(explainer.tokenizer, metrics)
-    named, refusals = short_names(records, refused)
-    # What a reader of the report must know beside the numbers.
-    known = {"data": Path(job.data).name, "columns": job.columns, **settings}
-    names = ("model", "data", "columns", "texts", "target", "long", "seed", "versions")
-    about = {name: known[name] for name in names if known[name]}
-    evaluation = Evaluation(named, metrics, job.seed, counted, refusals, about)
-    return evaluation, list(refusals)
+
+    # Names are shortened for the whole run, not shard by shard.
+    renamed_records, renamed_failures = shorten_method_names(records, failures)
+    evaluation = Evaluation(
+        renamed_records,
+        metrics,
+        experiment.seed,
+        load_document_frequencies(explainer.tokenizer, metrics),
+        renamed_failures,
+        _describe_for_report(experiment, settings),
+        find_replacements(explainer),
+    )
+    return evaluation, list(renamed_failures)
 
 
-def finished(folder: Path) -> int:
-    """How many texts stand in finished shards."""
-    places = sorted((folder / "parts").glob("*.jsonl"))
-    ranges = [manifest_of(one, {})["texts"] for one in places if _kept(one, {}) is not None]
-    return sum(stop - start for start, stop in ranges)
+def _check_experiment(
+    explainer: Explainer,
+    examples: Examples,
+    experiment: Experiment,
+    metrics: Mapping[str, Metric],
+) -> None:
+    """Raise before any work for settings that are wrong for every text."""
+    check_declarations([method for method in experiment.methods if isinstance(method, Method)])
+    check_metrics(metrics.values(), explainer._live.head, examples)
+    _check_labels(explainer, examples)
+    # A row of token ids may come from another tokenizer, so no sample text stands for it.
+    has_token_rows = any(isinstance(example.text, TokenRow) for example in examples)
+    if not has_token_rows:
+        try_target(explainer, experiment.explain_options.get("target", "predicted"))
 
 
-def _kept(place: Path, belonging: Mapping[str, Any]) -> list[Any] | None:
-    """What a finished shard holds; one that is not as it was written is made again."""
+def _parse_entries(entries: Sequence[Mapping[str, Any]]) -> tuple[list[Record], list[Failure]]:
+    """Return the records and failures of a shard; each entry is one or the other."""
+    records = []
+    failures = []
+    for entry in entries:
+        if "record" in entry:
+            records.append(Record.from_dict(entry["record"]))
+        if "refused" in entry:
+            failures.append(Failure.from_dict(entry["refused"]))
+    return records, failures
+
+
+def _check_labels(explainer: Explainer, examples: Examples) -> None:
+    """Raise for an unknown label now, not in the last shard; the message names its row."""
+    for number, example in enumerate(examples):
+        try:
+            parse_labels([example.label], explainer._live.head)
+        except TokenlightError as error:
+            location = example.location or f"text {number} (counted from 0)"
+            raise type(error)(f"{location}: {error}", code=error.code) from error
+
+
+def _describe_for_report(experiment: Experiment, settings: Mapping[str, str]) -> dict[str, str]:
+    facts = {"data": Path(experiment.data_source).name, "columns": experiment.columns, **settings}
+    return {name: facts[name] for name in REPORTED_SETTINGS if facts[name]}
+
+
+def _shard_path(folder: Path, start: int) -> Path:
+    return folder / "parts" / f"{start:08d}.jsonl"
+
+
+def _make_manifest(settings_digest: str, start: int, stop: int) -> dict[str, Any]:
+    """Return what a finished shard must declare to belong to this run."""
+    return {"settings": settings_digest, "texts": [start, stop]}
+
+
+def count_finished_texts(folder: Path) -> int:
+    """Return the number of texts in finished shards."""
+    count = 0
+    for path in sorted((folder / "parts").glob("*.jsonl")):
+        if _read_shard(path, {}) is not None:
+            start, stop = read_manifest(path, {})["texts"]
+            count += stop - start
+    return count
+
+
+def check_evaluation(folder: Path) -> FolderCheck:
+    """Check every shard of an evaluation against its checksum, and whether its results exist.
+
+    Raises:
+        DamagedFile: The folder has no readable settings.
+    """
+    with DamagedFile.reraise_as(
+        f"{folder}/settings.json is damaged (",
+        *(OSError, ValueError, KeyError, TypeError, AttributeError),
+        suffix="). Delete this file and run the command again to continue with what is finished.",
+        code="damaged-settings",
+    ):
+        settings = read_json(folder / "settings.json")
+        settings_digest = digest_values(sorted(settings.items()))
+        num_texts = int(settings["texts"])
+        shard_size = int(settings["shard"])
+        starts = range(0, num_texts, shard_size)
+    check = FolderCheck("part", len(starts))
+    for start in starts:
+        stop = min(start + shard_size, num_texts)
+        check.add_part(_shard_path(folder, start), _make_manifest(settings_digest, start, stop))
+    check.add_products(folder, ("summary.json", "rows.parquet", "report.html"))
+    return check
+
+
+def _read_shard(path: Path, manifest: Mapping[str, Any]) -> list[Any] | None:
+    """Return the entries of a finished shard; None if it is missing or damaged, to be computed again."""
     try:
-        return read_part(place, belonging)
+        return read_part(path, manifest)
     except DamagedFile:
         return None
 
 
-def _shard(
+def _compute_shard(
     explainer: Explainer,
     shard: Examples,
-    job: Experiment,
+    experiment: Experiment,
     metrics: dict[str, Any],
-    first: int,
+    first_index: int,
 ) -> Iterator[dict[str, Any]]:
-    made, refusals = explained(explainer, shard, job)
-    records, broken = measured(explainer, shard, made, metrics)
-    for refusal in (*refusals, *broken):
-        yield {"refused": {**asdict(refusal), "text": refusal.text + first}}
+    """Yield the failures, then the records of a shard, with indices of the whole file."""
+    attributions, explain_failures = explain_shard(explainer, shard, experiment)
+    records, measure_failures = measure_shard(explainer, shard, attributions, metrics)
+    for failure in (*explain_failures, *measure_failures):
+        yield {"refused": {**failure.to_dict(), "text": failure.text_index + first_index}}
     for record in records:
-        yield {"record": {**record.to_dict(), "text": record.text + first}}
+        yield {"record": {**record.to_dict(), "text": record.text_index + first_index}}
 
 
-def _fingerprint(explainer: Explainer, examples: Examples, job: Experiment) -> dict[str, str]:
-    head = explainer.live.head
-    how = {"target": "predicted", "long": "error", **job.how}
-    seed = how.pop("seed", job.seed)
-    # Methods and metrics as they were given: names, (name, options) pairs, or built ones.
-    methods, metrics = (
-        [one if isinstance(one, tuple) else (str(one), getattr(one, "options", {})) for one in own]
-        for own in (job.methods, job.metrics)
-    )
+def _describe_settings(
+    explainer: Explainer, examples: Examples, experiment: Experiment
+) -> dict[str, str]:
+    """Return all that determines the numbers; a run continues only if every entry is equal."""
+    head = explainer._live.head
+    # The vocabulary of a language model is part of the tokenizer's digest.
+    labels = "" if head.is_language_model else ", ".join(head.labels)
+    options = {"target": "predicted", "long": "error", **experiment.explain_options}
+    explain_seed = options.pop("seed", experiment.seed)
+    methods = _list_specs(experiment.methods)
+    metrics = _list_specs(experiment.metrics)
+    file_options = [spec_options for _, spec_options in (*methods, *metrics)]
+    annotations = [(example.label, example.spans) for example in examples]
+    versions = [f"{name} {version}" for name, version in library_versions().items()]
     return {
         "model": explainer.name,
-        "weights": weight_digest(explainer),
-        "tokenizer": tokenizer_digest(explainer.tokenizer),
-        "labels": "" if head.writes else ", ".join(head.labels),  # a vocabulary is the tokenizer's
+        "weights": digest_weights(explainer),
+        "tokenizer": digest_tokenizer(explainer.tokenizer),
+        "labels": labels,
         "longest text": str(explainer.max_tokens),
-        "pooling": str(explainer.live.pooling),
-        "files": files_digest(options for _, options in (*methods, *metrics)),
-        "methods": ", ".join(spelled(*one) for one in methods),
-        "metrics": ", ".join(spelled(*one) for one in metrics),
-        # The keywords of explain(); a number is not a label that is named like it.
-        **{k: f"number {v}" if isinstance(v, int) else str(v) for k, v in sorted(how.items())},
-        "seed": str(job.seed),
-        "seed of explanations": str(seed),
+        "pooling": str(explainer._live.pooling),
+        "files": digest_files(file_options),
+        "methods": ", ".join(format_spec(*spec) for spec in methods),
+        "metrics": ", ".join(format_spec(*spec) for spec in metrics),
+        **{name: _describe_option(value) for name, value in sorted(options.items())},
+        "seed": str(experiment.seed),
+        "seed of explanations": str(explain_seed),
         "texts": str(len(examples)),
-        "words of the texts": digest(example.text for example in examples),
-        "true labels and marks": digest((example.label, example.spans) for example in examples),
-        "shard": str(SHARD),
-        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+        "words of the texts": digest_values(example.text for example in examples),
+        "true labels and marks": digest_values(annotations),
+        "shard": str(SHARD_SIZE),
+        "versions": ", ".join(versions),
     }
 
 
-def explained(
-    explainer: Explainer, examples: Examples, job: Experiment
+def _list_specs(components: Sequence[Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return methods or metrics, given as names, (name, options) pairs or objects, as pairs."""
+    specs = []
+    for component in components:
+        if isinstance(component, tuple):
+            specs.append(component)
+        else:
+            specs.append((str(component), getattr(component, "options", {})))
+    return specs
+
+
+def _describe_option(value: Any) -> str:
+    """Return an option as text; the index 1 differs from a label that is named "1"."""
+    return f"number {value}" if isinstance(value, int) else str(value)
+
+
+def explain_shard(
+    explainer: Explainer, examples: Examples, experiment: Experiment
 ) -> tuple[dict[int, list[Attribution]], list[Failure]]:
-    """Explanations of each text by its number, and what was refused."""
-    how = {"seed": job.seed, "progress": False, **job.how}
+    """Explain all texts with all methods; where that fails, text by text and method by method.
 
-    def work(methods: Sequence[MethodLike], some: Examples) -> list[list[Attribution]]:
-        own = [example.truth for example in some]
-        asked = how | {"target": own} if how.get("target") == TRUTH else how
-        # Texts with what is known of them, which their explanations keep.
-        return text_by_text(explainer, some, list(methods), asked)
+    Returns:
+        The explanations by the index of their text, and the failures.
+    """
+    options = {"seed": experiment.seed, "progress": False, **experiment.explain_options}
 
-    together = partial(work, job.methods)
-    # No exception is kept: what it holds on to is let go before its text is tried again.
-    made = {
-        i: [] if isinstance(one, Exception) else one
-        for i, one in enumerate(half_by_half(together, list(examples), Exception))
-    }
-    refused: list[Failure] = []
-    for i in [i for i, one in made.items() if not one]:
-        for method in job.methods:
+    def explain(methods: Sequence[MethodLike], texts: Examples) -> list[list[Attribution]]:
+        text_options = options
+        if options.get("target") == LABEL_TARGET:
+            text_options = options | {"target": [example.true_target for example in texts]}
+        # Examples carry their columns, which their explanations keep.
+        return explain_by_text(explainer, texts, list(methods), text_options)
+
+    # No exception is kept here: it would hold tensors of the failed pass while its text is tried again.
+    attributions = _drop_exceptions(
+        isolate_failures(partial(explain, experiment.methods), list(examples), Exception)
+    )
+    # Try failed texts again, one method at a time, to find out which method fails.
+    failures: list[Failure] = []
+    for i, example in enumerate(examples):
+        if attributions[i]:
+            continue
+        for method in experiment.methods:
             try:
-                (own,) = given_room(partial(work, [method], [examples[i]]))
-                if not own:
-                    raise BadInput("it has nothing to explain.")
-                made[i] += own
-            except Exception as reason:  # noqa: BLE001 - a poisoned text must not stop the others
-                name = asked_label(explainer, method, how["seed"])
-                refused.append(Failure(i, name, in_words(reason)))
-    return made, refused
+                (explained,) = retry_on_oom(partial(explain, [method], [example]))
+                if not explained:
+                    raise BadInput(
+                        "The text has nothing to explain. Leave it out.", code="nothing-to-explain"
+                    )
+                attributions[i] += explained
+            except Exception as error:  # noqa: BLE001 - one bad text must not stop the others
+                name = describe_requested_method(explainer, method, options["seed"])
+                failures.append(Failure(i, name, describe_error(error)))
+    return attributions, failures
 
 
-def asked_label(explainer: Explainer, method: MethodLike, seed: int) -> str:
-    """What explanations of a method will be called: itself with its options."""
+def _drop_exceptions(
+    results: Sequence[list[Attribution] | Exception],
+) -> dict[int, list[Attribution]]:
+    """Return the explanations by index, with an empty list in place of an exception."""
+    attributions = {}
+    for i, result in enumerate(results):
+        attributions[i] = [] if isinstance(result, Exception) else result
+    return attributions
+
+
+def describe_requested_method(explainer: Explainer, method: MethodLike, seed: int) -> str:
+    """Return the name that explanations of a method will have: the method with its options."""
     try:
-        (built,) = explainer._methods([method], seed)
-    except TokenlightError:  # it will be refused on every text, under what it was asked for as
-        return spelled(*method) if isinstance(method, tuple) else str(method)
-    return spelled(built.name, built.options)
+        (built,) = explainer._resolve_methods([method], seed)
+    except TokenlightError:
+        # It fails on every text, and is reported as it was requested.
+        return format_spec(*method) if isinstance(method, tuple) else str(method)
+    return format_spec(built.name, built.options)
 
 
-def text_by_text(
-    explainer: Explainer, texts: Sequence[Any], methods: list[MethodLike], how: Mapping[str, Any]
+def explain_by_text(
+    explainer: Explainer,
+    texts: Sequence[Any],
+    methods: list[MethodLike],
+    options: Mapping[str, Any],
 ) -> list[list[Attribution]]:
-    """The explanations of each text."""
-    target = how.get("target", "predicted")
-    every_word = explainer.live.head.reads == "token" and target in ("all", "entities")
-    if every_word or isinstance(target, Continuation):
-        # One text has more words to explain than another: together, nobody could tell whose is whose.
-        return [explainer.explain([text], methods, **how) for text in texts]
-    found = explainer.explain(list(texts), methods, **how)
-    share = len(found) // len(texts)
-    return [found[i * share : (i + 1) * share] for i in range(len(texts))]
+    """Return the explanations of each text."""
+    results = explainer.explain_texts(list(texts), methods, **options)
+    return [result.attributions for result in results]
 
 
-def measured(
+def measure_shard(
     explainer: Explainer,
     examples: Examples,
-    made: Mapping[int, list[Attribution]],
+    attributions: Mapping[int, list[Attribution]],
     metrics: Mapping[str, Metric],
     *,
     batch_tokens: int | None = None,
 ) -> tuple[list[Record], list[Failure]]:
-    """A record for each explanation; where measuring breaks, the texts are tried in halves."""
+    """Measure all explanations; where that fails, the texts are tried in halves.
 
-    def together(numbers: Sequence[int]) -> list[list[Record]]:
-        rows = [made[i][0].row for i in numbers]
-        # Marks that no metric reads may be wrong, and cost nothing.
-        marked = any(metric.marked for metric in metrics.values())
-        spans = read_spans([examples[i].spans for i in numbers], rows) if marked else None
-        labels = read_labels([examples[i].label for i in numbers], explainer.live.head)
-        found = measure(
-            explainer,
-            [attribution for i in numbers for attribution in made[i]],
-            metrics,
-            [i for i in numbers for _ in made[i]],
-            labels=dict(zip(numbers, labels, strict=True)),
-            spans=None if spans is None else dict(zip(numbers, spans, strict=True)),
-            batch_tokens=batch_tokens,
-            progress=False,
+    Args:
+        explainer: The model.
+        examples: The texts.
+        attributions: Explanations by the index of their text.
+        metrics: Metrics by key.
+        batch_tokens: Limit of tokens in one batch.
+
+    Returns:
+        One record per explanation, and the failures.
+    """
+
+    def measure_or_retry(text_indices: Sequence[int]) -> list[list[Record]]:
+        measure_all = partial(
+            _measure_texts, explainer, examples, attributions, metrics, batch_tokens, text_indices
         )
-        return [list(own) for _, own in groupby(found, key=lambda record: record.text)]
+        # Several texts that do not fit into memory are divided; only a single one is tried again.
+        if len(text_indices) == 1:
+            return retry_on_oom(measure_all)
+        return measure_all()
 
-    def work(numbers: Sequence[int]) -> list[list[Record]]:
-        alone = len(numbers) == 1
-        return given_room(partial(together, numbers)) if alone else together(numbers)
-
-    numbers = [i for i in range(len(examples)) if made.get(i)]
-    records, refused = list[Record](), list[Failure]()
-    for i, own in zip(numbers, half_by_half(work, numbers, Exception), strict=True):
-        if isinstance(own, Exception):
-            names = dict.fromkeys(map(label_of, made[i]))
-            refused += [Failure(i, name, in_words(own), "measured") for name in names]
+    # Texts without explanations are failures already.
+    text_indices = [i for i in range(len(examples)) if attributions.get(i)]
+    results = isolate_failures(measure_or_retry, text_indices, Exception)
+    records: list[Record] = []
+    failures: list[Failure] = []
+    for i, result in zip(text_indices, results, strict=True):
+        if isinstance(result, Exception):
+            for name in dict.fromkeys(map(describe_method, attributions[i])):
+                failures.append(Failure(i, name, describe_error(result), "measured"))
         else:
-            records += own
-    return records, refused
+            records += result
+    return records, failures
 
 
-def given_room(work: Callable[[], T]) -> T:
-    """What ``work`` gives; where the device has no room for it now, tried again a little later."""
-    for pause in PAUSES:
+def _measure_texts(
+    explainer: Explainer,
+    examples: Examples,
+    attributions: Mapping[int, list[Attribution]],
+    metrics: Mapping[str, Metric],
+    batch_tokens: int | None,
+    text_indices: Sequence[int],
+) -> list[list[Record]]:
+    """Return the records of each text."""
+    labels = parse_labels([examples[i].label for i in text_indices], explainer._live.head)
+    spans_by_text = None
+    # Parse spans only if a metric needs them: others may be invalid and do no harm.
+    if any(metric.needs_spans for metric in metrics.values()):
+        rows = [attributions[i][0].row for i in text_indices]
+        spans = parse_spans([examples[i].spans for i in text_indices], rows)
+        spans_by_text = dict(zip(text_indices, spans, strict=True))
+    flat_attributions: list[Attribution] = []
+    flat_indices: list[int] = []
+    for i in text_indices:
+        flat_attributions += attributions[i]
+        flat_indices += [i] * len(attributions[i])
+    records = measure(
+        explainer,
+        flat_attributions,
+        metrics,
+        flat_indices,
+        labels=dict(zip(text_indices, labels, strict=True)),
+        spans=spans_by_text,
+        batch_tokens=batch_tokens,
+        progress=False,
+    )
+    groups = groupby(records, key=lambda record: record.text_index)
+    return [list(text_records) for _, text_records in groups]
+
+
+def retry_on_oom(work: Callable[[], T]) -> T:
+    """Call ``work``; if the device is out of memory, wait and call it again."""
+    for delay in RETRY_DELAYS_SECONDS:
         try:
             return work()
         except torch.OutOfMemoryError:
             pass
-        # Outside the except block, so that the failed pass's tensors are already let go.
+        # Outside of the except block, so that the tensors of the failed pass are already freed.
         torch.cuda.empty_cache()
-        time.sleep(pause)
+        time.sleep(delay)
     return work()

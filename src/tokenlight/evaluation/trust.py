@@ -1,133 +1,250 @@
-"""Trust: can one explanation be believed? Its removal test against chance, and its health."""
+"""Trust: can one explanation be believed? A removal test against chance, and checks of its health."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.image import HIDDEN
+from tokenlight.data.image import OCCLUDED_ID
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TokenlightError
+from tokenlight.errors.arguments import Count, Seed, check_items, checked
 from tokenlight.evaluation.grade import UNTESTED
-from tokenlight.evaluation.measure import PASSES, refuse_other_model
-from tokenlight.evaluation.removal import CHOICES, ORDERS, TOP, RemovalTest
+from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
+from tokenlight.evaluation.removal_test import RemovalTest
+from tokenlight.evaluation.subtexts import NUM_TOP_WORDS, ORDER_BLOCKS
 from tokenlight.explainer import Explainer
 
-Check = tuple[str, str]  # good, doubtful or bad; in words
-LEAK = 1e-3  # of the relevance may be lost or made before it is said
+CONSERVATION_TOLERANCE = 1e-3  # share of the relevance that may be lost or created unreported
+# Largest change of a score in a batch that rounding explains, relative to the largest score.
+BATCH_TOLERANCE = 1e-4
+HALF_PRECISION_BATCH_TOLERANCE = 5e-2
 
 
-def trusted(  # noqa: PLR0913 - the keywords users set, each by name
+class HealthCheck(NamedTuple):
+    """The outcome of one check.
+
+    Attributes:
+        check: Name of the check.
+        state: ``good``, ``doubtful`` or ``bad``.
+        finding: What was found, in words; ``says`` in files.
+    """
+
+    check: str
+    state: str
+    finding: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the check under the names that files and the page have."""
+        return {"check": self.check, "state": self.state, "says": self.finding}
+
+
+@checked
+def assess_trust(
     explainer: Explainer,
     attribution: Attribution,
     *,
-    orders: int = ORDERS,
-    choices: int = CHOICES,
-    top: int = TOP,
-    seed: int = 0,
+    max_orders: Count = ORDER_BLOCKS[-1],
+    num_top_words: Count = NUM_TOP_WORDS,
+    seed: Seed = 0,
     repeat: bool = True,
 ) -> Attribution:
-    """The same explanation with ``extras["trust"]``: verdict, grade, percentile and health.
+    """Test whether one explanation can be believed.
 
-    ``orders``: random orders its AOPC is compared with; ``choices``: random choices of ``top`` words
-    the verdict compares with; ``repeat``: explain once more in a batch, to see that neighbours do
-    not change it. If the model gives no probability, the verdict says so.
+    Args:
+        explainer: The model that was explained.
+        attribution: The explanation to test.
+        max_orders: The most random orders of the words to compare it with; a clear case needs fewer.
+        num_top_words: Words that are removed at once.
+        seed: Seed of the random orders.
+        repeat: Whether to explain the text once more beside a longer one, to see that other texts in a
+            batch do not change its scores.
+
+    Returns:
+        The same explanation with ``extras["trust"]``: a dict with the ``grade``, the ``verdict`` in words,
+        the numbers behind them, and the ``health`` checks. A model without probabilities is not tested, and
+        the verdict says so.
+
+    Raises:
+        BadInput: The explanation was made with another model.
+
+    Example:
+        >>> from tokenlight import Explainer
+        >>> from tokenlight.trust import assess_trust
+        >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+        >>> attribution = explainer.explain("A warm and funny film, never dull.", "attcat")
+        >>> trust = assess_trust(explainer, attribution).extras["trust"]
+        >>> sorted(trust)[:3]
+        ['after', 'before', 'findings']
     """
-    return _trusted(RemovalTest(explainer, seed, (orders, choices, top)), attribution, repeat)
+    removal_test = RemovalTest(explainer, seed, max_orders, num_top_words)
+    return _assess(removal_test, attribution, repeat=repeat)
 
 
-def all_trusted(
+@checked
+def assess_all(
     explainer: Explainer,
     attributions: Sequence[Attribution],
     *,
-    seed: int = 0,
+    seed: Seed = 0,
     advance: Callable[[int], None] | None = None,
 ) -> list[Attribution]:
-    """:func:`trusted` for each. Explanations of one text are compared with the same random orders and
-    choices, about which the model is asked once."""
-    test, found = RemovalTest(explainer, seed), list[Attribution]()
+    """Test several explanations; see :func:`assess_trust`.
+
+    Explanations of one text are compared with the same random sub-texts, which go through the model once.
+    Pass them text by text, as ``explain()`` returns them.
+
+    Args:
+        explainer: The model that was explained.
+        attributions: The explanations to test.
+        seed: Seed of the random orders.
+        advance: Called with 1 after each explanation, to report progress.
+
+    Returns:
+        The explanations in order, each with ``extras["trust"]``.
+    """
+    check_items("attributions", attributions, Attribution)
+    removal_test = RemovalTest(explainer, seed)
+    assessed = []
     for attribution in attributions:
-        found.append(_trusted(test, attribution, True))
+        assessed.append(_assess(removal_test, attribution, repeat=True))
         if advance is not None:
             advance(1)
-    return found
+    return assessed
 
 
-def _trusted(test: RemovalTest, attribution: Attribution, repeat: bool) -> Attribution:
-    refuse_other_model(test.explainer, attribution)
-    checks = health(test.explainer, attribution, repeat=repeat)
+def _assess(removal_test: RemovalTest, attribution: Attribution, *, repeat: bool) -> Attribution:
+    check_same_model(removal_test.explainer, attribution)
+    checks = run_health_checks(removal_test.explainer, attribution, repeat=repeat)
     try:
-        found = test(attribution)
-    except TokenlightError as refused:
-        found = {"verdict": f"not tested: {refused}", "grade": UNTESTED}
-    trust = {**found, "health": checks, "health_line": " · ".join(c["says"] for c in checks)}
+        result = removal_test(attribution)
+    except TokenlightError as error:
+        result = {"verdict": f"not tested: {error}", "grade": UNTESTED}
+    health_line = " · ".join(check["says"] for check in checks)
+    trust = {**result, "health": checks, "health_line": health_line}
     return replace(attribution, extras={**attribution.extras, "trust": trust})
 
 
-def health(explainer: Explainer, attribution: Attribution, *, repeat: bool) -> list[dict[str, str]]:
-    """Checks as {check, state, says}: conservation (where the method claims it), batch invariance
-    (``repeat``: explained once more beside a longer text), truncation, ties."""
-    found: dict[str, Check | None] = {}
-    kept: Any = attribution.extras.get("conservation")
-    if isinstance(kept, list) and kept:
-        worst = max(kept, key=lambda share: abs(share - 1))
-        lost = f"relevance kept to {worst:.3f}, biases and the softmax take or add the rest"
-        good = abs(worst - 1) <= LEAK
-        found["conservation"] = ("good", "relevance conserved") if good else ("doubtful", lost)
+def run_health_checks(
+    explainer: Explainer, attribution: Attribution, *, repeat: bool
+) -> list[dict[str, str]]:
+    """Check an explanation for technical faults.
+
+    Args:
+        explainer: The model that was explained.
+        attribution: The explanation to check.
+        repeat: Whether to explain the text again beside a longer one.
+
+    Returns:
+        One dict with ``check``, ``state`` and ``says`` for each check: conservation (if the method conserves
+        relevance), batch (if ``repeat``), truncation, and ties.
+    """
+    checks = _iter_health_checks(explainer, attribution, repeat=repeat)
+    return [check.to_dict() for check in checks if check is not None]
+
+
+def _iter_health_checks(
+    explainer: Explainer, attribution: Attribution, *, repeat: bool
+) -> Iterator[HealthCheck | None]:
+    yield _check_conservation(attribution)
     if repeat:
-        found["batch"] = _batch(explainer, attribution)
-    cut, whole = attribution.row.cut, attribution.row.cut + len(attribution)
-    lost = f"{cut} of {whole} tokens cut off"
-    found["truncation"] = ("doubtful", lost) if cut else ("good", "nothing cut off")
-    # Tokens that share their score with another: their order among themselves is arbitrary.
-    scores = attribution.scores[~np.array(attribution.row.special, dtype=bool)]
-    _, sizes = np.unique(scores, return_counts=True)
-    tied = int(sizes[sizes > 1].sum())
-    said = f"{tied} of {len(scores)} tokens tie with another"
-    found["ties"] = ("doubtful", said) if tied else ("good", "no ties")
-    if tied and len(sizes) == 1:
-        found["ties"] = ("bad", "all scores are equal")
-    made = ((check, *one) for check, one in found.items() if one is not None)
-    return [{"check": check, "state": state, "says": says} for check, state, says in made]
+        yield _check_batch_invariance(explainer, attribution)
+    yield _check_truncation(attribution)
+    yield _check_ties(attribution)
 
 
-def _batch(explainer: Explainer, attribution: Attribution) -> Check | None:
-    """Explain the text beside a longer one: padding and neighbours must not move its scores. None where
-    it cannot be asked again, or only at length."""
-    known = registry.has("methods", attribution.method)
-    apart = {"windows", *PASSES} & {*attribution.extras}  # of rows that no one pass reads
-    if not known or attribution.steps or apart or registry.find("methods", attribution.method).slow:
+def _check_conservation(attribution: Attribution) -> HealthCheck | None:
+    """Check that relevance is conserved from layer to layer, if the method recorded it."""
+    kept_shares: Any = attribution.extras.get("conservation")
+    if not isinstance(kept_shares, list) or not kept_shares:
         return None
-    row, asked = attribution.row, attribution.target
+    # The layer in which most relevance is lost or created.
+    worst = max(kept_shares, key=lambda share: abs(share - 1))
+    if abs(worst - 1) <= CONSERVATION_TOLERANCE:
+        return HealthCheck("conservation", "good", "relevance conserved")
+    finding = f"{worst:.3f} of the relevance kept; biases and the softmax absorb or add the rest"
+    return HealthCheck("conservation", "doubtful", finding)
+
+
+def _check_truncation(attribution: Attribution) -> HealthCheck:
+    num_truncated = attribution.row.num_truncated
+    if not num_truncated:
+        return HealthCheck("truncation", "good", "nothing cut off")
+    num_tokens = num_truncated + len(attribution)
+    return HealthCheck("truncation", "doubtful", f"{num_truncated} of {num_tokens} tokens cut off")
+
+
+def _check_ties(attribution: Attribution) -> HealthCheck:
+    """Count tokens that share their score with another: their order is arbitrary."""
+    is_special = np.array(attribution.row.special_tokens_mask, dtype=bool)
+    scores = attribution.scores[~is_special]
+    _, counts = np.unique(scores, return_counts=True)
+    num_tied = int(counts[counts > 1].sum())
+    if not num_tied:
+        return HealthCheck("ties", "good", "no ties")
+    if len(counts) == 1:
+        return HealthCheck("ties", "bad", "all scores are equal")
+    return HealthCheck("ties", "doubtful", f"{num_tied} of {len(scores)} tokens tie with another")
+
+
+def _check_batch_invariance(explainer: Explainer, attribution: Attribution) -> HealthCheck | None:
+    """Explain the text beside a longer one: padding and other rows must not change its scores.
+
+    Returns None if the explanation cannot be repeated in one batch, or only slowly.
+    """
+    if not _can_repeat(attribution):
+        return None
+    row = attribution.row
+    neighbor_target: Any = explainer._live.head.default_target
+    if row.continuation_ids:
+        neighbor_target = attribution.target
     try:
-        again, _ = explainer.explain(
-            [row, _neighbour(explainer, row)],
+        repeated, _ = explainer.explain(
+            [row, _make_longer_neighbor(explainer, row)],
             method=[(attribution.method, dict(attribution.options))],
-            target=[asked, asked if row.answer else explainer.live.head.usual],
+            target=[attribution.target, neighbor_target],
             seed=attribution.seed,
             progress=False,
         )
-    except TokenlightError as refused:
-        return "doubtful", f"could not be repeated ({refused})"
-    largest = float(np.abs(attribution.scores).max()) or 1.0
-    gap = float(np.abs(again.scores - attribution.scores).max()) / largest
-    half = explainer.live.dtype in (torch.float16, torch.bfloat16)
-    if gap <= (5e-2 if half else 1e-4):
-        return "good", "same alone and in a batch"
-    return "bad", f"changes by {100 * gap:.2g} % beside another text"
+    except TokenlightError as error:
+        return HealthCheck("batch", "doubtful", f"could not be repeated ({error})")
+    # Compare relative to the largest score: scores have no common scale.
+    largest_score = float(np.abs(attribution.scores).max()) or 1.0
+    largest_change = float(np.abs(repeated.scores - attribution.scores).max())
+    relative_change = largest_change / largest_score
+    tolerance = BATCH_TOLERANCE
+    if explainer._live.dtype in (torch.float16, torch.bfloat16):
+        tolerance = HALF_PRECISION_BATCH_TOLERANCE
+    if relative_change <= tolerance:
+        return HealthCheck("batch", "good", "same alone and in a batch")
+    finding = f"changes by {100 * relative_change:.2g} % when batched with another text"
+    return HealthCheck("batch", "bad", finding)
 
 
-def _neighbour(explainer: Explainer, row: TokenRow) -> TokenRow:
-    """A longer text asked about at the same token, so that the text itself is padded; a picture with
-    every other patch hidden."""
+def _can_repeat(attribution: Attribution) -> bool:
+    """Return whether one forward pass of a known, fast method gives these scores."""
+    if not registry.is_available("methods", attribution.method):
+        return False
+    has_several_passes = not attribution.extras.keys().isdisjoint({"windows", *MULTI_PASS_EXTRAS})
+    if attribution.steps or has_several_passes:
+        return False
+    return not registry.load_class("methods", attribution.method).slow
+
+
+def _make_longer_neighbor(explainer: Explainer, row: TokenRow) -> TokenRow:
+    """Make a longer row, so that the text itself is padded; an image gets every other patch occluded."""
     if row.image is not None:
-        every_other = {*row.image.positions(len(row))[::2]}
-        ids = (HIDDEN if i in every_other else own for i, own in enumerate(row.ids))
+        occluded = set(row.image.get_positions(len(row))[::2])
+        ids = list(row.ids)
+        for position in occluded:
+            ids[position] = OCCLUDED_ID
         return replace(row, ids=tuple(ids))
-    shared = row.source or 0  # the same source, and more written after it
-    places = [*range(len(row)), *range(shared, len(row))]
-    return row.take(places[: max(len(row), shared + (explainer.max_tokens or 2 * len(row)))])
+    # An encoder-decoder keeps its source: only the part after it is repeated.
+    source_length = row.source_length or 0
+    positions = [*range(len(row)), *range(source_length, len(row))]
+    max_length = source_length + (explainer.max_tokens or 2 * len(row))
+    return row.take(positions[: max(len(row), max_length)])

@@ -1,78 +1,114 @@
-"""Whether attention maps fit into memory, and whether they are kept; asked before the first pass."""
+"""Whether attention maps fit into memory, estimated before the first pass."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from tokenlight.capture.live import LiveModel
-from tokenlight.capture.tape import MAPS, Site
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import TextTooLong, long_way
-from tokenlight.explaining.options import How
+from tokenlight.errors import TextTooLong
+from tokenlight.explaining.explain_options import ExplainOptions
+from tokenlight.model.live import LiveModel
+from tokenlight.trace.sites import ATTENTION_MAP_SITES, Site
 
-# Bytes of maps beyond which none is kept: each is made again when it is read.
-LARGE = 1 << 34
+# Bytes of maps beyond which none is kept: each is recomputed when it is read.
+MAX_KEPT_MAP_BYTES = 1 << 34
+# Bytes of maps so small that the free memory need not be asked for, which takes time on a GPU.
+SMALL_MAP_BYTES = MAX_KEPT_MAP_BYTES // 16
+UNKNOWN_FREE_BYTES = 1 << 62
+MEMINFO = Path("/proc/meminfo")
 
 
-def check_memory(live: LiveModel, rows: Sequence[TokenRow], how: How) -> None:
-    """Refuse a text whose maps alone, n × n in every head, are larger than what is free: those of every
-    block, or of one where none is kept."""
-    mapped = [method for method in how.methods if method.sites & MAPS]
-    if not mapped or not rows or live.patches is not None:
+def check_memory(live: LiveModel, rows: Sequence[TokenRow], options: ExplainOptions) -> None:
+    """Refuse a text with attention maps, n × n in every head, that are larger than the free memory.
+
+    Raises:
+        TextTooLong: The maps of all blocks do not fit; where maps are recomputed, those of one block.
+    """
+    map_methods = [
+        method for method in options.methods if method.recorded_sites & ATTENTION_MAP_SITES
+    ]
+    # An image has a fixed number of patches, which fits if the model does.
+    if not map_methods or not rows or live.patch_inputs is not None:
         return
-    longest, kept = max(map(len, rows)), _must_be_kept(live, how)
-    # Where none is kept: a map, its gradient and their product, float32 or wider.
-    one = 3 * max(4, live.dtype.itemsize) * _cells(live, longest)
-    need = map_bytes(live, longest) if kept else one
-    if live.device.type == "cuda" and need < LARGE // 16:
-        return  # a GPU takes its time to answer
-    if need > (free := free_bytes(live.device)):
+    num_tokens = max(map(len, rows))
+    keeps_maps = _must_keep_maps(live, options)
+    needed_bytes = _estimate_peak_bytes(live, num_tokens, keeps_maps=keeps_maps)
+    if live.device.type == "cuda" and needed_bytes < SMALL_MAP_BYTES:
+        return
+    free_bytes = free_memory(live.device)
+    if needed_bytes > free_bytes:
+        num_blocks = "every" if keeps_maps else "a"
         raise TextTooLong(
-            f"{mapped[0].name} reads the attention maps of {'every' if kept else 'a'} block at once, and "
-            f"for a text of {longest:,} tokens these alone take {need / 1e9:,.1f} GB, where "
-            f"{free / 1e9:,.1f} GB are free. Use attcat or attnlrp, which read none, a shorter text, or "
-            f"{long_way('stride')}."
+            f"{map_methods[0].name} reads the attention maps of {num_blocks} block at once. For a text of "
+            f"{num_tokens:,} tokens these alone take {needed_bytes / 1e9:,.1f} GB, but only "
+            f"{free_bytes / 1e9:,.1f} GB are free. Use attcat or attnlrp, which do not read maps, a shorter "
+            "text, or long='stride'.",
+            code="maps-exceed-memory",
         )
 
 
-def maps_are_large(live: LiveModel, rows: Sequence[TokenRow], how: How) -> bool:
-    """Whether the maps of a batch are better made again than kept, where they can be; attention then runs
-    through fused kernels, which changes scores by no more than their dtype's rounding."""
-    if not any(method.sites & MAPS for method in how.methods) or _must_be_kept(live, how):
+def _estimate_peak_bytes(live: LiveModel, num_tokens: int, *, keeps_maps: bool) -> int:
+    """Estimate the bytes of the maps of one text that are in memory at the same time."""
+    if keeps_maps:
+        return estimate_map_bytes(live, num_tokens)
+    # The map of one block, its gradient and their product, in float32 or wider.
+    element_bytes = max(4, live.dtype.itemsize)
+    return 3 * element_bytes * _map_elements(live, num_tokens)
+
+
+def should_recompute_maps(
+    live: LiveModel, rows: Sequence[TokenRow], options: ExplainOptions
+) -> bool:
+    """Return whether to recompute the maps of a batch when they are read, rather than keep them.
+
+    Attention then runs through fused kernels, which changes scores by no more than rounding.
+    """
+    if not options.recorded_sites & ATTENTION_MAP_SITES or _must_keep_maps(live, options):
         return False
-    need = len(rows) * map_bytes(live, max(map(len, rows)))
-    return need > LARGE or (need > LARGE // 16 and need > free_bytes(live.device) // 2)
+    needed_bytes = len(rows) * estimate_map_bytes(live, max(map(len, rows)))
+    if needed_bytes > MAX_KEPT_MAP_BYTES:
+        return True
+    return needed_bytes > SMALL_MAP_BYTES and needed_bytes > free_memory(live.device) // 2
 
 
-def _must_be_kept(live: LiveModel, how: How) -> bool:
-    mixes = any(Site.MIXING in method.sites for method in how.methods)
-    return mixes or live.route == "eager" or live.patches is not None
+def _must_keep_maps(live: LiveModel, options: ExplainOptions) -> bool:
+    needs_mixing = Site.MIXING in options.recorded_sites
+    return needs_mixing or live.attention_route == "eager" or live.patch_inputs is not None
 
 
-def map_bytes(live: LiveModel, tokens: int) -> int:
-    """What the maps of one text take at least where they are kept: as the model computes them, as its
-    softmax keeps them for the way back (float32 or wider), and their gradients."""
-    own = live.dtype.itemsize
-    softmax = 4 if own < 4 else 0  # of a wider dtype it is the map itself
-    return _of_config(live, "num_hidden_layers") * _cells(live, tokens) * (2 * own + softmax)
+def estimate_map_bytes(live: LiveModel, num_tokens: int) -> int:
+    """Estimate the bytes of all maps of one text where they are kept.
+
+    Each map is kept as the model computes it, with its gradient, and as the softmax saves it for the
+    backward pass (float32 or wider).
+    """
+    element_bytes = live.dtype.itemsize
+    # Of a wider dtype the saved softmax is the map itself.
+    softmax_bytes = 4 if element_bytes < 4 else 0
+    num_layers = _config_int(live, "num_hidden_layers")
+    return num_layers * _map_elements(live, num_tokens) * (2 * element_bytes + softmax_bytes)
 
 
-def _cells(live: LiveModel, tokens: int) -> int:
-    return _of_config(live, "num_attention_heads") * tokens**2
+def _map_elements(live: LiveModel, num_tokens: int) -> int:
+    """Return the number of elements in the maps of one block."""
+    return _config_int(live, "num_attention_heads") * num_tokens**2
 
 
-def _of_config(live: LiveModel, name: str) -> int:
+def _config_int(live: LiveModel, name: str) -> int:
     return int(getattr(live.model.config.get_text_config(), name, 0) or 0)
 
 
-def free_bytes(device: torch.device) -> int:
-    """Memory that nobody uses."""
+def free_memory(device: torch.device) -> int:
+    """Return the free memory on ``device``, in bytes; a very large number where it is not known."""
     if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + unused
-    known = Path("/proc/meminfo")
-    if device.type == "cpu" and known.is_file():
-        lines = dict(line.split(":") for line in known.read_text("ascii").splitlines())
-        return int(lines["MemAvailable"].split()[0]) << 10
-    return 1 << 62  # not known: the first pass will tell
+        # PyTorch keeps freed memory for itself; it is free all the same.
+        cached_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached_bytes
+    if device.type == "cpu" and MEMINFO.is_file():
+        for line in MEMINFO.read_text("ascii").splitlines():
+            name, _, value = line.partition(":")
+            if name == "MemAvailable":
+                kibibytes = int(value.split()[0])
+                return kibibytes << 10
+    return UNKNOWN_FREE_BYTES

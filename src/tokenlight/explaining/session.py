@@ -1,23 +1,30 @@
-"""A model with its tokenizer, as one explanation needs them: limits, packs, rows made ready."""
+"""A model with its tokenizer: limits, checks, and the rows and batches it reads."""
 
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, get_args
 
-from tokenlight.capture.live import LiveModel, Pooling, Similarity
-from tokenlight.capture.packing import GPU, PROCESSOR, kind_of, packs
-from tokenlight.capture.tape import ENTERED, UNLISTENED, Site, Sites
-from tokenlight.data.tokens import TokenRow, explain_masked
-from tokenlight.errors import BadInput, UnsupportedModel, one_of
-from tokenlight.explaining.options import How
-from tokenlight.models.carriers import carried
+from tokenlight.data.tokens import TokenRow, apply_explain_mask
+from tokenlight.errors import BadInput, UnsupportedModel, check_choice
+from tokenlight.errors.arguments import checked
+from tokenlight.explaining.explain_options import ExplainOptions
+from tokenlight.methods._method import Method
+from tokenlight.model.live import LiveModel, Pooling, Similarity
+from tokenlight.model.packing import CPU_PADDING_POLICY, GPU_PADDING_POLICY, pack_batches
+from tokenlight.model.padding import round_up
+from tokenlight.models.wrappers import unwrap_model
+from tokenlight.trace.sites import EMBEDDING_SITES, SITES_WITHOUT_ATTENTION, Site, Sites
+
+# Tokenizers without a limit report a number such as 1e30.
+UNLIMITED_TOKENS = 1 << 30
 
 
 class Session:
-    """What reading, batching, windows and comparisons know of the model they work for."""
+    """A model, its tokenizer and their limits; the base of Explainer."""
 
-    def __init__(
+    @checked
+    def __init__(  # noqa: PLR0913 - the keywords users set, each by name
         self,
         model: Any,
         tokenizer: Any = None,
@@ -26,91 +33,175 @@ class Session:
         pooling: Pooling = "mean",
         similarity: Similarity = "cosine",
         labels: Sequence[str] | None = None,
+        cuda_graph_bytes: int | None = None,
     ) -> None:
-        """``model``: of transformers, or what holds one (a pipeline, a CrossEncoder, a
-        SentenceTransformer); or a plain torch module that classifies token ids, as ``labels``.
-        ``tokenizer``: of a model of pictures its image processor, of one that reads both a processor."""
-        one_of("pooling", pooling, get_args(Pooling))
-        one_of("similarity", similarity, get_args(Similarity))
-        held = carried(model, tokenizer, pooling, similarity, labels)
-        model, tokenizer = held[:2]
-        self.processor = tokenizer if hasattr(tokenizer, "image_processor") else None
-        tokenizer = getattr(self.processor, "tokenizer", tokenizer)
-        self.live = LiveModel(model, tokenizer, *held[2:])
-        self.model, self.tokenizer = model, tokenizer
-        own = str(getattr(self.live.model.config, "_name_or_path", ""))
-        self.name = name or own or type(self.live.model).__name__
-        self._defaults: dict[str, tuple[str, ...]] = {}  # by kind of input: what explain() takes
+        """Prepare a model for explanations.
+
+        Args:
+            model: A model of transformers; an object that holds one (a pipeline, a CrossEncoder, a
+                SentenceTransformer); or a torch module that classifies token ids.
+            tokenizer: Its tokenizer; the image processor of an image model, the processor of a model
+                that reads images and text. None: inputs are token ids.
+            name: The name that results carry; by default that of the model's config.
+            pooling: How a model without head makes one embedding of a text.
+            similarity: How two such embeddings are compared.
+            labels: The names of the classes of a torch module.
+            cuda_graph_bytes: GPU memory that captured passes may take; 0 captures none.
+
+        Raises:
+            BadInput: An argument is not valid.
+            UnsupportedModel: The model has a head or a structure that cannot be explained correctly.
+        """
+        check_choice("pooling", pooling, get_args(Pooling))
+        check_choice("similarity", similarity, get_args(Similarity))
+        unwrapped = unwrap_model(model, tokenizer, pooling, similarity, labels)
+        model, tokenizer, pooling, similarity = unwrapped
+        self._processor = tokenizer if hasattr(tokenizer, "image_processor") else None
+        if self._processor is not None:
+            # A processor of images and text holds the tokenizer.
+            tokenizer = getattr(self._processor, "tokenizer", tokenizer)
+        if cuda_graph_bytes is not None and cuda_graph_bytes < 0:
+            raise BadInput(
+                f"cuda_graph_bytes={cuda_graph_bytes} is not valid: it is a number of bytes of at least 0. "
+                "Give 0 to capture no CUDA graphs.",
+                code="graph-bytes",
+            )
+        # For the modules of this package: what every pass over the model goes through.
+        self._live = LiveModel(model, tokenizer, pooling, similarity, cuda_graph_bytes)
+        self.model = model
+        self.tokenizer = tokenizer
+        config_name = str(getattr(self._live.model.config, "_name_or_path", ""))
+        self.name = name or config_name or type(self._live.model).__name__
+        # What every explanation says about the model, such as that its weights were dequantized.
+        self._model_notes: tuple[str, ...] = ()
+        # Kind of input → the method that method="auto" takes for it.
+        self._default_methods: dict[str, str] = {}
 
     @cached_property
     def max_tokens(self) -> int | None:
-        """The longest text this model reads, special tokens included."""
-        limits = [self.live.max_tokens, getattr(self.tokenizer, "model_max_length", None)]
-        known = [limit for limit in limits if limit is not None and 0 < limit < 1 << 30]
-        return min(known, default=None)
+        """The longest text this model reads, special tokens included; None if there is no limit."""
+        limits = []
+        for limit in (self._live.max_tokens, getattr(self.tokenizer, "model_max_length", None)):
+            if limit is not None and 0 < limit < UNLIMITED_TOKENS:
+                limits.append(limit)
+        return min(limits, default=None)
 
     @cached_property
-    def token_types(self) -> int | None:
-        """How many token types the model knows; None where it looks up none, so that any do."""
-        if "token_type_ids" not in self.live.accepts:
+    def _num_token_types(self) -> int | None:
+        """The number of token types the model has embeddings for; None if it reads none."""
+        if "token_type_ids" not in self._live.forward_parameters:
             return None
-        config = self.live.model.config.get_text_config()
-        return int(getattr(config, "type_vocab_size", self.live.vocabulary)) or None
+        config = self._live.model.config.get_text_config()
+        return int(getattr(config, "type_vocab_size", self._live.vocab_size)) or None
 
-    @property
-    def pad_id(self) -> int | None:
-        """The id of padding: the model's, else the tokenizer's."""
-        own = self.live.pad_id
-        return own if own is not None else getattr(self.tokenizer, "pad_token_id", None)
+    @cached_property
+    def _search_bounds(self) -> dict[Any, Any]:
+        """Bounds that the searches of metrics found on this model, by metric, text and target."""
+        return {}
 
-    def verify(self, row: TokenRow, how: How) -> None:
-        """Before the first use of a model, or of its attention: does it compute what it should?"""
-        for method in how.methods if self.live.writes_from_source else ():
-            if method.needs - ENTERED and not method.after_source:
-                raise UnsupportedModel(
-                    f"{method.name} has no form for {type(self.live.model).__name__}, whose decoder writes "
-                    "after a source; use integrated_gradients, attnlrp, attcat, gae or occlusion."
-                )
-        sites: Sites = frozenset().union(*(method.sites for method in how.methods))
-        fused = Site.RELEVANCE_GRADIENT in sites
-        self.live.verify(row, maps=bool(sites - UNLISTENED), seam=fused)
 
-    def packs(self, rows: Sequence[TokenRow], how: How) -> list[list[int]]:
-        """Which rows go through the model together."""
-        step = self.live.step
-        lengths = [-(-len(row.ids) // step) * step for row in rows]
-        return packs(
-            lengths,
-            how.batch_tokens,
-            padding_proof=self.live.padding_proof,
-            most=how.batch_size or self.live.batch_size,
-            kinds=[kind_of(row) for row in rows],
-            worth=GPU if self.live.device.type == "cuda" else PROCESSOR,
+def find_pad_id(session: Session) -> int | None:
+    """Return the id of padding: the model's, else the tokenizer's."""
+    if session._live.pad_id is not None:
+        return session._live.pad_id
+    return getattr(session.tokenizer, "pad_token_id", None)
+
+
+def verify_rows(session: Session, rows: Sequence[TokenRow], methods: Sequence[Method]) -> None:
+    """Verify that the model computes what it should, before its first use by such methods.
+
+    One row is used for each way in which the model computes texts of different lengths.
+
+    Raises:
+        UnsupportedModel: The recorded numbers would be wrong, or a method cannot read this model.
+    """
+    if session._live.generates_from_source:
+        _check_encoder_decoder_support(session, methods)
+    sites: Sites = frozenset().union(*(method.recorded_sites for method in methods))
+    reads_attention = bool(sites - SITES_WITHOUT_ATTENTION)
+    uses_relevance = Site.RELEVANCE_GRADIENT in sites
+    for row in session._live.batching.one_row_per_side(rows):
+        session._live.verify(
+            row, reads_attention=reads_attention, try_attention_hook=uses_relevance
         )
 
-    def prepared(self, row: TokenRow, how: How) -> TokenRow:
-        """The row with the segment ids that ``how`` asks for, refused where its mask hides all."""
-        if how.token_types == "zeros" and row.token_types is not None:
-            row = dataclasses.replace(row, token_types=(0,) * len(row))
-        if self.live.ends:
-            both = zip(row.special, row.ids, strict=True)
-            special = tuple(own or i in self.live.ends for own, i in both)
-            row = dataclasses.replace(row, special=special)
-        if not any(self.masked(row, how).attention):
-            raise BadInput("every token of the text is masked out; no token is left to explain.")
-        return row
 
-    def masked(self, row: TokenRow, how: How) -> TokenRow:
-        """The row as the explanation pass reads it; what is predicted is asked of the row itself."""
-        return explain_masked(row, how.explain_mask, self.tokenizer)
+def _check_encoder_decoder_support(session: Session, methods: Sequence[Method]) -> None:
+    for method in methods:
+        reads_layers = bool(method.needs - EMBEDDING_SITES)
+        if reads_layers and not method.supports_encoder_decoder:
+            raise UnsupportedModel(
+                f"{method.name} does not support {type(session._live.model).__name__}, which has an encoder "
+                "and a decoder. Use integrated_gradients, attnlrp, attcat, gae or occlusion.",
+                code="method-without-encoder-decoder",
+            )
 
-    def row_notes(self, row: TokenRow) -> tuple[str, ...]:
-        """What the reader must know of a text: what was cut off, what the model does not know."""
-        notes = []
-        if row.cut:
-            whole = row.cut + len(row)
-            notes.append(f"{row.cut} of {whole} tokens were cut off (long='truncate')")
-        unknown = row.ids.count(getattr(self.tokenizer, "unk_token_id", None))
-        if unknown and row.texts:
-            notes.append(f"{unknown} of {len(row)} tokens are unknown to the model's vocabulary")
-        return tuple(notes)
+
+def pack_rows(
+    session: Session, rows: Sequence[TokenRow], options: ExplainOptions
+) -> list[list[int]]:
+    """Return which rows go through the model together, as lists of indices."""
+    multiple = session._live.padding_multiple
+    # Lengths are rounded up to those that the model is really given.
+    padded_lengths = [round_up(len(row.ids), multiple) for row in rows]
+    is_gpu = session._live.device.type == "cuda"
+    return pack_batches(
+        padded_lengths,
+        options.batch_tokens,
+        is_padding_invariant=session._live.is_padding_invariant,
+        max_rows=session._live.rows_per_batch(options.batch_size),
+        batch_keys=session._live.batching.batch_keys(rows),
+        padding_policy=GPU_PADDING_POLICY if is_gpu else CPU_PADDING_POLICY,
+    )
+
+
+def prepare_row(session: Session, row: TokenRow, options: ExplainOptions) -> TokenRow:
+    """Return the row as this model reads it under the options.
+
+    Raises:
+        BadInput: The explain mask hides every token, or the model has no embedding for one.
+    """
+    if options.token_types == "zeros" and row.token_type_ids is not None:
+        row = dataclasses.replace(row, token_type_ids=(0,) * len(row))
+    eos_ids = session._live.eos_ids
+    # An end token counts as special, even if it was written into the text.
+    if eos_ids:
+        special_tokens_mask = []
+        for is_special, token_id in zip(row.special_tokens_mask, row.ids, strict=True):
+            special_tokens_mask.append(is_special or token_id in eos_ids)
+        row = dataclasses.replace(row, special_tokens_mask=tuple(special_tokens_mask))
+    if not any(apply_explain_mask(row, options.explain_mask, session.tokenizer).attention_mask):
+        raise BadInput(
+            "Every token of the text is masked, so none is left to explain. Give a longer text, or "
+            "another explain_mask.",
+            code="all-tokens-masked",
+        )
+    check_embedded(session, row)
+    return row
+
+
+def check_embedded(session: Session, row: TokenRow) -> None:
+    """Refuse token ids and token types that the model has no embedding for."""
+    session._live.check_ids(min(row.ids), max(row.ids))
+    token_types = row.token_type_ids or (0,)
+    lowest = min(token_types)
+    highest = max(token_types)
+    num_types = session._num_token_types
+    if num_types is not None and not 0 <= lowest <= highest < num_types:
+        raise BadInput(
+            f"token_type_ids run from {lowest} to {highest}, but this model knows 0 to "
+            f"{num_types - 1}. Use the tokenizer it was trained with, or token_types='zeros'.",
+            code="unknown-token-type",
+        )
+
+
+def describe_row(session: Session, row: TokenRow) -> tuple[str, ...]:
+    """Return notes on a text: what was cut off, what the model does not know."""
+    notes = []
+    if row.num_truncated:
+        num_tokens = row.num_truncated + len(row)
+        notes.append(f"{row.num_truncated} of {num_tokens} tokens were truncated (long='truncate')")
+    num_unknown = row.ids.count(getattr(session.tokenizer, "unk_token_id", None))
+    if num_unknown and row.texts:
+        notes.append(f"{num_unknown} of {len(row)} tokens are not in the model's vocabulary")
+    return tuple(notes)

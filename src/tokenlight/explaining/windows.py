@@ -1,143 +1,298 @@
-"""Texts longer than the model reads: overlapping windows, stitched into one Attribution.
+"""Texts longer than the model reads: overlapping windows, added up to one Attribution.
 
-The explained number is the mean logit over the windows, so a token's score is
+The explained number is the mean logit over the windows, so the score of a token is
 ``s_i = (1/W) Σ_w s_i^w`` over the windows w that hold it: one linear target, nothing invented.
 A span head answers in one window; that window alone is explained, with weight 1.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tokenlight.capture.perturbation import stream_logits
-from tokenlight.data.answers import SpanTarget, answer_places, as_span
-from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Contrast, Head, Prediction
+from tokenlight.data.attribution import Attribution, without_token_extras
+from tokenlight.data.prediction import Prediction
+from tokenlight.data.span_target import SpanTarget, find_answer_tokens, to_span_target
+from tokenlight.data.target import Contrast, Head, ResolvedTarget
 from tokenlight.data.tokens import TextInput, TokenRow
-from tokenlight.errors import BadInput, BadTarget, long_way
-from tokenlight.explaining.batch import explain_packed
-from tokenlight.explaining.jobs import check_kind
-from tokenlight.explaining.options import How
-from tokenlight.explaining.session import Session
-from tokenlight.inputs.encode import encode, encode_windows
+from tokenlight.errors import BadInput, BadTarget
+from tokenlight.explaining.batches import explain_rows
+from tokenlight.explaining.explain_options import ExplainOptions
+from tokenlight.explaining.input_rows import check_input_kind
+from tokenlight.explaining.session import Session, describe_row, prepare_row, verify_rows
+from tokenlight.explaining.text_result import MethodGroups
+from tokenlight.inputs.encode import encode_text, encode_windows
+from tokenlight.perturb.engine import stream_logits
 
-OVERLAP = 0.25  # of a window is shared with the one before it
-Window = tuple[TokenRow, tuple[int, ...]]  # and where its tokens stand in the whole text
+OVERLAP_SHARE = 0.25  # of a window is shared with the one before it
+Window = tuple[TokenRow, tuple[int, ...]]  # with the positions of its tokens in the whole text
 
 
-def is_long(session: Session, text: Any) -> bool:
-    """Whether a text has more tokens than the model reads; a prompt is refused where it is laid out."""
-    limit, reads = session.max_tokens, session.live.head.reads
-    if isinstance(text, TokenRow) or limit is None or reads in ("next", "image"):
+@dataclass(frozen=True)
+class WindowPlan:
+    """Which windows are explained, for which targets, and how they add up.
+
+    Attributes:
+        whole_row: The whole text as one row.
+        windows: All windows.
+        chosen: The indices of the windows that are explained, all with the same weight.
+        targets: The targets of the whole text, as every window has them.
+        prediction: The prediction for the whole text.
+        mean_logits: The mean logits over windows; None for a span head.
+        note: What was done, for every Attribution.
+    """
+
+    whole_row: TokenRow
+    windows: list[Window]
+    chosen: list[int]
+    targets: list[Any]
+    prediction: Prediction
+    mean_logits: np.ndarray | None
+    note: str
+
+
+def exceeds_max_tokens(session: Session, text: Any) -> bool:
+    """Return whether a text has more tokens than the model reads; prompts and images are never cut."""
+    max_tokens = session.max_tokens
+    task = session._live.head.task
+    if isinstance(text, TokenRow) or max_tokens is None or task in ("next", "image"):
         return False
-    check_kind(session, text)
-    # A model without head reads the two texts it compares one by one.
-    parts = text if reads == "pair" and isinstance(text, tuple) else (text,)
-    return any(len(encode(part, session.tokenizer, limit=None)) > limit for part in parts)
+    check_input_kind(session, text)
+    # A model without head reads the two texts of a pair one by one.
+    is_read_apart = task == "pair" and isinstance(text, tuple)
+    for part in text if is_read_apart else (text,):
+        if len(encode_text(part, session.tokenizer, max_tokens=None)) > max_tokens:
+            return True
+    return False
 
 
-def explain_long(session: Session, text: TextInput, target: Any, how: How) -> list[Attribution]:
-    """Explain every window for one target of the whole text and add the scores up."""
-    limit, head = session.max_tokens, session.live.head
-    assert limit is not None
-    span = head.kind == "span"
-    if not span and head.reads != "text":
+def explain_windows(
+    session: Session, text: TextInput, target: Any, options: ExplainOptions
+) -> MethodGroups:
+    """Explain every window for one target of the whole text and add the scores up.
+
+    Returns:
+        One list per method, with one Attribution of the whole text per target.
+
+    Raises:
+        BadInput: The head explains something that lies in one window.
+        BadTarget: No window holds the answer that is asked for.
+    """
+    head = session._live.head
+    if head.kind != "span" and head.task != "text":
         raise BadInput(
-            f"{long_way('stride')} is for labels and answers of texts: a next token, a blank, a word's label "
-            f"or a cosine has one window. Give {long_way('truncate')} or a shorter text."
+            "long='stride' works only for labels and answers. A next token, a masked word, the label of a "
+            "word or a similarity needs a single window. Give long='truncate' or a shorter text.",
+            code="stride-needs-label-or-answer",
         )
-    cut = encode_windows(text, session.tokenizer, limit=limit, overlap=int(limit * OVERLAP))
-    rows = [session.prepared(row, how) for row, _ in cut]
-    session.verify(rows[0], how)
-    logits = list(stream_logits(session.live, rows, batch_tokens=how.batch_tokens))
-    whole = encode(text, session.tokenizer, limit=None)
-    note, mean = f"{len(cut)} overlapping windows", None
-    if span:
-        best, answer, prediction = _answered(head, cut, logits, target)
-        chosen, targets = [best], [answer]
-        note += f"; the answer is explained in window {best + 1}"
-    else:
-        mean = np.mean(logits, axis=0)
-        prediction = head.predict(mean, rows[0])
-        # The classes of the whole text's target, so that no window puts its own prediction there.
-        asked = [[at[0] for at, _ in one.terms] for one in head.resolve(target, mean, rows[0])]
-        chosen, targets = [*range(len(cut))], [Contrast(*o[:2]) if o[1:] else o[0] for o in asked]
-        note += f", scores added with weight 1/{len(cut)} each"
-    quiet = replace(how, progress=False)
-    found = [explain_packed(session, [(rows[i], t) for i in chosen], quiet) for t in targets]
-    said = {one for row in rows for one in session.row_notes(row)}  # of windows, not of the whole
-    places = [list(cut[i][1]) for i in chosen]
-    part = max(segment or 0 for segment in whole.segments)  # the one that was cut
-    own = [[at for at in places if whole.segments[at] == part] for _, places in cut]
-    extents = [
-        {"first": at[0], "last": at[-1], "weight": (i in chosen) / len(chosen)}
-        for i, at in enumerate(own)
-    ]
-
-    def added(parts: list[Any]) -> Any:
-        """The mean over windows of scores, ``… token``, each where it stands in the whole text."""
-        if parts[0] is None:
-            return None
-        total = np.zeros((*parts[0].shape[:-1], len(whole)))
-        for part, at in zip(parts, places, strict=True):
-            total[..., at] += 1 / len(parts) * part
-        return total
-
-    def stitched(parts: list[Attribution]) -> Attribution:
-        first, terms = parts[0], parts[0].target.terms
-        if span:  # its tokens, counted in the whole text
-            terms = tuple(((places[0][at[0]], *at[1:]), weight) for at, weight in terms)
-        notes = (note for note in first.notes if note not in said)
-        return replace(
-            first,
-            row=whole,
-            scores=added([one.scores for one in parts]),
-            layers=added([one.layers for one in parts]),
-            target=replace(first.target, terms=terms),
-            prediction=prediction,
-            logits=first.logits if mean is None else mean,
-            notes=(*notes, *session.row_notes(whole), note),
-            extras={**first.extras, "windows": extents},
-        )
-
-    methods = range(len(how.methods))
-    return [stitched([own[i] for own in windows]) for i in methods for windows in found]
+    assert session.max_tokens is not None
+    windows = encode_windows(
+        text,
+        session.tokenizer,
+        max_tokens=session.max_tokens,
+        overlap=int(session.max_tokens * OVERLAP_SHARE),
+    )
+    rows = [prepare_row(session, row, options) for row, _ in windows]
+    verify_rows(session, rows, options.methods)
+    # The logits of all windows decide what is explained, before anything is.
+    logits = list(stream_logits(session._live, rows, batch_tokens=options.batch_tokens))
+    whole_row = encode_text(text, session.tokenizer, max_tokens=None)
+    plan_windows = _plan_answer if head.kind == "span" else _plan_mean
+    plan = plan_windows(head, whole_row, windows, rows, logits, target)
+    return _run_plan(session, plan, rows, options)
 
 
-def _answered(
-    head: Head, cut: list[Window], logits: list[np.ndarray], target: Any
-) -> tuple[int, Any, Prediction]:
-    """The window in which the target scores best, and the target in it; and what all windows together
-    predict, the best span of any. "No answer" must hold in all: the one that believes it least speaks."""
-    head.takes(target)
-    moved = {i: own for i, window in enumerate(cut) if (own := _moved(target, *window))}
-    if not moved:
+def _run_plan(
+    session: Session, plan: WindowPlan, rows: Sequence[TokenRow], options: ExplainOptions
+) -> MethodGroups:
+    """Explain the chosen windows for each target and add them up, method by method."""
+    quiet_options = replace(options, progress=False)
+    groups: MethodGroups = [[] for _ in options.methods]
+    for target in plan.targets:
+        targeted_rows = [(rows[index], target) for index in plan.chosen]
+        groups_by_window = explain_rows(session, targeted_rows, quiet_options)
+        for method_index, group in enumerate(groups):
+            # One target per window, so that each group has one Attribution.
+            parts = [window_groups[method_index][0] for window_groups in groups_by_window]
+            group.append(_add_windows(session, plan, parts))
+    return groups
+
+
+def _plan_mean(
+    head: Head,
+    whole_row: TokenRow,
+    windows: list[Window],
+    rows: Sequence[TokenRow],
+    logits: list[np.ndarray],
+    target: Any,
+) -> WindowPlan:
+    """Plan the mean over all windows, for a classifier."""
+    mean_logits = np.mean(logits, axis=0)
+    # Classes of the whole text's target, so that no window explains its own prediction instead.
+    targets: list[Any] = []
+    for resolved in head.resolve(target, mean_logits, rows[0]):
+        classes = [position[0] for position, _ in resolved.terms]
+        targets.append(Contrast(*classes[:2]) if len(classes) > 1 else classes[0])
+    return WindowPlan(
+        whole_row,
+        windows,
+        chosen=list(range(len(windows))),
+        targets=targets,
+        prediction=head.predict(mean_logits, rows[0]),
+        mean_logits=mean_logits,
+        note=(
+            f"{len(windows)} overlapping windows, scores added with weight 1/{len(windows)} each"
+        ),
+    )
+
+
+def _plan_answer(
+    head: Head,
+    whole_row: TokenRow,
+    windows: list[Window],
+    rows: Sequence[TokenRow],  # noqa: ARG001 - as _plan_mean
+    logits: list[np.ndarray],
+    target: Any,
+) -> WindowPlan:
+    """Plan the one window that answers, for a model that answers questions."""
+    best_index, window_target = _choose_answer_window(head, windows, logits, target)
+    return WindowPlan(
+        whole_row,
+        windows,
+        chosen=[best_index],
+        targets=[window_target],
+        prediction=_predict_answer(head, windows, logits),
+        mean_logits=None,
+        note=(
+            f"{len(windows)} overlapping windows; the answer is explained in window {best_index + 1}"
+        ),
+    )
+
+
+def _add_windows(session: Session, plan: WindowPlan, parts: list[Attribution]) -> Attribution:
+    """Add up the explanations of the chosen windows by one method."""
+    # All parts have the same method and options; the first one stands for them.
+    first = parts[0]
+    positions = [list(plan.windows[index][1]) for index in plan.chosen]
+    num_tokens = len(plan.whole_row)
+    layers = None
+    if first.layers is not None:
+        layers = _mean_scores([part.layers for part in parts], positions, num_tokens)
+    # Notes of windows, such as unknown tokens, are replaced by those of the whole text.
+    window_notes: set[str] = set()
+    for row, _ in plan.windows:
+        window_notes.update(describe_row(session, row))
+    notes = [note for note in first.notes if note not in window_notes]
+    target = first.target
+    # The answer of a span head is named by its tokens, which the window counts anew.
+    if plan.mean_logits is None:
+        target = _shift_terms(target, positions[0])
+    return replace(
+        first,
+        row=plan.whole_row,
+        scores=_mean_scores([part.scores for part in parts], positions, num_tokens),
+        layers=layers,
+        target=target,
+        prediction=plan.prediction,
+        logits=first.logits if plan.mean_logits is None else plan.mean_logits,
+        notes=(*notes, *describe_row(session, plan.whole_row), plan.note),
+        extras={**without_token_extras(first.extras), "windows": _describe_windows(plan)},
+    )
+
+
+def _mean_scores(
+    parts: Sequence[Any], positions: Sequence[list[int]], num_tokens: int
+) -> np.ndarray:
+    """Return the mean over windows of scores, ``… token``, at the positions of the whole text."""
+    total = np.zeros((*parts[0].shape[:-1], num_tokens))
+    for part, part_positions in zip(parts, positions, strict=True):
+        total[..., part_positions] += 1 / len(parts) * part
+    return total
+
+
+def _shift_terms(target: ResolvedTarget, positions: list[int]) -> ResolvedTarget:
+    """Count the tokens of an answer in the whole text rather than in its window."""
+    terms = []
+    for (token, *rest), weight in target.terms:
+        terms.append(((positions[token], *rest), weight))
+    return replace(target, terms=tuple(terms))
+
+
+def _describe_windows(plan: WindowPlan) -> list[dict[str, Any]]:
+    """Return the extent of each window in the part of the text that was cut, and its weight."""
+    segments = plan.whole_row.segments
+    cut_segment = max(segment or 0 for segment in segments)
+    extents = []
+    for index, (_, positions) in enumerate(plan.windows):
+        inside = [position for position in positions if segments[position] == cut_segment]
+        weight = (index in plan.chosen) / len(plan.chosen)
+        extents.append({"first": inside[0], "last": inside[-1], "weight": weight})
+    return extents
+
+
+def _choose_answer_window(
+    head: Head, windows: list[Window], logits: list[np.ndarray], target: Any
+) -> tuple[int, Any]:
+    """Return the window in which the target scores best, and the target as that window has it.
+
+    "No answer" must hold in all windows, so the one that gives it the lowest score is explained.
+    """
+    head.check_target_type(target)
+    window_targets: dict[int, Any] = {}
+    for index, (row, positions) in enumerate(windows):
+        window_target = _shift_target(target, row, positions)
+        if window_target is not None:
+            window_targets[index] = window_target
+    if not window_targets:
         raise BadTarget(
-            f"none of the {len(cut)} windows holds the answer as a whole, or both answers of a contrast; "
-            "name a shorter answer, explain each by itself, or give a shorter context."
+            f"None of the {len(windows)} windows holds the whole answer, or both answers of a contrast. Name "
+            "a shorter answer, explain each by itself, or give a shorter context.",
+            code="answer-in-no-window",
         )
-    values = {}  # how strongly a window answers with the target; of a contrast with its first span
-    for i, own in moved.items():
-        this = own.this if isinstance(own, Contrast) else own
-        values[i] = float(head.resolve(this, logits[i], cut[i][0])[0].value(logits[i]))
-    least = isinstance(target, SpanTarget) and target.no_answer
-    best = (min if least else max)(values, key=lambda i: values[i])
-    said = [head.predict(values, row) for values, (row, _) in zip(logits, cut, strict=True)]
-    first = max(said, key=lambda one: one.answer_score or 0.0)
-    nulls = [one.null_score for one in said if one.null_score is not None]
-    return best, moved[best], replace(first, null_score=min(nulls, default=None))
+    values: dict[int, float] = {}
+    for index, window_target in window_targets.items():
+        # Of a contrast, the first answer decides.
+        answer = window_target.this if isinstance(window_target, Contrast) else window_target
+        (resolved, *_) = head.resolve(answer, logits[index], windows[index][0])
+        values[index] = float(resolved.compute_value(logits[index]))
+    is_no_answer = isinstance(target, SpanTarget) and target.no_answer
+    choose = min if is_no_answer else max
+    best_index = choose(values, key=lambda index: values[index])
+    return best_index, window_targets[best_index]
 
 
-def _moved(target: Any, row: TokenRow, places: tuple[int, ...]) -> Any:
-    """The target as one window has it: token numbers count the whole text, and a given answer must
-    stand in the window as a whole. None where it does not."""
+def _predict_answer(head: Head, windows: list[Window], logits: list[np.ndarray]) -> Prediction:
+    """Return the best answer of any window, with the lowest score of "no answer"."""
+    predictions = []
+    for window_logits, (row, _) in zip(logits, windows, strict=True):
+        predictions.append(head.predict(window_logits, row))
+    best = max(predictions, key=lambda prediction: prediction.answer_score or 0.0)
+    # "No answer" holds for the whole text only if it holds in every window.
+    null_scores = [
+        prediction.null_score for prediction in predictions if prediction.null_score is not None
+    ]
+    return replace(best, null_score=min(null_scores, default=None))
+
+
+def _shift_target(target: Any, row: TokenRow, positions: tuple[int, ...]) -> Any:
+    """Return a target as one window has it; None if its answer does not lie in the window.
+
+    Token numbers of the target count the whole text; ``positions`` are those of the window's tokens.
+    """
     if isinstance(target, Contrast):
-        this, that = (_moved(as_span(one), row, places) for one in (target.this, target.that))
+        this = _shift_target(to_span_target(target.this), row, positions)
+        that = _shift_target(to_span_target(target.that), row, positions)
         return Contrast(this, that) if this and that else None
-    span = as_span(target)
-    numbers = {n: at for n in ("start", "end") if type(at := getattr(span, n)) is int}
-    if (span.given and answer_places(span, row) is None) or not {*numbers.values()} <= {*places}:
+    span = to_span_target(target)
+    if span.has_named_answer and find_answer_tokens(span, row) is None:
         return None
-    moved: dict[str, Any] = {name: places.index(place) for name, place in numbers.items()}
-    return replace(span, **moved)
+    shifted: dict[str, Any] = {}
+    for name in ("start", "end"):
+        position = getattr(span, name)
+        if type(position) is not int:
+            continue
+        if position not in positions:
+            return None
+        shifted[name] = positions.index(position)
+    return replace(span, **shifted)

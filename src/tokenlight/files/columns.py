@@ -1,149 +1,313 @@
-"""Which columns of a table hold the text, the label, and what people marked."""
+"""Which columns of a table hold the text, the label and the spans that people annotated."""
 
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenlight.data.tokens import Question, TextInput
-from tokenlight.errors import BadInput, meant, shown, way
-from tokenlight.files.documents import json_of
+from tokenlight.data.tokens import Question, Span, TextInput
+from tokenlight.errors import BadInput, format_suggestion, short_repr
+from tokenlight.files.parsing import parse_json
 
-QUESTION = ("question", "context")
-TEXTS: tuple[tuple[str, ...], ...] = (
-    QUESTION, ("question1", "question2"), ("premise", "hypothesis"), ("sentence1", "sentence2"),
+QUESTION_COLUMNS = ("question", "context")
+# Usual names, most specific first.
+TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
+    QUESTION_COLUMNS, ("question1", "question2"), ("premise", "hypothesis"), ("sentence1", "sentence2"),
     ("text_a", "text_b"), ("text",), ("sentence",), ("content",), ("review",), ("document",),
 )  # fmt: skip
-LABELS = ("label", "labels", "class", "target", "sentiment", "category", "y")
-MARKS = {
+LABEL_COLUMNS = ("label", "labels", "class", "target", "sentiment", "category", "y")
+# Name of the column → what a cell looks like.
+ANNOTATION_COLUMNS = {
     "spans": "[[FIRST, END], …] in characters",
     "rationales": "[[FIRST, END], …] in words",
     "answers": '[{"text": …, "answer_start": …}, …]',
 }
-KINDS = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table"}
+CELL_TYPE_NAMES = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of one row that are read, by what they hold, and those that are not."""
+    """The names of the columns of one row, by what they hold.
+
+    Args:
+        text: One column, or two of a pair or question.
+        label: The column of the label.
+        annotation: The column of annotated spans.
+        unread: All other columns.
+    """
 
     text: tuple[str, ...] = ()
     label: str | None = None
-    marks: str | None = None
+    annotation: str | None = None
     unread: tuple[str, ...] = ()
 
     @classmethod
-    def of(
+    def from_row(
         cls,
         row: Mapping[str, Any],
         text: str | None,
         label: str | None,
-        where: str,
+        location: str,
         *,
-        marks: bool = True,
+        with_annotations: bool = True,
     ) -> "Columns":
-        """Those with usual names, unless ``text`` (two joined by ``+``) and ``label`` name them."""
-        usual = (names for names in TEXTS if all(name in row for name in names))
-        names = next(usual, ("text",))
-        if text is not None:
-            names = (text,) if text in row else tuple(text.split("+"))
-        for name, kind in [(label, "label"), *((name, "text") for name in names)]:
-            if name is not None and name not in row:
-                pair = " (two joined by + for a pair)" if kind == "text" else ""
-                raise BadInput(
-                    f"{where} has no column {name!r}, only {', '.join(map(str, row))}."
-                    f"{meant(name, map(str, row), likeness=0.6)} Name the column of the {kind} with "
-                    f"{_flag(kind)}{pair}."
-                )
-        if len(names) > 2:
-            raise BadInput(f"{text} are {len(names)} columns; name 1 or 2 with {_flag('text')}.")
-        truth = label or next((name for name in LABELS if name in row and name not in names), None)
-        free = [name for name in MARKS if marks and name not in (*names, truth)]
-        marked = next((name for name in free if row.get(name) not in (None, "")), None)
-        unread = (str(name) for name in row if name not in (*names, truth, marked))
-        return cls(names, truth, marked, tuple(unread))
+        """Find the columns of a row.
+
+        Args:
+            row: The cells by column name.
+            text: The column of the text, two joined by ``+`` for a pair; by default a usual name.
+            label: The column of the label; by default a usual name.
+            location: Where the row stands, for messages.
+            with_annotations: Whether annotated spans are needed.
+
+        Raises:
+            BadInput: A column does not exist.
+        """
+        text_columns = _find_text_columns(row, text)
+        _check_columns_exist(row, text_columns, label, location)
+        if len(text_columns) > 2:
+            raise BadInput(
+                f"{text} names {len(text_columns)} columns, more than 2. Name 1 or 2 with text='COLUMN'.",
+                code="too-many-text-columns",
+            )
+        label_column = label
+        if label_column is None:
+            label_column = _first_of(LABEL_COLUMNS, row, text_columns)
+        annotation = None
+        if with_annotations:
+            # An empty cell says nothing, so another column may hold the annotation.
+            filled = [name for name in ANNOTATION_COLUMNS if row.get(name) not in (None, "")]
+            annotation = _first_of(filled, row, (*text_columns, label_column))
+        read_columns = (*text_columns, label_column, annotation)
+        unread = tuple(str(name) for name in row if name not in read_columns)
+        return cls(text_columns, label_column, annotation, unread)
 
 
-def taken(found: Iterable[Columns], *, passed_on: bool = False) -> str:
-    """The columns of all rows in words, such as ``text from review, no label; not read: stars``.
-    ``passed_on``: what is not read goes along into the outputs, and a label may well be missing."""
-    kinds = list(dict.fromkeys(found))
-    texts = list(dict.fromkeys(" + ".join(one.text) for one in kinds))
-    truths = list(dict.fromkeys(one.label for one in kinds if one.label))
-    marks = list(dict.fromkeys(one.marks for one in kinds if one.marks))
-    parts = [f"text from {' or '.join(texts)}"] if texts else []
-    if truths or (texts and not passed_on):
-        parts.append(f"label from {' or '.join(truths)}" if truths else "no label")
-    parts += [f"marks from {' or '.join(marks)}"] if marks else []
-    read = {*truths, *marks, *(name for one in kinds for name in one.text)}
-    others = dict.fromkeys(name for one in kinds for name in one.unread if name not in read)
-    kept = f"; {'passed on' if passed_on else 'not read'}: {', '.join(others)}" if others else ""
-    return ", ".join(parts) + kept
+def _find_text_columns(row: Mapping[str, Any], text: str | None) -> tuple[str, ...]:
+    """Return the columns that a user named, or the first usual names that the row has."""
+    if text is not None:
+        # A name with a plus sign in it is possible, too.
+        return (text,) if text in row else tuple(text.split("+"))
+    for names in TEXT_COLUMNS:
+        if all(name in row for name in names):
+            return names
+    return ("text",)
 
 
-def given_text(row: Mapping[str, Any], columns: Columns, *, named: bool, where: str) -> TextInput:
-    """The text, pair or question of a row. ``named``: two columns that a person named are a pair."""
-    for name, cell in ((name, row[name]) for name in columns.text):
+def _check_columns_exist(
+    row: Mapping[str, Any], text_columns: Sequence[str], label: str | None, location: str
+) -> None:
+    if label is not None and label not in row:
+        raise BadInput(
+            f"There is no column {label!r} in {location}, only {', '.join(map(str, row))}."
+            f"{format_suggestion(label, map(str, row), cutoff=0.6)} Name the column of the label with "
+            "label='COLUMN'.",
+            code="label-column-missing",
+        )
+    for name in text_columns:
+        if name not in row:
+            raise BadInput(
+                f"There is no column {name!r} in {location}, only {', '.join(map(str, row))}."
+                f"{format_suggestion(name, map(str, row), cutoff=0.6)} Name the column of the text with "
+                "text='COLUMN' (two joined by + for a pair).",
+                code="text-column-missing",
+            )
+
+
+def _first_of(
+    names: Sequence[str], row: Mapping[str, Any], excluded: Sequence[str | None]
+) -> str | None:
+    """Return the first name that the row has and that is not excluded."""
+    for name in names:
+        if name in row and name not in excluded:
+            return name
+    return None
+
+
+def describe_columns(columns: Iterable[Columns], *, keeps_unread: bool = False) -> str:
+    """Describe the columns of all rows, such as ``text from review, no label; not read: stars``.
+
+    Args:
+        columns: The columns of each row.
+        keeps_unread: Whether other columns are copied to the output; then a label is not expected.
+    """
+    # Most rows have the same columns.
+    distinct_columns = list(dict.fromkeys(columns))
+    texts = _unique(" + ".join(row_columns.text) for row_columns in distinct_columns)
+    labels = _unique(row_columns.label for row_columns in distinct_columns)
+    annotations = _unique(row_columns.annotation for row_columns in distinct_columns)
+    parts = []
+    if distinct_columns:
+        parts.append(f"text from {' or '.join(texts)}")
+    if labels:
+        parts.append(f"label from {' or '.join(labels)}")
+    elif distinct_columns and not keeps_unread:
+        parts.append("no label")
+    if annotations:
+        parts.append(f"annotations from {' or '.join(annotations)}")
+    description = ", ".join(parts)
+    unread = _find_unread(distinct_columns)
+    if unread:
+        verb = "kept columns" if keeps_unread else "not read"
+        description += f"; {verb}: {', '.join(unread)}"
+    return description
+
+
+def _unique(names: Iterable[str | None]) -> list[str]:
+    """Return each name once, in order, without missing ones."""
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _find_unread(columns: Sequence[Columns]) -> list[str]:
+    """Return the columns that are read from no row."""
+    read_columns: set[str | None] = set()
+    for row_columns in columns:
+        read_columns.update(row_columns.text)
+        read_columns.update((row_columns.label, row_columns.annotation))
+    unread: dict[str, None] = {}
+    for row_columns in columns:
+        for name in row_columns.unread:
+            if name not in read_columns:
+                unread[name] = None
+    return list(unread)
+
+
+def parse_text(
+    row: Mapping[str, Any], columns: Columns, *, is_named: bool, location: str
+) -> TextInput:
+    """Return the text, pair or question of a row.
+
+    Args:
+        row: The cells by column name.
+        columns: The columns to read.
+        is_named: Whether the user named the columns; two named columns are always a pair.
+        location: Where the row stands, for messages.
+
+    Raises:
+        BadInput: A cell is not a text.
+    """
+    for name in columns.text:
+        cell = row[name]
         if cell is None:
-            raise BadInput(f"{where} has no text: its {name!r} is null. Write one, or take it out.")
-        if not isinstance(cell, str):  # a number, a list or whatever else is not taken for one
-            kind = KINDS.get(type(cell), f"of type {type(cell).__name__}")
-            given = f"its {name!r} is {kind} ({shown(cell)}), not a text"
-            raise BadInput(f"{where}: {given}. Name the column of the text with {_flag('text')}.")
-    if not named and columns.text == QUESTION:
+            raise BadInput(
+                f"There is no text in {location}: its {name!r} is null. Add one, or remove the row.",
+                code="text-null",
+            )
+        if not isinstance(cell, str):
+            cell_type = CELL_TYPE_NAMES.get(type(cell), f"of type {type(cell).__name__}")
+            raise BadInput(
+                f"In {location}, {name!r} is {cell_type} ({short_repr(cell)}), not a text. Name the "
+                "column of the text with text='COLUMN'.",
+                code="column-not-text",
+            )
+    if not is_named and columns.text == QUESTION_COLUMNS:
         return Question(question=row["question"], context=row["context"])
-    first, *second = (row[name] for name in columns.text)
-    return (first, second[0]) if second else first
+    if len(columns.text) == 1:
+        text: str = row[columns.text[0]]
+        return text
+    first, second = columns.text
+    return row[first], row[second]
 
 
-def marked(
-    row: Mapping[str, Any], columns: Columns, given: TextInput, where: str
-) -> tuple[tuple[int, int], ...] | None:
-    """Character spans from ``spans``, from ``rationales`` (words of ``text.split()``), or from
-    SQuAD's ``answers``, each also as JSON in a string; an unanswerable question has an empty tuple."""
-    name = columns.marks
+def parse_annotated_spans(
+    row: Mapping[str, Any], columns: Columns, text: TextInput, location: str
+) -> tuple[Span, ...] | None:
+    """Return the annotated spans of a row, in characters of the last text.
+
+    They come from ``spans``, from ``rationales`` (words of ``text.split()``) or from SQuAD's ``answers``,
+    each possibly as JSON in a string. An unanswerable question has an empty tuple.
+
+    Args:
+        row: The cells by column name.
+        columns: The columns to read.
+        text: The text of the row.
+        location: Where the row stands, for messages.
+
+    Raises:
+        BadInput: The cell is malformed, or marks a part that the text does not have.
+    """
+    name = columns.annotation
     if name is None:
         return None
     try:
-        cell = json_of(row[name]) if isinstance(row[name], str) else row[name]
-        if cell is None:
-            return None
-        if name != "answers" and isinstance(cell, Mapping):
-            raise TypeError(cell)
-        pairs = answers_of(cell) if name == "answers" else [(_whole(a), _whole(b)) for a, b in cell]
-    except (TypeError, ValueError, LookupError) as wrong:
-        said = f"its {name!r} is {shown(row[name])}, not {MARKS[name]}"
-        raise BadInput(f"{where}: {said}. Mend or rename it.") from wrong
-    last = given.context if isinstance(given, Question) else given
-    last = last if isinstance(last, str) else last[1]
-    size, unit, words = len(last), "characters", list[tuple[int, int]]()
-    if name == "rationales":
-        words = [match.span() for match in re.finditer(r"\S+", last)]
-        size, unit, pairs = len(words), "words", [(a, b) for a, b in pairs if a < b]
-    for first, end in pairs:
-        if not 0 <= first <= end <= size:
-            said = f"its {name!r} marks {first} to {end}, but the text has {size} {unit}"
-            raise BadInput(f"{where}: {said}. Count from 0, the end one behind the last.")
-    return tuple((words[a][0], words[b - 1][1]) if words else (a, b) for a, b in pairs)
+        spans = _parse_span_cell(name, row[name])
+    except (TypeError, ValueError, LookupError) as error:
+        raise BadInput(
+            f"In {location}, {name!r} is {short_repr(row[name])}, not {ANNOTATION_COLUMNS[name]}. Correct "
+            "or rename the column.",
+            code="annotation-format",
+        ) from error
+    if spans is None:
+        return None
+    annotated_text = _last_text(text)
+    if name != "rationales":
+        _check_spans(spans, len(annotated_text), "characters", name, location)
+        return tuple(spans)
+    # Rationales count words, and may be empty.
+    words = [match.span() for match in re.finditer(r"\S+", annotated_text)]
+    spans = [(first, end) for first, end in spans if first < end]
+    _check_spans(spans, len(words), "words", name, location)
+    return tuple((words[first][0], words[end - 1][1]) for first, end in spans)
 
 
-def _whole(number: Any) -> int:
-    if isinstance(number, float) and number.is_integer():  # a column that had gaps once
+def _last_text(text: TextInput) -> str:
+    """Return the text, the second of a pair, or the context of a question."""
+    if isinstance(text, Question):
+        return text.context
+    return text if isinstance(text, str) else text[1]
+
+
+def _parse_span_cell(name: str, cell: Any) -> list[Span] | None:
+    """Return the spans in a cell; None if it is empty."""
+    if isinstance(cell, str):
+        cell = parse_json(cell)
+    if cell is None:
+        return None
+    if name == "answers":
+        return parse_squad_answers(cell)
+    if isinstance(cell, Mapping):
+        raise TypeError(cell)
+    return [(_to_integer(first), _to_integer(end)) for first, end in cell]
+
+
+def _check_spans(spans: Iterable[Span], length: int, units: str, name: str, location: str) -> None:
+    for first, end in spans:
+        if not 0 <= first <= end <= length:
+            raise BadInput(
+                f"In {location}, {name!r} marks {first} to {end}, but the text has {length} {units}. Count "
+                "from 0; the end is one after the last.",
+                code="annotation-range",
+            )
+
+
+def _to_integer(number: Any) -> int:
+    # pandas writes a column of integers with gaps as floats.
+    if isinstance(number, float) and number.is_integer():
         return int(number)
     return operator.index(number)
 
 
-def answers_of(answers: Any) -> list[tuple[int, int]]:
-    """SQuAD's answers as (first character, behind the last)."""
-    if isinstance(answers, Mapping):  # the datasets library's column form
-        found = list(zip(answers["text"], answers["answer_start"], strict=True))
+def parse_squad_answers(answers: Any) -> list[Span]:
+    """Return SQuAD's answers as (first, after the last) character.
+
+    Raises:
+        TypeError: The answers are malformed; also a LookupError or a ValueError.
+    """
+    if isinstance(answers, Mapping):  # the column form of the datasets library
+        pairs = list(zip(answers["text"], answers["answer_start"], strict=True))
     else:
-        found = [(one["text"], one["answer_start"]) for one in answers]
-    if not all(isinstance(text, str) for text, _ in found):
-        raise TypeError(answers)
-    return [(_whole(start), _whole(start) + len(text)) for text, start in found]
-
-
-def _flag(kind: str) -> str:
-    return way(f"{kind}='COLUMN'", f"--{kind} COLUMN")
+        pairs = [(answer["text"], answer["answer_start"]) for answer in answers]
+    spans = []
+    for text, answer_start in pairs:
+        if not isinstance(text, str):
+            raise TypeError(answers)
+        start = _to_integer(answer_start)
+        spans.append((start, start + len(text)))
+    return spans

@@ -1,129 +1,202 @@
-"""A folder of finished parts: one runner in it, and the settings it was begun with.
+"""A folder of finished parts, and the settings it was begun with.
 
-A part is one file of JSON lines, the last of which is its manifest: what it belongs to, how it was made,
-and the hash of the lines before. It is written beside and renamed: a stop leaves whole parts only.
+A part is a file of JSON lines. Its last line is a manifest: what the part belongs to, how it was made, and
+the hash of the lines before. Files are written atomically, so an interrupted run leaves only complete parts.
 """
 
 import hashlib
 import json
-import os
-import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokenlight.errors import BadInput, DamagedFile, short
-from tokenlight.files.documents import json_of
-from tokenlight.files.write import Folder, write_text
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError, truncate_text
+from tokenlight.files.parsing import parse_json
+from tokenlight.files.stores import Folder
+from tokenlight.files.write import write_text
 
-AGAIN = "; the same command makes it again."
+MAX_SETTING_LENGTH = 48  # characters of a setting that a message shows
 
 
-def write_part(place: Path, rows: Iterable[Mapping[str, Any]], said: Mapping[str, Any]) -> None:
-    """Write a part with what its manifest says."""
+def write_part(path: Path, rows: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> None:
+    """Write a part with its manifest, to which size and hash are added."""
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    own = {"bytes": len(lines.encode()), "sha256": _hash(lines)}
-    write_text(place, f"{lines}{json.dumps({**said, **own})}\n")
+    checks = {"bytes": len(lines.encode()), "sha256": _sha256(lines)}
+    write_text(path, f"{lines}{json.dumps({**manifest, **checks})}\n")
 
 
-def read_part(place: Path, belonging: Mapping[str, Any]) -> list[Any]:
-    """The rows of a part; DamagedFile where they are not as they were written, or of another."""
-    lines, said = _opened(place, belonging)
-    with DamagedFile.telling(f"{place} is damaged: ", ValueError, KeyError, end=AGAIN):
-        if said["sha256"] != _hash(lines):
-            raise ValueError("its lines are not those that its manifest names")
-        # splitlines() would also cut at characters such as U+2028, which JSON strings may hold.
-        return [json_of(line) for line in lines.split("\n")[:-1]]
+def read_part(path: Path, expected: Mapping[str, Any]) -> list[Any]:
+    """Return the rows of a part.
+
+    Args:
+        path: The file.
+        expected: What its manifest must say for it to belong here.
+
+    Raises:
+        DamagedFile: The file was changed, or belongs to something else.
+    """
+    lines, manifest = _split_part(path, expected)
+    try:
+        if manifest["sha256"] != _sha256(lines):
+            raise ValueError("its lines do not match the hash in its manifest")
+        # splitlines() would also split at characters such as U+2028, which JSON strings may hold.
+        return [parse_json(line) for line in lines.split("\n")[:-1]]
+    except (ValueError, KeyError) as error:
+        raise DamagedFile(
+            f"{path} is damaged: {error}. Run the same command again to recreate it.",
+            code="part-damaged",
+        ) from error
 
 
-def manifest_of(place: Path, belonging: Mapping[str, Any]) -> dict[str, Any]:
-    """A part's manifest; ``belonging``: what it must say to be this one's."""
-    return _opened(place, belonging)[1]
+def read_manifest(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest of a part; ``expected`` as in :func:`read_part`."""
+    return _split_part(path, expected)[1]
 
 
-def _opened(place: Path, belonging: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    with DamagedFile.telling(f"{place} is damaged: ", OSError, ValueError, TypeError, end=AGAIN):
-        lines, end, last = place.read_text("utf-8").removesuffix("\n").rpartition("\n")
-        said = {**json_of(last)}
-    if odd := [key for key, value in belonging.items() if said.get(key) != value]:
-        raise DamagedFile(f"{place} is of another part or run ({', '.join(odd)} differ){AGAIN}")
-    return lines + end, said
+def _split_part(path: Path, expected: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the lines of a part and its manifest."""
+    try:
+        content = path.read_text("utf-8").removesuffix("\n")
+        lines, line_end, last_line = content.rpartition("\n")
+        manifest = {**parse_json(last_line)}
+    except (OSError, ValueError, TypeError) as error:
+        raise DamagedFile(
+            f"{path} is damaged: {error}. Run the same command again to recreate it.",
+            code="part-unreadable",
+        ) from error
+    different = [key for key, value in expected.items() if manifest.get(key) != value]
+    if different:
+        raise DamagedFile(
+            f"{path} belongs to another part or run ({', '.join(different)} differ). Run the same "
+            "command again to recreate it.",
+            code="part-of-other-run",
+        )
+    return lines + line_end, manifest
 
 
-def _hash(lines: str) -> str:
+def _sha256(lines: str) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-@contextmanager
-def locked(folder: Path, workers: int) -> Iterator[None]:
-    """One runner in a folder. The lock is the system's: it ends with its process, however that ends."""
-    import fcntl
+@dataclass
+class FolderCheck:
+    """The result of checking a folder.
 
-    folder.mkdir(parents=True, exist_ok=True)
-    place = folder / ".lock"
-    with place.open("a+", encoding="utf-8") as stream:
+    Args:
+        unit: What is counted, a block or a part.
+        total: How many there should be.
+        whole: How many are complete.
+        missing: How many are not made yet, or gone.
+        problems: What is damaged.
+        notes: Remarks for the reader.
+    """
+
+    unit: str
+    total: int
+    whole: int = 0
+    missing: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add_part(self, path: Path, expected: Mapping[str, Any]) -> None:
+        """Count a part if it is unchanged and belongs here."""
+        if not path.exists():
+            self.missing += 1
+            return
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            stream.seek(0)
-            told = f"{folder} is being worked in by another run ({stream.read()})"
-            raise BadInput(f"{told}; wait for it, or stop it.") from None
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {socket.gethostname()}, {workers} workers")
-        stream.flush()
-        yield
+            read_part(path, expected)
+            self.whole += 1
+        except DamagedFile as error:
+            self.problems.append(str(error))
+
+    def add_products(self, folder: Path, names: Sequence[str]) -> None:
+        """Report files that are made from the parts and missing, once all parts are there."""
+        if self.whole < self.total:
+            return
+        for name in names:
+            if not (folder / name).exists():
+                self.problems.append(f"{folder / name} is missing")
+
+    @property
+    def is_whole(self) -> bool:
+        return self.whole == self.total and not self.problems
 
 
-def tidy(folder: Path) -> None:
-    """Take away what a killed run left half written."""
-    for left in list(folder.rglob(".*.[0-9]*.part")):
-        left.unlink(missing_ok=True)
+def remove_partial_files(folder: Path) -> None:
+    """Delete temporary files that a killed run left."""
+    for path in list(folder.rglob(".*.[0-9]*.part")):
+        path.unlink(missing_ok=True)
 
 
-def worked_in(folder: Path) -> str:
-    """Who works in a folder now, empty where nobody does."""
-    import fcntl
+def describe_changes(
+    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = ""
+) -> Sequence[str]:
+    """Describe each setting that differs.
 
-    place = folder / ".lock"
-    if not place.exists():
-        return ""
-    with place.open("r", encoding="utf-8") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return stream.read() or "unknown"
-    return ""
-
-
-def changed(before: Mapping[str, Any], now: Mapping[str, Any], place: str = "") -> Sequence[str]:
-    """In words, each setting that differs."""
-    found: list[str] = []
-    for key in dict.fromkeys((*before, *now)):
-        old, new, where = before.get(key), now.get(key), f"{place}{key}"
+    Args:
+        before: The old settings.
+        after: The new settings.
+        prefix: Names of the settings that hold these, for nested ones.
+    """
+    changes: list[str] = []
+    # Keys of both, in order.
+    for key in dict.fromkeys((*before, *after)):
+        old = before.get(key)
+        new = after.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
-            found += changed(old, new, f"{where} ")
+            changes += describe_changes(old, new, f"{prefix}{key} ")
         elif old != new:
-            was, now_is = (short("nothing" if one is None else str(one), 48) for one in (old, new))
-            found.append(f"{where} (was {was}, now {now_is})")
-    return found
+            changes.append(
+                f"{prefix}{key} (was {_format_setting(old)}, now {_format_setting(new)})"
+            )
+    return changes
 
 
-def claim(what: str, folder: Folder, name: str, settings: Mapping[str, Any]) -> None:
-    """Write the settings into the file ``name`` of a folder; one that was begun with others is refused."""
-    now = json.dumps(settings, ensure_ascii=False, indent=1)
-    found = folder.read(name)
-    if found is None:
-        folder.write(name, now.encode())
+def _format_setting(value: Any) -> str:
+    return "nothing" if value is None else truncate_text(str(value), MAX_SETTING_LENGTH)
+
+
+def claim_folder(description: str, folder: Folder, name: str, settings: Mapping[str, Any]) -> None:
+    """Write the settings of a run into a folder, or check that they are those it was begun with.
+
+    Args:
+        description: What the folder holds, for messages.
+        folder: The folder.
+        name: Name of the file for the settings.
+        settings: JSON values.
+
+    Raises:
+        BadInput: The folder was begun with other settings.
+        DamagedFile: The file of settings cannot be read.
+    """
+    content = json.dumps(settings, ensure_ascii=False, indent=1)
+    old_content = folder.read(name)
+    if old_content is None:
+        folder.write(name, content.encode())
         return
-    end = "); delete the folder to begin anew."
-    with DamagedFile.telling(f"{folder.place}/{name} is damaged (", ValueError, TypeError, end=end):
-        before = {**json_of(found.decode())}
-    refuse_other(f"{folder.place} holds {what}", before, json.loads(now))
+    try:
+        before = {**parse_json(old_content.decode())}
+    except TokenlightError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise DamagedFile(
+            f"{folder.location}/{name} is damaged ({error}). Delete this file and run the command again; it "
+            "continues with what is finished.",
+            code="settings-damaged",
+        ) from error
+    check_same_settings(f"{folder.location} holds {description}", before, json.loads(content))
 
 
-def refuse_other(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to go on in a folder that was begun with other settings; ``what`` is in it."""
-    if different := changed(before, now):
-        why = f"{'; '.join(different[:4])}{' …' * (len(different) > 4)}"
-        raise BadInput(f"{what} with other settings: {why}. So give another folder with -o.")
+def check_same_settings(
+    description: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> None:
+    """Refuse to continue in a folder that was begun with other settings."""
+    changes = describe_changes(before, after)
+    if changes:
+        more = " …" if len(changes) > 4 else ""
+        raise BadInput(
+            f"{description} with other settings: {'; '.join(changes[:4])}{more}. Give another folder with "
+            "-o.",
+            code="settings-differ",
+        )

@@ -1,128 +1,251 @@
-"""Attributions in files: JSON that can be loaded again; HTML, CSV, Parquet and PNG for readers."""
+"""Save attributions to files: JSON, which can be loaded again; HTML, CSV, Parquet and images for readers."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError
-from tokenlight.files.documents import json_in
-from tokenlight.files.rows import Explanations
-from tokenlight.files.write import csv_text, json_text, write_bytes, write_parquet, write_text
+from tokenlight.data.true_label import find_true_label
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, MissingFile, TokenlightError
+from tokenlight.errors.arguments import check_items, checked
+from tokenlight.files.attribution_parquet import Explanations
+from tokenlight.files.parsing import read_json
+from tokenlight.files.write import (
+    dump_csv,
+    dump_json,
+    writable,
+    write_bytes,
+    write_parquet,
+    write_text,
+)
 
-OWN = (
-    "text", "place", "label", "attribution", "method", "target", "predicted", "position", "token", "piece",
-    "word", "segment", "special", "score",
+# Columns that every table has; columns of the source table with these names get a prefix.
+TOKEN_COLUMNS = (
+    "text", "place", "label", "attribution", "method", "target", "predicted", "probability", "position",
+    "token", "piece", "word", "segment", "special", "score",
 )  # fmt: skip
 
 
-def records(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
-    """One flat record a token: the table behind CSV, Parquet and pandas.
+def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
+    """Return one flat record per token: the table behind CSV, Parquet and pandas.
 
-    ``text`` counts the texts, ``attribution`` the explanations: a text may have several. Of texts from a
-    table: ``place`` and ``label``, then its other columns, ``given.NAME`` where the name is one of ours.
+    ``text`` numbers the texts and ``attribution`` the explanations: a text may have several. Texts from a
+    table have ``place`` and ``label`` (the true label, under the model's name for it), then the other columns
+    of the table, as ``given.NAME`` where the name is one of ours. ``probability`` is that of the prediction.
     """
-    given = list(attributions)
-    known = _known(given)
-    return [
-        {
-            "text": text,
-            **known[number],
-            "attribution": number,
-            "method": a.label.partition(" → ")[0],
-            "target": a.target.name,
-            "predicted": a.prediction.label,
-            "position": position,
-            "token": token,
-            "piece": a.row.pieces[position],
-            "word": a.row.words[position],
-            "segment": a.row.segments[position],
-            "special": a.row.special[position],
-            "score": float(a.scores[position]),
-        }
-        for number, (a, text) in enumerate(zip(given, _text_numbers(given), strict=True))
-        for position, token in enumerate(a.tokens)
-    ]
+    attributions = list(attributions)
+    source_columns = _collect_source_columns(attributions)
+    text_numbers = _number_texts(attributions)
+    rows = []
+    for number, attribution in enumerate(attributions):
+        row = attribution.row
+        for position, token in enumerate(attribution.tokens):
+            rows.append(
+                {
+                    "text": text_numbers[number],
+                    **source_columns[number],
+                    "attribution": number,
+                    "method": attribution.title.partition(" → ")[0],
+                    "target": attribution.target.name,
+                    "predicted": attribution.prediction.label,
+                    "probability": max(attribution.prediction.probabilities, default=None),
+                    "position": position,
+                    "token": token,
+                    "piece": row.pieces[position],
+                    "word": row.word_ids[position],
+                    "segment": row.segments[position],
+                    "special": row.special_tokens_mask[position],
+                    "score": float(attribution.scores[position]),
+                }
+            )
+    return rows
 
 
-def _known(attributions: list[Attribution]) -> list[dict[str, Any]]:
-    """What the tables that texts came from said of each; a column holds values of one kind."""
-    found = []
-    for a in attributions:
-        columns: Any = a.extras.get("columns", {})
-        own = {name: a.extras[name] for name in ("place", "label") if name in a.extras}
-        found.append(own | {f"given.{n}" if n in OWN else n: v for n, v in columns.items()})
-    for name in dict.fromkeys(name for one in found for name in one):
-        kinds = {type(one.get(name)) for one in found} - {type(None)}
-        mixed = not (kinds <= {int, float} or kinds in ({str}, {bool}))
-        for one in found:
-            value = one.setdefault(name, None)
-            one[name] = json_text(value) if mixed and not isinstance(value, str | None) else value
-    return found
+def _collect_source_columns(attributions: list[Attribution]) -> list[dict[str, Any]]:
+    """Return the columns of the tables that the texts came from; a column holds values of one type."""
+    source_columns = [_source_columns(attribution) for attribution in attributions]
+    names: dict[str, None] = {}
+    for columns in source_columns:
+        names.update(dict.fromkeys(columns))
+    # Arrow and pandas need one type per column: values of several types are written as JSON.
+    for name in names:
+        is_mixed = _has_mixed_types([columns.get(name) for columns in source_columns])
+        for columns in source_columns:
+            value = columns.get(name)
+            if is_mixed and not isinstance(value, str | None):
+                value = dump_json(value)
+            columns[name] = value
+    return source_columns
 
 
-def _text_numbers(attributions: Iterable[Attribution]) -> Iterator[int]:
-    """The number of each explanation's text; the same question again means an equal text."""
-    number, text, asked = -1, None, set[object]()
-    for a in attributions:
-        # The tokens of a continuation are explained from a row each, which share their text.
-        own = a.row.texts, a.row.names, None if a.row.texts else a.row.fingerprint
-        asked_of = a.model, a.steps, a.seed, a.row.at, a.row.asked, len(a.row)
-        question = (a.label, a.target.terms, *asked_of)
-        if own != text or question in asked:
-            number, text, asked = number + 1, own, set()
-        asked.add(question)
-        yield number
+def _source_columns(attribution: Attribution) -> dict[str, Any]:
+    """Return what the source table says about one text."""
+    columns = {}
+    if "place" in attribution.extras:
+        columns["place"] = attribution.extras["place"]
+    if "label" in attribution.extras:
+        columns["label"] = find_true_label(attribution)
+    for name, value in attribution.extras.get("columns", {}).items():
+        columns[f"given.{name}" if name in TOKEN_COLUMNS else name] = value
+    return columns
+
+
+def _has_mixed_types(values: list[Any]) -> bool:
+    """Return whether values need to be written as JSON to stand in one column."""
+    types = {type(value) for value in values if value is not None}
+    return not (types <= {int, float} or types in ({str}, {bool}))
+
+
+def _number_texts(attributions: Iterable[Attribution]) -> list[int]:
+    """Return the number of each explanation's text.
+
+    Explanations of one text follow one another. If the same question is asked again, it is about another
+    text with the same words.
+    """
+    numbers = []
+    number = -1
+    current_text: object = None
+    questions: set[object] = set()
+    for attribution in attributions:
+        row = attribution.row
+        # The tokens of a continuation are explained by rows of their own, which share their texts.
+        fingerprint = None if row.texts else row.fingerprint
+        text = (row.texts, row.segment_names, fingerprint)
+        question = (
+            attribution.title,
+            attribution.target.terms,
+            attribution.model,
+            attribution.steps,
+            attribution.seed,
+            row.target_position,
+            row.target_positions,
+            len(row),
+        )
+        if text != current_text or question in questions:
+            number += 1
+            current_text = text
+            questions = set()
+        questions.add(question)
+        numbers.append(number)
+    return numbers
 
 
 def to_pandas(attributions: Iterable[Attribution]) -> Any:
-    """A data frame over several attributions, one row a token."""
-    pandas = MissingExtra.importing("pandas", "bench", "to_pandas()")
-    return pandas.DataFrame.from_records(records(attributions))
+    """Return a data frame over several attributions, one row per token.
+
+    Raises:
+        MissingExtra: pandas is not installed.
+    """
+    pandas = MissingExtra.import_or_raise("pandas", "bench", "to_pandas()")
+    return pandas.DataFrame.from_records(to_token_rows(attributions))
 
 
+@checked
 def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> Path:
-    """Write several attributions to one file; the ending chooses the format. Several texts become
-    an HTML report with an index, in several files if one would be too large."""
-    given, place = list(attributions), Path(path)
-    if not given:
-        raise BadInput(f"there is nothing to save to {place}; give at least one attribution.")
-    match place.suffix.lower():
+    """Write several attributions to one file.
+
+    Args:
+        attributions: The explanations.
+        path: The file; its extension chooses the format: ``.json``, ``.html``, ``.csv``, ``.parquet``,
+            ``.png``, ``.svg`` or ``.pdf``. Several texts become an HTML report with an index, in several
+            files if one would be too large.
+
+    Returns:
+        The path.
+
+    Raises:
+        BadInput: There is nothing to save, or the extension is unknown.
+        Unwritable: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> import tokenlight
+        >>> explainer = tokenlight.Explainer.from_pretrained("tokenlight/sentiment")
+        >>> attributions = explainer.explain(["A great film", "A bad film"])
+        >>> path = tokenlight.save(attributions, f"{tempfile.mkdtemp()}/films.json")
+        >>> len(tokenlight.load(path))
+        2
+    """
+    attributions = list(attributions)
+    output_path = Path(path)
+    if not attributions:
+        raise BadInput(
+            f"There is nothing to save to {output_path}. Give at least one attribution.",
+            code="nothing-to-save",
+        )
+    check_items("attributions", attributions, Attribution)
+    with writable(output_path):
+        _write(attributions, output_path)
+    return output_path
+
+
+def _write(attributions: list[Attribution], path: Path) -> None:
+    """Write the file in the format that its extension names."""
+    match path.suffix.lower():
         case ".json":
-            content = [a.to_dict() for a in given]
-            write_text(place, json_text(content if len(content) != 1 else content[0]))
+            content = [attribution.to_dict() for attribution in attributions]
+            # A single explanation is an object, several are a list.
+            write_text(path, dump_json(content if len(content) != 1 else content[0]))
         case ".html":
-            from tokenlight.plots.dataset import write
+            from tokenlight.plots.dataset_report import write_html
 
-            write(given, place)
+            write_html(attributions, path)
         case ".csv":
-            rows = records(given)
-            write_text(place, csv_text(list(rows[0]), rows, end="\r\n"))
+            rows = to_token_rows(attributions)
+            # Spreadsheets expect the line ends of RFC 4180.
+            write_text(path, dump_csv(list(rows[0]), rows, line_end="\r\n"))
         case ".parquet":
-            write_parquet(place, records(given))
-        case ".png" | ".svg" | ".pdf" as ending:
-            from tokenlight.plots.figures import file_of
+            write_parquet(path, to_token_rows(attributions))
+        case ".png" | ".svg" | ".pdf" as extension:
+            from tokenlight.plots.figures import render_attributions
 
-            write_bytes(place, file_of(given, ending))
-        case ending:
-            known = ".json, .html, .csv, .parquet, .png, .svg, .pdf"
-            raise BadInput(f"cannot write {place.name}: {ending!r} is not one of {known}.")
-    return place
+            write_bytes(path, render_attributions(attributions, extension))
+        case extension:
+            raise BadInput(
+                f"Cannot write {path.name}: the extension {extension!r} is not one of .json, .html, .csv, "
+                ".parquet, .png, .svg, .pdf.",
+                code="output-extension",
+            )
 
 
+@checked
 def load(path: str | os.PathLike[str]) -> list[Attribution] | Explanations:
-    """Read the attributions in a JSON file that :func:`save` wrote; for a folder that ``tokenlight
-    explain --file DATA -o FOLDER`` wrote, a sequence that reads them on demand."""
-    place = Path(path)
-    if "://" in str(path) or os.path.isdir(path):  # Path refuses a name that is too long
+    """Read saved attributions.
+
+    Args:
+        path: A JSON file that :func:`save` wrote, or a folder that ``tokenlight explain --file DATA -o
+            FOLDER`` wrote.
+
+    Returns:
+        A list; for a folder, a sequence that reads the attributions when they are needed.
+
+    Raises:
+        MissingFile: The file does not exist.
+        DamagedFile: The file holds something else.
+
+    Example:
+        >>> import tempfile
+        >>> import tokenlight
+        >>> explainer = tokenlight.Explainer.from_pretrained("tokenlight/sentiment")
+        >>> path = explainer.explain("A great film").save(f"{tempfile.mkdtemp()}/film.json")
+        >>> [attribution.text for attribution in tokenlight.load(path)]
+        ['A great film']
+    """
+    if "://" in str(path) or os.path.isdir(path):  # Path.is_dir raises for a name that is too long
         return Explanations(str(path))
+    input_path = Path(path)
     try:
-        content = json_in(place)
+        content = read_json(input_path)
         entries = content if isinstance(content, list) else [content]
         return [Attribution.from_dict(entry) for entry in entries]
-    except (OSError, ValueError, TokenlightError) as broken:
-        gone = isinstance(broken, FileNotFoundError)
-        other = f"is not an attribution file (.json, as save() writes it), or damaged: {broken}"
-        wrong = "does not exist; check its name" if gone else other
-        raise DamagedFile(f"{place} {wrong.removesuffix('.')}.") from broken
+    except FileNotFoundError as error:
+        raise MissingFile(
+            f"{input_path} does not exist. Check its name.", code="attribution-file-missing"
+        ) from error
+    except (OSError, ValueError, TokenlightError) as error:
+        reason = str(error).removesuffix(".")
+        raise DamagedFile(
+            f"{input_path} is not an attribution file (.json, as save() writes it), or is damaged: {reason}.",
+            code="attribution-file-damaged",
+        ) from error

@@ -1,266 +1,391 @@
-"""Texts with labels and marks from files: jsonl, csv, tsv, parquet, plain text; all but parquet also .gz."""
+"""Read texts with labels and annotations from files: jsonl, json, csv, tsv, parquet and plain text.
+
+All formats but parquet may also be packed as .gz.
+"""
 
 import csv
 import importlib
 import os
 import re
+import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, zip_longest
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from tokenlight.data.answers import SpanTarget
+from tokenlight.data.span_target import SpanTarget
 from tokenlight.data.tokens import Question, TextInput
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra, TokenlightError
-from tokenlight.files.columns import Columns, answers_of, given_text, marked
-from tokenlight.files.documents import BYTES, LONGEST, json_of, lines_of, unpacked
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra, MissingFile, TokenlightError
+from tokenlight.errors.arguments import Range, checked
+from tokenlight.files.columns import Columns, parse_annotated_spans, parse_squad_answers, parse_text
+from tokenlight.files.parsing import (
+    MAX_DOCUMENT_BYTES,
+    MAX_LINE_BYTES,
+    open_decompressed,
+    parse_json,
+    read_lines,
+)
 
-HIDDEN = -1
-Numbered = Iterator[tuple[int, Mapping[str, Any]]]
+MISSING_LABEL = -1
+# Whoever iterates over a generator that holds a file open closes it, by ``with closing(…)``: the traceback of
+# an error keeps the generators it passed through alive, and with them their files.
+NumberedRows = Generator[tuple[int, Mapping[str, Any]], None, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One text with what people know of it.
+    """One text with what people know about it.
 
-    ``spans``: marked (first character, behind the last) in the text's last part. ``place``: where it
-    stands in its file, for messages; two texts are equal wherever they stand. ``columns``: those it was
-    read from; ``others``: what stands in those that are not read, such as an id.
+    Two examples are equal if text, label and spans are.
+
+    Args:
+        text: The text, pair or question.
+        label: The true label.
+        spans: Annotated spans, (first, after the last) character of the last text.
+        location: Where it stands in its file, for messages.
+        columns: The columns it was read from.
+        extra_columns: The cells of all other columns, such as an id.
     """
 
     text: TextInput
     label: str | int | None = None
     spans: tuple[tuple[int, int], ...] | None = None
-    place: str = field(default="", compare=False, repr=False)
+    location: str = field(default="", compare=False, repr=False)
     columns: Columns = field(default=Columns(), compare=False, repr=False)
-    others: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    extra_columns: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def truth(self) -> str | int | SpanTarget | None:
-        """What a model should say: the label, or the first answer that people gave to a question."""
+    def true_target(self) -> str | int | SpanTarget | None:
+        """What a model should predict: the label, or the first answer that people gave to a question."""
         if not isinstance(self.text, Question):
             return self.label
-        told = self.others.get("answers") if self.columns.marks != "answers" else None
-        found = answers_of(told) if told else self.spans
-        if found is None:
+        answer_spans: Sequence[tuple[int, int]] | None = self.spans
+        answers = self.extra_columns.get("answers")
+        # The spans may come from another column than the answers, such as evidence for the answer.
+        if answers and self.columns.annotation != "answers":
+            answer_spans = parse_squad_answers(answers)
+        if answer_spans is None:
             return None
-        return SpanTarget(characters=found[0]) if found else SpanTarget(no_answer=True)
+        return (
+            SpanTarget(characters=answer_spans[0]) if answer_spans else SpanTarget(no_answer=True)
+        )
 
     @property
-    def known(self) -> dict[str, Any]:
-        """What is known of the text beside it, as ``extras`` of its explanations: JSON values."""
-        others = {name: plain(value) for name, value in self.others.items()}
-        found = {"place": self.place, "label": plain(self.label), "columns": others}
-        return {name: value for name, value in found.items() if value not in (None, "", {})}
+    def metadata(self) -> dict[str, Any]:
+        """Location, label and other columns as JSON values, for ``extras`` of the explanations."""
+        columns = {name: to_json_value(value) for name, value in self.extra_columns.items()}
+        values = {
+            "place": self.location,
+            "label": to_json_value(self.label),
+            "columns": columns,
+        }
+        return {name: value for name, value in values.items() if value not in (None, "", {})}
 
 
-def read(
+@checked
+def read_examples(
     source: str | os.PathLike[str],
     *,
     text: str | None = None,
     label: str | None = None,
-    limit: int | None = None,
+    limit: Annotated[int, Range(0, sys.maxsize)] | None = None,
     split: str | None = None,
-    marks: bool = True,
+    with_annotations: bool = True,
 ) -> list[Example]:
-    """Examples of a file, or of a data set that the ``datasets`` library knows by name.
+    """Read the examples of a file, or of a data set of the ``datasets`` library.
 
     Columns are found by their usual names (text, sentence, …; question and context; premise and
-    hypothesis; label; spans, rationales or answers) unless ``text`` (two joined by ``+`` for a pair)
-    and ``label`` name them. Labels that are all −1 are none: data sets hide those of their test half
-    so; among others −1 is a label. ``marks``: whether what people marked is of use; else it is not read.
+    hypothesis; label; spans, rationales or answers). If all labels are −1, there are none: data sets hide
+    the labels of their test split this way. Among other labels, −1 is a label.
+
+    Args:
+        source: The file, or the name of a data set.
+        text: The column of the text, two joined by ``+`` for a pair.
+        label: The column of the label.
+        limit: Read only so many rows.
+        split: The split of a data set; ``"validation"`` by default.
+        with_annotations: Whether annotated spans are needed; otherwise they are not parsed.
+
+    Raises:
+        BadInput: There are no rows, or a column is missing or malformed.
+        MissingFile: The file does not exist.
+        DamagedFile: The file cannot be read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from tokenlight.files.tables import read_examples
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "reviews.csv"
+        >>> _ = path.write_text("text,label\\ngreat,1\\n")
+        >>> read_examples(path)
+        [Example(text='great', label=1, spans=None)]
     """
-    found = [
-        example(row, where, text=text, label=label, marks=marks)
-        for where, row in islice(placed_rows(source, split), limit)
-    ]
-    if not found:
-        raise BadInput(f"{Path(source).name} holds no text; give a file with at least one row.")
-    if all(one.label == HIDDEN for one in found):
-        return [replace(one, label=None) for one in found]
-    return found
+    examples = []
+    with closing(iterate_rows(source, split)) as rows:
+        for location, row in islice(rows, limit):
+            example = parse_example(
+                row, location, text=text, label=label, with_annotations=with_annotations
+            )
+            examples.append(example)
+    if not examples:
+        raise BadInput(
+            f"{Path(source).name} contains no text. Give a file with at least one row.",
+            code="file-without-rows",
+        )
+    if all(example.label == MISSING_LABEL for example in examples):
+        return [replace(example, label=None) for example in examples]
+    return examples
 
 
-def example(
+def parse_example(
     row: Mapping[str, Any],
-    where: str,
+    location: str,
     *,
     text: str | None = None,
     label: str | None = None,
-    marks: bool = True,
+    with_annotations: bool = True,
 ) -> Example:
-    """The text, label and, with ``marks``, the marks of a row that stands at ``where``."""
-    columns = Columns.of(row, text, label, where, marks=marks)
-    truth = None if columns.label is None else row[columns.label]
-    if isinstance(truth, str) and re.fullmatch(r"-?[0-9]{1,18}", truth):
-        truth = int(truth)
-    given = given_text(row, columns, named=text is not None, where=where)
-    marks_ = marked(row, columns, given, where)
-    others = {str(name): row[name] for name in row if str(name) in columns.unread}
-    return Example(given, None if truth == "" else truth, marks_, where, columns, others)
+    """Return the example of a row; keywords as in :func:`read_examples`."""
+    columns = Columns.from_row(row, text, label, location, with_annotations=with_annotations)
+    true_label = None if columns.label is None else row[columns.label]
+    if true_label == "":
+        true_label = None
+    elif isinstance(true_label, str) and re.fullmatch(r"-?[0-9]{1,18}", true_label):
+        true_label = int(true_label)
+    parsed_text = parse_text(row, columns, is_named=text is not None, location=location)
+    spans = parse_annotated_spans(row, columns, parsed_text, location)
+    extra_columns = {str(name): row[name] for name in row if str(name) in columns.unread}
+    return Example(parsed_text, true_label, spans, location, columns, extra_columns)
 
 
-def plain(value: Any) -> Any:
-    """A cell as a JSON value: numbers of numpy as Python's, what JSON has no word for as its text."""
+def to_json_value(value: Any) -> Any:
+    """Convert a cell to a JSON value: NaN and infinity to None, other unknown values to their text."""
     if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): to_json_value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [to_json_value(inner) for inner in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not isfinite(value):
         return None
-    return value if value is None or isinstance(value, str | bool | int | float) else str(value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return str(value)
 
 
-def placed_rows(
+def iterate_rows(
     source: str | os.PathLike[str], split: str | None = None
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of a file or data set one by one, each with its place in words."""
-    place = Path(source)
-    is_file = ending_of(place) in ENDINGS or place.exists()
-    if is_file and not place.is_file():
-        other, gone = "is a folder or a device; give a file", "does not exist; check its name"
-        raise DamagedFile(f"{place} {other if place.exists() else gone}.")
-    rows = numbered_rows(place) if is_file else enumerate(_from_datasets(str(source), split), 1)
-    kind = "line" if ending_of(place) in (".jsonl", ".txt") else "row"
-    for number, row in rows:
-        yield f"{kind} {number} of {place.name}", row
+) -> Generator[tuple[str, Mapping[str, Any]], None, None]:
+    """Yield the rows of a file or data set, each with its location in words.
+
+    Raises:
+        MissingFile: The file does not exist.
+        DamagedFile: The file cannot be read.
+    """
+    path = Path(source)
+    # Path.exists raises for a name that is too long for the file system; os.path returns False.
+    exists = os.path.exists(path)
+    is_file_name = get_extension(path) in EXTENSIONS or exists
+    if is_file_name and not exists:
+        raise MissingFile(f"{path} does not exist. Check its name.", code="table-missing")
+    if is_file_name and not os.path.isfile(path):
+        raise DamagedFile(f"{path} is a folder or a device. Give a file.", code="table-not-a-file")
+    unit = "line" if get_extension(path) in (".jsonl", ".txt") else "row"
+    numbered = iterate_numbered_rows(path) if is_file_name else _load_hf_dataset(str(source), split)
+    with closing(numbered) as rows:
+        for number, row in rows:
+            yield f"{unit} {number} of {path.name}", row
 
 
-def ending_of(place: Path) -> str:
-    """What the name ends in, in small letters; a ``.gz`` behind it does not count."""
-    return Path(place.name.lower().removesuffix(".gz")).suffix
+def get_extension(path: Path) -> str:
+    """Return the extension in lower case; a ``.gz`` after it does not count."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def numbered_rows(place: Path) -> Numbered:
-    """The rows of a file, each with its number counted from 1; empty lines count."""
-    reader = READERS.get(ending_of(place))
+def iterate_numbered_rows(path: Path) -> NumberedRows:
+    """Yield the rows of a file with their numbers, counted from 1; empty lines count.
+
+    Raises:
+        BadInput: The extension is unknown, or a row is malformed.
+        DamagedFile: The file cannot be read.
+    """
+    extension = get_extension(path)
+    reader = READERS.get(extension)
     if reader is None:
-        known = f"{', '.join(ENDINGS)} (each but .parquet may be followed by .gz)"
-        wrong = f"the ending {ending_of(place)!r} is not one of {known}"
-        raise BadInput(f"cannot read {place.name}: {wrong}.")
-    troubles = OSError, EOFError, zlib.error, csv.Error
-    with DamagedFile.telling(f"{place.name} cannot be read: ", *troubles):
-        yield from reader(place)
+        raise BadInput(
+            f"Cannot read {path.name}: the extension {extension!r} is not one of {', '.join(EXTENSIONS)} "
+            "(each but .parquet may be followed by .gz).",
+            code="table-extension",
+        )
+    try:
+        yield from reader(path)
+    except TokenlightError:
+        raise
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        raise DamagedFile(
+            f"{path.name} cannot be read: {error}.", code="table-unreadable"
+        ) from error
 
 
-def _lines(place: Path) -> Numbered:
-    for number, line in enumerate(lines_of(place), 1):
-        if line.strip():
-            yield number, {"text": line.rstrip("\r\n")}
+def _read_lines_as_rows(path: Path) -> NumberedRows:
+    """Yield the lines that are not empty."""
+    with closing(read_lines(path)) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield number, {"text": line.rstrip("\r\n")}
 
 
-def _texts(place: Path) -> Numbered:
-    """A text a line; other programs take a bare carriage return for the end of one."""
-    for number, row in _lines(place):
-        if "\r" in row["text"]:
-            odd = f"line {number} of {place.name} holds a carriage return without a line feed"
-            raise DamagedFile(f"{odd}; save the file with one kind of line end.")
-        yield number, row
+def _read_texts(path: Path) -> NumberedRows:
+    """Yield one text per line."""
+    with closing(_read_lines_as_rows(path)) as lines:
+        for number, row in lines:
+            # Other programs take a bare carriage return for the end of a line, and count differently.
+            if "\r" in row["text"]:
+                raise DamagedFile(
+                    f"Line {number} of {path.name} holds a carriage return without a line feed. Save the "
+                    "file with one kind of line ending.",
+                    code="line-carriage-return",
+                )
+            yield number, row
 
 
-def _json_lines(place: Path) -> Numbered:
-    for number, line in _lines(place):
-        where = f"line {number} of {place.name}"
-        with DamagedFile.telling(f"{where} is not valid JSON: ", ValueError):
-            row = json_of(line["text"])
-        if not isinstance(row, dict):
-            raise BadInput(f"{where} is not a JSON object.")
-        yield number, row
+def _read_json_lines(path: Path) -> NumberedRows:
+    with closing(_read_lines_as_rows(path)) as lines:
+        for number, line in lines:
+            try:
+                row = parse_json(line["text"])
+            except ValueError as error:
+                raise DamagedFile(
+                    f"Line {number} of {path.name} is not valid JSON: {error}.",
+                    code="line-not-json",
+                ) from error
+            if not isinstance(row, dict):
+                raise BadInput(
+                    f"Line {number} of {path.name} is not a JSON object. Write one object per line.",
+                    code="line-not-object",
+                )
+            yield number, row
 
 
-def _json_list(place: Path) -> Numbered:
-    with unpacked(place) as stream:
-        text = stream.read(BYTES + 1)
-    with DamagedFile.telling(f"{place.name} is not valid JSON: ", ValueError):
-        if len(text) > BYTES:
-            raise ValueError(f"it has more than {BYTES:,} bytes; one object a line is .jsonl")
-        content = json_of(text.decode("utf-8-sig"))
-    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise BadInput(f"{place.name} is not a list of JSON objects; one object a line is .jsonl.")
-    yield from enumerate(content, 1)
+def _read_json_list(path: Path) -> NumberedRows:
+    with open_decompressed(path) as stream:
+        content = stream.read(MAX_DOCUMENT_BYTES + 1)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise DamagedFile(
+            f"{path.name} has more than {MAX_DOCUMENT_BYTES:,} bytes. Write one object per line, as .jsonl.",
+            code="json-too-large",
+        )
+    try:
+        rows = parse_json(content.decode("utf-8-sig"))
+    except ValueError as error:
+        raise DamagedFile(f"{path.name} is not valid JSON: {error}.", code="not-json") from error
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadInput(
+            f"{path.name} is not a list of JSON objects. If each line is an object, name it .jsonl.",
+            code="json-not-a-list",
+        )
+    yield from enumerate(rows, 1)
 
 
-def _separated(place: Path, sign: str) -> Numbered:
-    """The rows of a .csv or .tsv under the names of its first line; a cell that is not there is None."""
-    rows = _cells(place, sign)
-    names = next(rows, [])
-    _refuse_doubles(names, place)
-    for number, row in enumerate(rows, 1):
-        if len(row) > len(names):
-            kind = "tabs" if sign == "\t" else "commas"
-            where = f"row {number} of {place.name} has {len(row)} cells, the header {len(names)}"
-            raise BadInput(f"{where}; put quotes around a text with {kind}.")
-        yield number, dict(zip_longest(names, row))
+def _read_delimited(path: Path, delimiter: str) -> NumberedRows:
+    """Yield the rows of a .csv or .tsv under the names of its first line; a missing cell is None."""
+    with closing(read_lines(path)) as lines:
+        rows = _read_cells(path, lines, delimiter)
+        names = next(rows, [])
+        _check_unique_columns(names, path)
+        for number, row in enumerate(rows, 1):
+            if len(row) > len(names):
+                separators = "tabs" if delimiter == "\t" else "commas"
+                raise BadInput(
+                    f"Row {number} of {path.name} has {len(row)} cells, but the header has {len(names)}. Put "
+                    f"quotes around a text with {separators}.",
+                    code="row-too-long",
+                )
+            yield number, dict(zip_longest(names, row))
 
 
-def _cells(place: Path, sign: str) -> Iterator[list[str]]:
-    reader = csv.reader(lines_of(place), delimiter=sign, strict=True)
+def _read_cells(path: Path, lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
+    """Yield the cells of each row that is not empty."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     row: list[str] | None = []
     while row is not None:
-        first = reader.line_num + 1
-        before = csv.field_size_limit(LONGEST)  # holds for the process: for one row only
+        first_line = reader.line_num + 1
+        # The limit is global to the process, so it is set for one row only.
+        previous_limit = csv.field_size_limit(MAX_LINE_BYTES)
         try:
             row = next(reader, None)
-        except csv.Error as broken:
-            where = f"the row of {place.name} that begins in line {first} cannot be read: {broken}"
-            mend = 'Put the whole text in quotes, and write a quote within it twice ("")'
-            raise DamagedFile(f"{where}. {mend}.") from broken
+        except csv.Error as error:
+            raise DamagedFile(
+                f"The row of {path.name} that begins in line {first_line} cannot be read: {error}. Put the "
+                'whole text in quotes, and write a quote inside it twice ("").',
+                code="row-unreadable",
+            ) from error
         finally:
-            csv.field_size_limit(before)
+            csv.field_size_limit(previous_limit)
         if row:
             yield row
 
 
-def _refuse_doubles(names: Sequence[str], place: Path) -> None:
-    if doubles := [one for one in dict.fromkeys(names) if one and names.count(one) > 1]:
-        told = ", ".join(map(repr, doubles))
-        raise BadInput(f"{place.name} has more than one column named {told}; rename one.")
+def _check_unique_columns(names: Sequence[str], path: Path) -> None:
+    duplicates = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
+    if duplicates:
+        raise BadInput(
+            f"{path.name} has more than one column named {', '.join(map(repr, duplicates))}. Rename one.",
+            code="column-duplicate",
+        )
 
 
-def _parquet(place: Path) -> Numbered:
-    if place.name.lower().endswith(".gz"):
-        raise BadInput(f"cannot read {place.name}: Parquet is not read from .gz; gunzip it first.")
-    parquet = MissingExtra.importing("pyarrow.parquet", "bench", "a Parquet file")
+def _read_parquet(path: Path) -> NumberedRows:
+    if path.name.lower().endswith(".gz"):
+        raise BadInput(
+            f"Cannot read {path.name}: Parquet in .gz is not supported. Unpack it with gunzip first.",
+            code="parquet-gz",
+        )
+    parquet = MissingExtra.import_or_raise("pyarrow.parquet", "bench", "a Parquet file")
     import pyarrow
 
     try:
-        with parquet.ParquetFile(place) as opened:
-            _refuse_doubles(opened.schema_arrow.names, place)
+        # The file is opened here, because pyarrow does not close a file that it opened and cannot read.
+        with pyarrow.OSFile(str(path)) as raw, parquet.ParquetFile(raw) as opened:
+            _check_unique_columns(opened.schema_arrow.names, path)
             batches = (batch.to_pylist() for batch in opened.iter_batches(1024))
             yield from enumerate(chain.from_iterable(batches), 1)
     except TokenlightError:
         raise
-    except (pyarrow.ArrowException, ValueError, OverflowError) as broken:
-        # The last two: times that Python's calendar does not have.
-        raise OSError(f"it is not a Parquet file, or a value of it is odd: {broken}") from broken
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+        # The last two are raised for dates that Python's calendar does not have.
+        raise OSError(
+            f"it is not a Parquet file, or holds a value that cannot be read: {error}"
+        ) from error
 
 
-def _from_datasets(name: str, split: str | None) -> Iterator[Mapping[str, Any]]:
+def _load_hf_dataset(name: str, split: str | None) -> NumberedRows:
+    """Yield the rows of a data set, named ``PATH`` or ``PATH:CONFIGURATION``."""
     try:
         datasets = importlib.import_module("datasets")
-    except ImportError as missing:
+    except ImportError as error:
         raise BadInput(
             f"{name!r} is not a file. Names of data sets need the library 'datasets', which is not "
-            "installed; give a file (.jsonl, .csv, .parquet), or: pip install datasets"
-        ) from missing
-    path, _, part = name.partition(":")
-    return iter(datasets.load_dataset(path, part or None, split=split or "validation"))
+            "installed. Give a file (.jsonl, .csv, .parquet), or: pip install datasets",
+            code="datasets-missing",
+        ) from error
+    path, _, configuration = name.partition(":")
+    rows = datasets.load_dataset(path, configuration or None, split=split or "validation")
+    yield from enumerate(rows, 1)
 
 
-READERS: dict[str, Callable[[Path], Numbered]] = {
-    ".jsonl": _json_lines,
-    ".json": _json_list,
-    ".csv": partial(_separated, sign=","),
-    ".tsv": partial(_separated, sign="\t"),
-    ".parquet": _parquet,
-    ".txt": _texts,
+READERS: dict[str, Callable[[Path], NumberedRows]] = {
+    ".jsonl": _read_json_lines,
+    ".json": _read_json_list,
+    ".csv": partial(_read_delimited, delimiter=","),
+    ".tsv": partial(_read_delimited, delimiter="\t"),
+    ".parquet": _read_parquet,
+    ".txt": _read_texts,
 }
-ENDINGS = tuple(READERS)
+EXTENSIONS = tuple(READERS)

@@ -1,4 +1,4 @@
-"""Head masks: which heads count as syntactic or positional, and their ablations."""
+"""Head masks: which attention heads count as syntactic or positional, and ablations of them."""
 
 import os
 import re
@@ -9,122 +9,174 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.errors import BadInput, DamagedFile
-from tokenlight.files.documents import json_in
-from tokenlight.files.write import json_text, write_text
+from tokenlight.errors import BadInput, DamagedFile, TokenlightError
+from tokenlight.files.parsing import read_json
+from tokenlight.files.write import dump_json, write_text
 
 FORMAT = 1  # of the JSON file
-MOST = 10**6  # criteria that a head could meet
+MAX_CRITERIA = 10**6  # more than a head could ever meet
 MaskKind = Literal["union", "syntactic", "positional", "random", "corrupted", "empty"]
-Values = Literal["binary", "sum"]
+MaskValues = Literal["binary", "sum"]
 
 
 @dataclass(frozen=True, slots=True)
 class HeadMask:
-    r"""How many criteria each head meets, ``layer head``; bottom block first.
+    r"""How many criteria each head meets, ``layer head``; the first layer first.
 
     .. math:: M_{synt} = \sum_k [\alpha_k > \max\lambda_k + \xi_{synt}],\qquad
         M_{pos} = \sum_i [\alpha_i > \xi_{pos}]
 
     Mask-LRP, equations 7 and 8. The official code writes ones into a zero matrix instead of
-    counting: :meth:`parts` does so unless ``values="sum"``.
+    counting: :meth:`component_masks` does so unless ``values="sum"``.
+
+    Args:
+        syntactic: Criteria of syntax that each head meets, ``layer head``.
+        positional: Criteria of position that each head meets, ``layer head``.
+
+    Raises:
+        BadInput: The tables differ in shape, or do not hold integers.
     """
 
     syntactic: Any
     positional: Any
 
     def __post_init__(self) -> None:
-        given = self.syntactic, self.positional
         try:
-            found = np.array(given, dtype=float)  # part layer head
+            counts = np.array((self.syntactic, self.positional), dtype=float)  # part layer head
         except (TypeError, ValueError, OverflowError):
-            found = np.empty(0)
-        if found.ndim != 3 or not ((found == np.rint(found)) & (abs(found) < MOST)).all():
-            shapes = " and ".join(str(getattr(one, "shape", one))[:60] for one in given)
+            counts = np.empty(0)
+        are_counts = (counts == np.rint(counts)) & (abs(counts) < MAX_CRITERIA)
+        if counts.ndim != 3 or not are_counts.all():
             raise BadInput(
-                "a head mask counts criteria, in two tables (syntactic, positional) of layers × heads; "
-                f"got {shapes}. Give whole numbers, 0 for a head that is left out, 1 for one that is "
-                "let through, or a heads file written by 'tokenlight heads'."
+                "A head mask counts criteria in two tables (syntactic, positional) of layers × heads, but "
+                f"these are {_describe_shape(self.syntactic)} and {_describe_shape(self.positional)}. Give "
+                "integers, 0 for a head that is left out and 1 for one that is kept, or a heads file "
+                "written by 'tokenlight heads'.",
+                code="head-mask-shape",
             )
-        for name, table in zip(self.__slots__, found.astype(int).tolist(), strict=True):
+        # Tuples, so that masks can be compared and hashed.
+        for name, table in zip(self.__slots__, counts.astype(int).tolist(), strict=True):
             object.__setattr__(self, name, tuple(map(tuple, table)))
 
     @property
-    def chosen(self) -> np.ndarray:
+    def selected_heads(self) -> np.ndarray:
         """``layer head``, true where a head meets any criterion."""
         return (np.array(self.syntactic) > 0) | (np.array(self.positional) > 0)
 
-    def parts(
-        self, kind: MaskKind = "union", *, values: Values = "binary", rate: float = 0, seed: int = 0
+    def component_masks(
+        self,
+        kind: MaskKind = "union",
+        *,
+        values: MaskValues = "binary",
+        rate: float = 0,
+        seed: int = 0,
     ) -> list[np.ndarray]:
-        """The mask as the parts whose sum it is (syntactic, positional), each ``layer head``.
+        """Return the mask as components that add up to it, each ``layer head``.
 
-        ``empty``: no head. ``random``: as many heads as this mask has distinct ones, anywhere.
-        ``corrupted``: the share ``rate`` of the other heads is let in too (the official code counts a
-        head that meets two criteria twice here).
+        Args:
+            kind: ``"union"`` has two components, syntactic and positional. ``"empty"`` has no head.
+                ``"random"`` has as many heads as this mask has distinct ones, anywhere. ``"corrupted"``
+                adds the share ``rate`` of the other heads (the official code counts a head that meets
+                two criteria twice here).
+            values: ``"binary"`` caps the counts at 1; ``"sum"`` keeps them.
+            rate: The share of other heads that ``"corrupted"`` adds.
+            seed: The seed of the heads that are drawn.
         """
-        chosen, parts = self.chosen, [np.array(self.syntactic), np.array(self.positional)]
+        selected = self.selected_heads
+        components = [np.array(self.syntactic), np.array(self.positional)]
+        # The official code counts a head once, however many criteria it meets.
         if values == "binary":
-            parts = [np.minimum(part, 1) for part in parts]
+            components = [np.minimum(component, 1) for component in components]
         match kind:
             case "syntactic":
-                return parts[:1]
+                return components[:1]
             case "positional":
-                return parts[1:]
+                return components[1:]
             case "empty":
-                return [np.zeros_like(chosen, dtype=int)]
+                return [np.zeros_like(selected, dtype=int)]
             case "random":
-                return [_let_in(np.zeros_like(chosen), int(chosen.sum()), seed)]
+                return [_add_random_heads(np.zeros_like(selected), int(selected.sum()), seed)]
             case "corrupted":
-                return [_let_in(chosen, int((~chosen).sum() * rate), seed)]
-        return parts
+                num_added = int((~selected).sum() * rate)
+                return [_add_random_heads(selected, num_added, seed)]
+        return components
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {name: np.array(table).tolist() for name, table in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "HeadMask":
-        """Rebuild from :meth:`to_dict`, or from a heads file's content."""
-        inner = values.get("mask", values)
-        tables = inner if isinstance(inner, Mapping) else {}
+        """Rebuild a mask from :meth:`to_dict`, or from the content of a heads file."""
+        tables = values.get("mask", values)
+        if not isinstance(tables, Mapping):
+            tables = {}
         return cls(tables.get("syntactic"), tables.get("positional"))
 
 
-def _let_in(chosen: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """``chosen`` (``layer head``) as 0 and 1, with ``count`` more heads, drawn from the others."""
-    flat = chosen.ravel().astype(int)
-    drawn = np.random.default_rng(seed).choice(np.flatnonzero(flat == 0), count, replace=False)
-    flat[drawn] = 1
-    return flat.reshape(chosen.shape)
+def _describe_shape(table: Any) -> str:
+    return str(getattr(table, "shape", table))[:60]
 
 
-def head_mask(given: Any) -> HeadMask:
-    """A HeadMask from what a user may give: one itself, a heads file, its content, or an array of
-    layers × heads (taken as the syntactic part)."""
-    if isinstance(given, HeadMask):
-        return given
-    if isinstance(given, str | os.PathLike):
-        given = read_heads(given)
-    if isinstance(given, Mapping):
-        return HeadMask.from_dict(given)
-    table = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+def _add_random_heads(selected: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Return ``selected`` (``layer head``) as 0 and 1, with ``count`` more heads drawn from the others."""
+    # Draw from the heads that are not selected yet.
+    flat_mask = selected.ravel().astype(int)
+    other_heads = np.flatnonzero(flat_mask == 0)
+    drawn_heads = np.random.default_rng(seed).choice(other_heads, count, replace=False)
+    flat_mask[drawn_heads] = 1
+    return flat_mask.reshape(selected.shape)
+
+
+def as_head_mask(source: Any) -> HeadMask:
+    """Return a HeadMask from what a user may give.
+
+    Args:
+        source: A HeadMask, the path of a heads file, its content, or an array of layers × heads, which is
+            taken as the syntactic table.
+    """
+    if isinstance(source, HeadMask):
+        return source
+    if isinstance(source, str | os.PathLike):
+        source = read_heads(source)
+    if isinstance(source, Mapping):
+        return HeadMask.from_dict(source)
+    if hasattr(source, "detach"):  # a tensor
+        source = source.detach().cpu()
+    table = np.asarray(source)
     return HeadMask(table, np.zeros_like(table))
 
 
 def read_heads(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of a heads file."""
-    way_out = f". Write one with: tokenlight heads MODEL --conllu FILE -o {path}"
-    with DamagedFile.telling(f"{path} is not a heads file: ", OSError, ValueError, end=way_out):
-        content = json_in(Path(path))
+    """Return the content of a heads file.
+
+    Raises:
+        DamagedFile: It cannot be read, or is not a heads file of this format.
+    """
+    try:
+        content = read_json(Path(path))
+    except TokenlightError:
+        raise
+    except (OSError, ValueError) as error:
+        raise DamagedFile(
+            f"{path} is not a heads file: {error}. Write one with: tokenlight heads MODEL --conllu FILE "
+            f"-o {path}",
+            code="heads-file-unreadable",
+        ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DamagedFile(f"{path} is not a heads file of format {FORMAT}.")
+        raise DamagedFile(
+            f"{path} is not a heads file of format {FORMAT}. Write one with: tokenlight heads MODEL "
+            f"--conllu FILE -o {path}",
+            code="heads-file-format",
+        )
     return content
 
 
 def write_heads(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Path:
-    """Write a heads file: readable JSON, a row of numbers on a line."""
-    text = json_text(content, indent=1)
-    text = re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda found: re.sub(r"\s+", " ", found[0]), text)
+    """Write a heads file: readable JSON, with each row of numbers on one line."""
+    text = dump_json(content, indent=1)
+    # Innermost lists and objects go on one line.
+    innermost = r"[\[{][^\[\]{}]*[\]}]"
+    text = re.sub(innermost, lambda match: re.sub(r"\s+", " ", match[0]), text)
     write_text(Path(path), text + "\n")
     return Path(path)

@@ -1,6 +1,5 @@
-"""Head statistics: how often each head looks at a syntactic head, or at a fixed relative position."""
+"""Head statistics: how often each head attends to a syntactic head, or to a fixed relative position."""
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,206 +9,363 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.live import LiveModel
-from tokenlight.capture.packing import packs
-from tokenlight.capture.recording import record
-from tokenlight.capture.tape import Recording, Site
-from tokenlight.data.tokens import ExplainMask, explain_masked
+from tokenlight.data.tokens import ExplainMask, TokenRow, apply_explain_mask
 from tokenlight.errors import BadInput
 from tokenlight.heads.mask import FORMAT, HeadMask
-from tokenlight.heads.sentence import Align, ParsedSentence, pairs
-from tokenlight.inputs.encode import encode
+from tokenlight.heads.parsing import Alignment, ParsedSentence, find_pairs
+from tokenlight.inputs.encode import encode_text
+from tokenlight.model.live import LiveModel
+from tokenlight.model.packing import pack_batches
+from tokenlight.trace.recording import record
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Recording
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
 SYNTACTIC_MARGIN = 0.1  # ξ_synt
 POSITIONAL_SHARE = 0.8  # ξ_pos
 Margin = float | Sequence[float]  # above the text's own shares, or a threshold for each relation
-SHOWN_SHARE = 0.01  # relative positions rarer than this are left out of the file
+MIN_LISTED_SHARE = 0.01  # relative positions rarer than this are not written to the file
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How attention is read; special tokens ask nothing unless told to."""
+class StatisticsOptions:
+    """How attention is counted.
+
+    Attributes:
+        relations: The syntactic relations to count.
+        align: How words and tokens are paired.
+        include_zero_offset: Whether a token that attends to itself counts as positional.
+        exclude_special: Whether special tokens are left out as queries.
+        explain_mask: Which special tokens are masked.
+    """
 
     relations: tuple[str, ...] = RELATIONS
-    align: Align = "offsets"
+    align: Alignment = "offsets"
     include_zero_offset: bool = False
     exclude_special: bool = True
     explain_mask: ExplainMask = "none"
 
     @classmethod
-    def named(cls, align: Align, live: LiveModel, tokenizer: Any, **given: Any) -> "Reading":
-        """All that goes with an alignment; of ``given`` what is not None wins. The official code also
-        counts offset 0 and special tokens and, but for questions, masks [SEP]."""
-        official: dict[str, Any] = {"include_zero_offset": True, "exclude_special": False}
-        if live.head.kind != "span" and tokenizer.sep_token_id is not None:
-            official["explain_mask"] = "sep"
-        said = {name: value for name, value in given.items() if value is not None}
-        return cls(**(official if align == "official" else {}) | said, align=align)
+    def for_alignment(
+        cls, align: Alignment, live: LiveModel, tokenizer: Any, **overrides: Any
+    ) -> "StatisticsOptions":
+        """Return the options that belong to an alignment.
+
+        The official code also counts offset 0 and special tokens and, except for questions, masks [SEP].
+
+        Args:
+            align: The alignment.
+            live: The model.
+            tokenizer: Its tokenizer.
+            **overrides: Options to set; None keeps that of the alignment.
+        """
+        options: dict[str, Any] = {}
+        if align == "official":
+            options = {"include_zero_offset": True, "exclude_special": False}
+            if live.head.kind != "span" and tokenizer.sep_token_id is not None:
+                options["explain_mask"] = "sep"
+        for name, value in overrides.items():
+            if value is not None:
+                options[name] = value
+        return cls(**options, align=align)
 
 
 @dataclass(frozen=True, eq=False)
 class HeadStatistics:
-    r"""Counts over a parsed corpus.
+    r"""Counts over a parsed corpus (Mask-LRP, section 4).
 
-    ``offsets``: relation → :math:`r` → how often a dependent stands :math:`r` words behind its head
-    (:math:`\lambda`). ``hits``: ``relation layer head``, how often a head's highest attention of a
-    dependent's first piece fell on its syntactic head, of ``tested`` (``relation``) dependents.
-    ``positions``: ``layer head offset``, how often a query's highest attention fell :math:`i` pieces
-    away, offsets −``reach`` … ``reach``, of ``queries``. Mask-LRP, section 4.
+    Attributes:
+        options: How attention was counted.
+        offsets: Relation → :math:`r` → how often a dependent stands :math:`r` words after its head
+            (:math:`\lambda`).
+        hits: ``relation layer head``, how often the strongest attention of a dependent's first token was
+            on its syntactic head.
+        num_tested: ``relation``, the number of dependents tested.
+        positions: ``layer head offset``, how often the strongest attention of a query was :math:`i` tokens
+            away; offsets from −``max_offset`` to ``max_offset``.
+        num_queries: The number of queries.
+        num_sentences: The number of sentences.
     """
 
-    reading: Reading
+    options: StatisticsOptions
     offsets: Mapping[str, Mapping[int, int]]
     hits: np.ndarray
-    tested: np.ndarray
+    num_tested: np.ndarray
     positions: np.ndarray
-    queries: int
-    sentences: int = 0
+    num_queries: int
+    num_sentences: int = 0
 
     @property
-    def reach(self) -> int:
+    def max_offset(self) -> int:
         """The largest relative position counted."""
         return int(self.positions.shape[-1]) // 2
 
     @property
     def relation_shares(self) -> np.ndarray:
         r""":math:`\alpha_k`, ``relation layer head``."""
-        return np.asarray(self.hits / np.maximum(self.tested, 1)[:, None, None])
+        return np.asarray(self.hits / np.maximum(self.num_tested, 1)[:, None, None])
 
     @property
     def position_shares(self) -> np.ndarray:
-        r""":math:`\alpha_i`, ``layer head offset``; offset 0 is left out unless asked for."""
-        shares = self.positions / max(self.queries, 1)
-        if not self.reading.include_zero_offset:
-            shares[..., self.reach] = 0.0
+        r""":math:`\alpha_i`, ``layer head offset``; 0 at offset 0 unless it is included."""
+        shares = self.positions / max(self.num_queries, 1)
+        if not self.options.include_zero_offset:
+            shares[..., self.max_offset] = 0.0
         return np.asarray(shares)
 
     def offset_shares(self, relation: str) -> dict[int, float]:
-        r""":math:`\lambda_k`: relative position of dependent minus head, to its share."""
+        r"""Return :math:`\lambda_k`: position of the dependent minus that of its head, to its share."""
         counts = self.offsets.get(relation, {})
         total = sum(counts.values())
         return {offset: count / total for offset, count in sorted(counts.items())}
 
     def thresholds(self, margin: Margin = SYNTACTIC_MARGIN) -> list[float]:
-        r""":math:`\max\lambda_k+\xi_{synt}` of each relation; several numbers are taken as they are."""
-        if isinstance(margin, Sequence):
-            return [float(one) for one in margin]
-        shares = map(self.offset_shares, self.reading.relations)
-        return [max(own.values(), default=1.0) + margin for own in shares]
+        r"""Return :math:`\max\lambda_k+\xi_{synt}` for each relation.
 
-    def mask(self, margin: Margin = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE) -> HeadMask:
-        r"""Heads above the :meth:`thresholds` of ``margin`` and above :math:`\xi_{pos}`."""
+        Args:
+            margin: :math:`\xi_{synt}`, or the thresholds themselves, one per relation.
+        """
+        if isinstance(margin, Sequence):
+            return [float(threshold) for threshold in margin]
+        thresholds = []
+        for relation in self.options.relations:
+            shares = self.offset_shares(relation)
+            thresholds.append(max(shares.values(), default=1.0) + margin)
+        return thresholds
+
+    def build_mask(
+        self, margin: Margin = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE
+    ) -> HeadMask:
+        r"""Return the heads above the :meth:`thresholds`, and those above ``share`` (:math:`\xi_{pos}`)."""
+        # relation 1 1, to compare with relation layer head
         thresholds = np.array(self.thresholds(margin))[:, None, None]
         syntactic = (self.relation_shares > thresholds).sum(axis=0)
-        return HeadMask(syntactic, (self.position_shares > share).sum(axis=-1))
+        positional = (self.position_shares > share).sum(axis=-1)
+        return HeadMask(syntactic, positional)
 
     def to_dict(
         self, margin: Margin = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE
     ) -> dict[str, Any]:
-        """The heads file's content: masks first, then the shares they come from, rounded."""
-        relations, thresholds = {}, self.thresholds(margin)
-        reach, shares, typed = self.reach, self.position_shares, isinstance(margin, Sequence)
-        for number, relation in enumerate(self.reading.relations):
-            relations[relation] = {
-                "dependents": sum(self.offsets.get(relation, {}).values()),
-                "tested": int(self.tested[number]),
-                "threshold": round(thresholds[number], 6),
-                "offsets": _shown(self.offset_shares(relation).items()),
-                "heads": np.round(self.relation_shares[number], 6).tolist(),
-            }
+        """Return the content of a heads file: the mask, then the shares it comes from, rounded."""
+        has_own_thresholds = isinstance(margin, Sequence)
         return {
             "format": FORMAT,
-            "model": "",  # this and the sources are known to who loaded them
+            # The caller knows the names of the model and of the sources, and fills them in.
+            "model": "",
             "sources": [],
-            "sentences": self.sentences,
-            "reading": {name: getattr(self.reading, name) for name in Reading.__dataclass_fields__},
+            "sentences": self.num_sentences,
+            "reading": {
+                name: getattr(self.options, name) for name in StatisticsOptions.__dataclass_fields__
+            },
             "thresholds": {
-                "syntactic_margin": None if typed else margin,
+                "syntactic_margin": None if has_own_thresholds else margin,
                 "positional_share": share,
             },
-            "mask": self.mask(margin, share).to_dict(),
-            "relations": relations,
-            "positions": [[_shown(enumerate(one, -reach)) for one in layer] for layer in shares],
+            "mask": self.build_mask(margin, share).to_dict(),
+            "relations": self._describe_relations(margin),
+            "positions": self._describe_positions(),
         }
 
+    def _describe_relations(self, margin: Margin) -> dict[str, Any]:
+        thresholds = self.thresholds(margin)
+        relations = {}
+        for index, relation in enumerate(self.options.relations):
+            relations[relation] = {
+                "dependents": sum(self.offsets.get(relation, {}).values()),
+                "tested": int(self.num_tested[index]),
+                "threshold": round(thresholds[index], 6),
+                "offsets": _list_shares(self.offset_shares(relation).items()),
+                "heads": np.round(self.relation_shares[index], 6).tolist(),
+            }
+        return relations
 
-def _shown(shares: Iterable[tuple[int, float]]) -> dict[str, float]:
-    return {str(at): round(float(value), 6) for at, value in shares if value >= SHOWN_SHARE}
+    def _describe_positions(self) -> list[list[dict[str, float]]]:
+        """Return, for each layer and head, the frequent offsets with their shares."""
+        layers = []
+        for layer_shares in self.position_shares:
+            heads = []
+            for head_shares in layer_shares:
+                heads.append(_list_shares(enumerate(head_shares, -self.max_offset)))
+            layers.append(heads)
+        return layers
 
 
-def head_statistics(
+def _list_shares(shares: Iterable[tuple[int, float]]) -> dict[str, float]:
+    """Return offset → share for the shares that are large enough to list."""
+    listed = {}
+    for offset, share in shares:
+        if share >= MIN_LISTED_SHARE:
+            listed[str(offset)] = round(float(share), 6)
+    return listed
+
+
+def compute_head_statistics(
     live: LiveModel,
     tokenizer: Any,
     sentences: Sequence[ParsedSentence],
-    reading: Reading | None = None,
+    options: StatisticsOptions | None = None,
     *,
     batch_tokens: int = 4096,
     advance: Callable[[int], None] | None = None,
 ) -> HeadStatistics:
-    """Read the attention of ``live`` over parsed ``sentences``; ``advance`` is told of each batch."""
-    reading = reading or Reading()
-    texts = [sentence.text for sentence in sentences]
-    read = [encode(text, tokenizer, limit=live.max_tokens, long="truncate") for text in texts]
-    rows = [explain_masked(row, reading.explain_mask, tokenizer) for row in read]
-    if not rows:
-        raise BadInput("no sentence was given, so there is nothing to count.")
-    live.verify(rows[0], maps=True)
+    """Count where the attention of a model goes over parsed sentences.
+
+    Args:
+        live: The model.
+        tokenizer: Its tokenizer.
+        sentences: The parsed sentences; long ones are truncated to what the model reads.
+        options: How attention is counted.
+        batch_tokens: The most tokens that go through the model at once.
+        advance: Called with the number of sentences after each batch.
+
+    Raises:
+        BadInput: There is no sentence.
+    """
+    options = options or StatisticsOptions()
+    rows = _encode_sentences(live, tokenizer, sentences, options)
+    # Recorded attention must be that of the model, for each way in which it computes.
+    for row in live.batching.one_row_per_side(rows):
+        live.verify(row, reads_attention=True)
     lengths = [len(row) for row in rows]
-    counts: Any = (0, 0, 0, 0)
-    for pack in packs(lengths, batch_tokens, padding_proof=live.padding_proof):
-        recording = record(live, [rows[i] for i in pack], frozenset({Site.ATTENTION}))
-        found = _counted(recording, [sentences[i] for i in pack], reading, max(lengths) - 1)
-        counts = tuple(map(operator.add, counts, found))
+    batches = pack_batches(
+        lengths,
+        batch_tokens,
+        is_padding_invariant=live.is_padding_invariant,
+        max_rows=live.rows_per_batch(),
+        batch_keys=live.batching.batch_keys(rows),
+    )
+    hits: Any = 0
+    num_tested: Any = 0
+    positions: Any = 0
+    num_queries = 0
+    max_offset = max(lengths) - 1
+    for batch in batches:
+        batch_rows = [rows[index] for index in batch]
+        batch_sentences = [sentences[index] for index in batch]
+        recording = record(live, batch_rows, frozenset({Site.ATTENTION}))
+        counts = _count_batch(recording, batch_sentences, options, max_offset)
+        hits = hits + counts.hits
+        num_tested = num_tested + counts.num_tested
+        positions = positions + counts.positions
+        num_queries += counts.num_queries
         if advance is not None:
-            advance(len(pack))
-    offsets: dict[str, Counter[int]] = {relation: Counter() for relation in reading.relations}
+            advance(len(batch))
+    offsets = _count_word_offsets(sentences, options.relations)
+    return HeadStatistics(
+        options, offsets, hits, num_tested, positions, num_queries, len(sentences)
+    )
+
+
+def _encode_sentences(
+    live: LiveModel,
+    tokenizer: Any,
+    sentences: Sequence[ParsedSentence],
+    options: StatisticsOptions,
+) -> list[TokenRow]:
+    rows = []
+    for sentence in sentences:
+        row = encode_text(sentence.text, tokenizer, max_tokens=live.max_tokens, long="truncate")
+        rows.append(apply_explain_mask(row, options.explain_mask, tokenizer))
+    if not rows:
+        raise BadInput(
+            "No sentence was given, so there is nothing to count. Give at least one.",
+            code="no-sentence",
+        )
+    return rows
+
+
+def _count_word_offsets(
+    sentences: Sequence[ParsedSentence], relations: Sequence[str]
+) -> dict[str, Counter[int]]:
+    """Count, for each relation, how many words after its head a dependent stands."""
+    offsets: dict[str, Counter[int]] = {relation: Counter() for relation in relations}
     for sentence in sentences:
         for position, word in enumerate(sentence.words):
             if word.relation in offsets and word.head is not None:
                 offsets[word.relation][position - word.head] += 1
-    hits, tested, positions, queries = counts
-    return HeadStatistics(reading, offsets, hits, tested, positions, queries, len(sentences))
+    return offsets
 
 
-def _counted(
-    recording: Recording, sentences: Sequence[ParsedSentence], reading: Reading, reach: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Hits, tested, positions and queries of one batch, as HeadStatistics has them."""
-    looked_at = torch.stack([maps.argmax(dim=-1) for maps in recording.attention]).cpu()
-    asks = recording.real.cpu().clone()  # batch query
-    found = []
+@dataclass(frozen=True, slots=True)
+class _BatchCounts:
+    """The counts of one batch, as HeadStatistics has them."""
+
+    hits: np.ndarray
+    num_tested: np.ndarray
+    positions: np.ndarray
+    num_queries: int
+
+
+def _count_batch(
+    recording: Recording,
+    sentences: Sequence[ParsedSentence],
+    options: StatisticsOptions,
+    max_offset: int,
+) -> _BatchCounts:
+    """Count where the attention of one batch goes."""
+    # layer batch head query: the key with the strongest attention
+    attended_keys = torch.stack([maps.argmax(dim=-1) for maps in recording.attention]).cpu()
+    query_mask = recording.token_mask.cpu().clone()  # batch query
+    num_layers, _, num_heads, _ = attended_keys.shape
+    relations = options.relations
+    hits = torch.zeros(len(relations), num_layers, num_heads, dtype=torch.long)
+    num_tested: Counter[str] = Counter()
     for example, (sentence, row) in enumerate(zip(sentences, recording.rows, strict=True)):
-        if reading.exclude_special:
-            asks[example, : len(row)] &= ~torch.tensor(row.special)
-        own = pairs(sentence, row, reading.relations, reading.align)
-        found += [(example, pair) for pair in own]
-    # Whether each head looks, at each dependent's first piece, at its syntactic head.
-    hits = torch.zeros(len(reading.relations), *looked_at.shape[::2], dtype=torch.long)
-    for example, pair in found:
-        right = torch.isin(looked_at[:, example, :, pair.query], torch.tensor([*pair.keys]))
-        hits[reading.relations.index(pair.relation)] += right
-    tested = Counter(pair.relation for _, pair in found)
-    positions = torch.stack([_relative(keys, asks, reach).sum(dim=0) for keys in looked_at])
-    asked = np.array([tested[name] for name in reading.relations])
-    return hits.numpy(), asked, positions.numpy(), int(asks.sum())
+        if options.exclude_special:
+            query_mask[example, : len(row)] &= ~torch.tensor(row.special_tokens_mask)
+        for pair in find_pairs(sentence, row, relations, options.align):
+            # Which heads attend, at the dependent's first token, to its syntactic head.
+            keys = attended_keys[:, example, :, pair.dependent_position]
+            is_hit = torch.isin(keys, torch.tensor([*pair.head_positions]))
+            hits[relations.index(pair.relation)] += is_hit
+            num_tested[pair.relation] += 1
+    positions = []
+    for layer_keys in attended_keys:
+        positions.append(_count_offsets(layer_keys, query_mask, max_offset).sum(dim=0))
+    return _BatchCounts(
+        hits=hits.numpy(),
+        num_tested=np.array([num_tested[relation] for relation in relations]),
+        positions=torch.stack(positions).numpy(),
+        num_queries=int(query_mask.sum()),
+    )
 
 
-def _relative(looked_at: Tensor, asks: Tensor, reach: int) -> Tensor:
-    """Counts of key − query, ``batch head offset``, of one layer's keys (``batch head query``)."""
-    offset = looked_at - torch.arange(looked_at.shape[-1], device=looked_at.device) + reach
-    counts = torch.zeros(*offset.shape[:2], 2 * reach + 1, dtype=torch.long, device=offset.device)
-    return counts.scatter_add_(2, offset, asks.to(counts)[:, None, :].expand_as(offset))
+def _count_offsets(attended_keys: Tensor, query_mask: Tensor, max_offset: int) -> Tensor:
+    """Count key − query of one layer.
+
+    Args:
+        attended_keys: The strongest key of each query, ``batch head query``.
+        query_mask: ``batch query``, true for queries that count.
+        max_offset: The largest offset.
+
+    Returns:
+        The counts, ``batch head offset``.
+    """
+    device = attended_keys.device
+    queries = torch.arange(attended_keys.shape[-1], device=device)
+    offsets = attended_keys - queries + max_offset
+    batch_size, num_heads, _ = offsets.shape
+    counts = torch.zeros(batch_size, num_heads, 2 * max_offset + 1, dtype=torch.long, device=device)
+    # Each query that counts adds one at its offset.
+    weights = query_mask.to(counts)[:, None, :].expand_as(offsets)
+    return counts.scatter_add_(2, offsets, weights)
 
 
-def own_positional_heads(maps: Sequence[Tensor], real: Tensor) -> Tensor:
-    r"""Heads that look at one relative position (not 0) in more than :math:`\xi_{pos}` of a text's own
-    tokens: ``layer batch head`` of 0 and 1, each text by itself."""
-    chosen = []
+def find_positional_heads(maps: Sequence[Tensor], token_mask: Tensor) -> Tensor:
+    r"""Find heads that attend to one relative position (not 0) in most of a text's tokens.
+
+    Args:
+        maps: One attention map per layer, ``batch head query key``.
+        token_mask: ``batch token``, false at padding.
+
+    Returns:
+        ``layer batch head``, 1 where the share exceeds :math:`\xi_{pos}`, each text by itself.
+    """
+    selected_by_layer = []
     for attention in maps:
-        reach = attention.shape[-1] - 1
-        counts = _relative(attention.argmax(dim=-1), real, reach)
-        counts[..., reach] = 0
-        share = counts.amax(dim=-1) / real.sum(dim=1, keepdim=True)
-        chosen.append((share > POSITIONAL_SHARE).to(attention.dtype))
-    return torch.stack(chosen)
+        max_offset = attention.shape[-1] - 1
+        counts = _count_offsets(attention.argmax(dim=-1), token_mask, max_offset)
+        counts[..., max_offset] = 0  # A token that attends to itself is not positional.
+        share = counts.amax(dim=-1) / token_mask.sum(dim=1, keepdim=True)
+        selected_by_layer.append((share > POSITIONAL_SHARE).to(attention.dtype))
+    return torch.stack(selected_by_layer)

@@ -1,44 +1,58 @@
-"""Prompts of language models: a text, a chat or documents to write on from, and what was written."""
+"""Prompts of language models: a text, a chat or documents, and the continuation that was written."""
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, pairwise
+from itertools import pairwise
 from typing import Any
 
-from tokenlight.data.tokens import Long, Span, TokenRow
-from tokenlight.data.units import QUESTION, THINKING, TOOL_CALL, WRITTEN
-from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel, long_way, way
-from tokenlight.inputs.encode import check_tokenizer, encodings, laid_row, number_words, readable
+from tokenlight.data.tokens import LongTextPolicy, Span, TokenRow
+from tokenlight.data.units import CONTINUATION_SEGMENT, QUESTION_SEGMENT
+from tokenlight.errors import BadInput, TextTooLong, TokenlightError, UnsupportedModel
+from tokenlight.errors.arguments import check_fields
+from tokenlight.inputs.encode import (
+    assign_word_ids,
+    build_row,
+    check_text,
+    check_tokenizer,
+    run_tokenizer,
+)
+from tokenlight.inputs.limited import runner_of
+from tokenlight.inputs.prompt_layout import (
+    PromptLayout,
+    locate_parts,
+    message_parts,
+    split_thinking,
+)
 
-DOCUMENTS, ASKED = "{documents}", "{question}"
-MESSAGE = f"Context: {DOCUMENTS}\n\nQuestion: {ASKED}"  # of a chat, whose template does the rest
-CHAT = "chat"
-_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """A prompt as one text: where each part of it stands, and what each is called."""
-
-    text: str
-    parts: tuple[tuple[Span, str], ...]
-    template: bool = False  # whether the text already holds the special tokens
-
-    def shifted(self, by: int) -> tuple[tuple[Span, str], ...]:
-        """The parts where ``by`` characters stand before the text."""
-        return tuple(((start + by, end + by), name) for (start, end), name in self.parts)
+DOCUMENTS_SLOT = "{documents}"
+QUESTION_SLOT = "{question}"
+CHAT_TEMPLATE = "chat"  # template="chat": use the tokenizer's chat template
+# The user's message of such a chat; the chat template adds the rest.
+CHAT_MESSAGE = f"Context: {DOCUMENTS_SLOT}\n\nQuestion: {QUESTION_SLOT}"
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Documents and a question, for models that write.
+    """Documents and a question about them, for models that generate text.
 
-    Each document is a segment of its own, named ``document 1``, … or as the mapping names it; so is
-    the question. ``template``: the text around them, with ``{documents}`` and ``{question}`` once
-    each, or ``"chat"``: a message laid out by the tokenizer's own chat template. Documents are
-    parted by an empty line; the template's own tokens belong to no segment.
+    Each document is a segment of its own, and so is the question. An empty line separates documents; the
+    tokens of the template belong to no segment.
+
+    Args:
+        documents: Texts, named ``document 1``, ``document 2`` …, or a mapping from name to text.
+        question: The question, if there is one.
+        template: The text around them, with ``{documents}`` and ``{question}`` once each, or ``"chat"``:
+            one message, formatted by the tokenizer's chat template.
+
+    Raises:
+        BadInput: There are no documents, a name is reserved, or the template lacks a placeholder.
+
+    Example:
+        >>> from tokenlight import Context
+        >>> context = Context(["Emma is a novel by Jane Austen."], question="Who wrote Emma?")
+        >>> context.build_layout().text
+        'Context: Emma is a novel by Jane Austen.\\n\\nQuestion: Who wrote Emma?\\n\\nAnswer:'
     """
 
     documents: Sequence[str] | Mapping[str, str]
@@ -46,259 +60,404 @@ class Context:
     template: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.documents, Iterable) and not isinstance(self.documents, str | Mapping):
+        is_scalar = (
+            getattr(self.documents, "shape", None) == ()
+        )  # a 0-d array is iterable by its type
+        is_iterable = isinstance(self.documents, Iterable) and not is_scalar
+        if is_iterable and not isinstance(self.documents, str | Mapping):
             object.__setattr__(self, "documents", tuple(self.documents))
-        self.laid()
+        check_fields(self, "question", "template")
+        self.build_layout()
 
-    def laid(self) -> Laid:
-        """The documents and the question in the text around them."""
-        given, asked = self.documents, self.question is not None
-        if not isinstance(given, tuple | Mapping) or not given:
-            raise BadInput("documents are a list of texts, or a table of names and texts.")
-        if not isinstance(given, Mapping):
-            given = {f"document {number}": text for number, text in enumerate(given, 1)}
-        if {QUESTION, WRITTEN} & {*given}:
-            raise BadInput(f"a document cannot be named {QUESTION!r} or {WRITTEN!r}; rename it.")
-        usual = MESSAGE if asked else DOCUMENTS
-        template = self.template or (f"{usual}\n\nAnswer:" if asked else f"{usual}\n\n")
-        template = usual if template == CHAT else template
-        if (template.count(DOCUMENTS), template.count(ASKED)) != (1, asked):
+    def build_layout(self) -> PromptLayout:
+        """Return the prompt as one text, with the span of each document and of the question."""
+        slots = {
+            DOCUMENTS_SLOT: self._named_documents(),
+            QUESTION_SLOT: {QUESTION_SEGMENT: self.question or ""},
+        }
+        text = ""
+        parts = []
+        for piece in re.split(f"({DOCUMENTS_SLOT}|{QUESTION_SLOT})", self._full_template()):
+            if piece not in slots:
+                text += piece
+                continue
+            for i, (name, part) in enumerate(slots[piece].items()):
+                check_text(part)
+                if i:
+                    text += "\n\n"
+                parts.append(((len(text), len(text) + len(part)), name))
+                text += part
+        return PromptLayout(text, tuple(parts))
+
+    def _named_documents(self) -> Mapping[str, str]:
+        """Return the documents by name."""
+        documents = self.documents
+        if not isinstance(documents, tuple | Mapping) or not documents:
             raise BadInput(
-                f"the template {template!r} needs {DOCUMENTS} once, and {ASKED} once where a question is "
-                "asked; write them where the texts are to stand."
+                "There are no documents. Give a list of texts, or a mapping from name to text.",
+                code="documents-type",
             )
-        slots = {DOCUMENTS: given, ASKED: {QUESTION: self.question or ""}}
-        text, parts = "", []
-        for piece in re.split(f"({DOCUMENTS}|{ASKED})", template):
-            text += "" if piece in slots else piece
-            for number, (name, own) in enumerate(slots.get(piece, {}).items()):
-                readable(own)
-                text += "\n\n" if number else ""
-                parts.append(((len(text), len(text) + len(own)), name))
-                text += own
-        return Laid(text, tuple(parts))
+        if not isinstance(documents, Mapping):
+            documents = {f"document {number}": text for number, text in enumerate(documents, 1)}
+        if not {QUESTION_SEGMENT, CONTINUATION_SEGMENT}.isdisjoint(documents):
+            raise BadInput(
+                f"A document cannot be named {QUESTION_SEGMENT!r} or {CONTINUATION_SEGMENT!r}, because "
+                "other parts of the prompt have these names. Rename it.",
+                code="document-name",
+            )
+        return documents
+
+    def _full_template(self) -> str:
+        """Return the template with placeholders for the documents and, if there is one, the question."""
+        has_question = self.question is not None
+        message = CHAT_MESSAGE if has_question else DOCUMENTS_SLOT
+        if self.template == CHAT_TEMPLATE:
+            template = message
+        elif self.template:
+            template = self.template
+        else:
+            template = f"{message}\n\nAnswer:" if has_question else f"{message}\n\n"
+        counts = (template.count(DOCUMENTS_SLOT), template.count(QUESTION_SLOT))
+        if counts != (1, int(has_question)):
+            raise BadInput(
+                f"The template {template!r} needs {DOCUMENTS_SLOT} once, and {QUESTION_SLOT} once if there "
+                "is a question. Write them where the texts belong.",
+                code="context-template",
+            )
+        return template
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Messages, each ``{"role": …, "content": …}``, laid out by the tokenizer's own chat template.
+    """Messages, formatted by the tokenizer's chat template.
 
-    Each message is a segment of its own, named by its role. What it has between ``<think>`` and
-    ``</think>``, or as ``reasoning_content``, is one named ``thinking``; each of its ``tool_calls`` one
-    named ``tool call``, from the function's name to its last argument. The template's own tokens belong
-    to no segment.
-    ``answer``: end the prompt where the assistant begins to write. ``template``: a chat template
-    to use instead of the tokenizer's.
+    Each message is a segment of its own, named by its role. A part between ``<think>`` and ``</think>``, or
+    given as ``reasoning_content``, is a segment named ``thinking``; each entry of ``tool_calls`` one named
+    ``tool call``, from the function's name to its last argument. The tokens of the template belong to no
+    segment.
+
+    Args:
+        messages: Each ``{"role": …, "content": …}``.
+        add_generation_prompt: End the prompt where the assistant begins to write.
+        template: A chat template to use instead of the tokenizer's.
+
+    Raises:
+        BadInput: There are no messages, or one lacks its role or its content.
+
+    Example:
+        >>> from tokenlight import Chat
+        >>> chat = Chat([{"role": "user", "content": "Who wrote Hamlet?"}])
+        >>> chat.add_generation_prompt
+        True
     """
 
     messages: Sequence[Mapping[str, Any]]
-    answer: bool = True
+    add_generation_prompt: bool = True
     template: str | None = None
 
     def __post_init__(self) -> None:
         messages = self.messages
         if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
-            example = "[{'role': 'user', 'content': 'Hi'}]"
-            raise BadInput(f"a chat is a list of messages, for example {example}.")
+            raise BadInput(
+                "A chat is a list of messages. Give, for example, "
+                "Chat([{'role': 'user', 'content': 'Hi'}]).",
+                code="chat-type",
+            )
         for number, message in enumerate(messages):
-            given = message if isinstance(message, Mapping) else {}
-            called = given.get("tool_calls")
-            if "role" not in given or not (called or "content" in given):
-                said = f"message {number} of the chat is {str(message)[:60]!r}"
-                raise BadInput(f"{said}; each has a 'role' and a 'content', or 'tool_calls'.")
-            if not called:
-                readable(given["content"])
+            _check_message(number, message)
         object.__setattr__(self, "messages", tuple(map(dict, messages)))
+        check_fields(self, "add_generation_prompt", "template")
+
+
+def _check_message(number: int, message: Any) -> None:
+    """Refuse a message without a role, or without anything to say."""
+    fields = message if isinstance(message, Mapping) else {}
+    has_tool_calls = bool(fields.get("tool_calls"))
+    if "role" not in fields or not (has_tool_calls or "content" in fields):
+        raise BadInput(
+            f"Message {number} of the chat is {str(message)[:60]!r}. Give each message a 'role' and a "
+            "'content', or 'tool_calls'.",
+            code="chat-message",
+        )
+    if not has_tool_calls:
+        check_text(fields["content"])
 
 
 def encode_prompt(
-    prompt: str | Chat | Context | Laid,
+    prompt: str | Chat | Context | PromptLayout,
     tokenizer: Any,
     *,
-    limit: int | None,
+    max_tokens: int | None,
     continuation: str | None = None,
-    long: Long = "error",
-    ends: bool = False,
+    long: LongTextPolicy = "error",
+    keep_end_tokens: bool = False,
 ) -> TokenRow:
-    """Tokenise a prompt, with what was written after it as its last segment, as one text. Special tokens
-    that a tokenizer puts behind it are left off, unless it ``ends`` there, as a source does."""
+    """Tokenize a prompt and its continuation as one text.
+
+    Args:
+        prompt: The prompt.
+        tokenizer: The model's tokenizer.
+        max_tokens: Most tokens that the model reads; None for no limit.
+        continuation: What was written after the prompt; it becomes the last segment.
+        long: Only ``"truncate"`` truncates a prompt that is too long, at its beginning.
+        keep_end_tokens: Keep special tokens that the tokenizer adds at the end, as for the source text of
+            an encoder. Otherwise they are dropped, so that the model can continue the text.
+
+    Returns:
+        The tokens.
+
+    Raises:
+        BadInput: The prompt has no token, or the continuation begins inside a token.
+        TextTooLong: The prompt has more than ``max_tokens`` tokens, and may not be truncated.
+    """
     check_tokenizer(tokenizer)
-    laid = _laid(prompt, tokenizer)
+    layout = _layout_prompt(prompt, tokenizer)
     if continuation is not None:
-        laid = _continued(laid, continuation)
-    (encoded,) = encodings(tokenizer, laid.text, add_special_tokens=not laid.template)
-    row = _row(encoded, laid, ends)
-    if limit is not None and len(row) > limit:
+        layout = _append_continuation(layout, continuation)
+    add_special_tokens = not layout.has_special_tokens
+    (encoding,) = run_tokenizer(tokenizer, layout.text, add_special_tokens=add_special_tokens)
+    row = _build_row(encoding, layout, keep_end_tokens)
+    if max_tokens is not None and len(row) > max_tokens:
         if long != "truncate":
             raise TextTooLong(
-                f"the prompt has {len(row)} tokens but this model reads at most {limit}. Give a shorter "
-                f"one, or {long_way('truncate')} to keep the last {limit} tokens, which the model writes on "
-                f"from; windows ({long_way('stride')}) have no next token in common."
+                f"The prompt has {len(row)} tokens, but this model reads at most {max_tokens}. Give a "
+                f"shorter one, or long='truncate' to keep the last {max_tokens} tokens, which the model "
+                "continues. Windows (long='stride') do not share a next token, so they do not help.",
+                code="prompt-too-long",
             )
-        # What a model writes depends most on what stands right before: the beginning goes.
-        lead = [i for i in range(len(row)) if all(row.special[: i + 1])]
-        kept = [*lead, *range(len(row) - limit + len(lead), len(row))]
-        row = replace(row.take(kept), cut=len(row) - len(kept))
-    if all(row.special):
-        raise BadInput("the prompt has no token besides the model's special tokens; give a text.")
+        row = _truncate_start(row, max_tokens)
+    if all(row.special_tokens_mask):
+        raise BadInput(
+            "The prompt has no token besides the model's special tokens. Give a text.",
+            code="prompt-without-tokens",
+        )
     return row
 
 
-def _laid(prompt: str | Chat | Context | Laid, tokenizer: Any) -> Laid:
-    if isinstance(prompt, Laid):
+def _truncate_start(row: TokenRow, max_tokens: int) -> TokenRow:
+    """Drop tokens after the leading special tokens: a next token depends most on those right before it."""
+    num_leading = 0
+    while num_leading < len(row) and row.special_tokens_mask[num_leading]:
+        num_leading += 1
+    first_kept = len(row) - max_tokens + num_leading
+    positions = [*range(num_leading), *range(first_kept, len(row))]
+    return replace(row.take(positions), num_truncated=len(row) - len(positions))
+
+
+def _layout_prompt(prompt: str | Chat | Context | PromptLayout, tokenizer: Any) -> PromptLayout:
+    if isinstance(prompt, PromptLayout):
         return prompt
     if isinstance(prompt, Chat):
-        return laid_chat(prompt, tokenizer)
+        return layout_chat(prompt, tokenizer)
     if isinstance(prompt, str):
-        readable(prompt)
-        return Laid(prompt, (((0, len(prompt)), "prompt"),))
-    laid = prompt.laid()
-    if prompt.template != CHAT:
-        return laid
-    around = laid_chat(Chat([{"role": "user", "content": laid.text}]), tokenizer)
-    first = around.parts[0][0][0] - (len(laid.text) - len(laid.text.lstrip()))  # templates strip
-    return Laid(around.text, laid.shifted(first), template=True)
+        check_text(prompt)
+        return PromptLayout(prompt, (((0, len(prompt)), "prompt"),))
+    layout = prompt.build_layout()
+    if prompt.template != CHAT_TEMPLATE:
+        return layout
+    # The documents and the question are one message of a chat.
+    chat_layout = layout_chat(Chat([{"role": "user", "content": layout.text}]), tokenizer)
+    message_start = chat_layout.parts[0][0][0]
+    # Templates strip white space at the beginning of a message.
+    num_stripped = len(layout.text) - len(layout.text.lstrip())
+    parts = layout.shift_parts(message_start - num_stripped)
+    return PromptLayout(chat_layout.text, parts, has_special_tokens=True)
 
 
-def _continued(laid: Laid, continuation: str) -> Laid:
-    """With what was written after it."""
+def _append_continuation(layout: PromptLayout, continuation: str) -> PromptLayout:
+    """Return the layout with a continuation as its last part."""
     if not isinstance(continuation, str) or not continuation:
-        raise BadInput(f"the continuation {continuation!r} is empty; give the text to explain.")
-    said = _thought(continuation, WRITTEN)
-    if not said.parts or said.parts[-1][1] != WRITTEN:  # all thinking: that is what is explained
-        said = Laid(continuation, (((0, len(continuation)), WRITTEN),))
-    parts = (*laid.parts, *said.shifted(len(laid.text)))
-    return Laid(laid.text + continuation, parts, laid.template)
+        raise BadInput(
+            f"The continuation {continuation!r} is empty. Give the text to explain.",
+            code="continuation-empty",
+        )
+    check_text(continuation)
+    new_parts = split_thinking(continuation, CONTINUATION_SEGMENT)
+    if not new_parts or new_parts[-1][1] != CONTINUATION_SEGMENT:
+        # It ends in thinking, so thinking is what is explained.
+        new_parts = (((0, len(continuation)), CONTINUATION_SEGMENT),)
+    shifted_parts = PromptLayout(continuation, new_parts).shift_parts(len(layout.text))
+    return PromptLayout(
+        layout.text + continuation, (*layout.parts, *shifted_parts), layout.has_special_tokens
+    )
 
 
-def _thought(text: str, name: str) -> Laid:
-    """The parts of what was said: thinking between its marks, and what is not."""
-    edges = [0, *(edge for found in _THINKING.finditer(text) for edge in found.span()), len(text)]
-    parts = zip(pairwise(edges), cycle((name, THINKING)), strict=False)
-    return Laid(text, tuple((span, own) for span, own in parts if text[slice(*span)].strip()))
+def layout_chat(chat: Chat, tokenizer: Any, *, has_image: bool = False) -> PromptLayout:
+    """Format a chat by its template, and find its messages in the result.
 
+    Args:
+        chat: The messages.
+        tokenizer: The tokenizer or processor that holds the template.
+        has_image: Whether the first message begins with an image.
 
-def laid_chat(chat: Chat, tokenizer: Any, *, pictured: bool = False) -> Laid:
-    """A chat in its template; ``pictured``: its first message begins with an image."""
+    Raises:
+        UnsupportedModel: There is no chat template.
+        BadInput: The template refuses the chat, or changes its messages.
+    """
     if not chat.template and not getattr(tokenizer, "chat_template", None):
-        own = way("Chat(…, template=…)", "a template with --chat-template FILE")
-        raise UnsupportedModel(f"the model's tokenizer has no chat template; give a text or {own}.")
+        raise UnsupportedModel(
+            "The model's tokenizer has no chat template. Give a text or Chat(…, template=…).",
+            code="chat-template-missing",
+        )
     messages = [dict(message) for message in chat.messages]
-    for number, message in enumerate(messages if pictured else ()):  # contents in a list
-        written = {"type": "text", "text": message["content"]}
-        message["content"] = [written] if number else [{"type": "image"}, written]
-    how = {"add_generation_prompt": bool(chat.answer), "chat_template": chat.template}
-    # Templates raise whatever their author wrote.
-    with BadInput.telling("the model's chat template refuses this chat: ", Exception):
-        text = str(tokenizer.apply_chat_template(messages, tokenize=False, **how))
-    return located(text, (one for message in chat.messages for one in _said(message)))
+    if has_image:
+        # Processors expect the contents of a message as a list.
+        for number, message in enumerate(messages):
+            text_content = {"type": "text", "text": message["content"]}
+            is_first = number == 0
+            message["content"] = [{"type": "image"}, text_content] if is_first else [text_content]
+    try:
+        text = _render_chat(tokenizer, messages, chat)
+    except TokenlightError:
+        raise
+    except Exception as error:  # templates raise whatever their author wrote
+        raise BadInput(
+            f"The model's chat template rejects this chat: {error}.", code="chat-template-refused"
+        ) from error
+    expected: list[tuple[list[str], str]] = []
+    for chat_message in chat.messages:
+        expected.extend(message_parts(chat_message))
+    return locate_parts(text, expected)
 
 
-def located(text: str, said: Iterable[tuple[list[str], str]], template: bool = True) -> Laid:
-    """Where what was ``said`` stands in the text that a template or processor made of it."""
-    parts, behind = [], 0
-    for pieces, name in said:
-        found, end = [], behind
-        for piece in pieces:
-            found.append(text.find(piece, end))
-            end = found[-1] + len(piece)
-        if min(found) >= 0:
-            behind = end
-            parts.append(((found[0], end), name))
-        elif name != THINKING:  # many templates leave out what was thought in earlier turns
-            raise BadInput(
-                f"the model's chat template or processor changes or drops {pieces[0][:40]!r} ({name}), "
-                "so its tokens cannot be laid over what you wrote; give the prompt as one text."
-            )
-    if not parts:
-        raise BadInput("the model's chat template leaves nothing of this chat; give it otherwise.")
-    return Laid(text, tuple(parts), template)
-
-
-def _said(message: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
-    """What a message says: pieces that stand one behind the other in a template's text, and their name."""
-    thought, content = (message.get(name) or "" for name in ("reasoning_content", "content"))
-    if thought:
-        yield [thought.strip()], THINKING
-    for span, name in _thought(content, str(message["role"])).parts:
-        yield [content[slice(*span)].strip()], name  # templates strip; the middle stays
-    for call in message.get("tool_calls") or ():
-        try:
-            function = call.get("function", call)
-            name, given = str(function["name"]), function.get("arguments") or {}
-            given = json.loads(given) if isinstance(given, str) else given
-        except (AttributeError, LookupError, TypeError, ValueError) as broken:
-            said = f"the tool call {str(call)[:60]!r} cannot be read ({broken!r})"
-            raise BadInput(f"{said}; it has a 'function' with 'name' and 'arguments'.") from broken
-        yield [name, *_leaves(given)], TOOL_CALL
-
-
-def _leaves(given: Any) -> Iterator[str]:
-    """The texts and numbers of nested JSON, as JSON writes them."""
-    if isinstance(given, Mapping | list):
-        for own in given.values() if isinstance(given, Mapping) else given:
-            yield from _leaves(own)
+def _render_chat(holder: Any, messages: list[dict[str, Any]], chat: Chat) -> str:
+    """Format messages by the template of ``holder``; one from a model folder runs under limits."""
+    add_generation_prompt = bool(chat.add_generation_prompt)
+    runner = runner_of(holder)
+    if runner is None:
+        text = holder.apply_chat_template(
+            messages,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            chat_template=chat.template,
+        )
+        return str(text)
+    if hasattr(holder, "get_chat_template"):
+        template = holder.get_chat_template(chat.template)
     else:
-        written = json.dumps(given, ensure_ascii=False)
-        yield written[1:-1] if isinstance(given, str) else written
+        # A processor has no such method, and may have several templates, too.
+        templates = holder.chat_template
+        if not isinstance(templates, Mapping):
+            templates = {"default": templates}
+        template = templates.get(chat.template or "default", chat.template)
+    special_tokens = getattr(holder, "tokenizer", holder).special_tokens_map
+    variables = {**special_tokens, "add_generation_prompt": add_generation_prompt}
+    return runner.render(str(template), messages, variables)
 
 
-def _row(piece: Any, laid: Laid, ends: bool) -> TokenRow:
-    """Each token in the part that it reaches into; of two, the later, as a blank before it belongs to it."""
-    parts, names = zip(*laid.parts, strict=True)
-    border = parts[-1][0] if names[-1] == WRITTEN else 0
-    added, stop = piece.special_tokens_mask, len(piece.ids)
-    while stop and added[stop - 1] and not ends:
-        stop -= 1
-    segments, within = list[int | None](), []
-    for special, (start, end) in zip(added, piece.offsets, strict=True):
-        # Nobody could have written on from inside of a token.
-        if start < border < end and laid.text[start:border].strip():
-            said = f"{laid.text[start:end]!r} is one token, half of it prompt and half continuation"
-            raise BadInput(f"{said}; move the border to the beginning of a word.")
-        own = [i for i, (first, last) in enumerate(parts) if max(start, first) < min(end, last)]
-        segments.append(None if special or not own else own[-1])
-        first, last = (0, len(laid.text)) if segments[-1] is None else parts[segments[-1]]
-        within.append((max(start, first) - first, min(end, last) - first))
-    texts = tuple(laid.text[slice(*part)] for part in parts)
-    row = laid_row(piece, texts, tuple(segments), within)
-    return replace(row.take(range(stop)), names=names)
+def _build_row(encoding: Any, layout: PromptLayout, keep_end_tokens: bool) -> TokenRow:
+    """Assign each token to the part of the prompt that it overlaps.
+
+    A token that overlaps two parts belongs to the later one, as the blank before a word belongs to it.
+    """
+    part_spans = [span for span, _ in layout.parts]
+    names = tuple(name for _, name in layout.parts)
+    is_special = encoding.special_tokens_mask
+    continuation_start = part_spans[-1][0] if names[-1] == CONTINUATION_SEGMENT else 0
+    segments: list[int | None] = []
+    offsets = []
+    for position, (start, end) in enumerate(encoding.offsets):
+        _check_border(layout.text, start, end, continuation_start)
+        segment = None if is_special[position] else _find_part(part_spans, start, end)
+        segments.append(segment)
+        part_start, part_end = (0, len(layout.text)) if segment is None else part_spans[segment]
+        offsets.append((max(start, part_start) - part_start, min(end, part_end) - part_start))
+    texts = tuple(layout.text[slice(*span)] for span in part_spans)
+    row = build_row(encoding, texts, tuple(segments), offsets)
+    num_tokens = len(encoding.ids) if keep_end_tokens else _length_without_end_tokens(is_special)
+    return replace(row.take(range(num_tokens)), segment_names=names)
 
 
-def written_from(row: TokenRow) -> int:
-    """The place of the first token of the continuation."""
-    last = len(row.names) - 1
-    first = next((i for i, segment in enumerate(row.segments) if segment == last), 0)
-    if first == 0:
-        raise BadInput("the continuation has no token behind the prompt; begin it with a word.")
-    return first
+def _length_without_end_tokens(is_special: Sequence[int]) -> int:
+    """Return the number of tokens up to the last one that is not special."""
+    length = len(is_special)
+    while length and is_special[length - 1]:
+        length -= 1
+    return length
 
 
-def generated(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) -> TokenRow:
-    """What a model wrote by itself behind other tokens, as a row of its own."""
+def _check_border(text: str, start: int, end: int, continuation_start: int) -> None:
+    """Refuse a continuation that begins inside a token: no model could have continued from there."""
+    if start < continuation_start < end and text[start:continuation_start].strip():
+        raise BadInput(
+            f"{text[start:end]!r} is one token, part prompt and part continuation. Move the boundary "
+            "to the beginning of a word.",
+            code="continuation-inside-token",
+        )
 
-    def decoded(count: int) -> str:
-        return str(tokenizer.decode([*before, *ids[:count]], clean_up_tokenization_spaces=False))
 
-    whole = [decoded(number) for number in range(len(ids) + 1)]
-    begin = len(whole[0])
-    # Half of a character decodes to a stand-in that may be longer than what it becomes.
-    ends = [min(max(0, len(text) - begin), len(whole[-1]) - begin) for text in whole]
-    text, spans = whole[-1][begin:], tuple((min(a, b), b) for a, b in pairwise(ends))
-    own = (0,) * len(ids)
-    return TokenRow.plain(
+def _find_part(part_spans: Sequence[Span], start: int, end: int) -> int | None:
+    """Return the last part that shares a character with ``start`` to ``end``."""
+    for number in reversed(range(len(part_spans))):
+        part_start, part_end = part_spans[number]
+        if max(start, part_start) < min(end, part_end):
+            return number
+    return None
+
+
+def find_continuation_start(row: TokenRow) -> int:
+    """Return the position of the first token of the continuation."""
+    last_segment = len(row.segment_names) - 1
+    positions = [i for i, segment in enumerate(row.segments) if segment == last_segment]
+    if not positions or positions[0] == 0:
+        raise BadInput(
+            "The continuation has no token after the prompt. Begin it with a word.",
+            code="continuation-without-start",
+        )
+    return positions[0]
+
+
+def build_generated_row(
+    ids: Sequence[int], tokenizer: Any, prefix_ids: Sequence[int] = ()
+) -> TokenRow:
+    """Create a row of tokens that the model generated.
+
+    Args:
+        ids: The generated tokens.
+        tokenizer: The model's tokenizer.
+        prefix_ids: The tokens before them, which influence how they are decoded.
+    """
+    # The text after each further token shows which characters the token adds.
+    decoded = []
+    for count in range(len(ids) + 1):
+        visible_ids = [*prefix_ids, *ids[:count]]
+        decoded.append(str(tokenizer.decode(visible_ids, clean_up_tokenization_spaces=False)))
+    prefix_length = len(decoded[0])
+    text = decoded[-1][prefix_length:]
+    ends = []
+    for partial_text in decoded:
+        # Part of a character decodes to a replacement that may be longer than the final character.
+        end = max(0, len(partial_text) - prefix_length)
+        ends.append(min(end, len(decoded[-1]) - prefix_length))
+    spans = tuple((min(start, end), end) for start, end in pairwise(ends))
+    segments = (0,) * len(ids)
+    return TokenRow.from_ids(
         ids,
         pieces=tuple(map(str, tokenizer.convert_ids_to_tokens(list(ids)))),
         spans=spans,
-        segments=own,
-        words=number_words((text,), own, spans, (None,) * len(ids)),
+        segments=segments,
+        word_ids=assign_word_ids((text,), segments, spans, (None,) * len(ids)),
         texts=(text,),
     )
 
 
-def extended(row: TokenRow, written: Sequence[int], tokenizer: Any, kind: int = 0) -> TokenRow:
-    """A prompt's row with tokens the model wrote, which are the last segment; ``kind``: their type."""
-    own = row.token_types
-    types = None if own is None else (*own, *(kind,) * len(written))
-    names = (*(row.names or ("prompt",) * len(row.texts)), WRITTEN)
-    return row.joined(generated(written, tokenizer, row.ids), token_types=types, names=names)
+def append_generated(
+    row: TokenRow, new_ids: Sequence[int], tokenizer: Any, token_type: int = 0
+) -> TokenRow:
+    """Append tokens that the model generated to a prompt, as its last segment.
+
+    Args:
+        row: The prompt.
+        new_ids: The generated tokens.
+        tokenizer: The model's tokenizer.
+        token_type: Their token type, for models that read token types.
+    """
+    token_type_ids = row.token_type_ids
+    if token_type_ids is not None:
+        token_type_ids = token_type_ids + (token_type,) * len(new_ids)
+    prompt_names = row.segment_names or ("prompt",) * len(row.texts)
+    return row.concatenate(
+        build_generated_row(new_ids, tokenizer, row.ids),
+        token_type_ids=token_type_ids,
+        segment_names=(*prompt_names, CONTINUATION_SEGMENT),
+    )

@@ -1,4 +1,7 @@
-"""From query × key maps, for a whole target or side by side, to one score a token."""
+"""Reduce query × key maps to one score per token, for a whole target or for its sides.
+
+The *sides* of an answer span are its start and its end, each with a logit of its own.
+"""
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,100 +10,143 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.transfer import sent
+from tokenlight.accel.transfer import to_device
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Method, Site, Tape
+from tokenlight.methods._method import Method
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
-__all__ = ["Method", "Site", "Tape"]  # beside what is written here
 Layer = int | Literal["middle", "all"]
 Reduce = Literal["auto", "cls_row", "mean_query"]
 
 
-def rolled_out(
+def roll_out(
     steps: Iterable[Tensor], *, row_normalize: bool, residual: bool = True
 ) -> Iterator[Tensor]:
-    r""":math:`\hat A^l\cdots\hat A^1` for each l, with :math:`\hat A = \operatorname{rownorm}(M + I)`
-    (the identity if ``residual``), of ``steps`` M bottom first, each ``batch query key``."""
-    flow: Tensor | None = None
+    r"""Yield the product :math:`\hat A^l\cdots\hat A^1` for each block l.
+
+    :math:`\hat A = \operatorname{rownorm}(M + I)` of a map M.
+
+    Args:
+        steps: The maps M, bottom first, each ``batch query key``.
+        row_normalize: Divide each row by its sum.
+        residual: Add the identity.
+    """
+    product: Tensor | None = None
     for step in steps:
         matrix = step
         if residual:
             matrix = matrix + torch.eye(step.shape[-1], device=step.device, dtype=step.dtype)
         if row_normalize:
-            total = matrix.sum(dim=-1, keepdim=True)
-            # Without the identity a query that sees no key, as padding may, has nothing to share.
-            matrix = matrix / total.masked_fill(total == 0, 1.0)
-        flow = matrix if flow is None else matrix @ flow
-        yield flow
+            row_sums = matrix.sum(dim=-1, keepdim=True)
+            # Without the identity, a query that attends to no key, such as padding, has a sum of 0.
+            matrix = matrix / row_sums.masked_fill(row_sums == 0, 1.0)
+        product = matrix if product is None else matrix @ product
+        yield product
 
 
-def reduced(matrix: Tensor, tape: Tape, how: Reduce, *, zero_readout: bool = True) -> Tensor:
-    """``batch query key`` to ``batch key``.
+def reduce_to_tokens(
+    matrix: Tensor, tape: Tape, reduce: Reduce, *, zero_readout: bool = True
+) -> Tensor:
+    """Reduce ``batch query key`` to ``batch key``.
 
-    ``cls_row``: the row of the token the head reads ([CLS], last token, an answer's start).
-    ``mean_query``: the mean over real queries, as the Mask-LRP code does for question answering.
-    ``auto``: the row for classes, the mean for answer spans. ``zero_readout``: the read-out token's
-    own cell is zero first (:meth:`Tape.without_own_cell`).
+    Args:
+        matrix: The map.
+        tape: The tape that says which token is read.
+        reduce: ``"cls_row"`` takes the row of the token that the head reads ([CLS], the last token, the
+            start of an answer). ``"mean_query"`` takes the mean over real queries, as the Mask-LRP code
+            does for question answering. ``"auto"`` is the row for classes and the mean for answer spans.
+        zero_readout: Set the read-out token's own cell to zero first (:meth:`Tape.zero_readout_cell`).
     """
-    if how == "auto":
-        how = "mean_query" if tape.spans else "cls_row"
-    if how == "cls_row":
-        return tape.read(matrix, zero_readout=zero_readout)
-    return tape.mean_query(tape.without_own_cell(matrix) if zero_readout else matrix)
+    if reduce == "auto":
+        reduce = "mean_query" if tape.has_span_targets else "cls_row"
+    if reduce == "cls_row":
+        return tape.read_rows(matrix, zero_readout=zero_readout)
+    if zero_readout:
+        matrix = tape.zero_readout_cell(matrix)
+    return tape.mean_over_queries(matrix)
 
 
-def require_block(start_layer: int, blocks: int) -> None:
-    """Refuse a ``start_layer`` that is none of a model's blocks."""
-    if not 0 <= start_layer < blocks:
-        has = f"this model has {blocks} (0 to {blocks - 1})"
-        raise BadInput(f"start_layer={start_layer} leaves no block: {has}.")
+def check_start_layer(start_layer: int, num_blocks: int) -> None:
+    """Check that ``start_layer`` is one of the model's blocks.
+
+    Raises:
+        BadInput: It is not.
+    """
+    if not 0 <= start_layer < num_blocks:
+        raise BadInput(
+            f"start_layer={start_layer} leaves no block: this model has {num_blocks} "
+            f"(0 to {num_blocks - 1}). Choose one of them.",
+            code="bad-start-layer",
+        )
 
 
 class AttentionGradientMethod(Method):
-    """Reads attention maps and their gradients, for an answer's start and its end by themselves."""
+    """A method that reads attention maps and their gradients, for each side of an answer separately."""
 
     needs = frozenset({Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        return over_sides(tape, self.score)
+        return sum_over_sides(tape, self.score)
 
     @abc.abstractmethod
     def score(self, tape: Tape) -> Tensor:
-        """Of a whole target, or of one side of an answer."""
+        """Return the scores of a whole target, or of one side of an answer."""
 
 
-def layers_of(tape: Tape, layer: Layer) -> list[int]:
-    """The hidden states an option names: 0 is the embedding, ``middle`` half of the blocks up."""
-    count = len(tape.recording.hidden)
-    if layer == "all":
-        return list(range(count))
-    if layer == "middle":
-        return [(count - 1) // 2]
-    if not -count <= layer < count:
-        raise BadInput(f"layer={layer} does not exist; give 0 (embedding) to {count - 1}.")
-    return [layer % count]
+def resolve_layers(tape: Tape, layer: Layer) -> list[int]:
+    """Return the indices of the hidden states that an option names.
 
+    Args:
+        tape: The tape.
+        layer: An index, where 0 is the embedding and negative numbers count from the top; ``"middle"``
+            for half of the blocks up; or ``"all"``.
 
-def over_sides(tape: Tape, score: Callable[[Tape], Tensor], *, alike: bool = False) -> Tensor:
-    """An answer's map: its start's plus its end's, as the official codes add them. What is not
-    linear in the gradient must not be asked of both logits at once. Other targets: of the whole.
-
-    ``alike``: the map is the same for either side, so it is made once and taken twice.
+    Raises:
+        BadInput: There is no such layer.
     """
-    if not alike:
-        return weighted(tape.sides, score)
+    num_states = len(tape.recording.hidden_states)
+    if layer == "all":
+        return list(range(num_states))
+    if layer == "middle":
+        return [(num_states - 1) // 2]
+    if not -num_states <= layer < num_states:
+        raise BadInput(
+            f"layer={layer} does not exist. Choose 0 (embedding) to {num_states - 1}.",
+            code="bad-layer",
+        )
+    return [layer % num_states]
+
+
+def sum_over_sides(
+    tape: Tape, score: Callable[[Tape], Tensor], *, is_side_independent: bool = False
+) -> Tensor:
+    """Return the scores of an answer's start plus those of its end; of other targets, the scores.
+
+    The official codes add the two maps in the same way. What is not linear in the gradient must not be
+    computed from the sum of both logits.
+
+    Args:
+        tape: The tape.
+        score: Computes the scores of one side.
+        is_side_independent: Whether both sides have the same scores, which are then computed once.
+    """
+    if not is_side_independent:
+        return weighted_sum(tape.side_tapes, score)
     scores = score(tape)
-    if not tape.spans:
+    if not tape.has_span_targets:
         return scores
-    sides = [len(target.sides) for target in tape.targets]
-    times = sent(sides, scores.device, scores.dtype)
-    return times[:, None] * scores
+    num_sides = [len(target.sides) for target in tape.targets]
+    return to_device(num_sides, scores.device, scores.dtype)[:, None] * scores
 
 
-def weighted(parts: Sequence[tuple[Tensor, Tape]], score: Callable[[Tape], Tensor]) -> Tensor:
-    """Σ weight · score, ``batch token`` or ``batch layer token``."""
-    found = []
-    for weights, part in parts:
-        scores = score(part)
-        found.append(weights.reshape(-1, *[1] * (scores.ndim - 1)) * scores)
-    return torch.stack(found).sum(dim=0)
+def weighted_sum(
+    weighted_tapes: Sequence[tuple[Tensor, Tape]], score: Callable[[Tape], Tensor]
+) -> Tensor:
+    """Return Σ weight · score, ``batch token`` or ``batch layer token``; weights are ``batch``."""
+    weighted_scores = []
+    for weights, tape in weighted_tapes:
+        scores = score(tape)
+        num_other_dims = scores.ndim - 1
+        weighted_scores.append(weights.reshape(-1, *[1] * num_other_dims) * scores)
+    return torch.stack(weighted_scores).sum(dim=0)

@@ -1,4 +1,4 @@
-"""What every method is: frozen options, the sites it needs, and a tape in, scores out."""
+"""The base classes of all methods: frozen options, the sites a method needs, a tape in and scores out."""
 
 import abc
 import dataclasses
@@ -8,56 +8,92 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from tokenlight import registry
-from tokenlight.capture.entrance import At, Entered
-from tokenlight.capture.tape import GRADIENTS, Site, Tape
-from tokenlight.capture.transfer import Answer, Fetched
-from tokenlight.registry import Count, Share
-from tokenlight.relevance.rules import RuleSet
-from tokenlight.relevance.rulesets import ATTENTION_CONSTANT, ATTNLRP
+from tokenlight.accel.transfer import Deferred
+from tokenlight.errors import BadInput, UnsupportedModel, short_repr
+from tokenlight.lrp.rule_sets import ATTENTION_CONSTANT, ATTNLRP, CP_LRP, GIM
+from tokenlight.lrp.rules import Operation, RuleSet
+from tokenlight.model.embeddings import CapturedEmbeddings, EmbeddingSite
+from tokenlight.trace.sites import GRADIENT_SITES, Site
+from tokenlight.trace.tape import Tape
 
-__all__ = ["Answer", "Count", "Fetched", "Share", "Site", "Tape"]  # beside what is written here
+FAMILIES = ("relevance", "gradients", "attention", "many passes", "decoded", "control")
+RELEVANCE_SITES = frozenset({Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
+Gradient = Literal["model", "attention_constant", "attnlrp", "cp", "libra", "gim"]
+GRADIENT_RULE_SETS: dict[Gradient, RuleSet] = {
+    "attention_constant": ATTENTION_CONSTANT,
+    "attnlrp": ATTNLRP,
+    "cp": CP_LRP,
+    "libra": CP_LRP,  # LibraGrad prunes and scales the same paths
+    "gim": GIM,
+}
+Presets = Mapping[str, Mapping[str, Any]]  # name of a preset → its options
+Extras = Sequence[dict[str, Any]] | Deferred | None  # one dict per example, now or once it is ready
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
-    """How often a text goes forward and backward through the model."""
+    """How often a text passes forward and backward through the model."""
 
     forwards: int
     backwards: int
 
-    @staticmethod
-    def in_words(method: "Method") -> str:
-        """Such as ``1F + 1B`` or ``(n − 1)F``: a line in the number n of the text's tokens."""
-        here, there = (dataclasses.astuple(method.cost(tokens)) for tokens in (100, 200))
-        parts = []
-        for letter, low, high in zip("FB", here, there, strict=True):
-            slope = (high - low) // 100
-            rest = low - 100 * slope
-            line = f"{slope}n" if slope > 1 else "n"
-            if slope and rest:
-                line = f"({line} {'+' if rest > 0 else '−'} {abs(rest)})"
-            parts += [f"{line if slope else rest}{letter}"] if slope or rest else []
-        return " + ".join(parts)
+
+def describe_cost(method: "Method") -> str:
+    """Return the cost as a line in the number n of tokens, such as ``1F + 1B`` or ``(n − 1)F``."""
+    short = method.cost(100)
+    long = method.cost(200)
+    forwards = _describe_line(short.forwards, long.forwards)
+    backwards = _describe_line(short.backwards, long.backwards)
+    terms = []
+    if forwards:
+        terms.append(f"{forwards}F")
+    if backwards:
+        terms.append(f"{backwards}B")
+    return " + ".join(terms)
 
 
-FAMILIES = ("relevance", "gradients", "attention", "many passes", "decoded", "control")
-Gradient = Literal["model", "attention_constant", "attnlrp"]
-REWRITTEN: dict[Gradient, RuleSet] = {"attention_constant": ATTENTION_CONSTANT, "attnlrp": ATTNLRP}
-Presets = Mapping[str, Mapping[str, Any]]
-Extras = Sequence[dict[str, Any]] | Answer | None  # an Answer: such a sequence, once it is there
+def _describe_line(value_at_100: int, value_at_200: int) -> str:
+    """Return a line through two points as text in n, such as ``2n`` or ``(n + 2)``; empty for 0."""
+    slope = (value_at_200 - value_at_100) // 100
+    offset = value_at_100 - 100 * slope
+    if slope == 0:
+        return str(offset) if offset else ""
+    term = f"{slope}n" if slope > 1 else "n"
+    if offset == 0:
+        return term
+    sign = "+" if offset > 0 else "−"
+    return f"({term} {sign} {abs(offset)})"
 
 
-class Method(registry.Registered, abc.ABC):
-    """A way to score tokens. Subclasses are frozen dataclasses whose fields are the options.
+class Method(registry.Component, abc.ABC):
+    """A method that scores tokens. Subclasses become frozen dataclasses whose fields are the options.
 
-    ``cites``: key of the paper; ``signed``: scores below zero speak against the target;
-    ``per_layer``: the call always gives ``batch layer token``, whose sum over layers is the score;
-    ``class_agnostic``: the score does not depend on the target's class; ``slow``: seconds per text;
-    ``draws``: it can sample, and its option ``seed`` is the one given to ``explain`` unless set;
-    ``needs_precision``: half precision gives other numbers (divisions by what is nearly zero);
-    ``after_source``: it reads layers and has a form for models that write after a source;
-    ``presets``: named option sets that reproduce an official code or a paper's reading; ``official``
-    and ``paper`` are the defaults where not named.
+    Attributes:
+        cites: Key of the paper in the bibliography.
+        signed: Whether negative scores speak against the target.
+        per_layer: Whether the result is ``batch layer token``, whose sum over layers is the score.
+        class_agnostic: Whether the scores are the same for every class.
+        slow: Whether a text takes seconds.
+        stochastic: Whether it samples; its option ``seed`` is then that of ``explain`` unless it is set.
+        needs_precision: Whether half precision gives other numbers, because of divisions by sums that
+            are nearly zero.
+        supports_encoder_decoder: Whether it reads layers and has a form for encoder-decoder models that
+            generate text.
+        presets: Named option sets that reproduce an official code or the text of a paper. The presets
+            ``official`` and ``paper`` are the defaults unless they are named here.
+
+    Example:
+        >>> from tokenlight.plugin import Method, Site
+        >>> class GradientNorm(Method):
+        ...     '''Length of the gradient at each hidden state, summed over layers.'''
+        ...
+        ...     cites = "simonyan2014deep"
+        ...     needs = frozenset({Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT})
+        ...
+        ...     def __call__(self, tape):
+        ...         return sum(gradient.norm(dim=-1) for gradient in tape.hidden_gradients)
+        >>> GradientNorm().cost(num_tokens=10)
+        Cost(forwards=1, backwards=1)
     """
 
     cites: ClassVar[str]
@@ -65,102 +101,209 @@ class Method(registry.Registered, abc.ABC):
     per_layer: ClassVar[bool] = False
     class_agnostic: ClassVar[bool] = False
     slow: ClassVar[bool] = False
-    draws: ClassVar[bool] = False
+    stochastic: ClassVar[bool] = False
     needs_precision: ClassVar[bool] = False
-    after_source: ClassVar[bool] = False
+    supports_encoder_decoder: ClassVar[bool] = False
     presets: ClassVar[Presets] = {}
 
     @classmethod
-    def fitted(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:  # noqa: ARG003
-        """The options asked for, where a preset means something else for this kind of model."""
+    def adapt_options(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:  # noqa: ARG003
+        """Return the options to use for ``model``, for which a preset may mean something else."""
         return options
 
     @classmethod
-    def asked(cls, name: str, options: Mapping[str, Any], *, seed: int, model: Any) -> "Method":
-        """The method ``name`` as ``model`` gets it: what samples takes ``seed``, unless its own is
-        set, and a preset means what it means for this kind of model."""
-        found: type[Method] = registry.find("methods", name)
-        given = {"seed": seed, **options} if found.draws else options
-        method: Method = registry.build("methods", name, found.fitted(given, model))
+    def build_for_model(
+        cls, name: str, options: Mapping[str, Any], *, seed: int, model: Any
+    ) -> "Method":
+        """Build the method ``name`` for a model.
+
+        Args:
+            name: The registered name.
+            options: Its options.
+            seed: The seed of a stochastic method, unless its options have one.
+            model: The model, for which a preset may mean something else.
+        """
+        method_class: type[Method] = registry.load_class("methods", name)
+        if method_class.stochastic:
+            options = {"seed": seed, **options}
+        adapted = method_class.adapt_options(options, model)
+        method: Method = registry.build("methods", name, adapted)
         return method
 
     @property
-    @abc.abstractmethod
     def needs(self) -> frozenset[Site]:
-        """The sites this method reads with its present options."""
+        """The sites that this method reads with its present options; every method declares them.
+
+        Raises:
+            BadInput: The class does not declare them.
+        """
+        raise BadInput(
+            f"{type(self).__name__} does not declare what it reads of the model. Declare it in the class, "
+            "for example needs = frozenset({Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT}), or "
+            "needs = frozenset() if it reads nothing.",
+            code="needs-missing",
+        )
 
     @property
-    def sites(self) -> frozenset[Site]:
-        """What the recording must have: those sites, and what leads to them."""
+    def recorded_sites(self) -> frozenset[Site]:
+        """What must be recorded: the sites it needs, and those that lead to them."""
         return self.needs
 
-    def scores(self, tape: Tape) -> Tensor:
-        """What is asked of a method for one batch: its call on the tape as it reads it."""
+    def compute_scores(self, tape: Tape) -> Tensor:
+        """Score one batch; subclasses may change the tape before they are called with it."""
         return self(tape)
 
     @abc.abstractmethod
     def __call__(self, tape: Tape) -> Tensor:
-        """Scores, ``batch token`` (or ``batch layer token``); those at padding are never looked at."""
+        """Return scores, ``batch token`` or ``batch layer token``; those at padding are ignored."""
 
     def note(self, tape: Tape) -> str | None:  # noqa: ARG002 - a hook that most methods leave alone
-        """A sentence for the Attribution where the reader must know how it was made."""
+        """Return a sentence for the Attribution if the reader must know how it was computed."""
         return None
 
-    def extras(self, tape: Tape) -> Extras:  # noqa: ARG002 - likewise
-        """Measurements for each example's Attribution, JSON values by name."""
+    def extras(self, tape: Tape) -> Extras:  # noqa: ARG002 - a hook that most methods leave alone
+        """Return measurements for the Attribution of each example, as JSON values by name."""
         return None
 
     @property
     def family(self) -> str:
-        """Where it belongs among FAMILIES, by what it needs."""
-        if "lm" in {field.name for field in dataclasses.fields(self)}:
+        """The entry of ``FAMILIES`` that it belongs to, by what it needs."""
+        option_names = {field.name for field in dataclasses.fields(self)}
+        if "lm" in option_names:
             return "decoded"
-        if {Site.RELEVANCE, Site.RELEVANCE_GRADIENT} & self.needs:
+        if self.needs & RELEVANCE_SITES:
             return "relevance"
         if self.cost(100).forwards > 1:
             return "many passes"
-        if Site.READOUT in self.needs and not self.needs & (GRADIENTS - {Site.READOUT}):
+        reads_gradients = bool(self.needs & (GRADIENT_SITES - {Site.READOUT}))
+        if Site.READOUT in self.needs and not reads_gradients:
             return "attention"
         return "gradients" if self.needs else "control"
 
-    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - of one pass, whatever the length
-        """Passes through the model for a text of ``tokens`` tokens and a target of one logit, at most."""
-        gradients = bool(self.needs & (GRADIENTS - {Site.RELEVANCE, Site.RELEVANCE_GRADIENT}))
-        again = bool(self.sites & {Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
-        return Cost(1, gradients + again)
+    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - the cost of one pass has no length
+        """Return the largest number of passes for a text of ``num_tokens`` and a target of one logit."""
+        has_gradient_pass = bool(self.needs & (GRADIENT_SITES - RELEVANCE_SITES))
+        has_relevance_pass = bool(self.recorded_sites & RELEVANCE_SITES)
+        return Cost(1, has_gradient_pass + has_relevance_pass)
+
+
+def check_declarations(methods: Sequence[Method]) -> None:
+    """Check that the names of methods are unique and that each declares its sites.
+
+    Raises:
+        BadInput: Two classes have the same name; a class that is not registered has the name of one that
+            is; or ``needs`` is not a frozenset of sites.
+    """
+    classes: dict[str, type[Method]] = {}
+    for method in methods:
+        name = method.name
+        cls = type(method)
+        other = classes.setdefault(name, cls)
+        if registry.is_available("methods", name):
+            other = registry.load_class("methods", name)
+        if other is not cls:
+            raise BadInput(
+                f"{class_path(cls)} and {class_path(other)} are two methods with one name, {name!r}, so "
+                "their results could not be told apart. Rename one of the classes.",
+                code="duplicate-method-name",
+            )
+        sites = method.needs
+        if not isinstance(sites, frozenset) or not all(isinstance(site, Site) for site in sites):
+            raise BadInput(
+                f"{class_path(cls)} has needs = {short_repr(sites)}, which is not a frozenset of sites. "
+                "Declare what it reads, for example needs = frozenset({Site.HIDDEN_STATES}).",
+                code="needs-not-sites",
+            )
+
+
+def class_path(cls: type) -> str:
+    """Return the module and name of a class."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def check_activations(model: nn.Module, method: str) -> None:
+    """Check that every activation of a model is recognized as one, so that its slope can be rewritten.
+
+    Args:
+        model: The model.
+        method: What is being computed, for the message.
+
+    Raises:
+        UnsupportedModel: An activation is written out where it is not recognized.
+    """
+    model_type = getattr(model.config, "model_type", None)
+    if model_type == "gpt_oss":
+        raise UnsupportedModel(
+            f"{type(model).__name__} spells out its gate, x · σ(αx), within its experts, where it is not "
+            f"recognized as one activation, so the scores of {method} would be wrong. Use "
+            "integrated_gradients.",
+            code="gate-not-recognized",
+        )
 
 
 class GradientMethod(Method):
-    """A method that reads gradients from the tape. ``gradient``: the model's own, or one with a few
-    gradients rewritten. ``"attention_constant"``: attention maps count as constants, so queries and keys
-    carry none. ``"attnlrp"``: as in the method attnlrp, whose relevance is value × this gradient.
-    LibraGrad (Mehri et al., CVPR 2025) is a published relative."""
+    """A method that reads gradients from the tape.
+
+    Args:
+        gradient: ``"model"`` is the gradient of the model. The others rewrite a few gradients of the
+            backward pass. ``"attention_constant"`` treats attention maps as constants, so that queries and
+            keys have no gradient. ``"attnlrp"`` is the gradient of the method attnlrp, whose relevance is
+            value × this gradient. ``"cp"`` is that of cp_lrp: attention maps and the norms' deviations are
+            constants, the slope of an activation is output over input, and a gate leaves half to each
+            factor. ``"libra"`` (LibraGrad, Mehri et al., CVPR 2025) prunes and scales the same paths, and is
+            the same gradient. ``"gim"`` is that of the method gim.
+    """
 
     gradient: Gradient = "model"
 
     @property
-    def sites(self) -> frozenset[Site]:
-        """With the way back that rewritten gradients take, where they are asked for."""
-        return self.needs | ({Site.RELEVANCE_GRADIENT} if self.gradient != "model" else set())
+    def recorded_sites(self) -> frozenset[Site]:
+        """The sites it needs and, for a rewritten gradient, the backward pass that computes it."""
+        if self.gradient == "model":
+            return self.needs
+        return self.needs | {Site.RELEVANCE_GRADIENT}
 
-    def scores(self, tape: Tape) -> Tensor:
-        """Of the tape with the gradients asked for."""
-        return self(tape.rewritten(REWRITTEN.get(self.gradient)))
+    def cost(self, num_tokens: int) -> Cost:
+        """Return the passes: a rewritten gradient takes the place of the model's own."""
+        cost = super().cost(num_tokens)
+        if self.gradient == "model":
+            return cost
+        return dataclasses.replace(cost, backwards=cost.backwards - 1)
+
+    def compute_scores(self, tape: Tape) -> Tensor:
+        """Score one batch with the gradient that the option names.
+
+        Raises:
+            UnsupportedModel: The rules would rewrite the wrong gradients of this model.
+        """
+        rule_set = GRADIENT_RULE_SETS.get(self.gradient)
+        if rule_set is not None and Operation.ACTIVATION in rule_set.rules:
+            check_activations(
+                tape.recording.live.model, f"{self.name} with gradient={self.gradient!r}"
+            )
+        return self(tape.with_gradient_rules(rule_set))
 
 
 class EmbeddingGradientMethod(GradientMethod):
-    """Reads the gradient at h^0, or (``at="words"``) at the token tables' output."""
+    """A method that reads the gradient at the embeddings.
 
-    at: At = "hidden"
+    Args:
+        at: ``"hidden"`` is h^0, the input of the first block; ``"words"`` the output of the token
+            embedding tables, before positions and norm.
+    """
+
+    at: EmbeddingSite = "hidden"
 
     @property
     def needs(self) -> frozenset[Site]:
         if self.at == "words":
-            return frozenset({Site.WORDS, Site.GRAPH})
-        return frozenset({Site.EMBEDDED, Site.EMBEDDED_GRADIENT})
+            return frozenset({Site.TOKEN_EMBEDDINGS, Site.GRAPH})
+        return frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT})
 
-    def slopes(self, tape: Tape) -> tuple[Entered, Tensor]:
-        """What came in, and the target's gradient there, ``batch place hidden``."""
-        if self.at == "words":
-            return tape.words, tape.words.joined(tape.rerun.slopes(tape.words.tensors))
-        return tape.embedded, tape.embedded_gradient
+    def embedding_gradients(self, tape: Tape) -> tuple[CapturedEmbeddings, Tensor]:
+        """Return the embeddings and the gradient of the target at them, ``batch position hidden``."""
+        if self.at == "hidden":
+            return tape.embeddings, tape.embedding_gradient
+        embeddings = tape.token_embeddings
+        gradients = tape.extra_passes.recorded_gradients(embeddings.tensors)
+        return embeddings, embeddings.concatenate(gradients)

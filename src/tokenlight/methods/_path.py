@@ -1,4 +1,7 @@
-"""Gradients averaged over many points: between a baseline and the text, or around its embeddings."""
+"""Gradients averaged over many points: between a baseline and the text, or around its embeddings.
+
+Positions of embeddings are written ``position``: a model that looks up a text twice has two per token.
+"""
 
 import abc
 from collections.abc import Callable
@@ -8,191 +11,287 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.capture.entrance import At, Entered
-from tokenlight.capture.objective import Of
-from tokenlight.capture.rerun import StandIn
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Cost, Count, Extras, Method, Site, Tape
-from tokenlight.methods._presence import laid_out
+from tokenlight.methods._method import Extras, Method
+from tokenlight.methods._perturbation import pad_scores
+from tokenlight.model.embeddings import CapturedEmbeddings, EmbeddingSite
+from tokenlight.model.objective import Quantity
+from tokenlight.trace.extra_passes import BaselineToken
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
-__all__ = ["Cost", "Count", "Site", "StandIn", "Tape"]  # beside what is written here
 Multiply = Literal["own", "first", "none"]
-Point = Callable[[Tensor, Tensor], Tensor]
-# Scores, ``batch token``, and of each example how far their sum is from the target's rise, in percent,
-# that rise, and the number of passes, each ``batch``.
-PathScores = tuple[Tensor, Tensor, Tensor, Tensor]
+# From positions in ``examples`` and step numbers, each ``pass``, to points, ``pass position hidden``.
+PointFunction = Callable[[Tensor, Tensor], Tensor]
 
 
-class Ends(NamedTuple):
-    """Both ends of a path: ``text`` and ``baseline``, ``batch place hidden``; ``rise``: ``batch``,
-    how much the target grows from the baseline to the text."""
+class PathScores(NamedTuple):
+    """The result of a path method for a batch.
+
+    Args:
+        scores: Scores, ``batch token``.
+        gap_percent: How far their sum is from ``target_gain``, in per cent of it, ``batch``.
+        target_gain: How much the target grows from the baseline to the text, ``batch``.
+        num_passes: Points on the path, ``batch``.
+    """
+
+    scores: Tensor
+    gap_percent: Tensor
+    target_gain: Tensor
+    num_passes: Tensor
+
+
+class PathEndpoints(NamedTuple):
+    """Both ends of a path.
+
+    Args:
+        text: Embeddings of the text, ``batch position hidden``.
+        baseline: Embeddings of the baseline, ``batch position hidden``.
+        target_gain: How much the target grows from the baseline to the text, ``batch``.
+        at: Where the embeddings were captured.
+    """
 
     text: Tensor
     baseline: Tensor
-    rise: Tensor
-    at: At
+    target_gain: Tensor
+    at: EmbeddingSite
 
 
-def entered(tape: Tape, at: At) -> Entered:
-    """What came in with the text: h^0, or the token tables' output."""
-    return tape.words if at == "words" else tape.embedded
+def get_embeddings(tape: Tape, at: EmbeddingSite) -> CapturedEmbeddings:
+    """Return h^0, or the output of the token embedding tables (``at="words"``)."""
+    return tape.token_embeddings if at == "words" else tape.embeddings
 
 
-def ends(tape: Tape, baseline: StandIn | int, *, special: bool = False, at: At = "hidden") -> Ends:
-    """From ``baseline`` in the place of every token (special ones only with ``special``) to the text:
-    the zero vector, or a token in its place with its segment."""
-    rerun, text = tape.rerun, entered(tape, at).values
-    # The tokens a model puts before a picture's patches are no input: nothing can stand for them.
-    gone = [~np.array(row.special) | (special and row.image is None) for row in tape.rows]
+def compute_endpoints(
+    tape: Tape,
+    baseline: BaselineToken | int,
+    *,
+    special: bool = False,
+    at: EmbeddingSite = "hidden",
+) -> PathEndpoints:
+    """Compute both ends of the path from a baseline to the text.
+
+    Args:
+        tape: The tape.
+        baseline: What replaces every token: ``"zero"`` for the zero vector, or a token, which keeps the
+            position and segment of the token it replaces.
+        special: Whether it replaces special tokens, too.
+        at: Where the path runs.
+    """
+    extra_passes = tape.extra_passes
+    embeddings = get_embeddings(tape, at)
+    text_vectors = embeddings.values  # computed each time it is read
+    removed = []
+    for row in tape.rows:
+        # The special tokens before a picture's patches are no input: nothing can replace them.
+        removes_special = special and row.image is None
+        removed.append(~np.array(row.special_tokens_mask) | removes_special)
     if baseline == "zero":
-        hidden = entered(tape, at).spread(laid_out(tape, gone).bool().to(text.device))
-        vectors = text.masked_fill(hidden[..., None], 0.0)
+        removed_tokens = pad_scores(tape, removed).bool().to(text_vectors.device)
+        removed_positions = embeddings.spread_to_positions(removed_tokens)
+        vectors = text_vectors.masked_fill(removed_positions[..., None], 0.0)
     else:
-        by = rerun.stand_in(baseline)
-        rows = [rerun.replaced(row, own, by) for row, own in zip(tape.rows, gone, strict=True)]
-        vectors = rerun.embedded(rows, at)
-    # With the text's own ids beside the baseline's embeddings, as all along the path: by its ids a
-    # model may find the token it reads.
-    return Ends(text, vectors, rerun.value - rerun.value_at(vectors, at=at), at)
+        baseline_id = extra_passes.baseline_id(baseline)
+        rows = []
+        for row, removed_in_row in zip(tape.rows, removed, strict=True):
+            rows.append(extra_passes.replace_ids(row, removed_in_row, baseline_id))
+        vectors = extra_passes.compute_embeddings(rows, at)
+    # The text's ids accompany the baseline's embeddings, as they do along the whole path: a model may
+    # use the ids to find the token that it reads.
+    target_gain = extra_passes.target_value - extra_passes.value_at(vectors, site=at)
+    return PathEndpoints(text_vectors, vectors, target_gain, at)
 
 
-def everyone(tape: Tape) -> Tensor:
-    """The numbers of the tape's examples."""
-    return torch.arange(len(tape.rows), device=tape.real.device)
+def all_examples(tape: Tape) -> Tensor:
+    """Return the indices of the tape's examples."""
+    return torch.arange(len(tape.rows), device=tape.token_mask.device)
 
 
-def mean_gradient(
-    tape: Tape, examples: Tensor, weights: Tensor, point: Point, *, at: At, of: Of = "target"
+def average_gradient(
+    tape: Tape,
+    examples: Tensor,
+    weights: Tensor,
+    point: PointFunction,
+    *,
+    at: EmbeddingSite,
+    gradient_of: Quantity = "target",
 ) -> Tensor:
-    """Σ_s weight_s · gradient at ``point(examples, s)``, ``example place hidden``, all passes packed
-    together. ``examples``: which of the tape's, each once; ``weights``: ``example step``. ``point`` takes
-    positions in ``examples`` and step numbers, ``pass``, and gives ``pass place hidden``."""
-    count, steps = weights.shape
-    which = torch.arange(count, device=weights.device).repeat_interleave(steps)
-    step = torch.arange(steps, device=weights.device).repeat(count)
+    """Return Σ_s weight_s · gradient at ``point(examples, s)``; all passes are packed into batches.
+
+    Args:
+        tape: The tape.
+        examples: Indices of the tape's examples, each once.
+        weights: ``example step``.
+        point: Takes positions in ``examples`` and step numbers, each ``pass``, and returns embeddings,
+            ``pass position hidden``.
+        at: Where the embeddings are put in.
+        gradient_of: The target, or its loss.
+
+    Returns:
+        ``example position hidden``.
+    """
+    num_examples, num_steps = weights.shape
+    example_of_pass = torch.arange(num_examples, device=weights.device).repeat_interleave(num_steps)
+    step_of_pass = torch.arange(num_steps, device=weights.device).repeat(num_examples)
     total: Tensor | None = None
-    passes = tape.rerun.gradients(examples[which], lambda i: point(which[i], step[i]), at=at, of=of)
-    for numbers, _, gradient in passes:
+    batches = tape.extra_passes.gradients_at_points(
+        examples[example_of_pass],
+        lambda passes: point(example_of_pass[passes], step_of_pass[passes]),
+        site=at,
+        quantity=gradient_of,
+    )
+    for passes, _, gradient in batches:
         if total is None:
-            total = gradient.new_zeros(count, *gradient.shape[1:])
-        share = weights[which[numbers], step[numbers]].to(gradient)
-        total.index_add_(0, which[numbers], share[:, None, None] * gradient)
+            total = gradient.new_zeros(num_examples, *gradient.shape[1:])
+        pass_weights = weights[example_of_pass[passes], step_of_pass[passes]].to(gradient)
+        total.index_add_(0, example_of_pass[passes], pass_weights[:, None, None] * gradient)
     assert total is not None
     return total
 
 
-def along(
-    tape: Tape, path: Ends, examples: Tensor, shares: Tensor, weights: Tensor
+def integrate_path(
+    tape: Tape, path: PathEndpoints, examples: Tensor, shares: Tensor, weights: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Scores of ``examples`` from points on the straight path, and their sum's ``gap`` to the rise.
+    """Integrate the gradient along the straight path.
 
     .. math:: s_i = \\sum_k (h_{i,k} - h'_{i,k}) \\sum_s w_s\\, \\partial y/\\partial h_{i,k}
         \\big|_{h' + \\alpha_s (h - h')}
 
-    ``shares`` are the α, ``weights`` the w, each ``example step``.
+    Args:
+        tape: The tape.
+        path: The ends of the path.
+        examples: Indices of the examples to score.
+        shares: The α, ``example step``.
+        weights: The w, ``example step``.
+
+    Returns:
+        Scores, ``example token``, and how far their sum is from the target's gain, in per cent.
     """
     difference = (path.text - path.baseline)[examples]
 
-    def point(which: Tensor, step: Tensor) -> Tensor:
-        share = shares[which, step].to(difference)[:, None, None]
-        return path.baseline[examples[which]] + share * difference[which]
+    def point(indices: Tensor, steps: Tensor) -> Tensor:
+        share = shares[indices, steps].to(difference)[:, None, None]
+        return path.baseline[examples[indices]] + share * difference[indices]
 
-    gradient = mean_gradient(tape, examples, weights, point, at=path.at)
-    entrance, real = entered(tape, path.at).entrance, tape.real[examples]
-    scores = entrance.folded((gradient * difference).sum(dim=-1), real).masked_fill(~real, 0.0)
-    return scores, gap_percent(scores, path.rise[examples])
+    gradient = average_gradient(tape, examples, weights, point, at=path.at)
+    hooks = get_embeddings(tape, path.at).hooks
+    token_mask = tape.token_mask[examples]
+    scores = hooks.fold_to_tokens((gradient * difference).sum(dim=-1), token_mask)
+    scores = scores.masked_fill(~token_mask, 0.0)
+    return scores, convergence_gap_percent(scores, path.target_gain[examples])
 
 
-def gap_percent(scores: Tensor, rise: Tensor) -> Tensor:
-    """How far the scores' sum is from the rise they should share out, in percent of it."""
-    missed = (scores.sum(dim=-1) - rise).abs()
-    # A text as strong as its baseline has nothing to share out: the gap is then one of the scores.
-    whole = torch.where(rise == 0, scores.abs().sum(dim=-1), rise.abs())
-    return 100 * missed / whole.clamp(min=torch.finfo(whole.dtype).tiny)
+def convergence_gap_percent(scores: Tensor, target_gain: Tensor) -> Tensor:
+    """Return how far the sum of the scores is from the target's gain, in per cent of it."""
+    gap = (scores.sum(dim=-1) - target_gain).abs()
+    # Without any gain, the gap is given in per cent of the scores.
+    reference = torch.where(target_gain == 0, scores.abs().sum(dim=-1), target_gain.abs())
+    return 100 * gap / reference.clamp(min=torch.finfo(reference.dtype).tiny)
 
 
 class PathMethod(Method):
-    """Shares out what the target gains between a baseline and the text."""
+    """A method that distributes the target's gain between a baseline and the text over the tokens."""
 
     @property
     def needs(self) -> frozenset[Site]:
-        return frozenset({Site.EMBEDDED})
+        return frozenset({Site.EMBEDDINGS})
 
     def __call__(self, tape: Tape) -> Tensor:
-        return self._found(tape)[0]
+        return self._cached_scores(tape).scores
 
     def extras(self, tape: Tape) -> Extras:
-        """``gap_percent`` between the sum of the scores and ``rise``, after ``steps`` passes."""
-        return [
-            {"convergence": {"gap_percent": float(gap), "rise": float(rise), "steps": int(steps)}}
-            for gap, rise, steps in zip(*self._found(tape)[1:], strict=True)
-        ]
+        """Return ``gap_percent`` between the sum of the scores and ``rise``, after ``steps`` passes."""
+        _, gaps, gains, num_passes = self._cached_scores(tape)
+        extras = []
+        for gap, gain, steps in zip(gaps, gains, num_passes, strict=True):
+            convergence = {"gap_percent": float(gap), "rise": float(gain), "steps": int(steps)}
+            extras.append({"convergence": convergence})
+        return extras
 
-    def _found(self, tape: Tape) -> PathScores:
-        return tape.rerun.once(self, lambda: self.scored(tape))
+    def _cached_scores(self, tape: Tape) -> PathScores:
+        return tape.extra_passes.cached(self, lambda: self.compute_path_scores(tape))
 
     @abc.abstractmethod
-    def scored(self, tape: Tape) -> PathScores:
-        """The scores of all examples."""
+    def compute_path_scores(self, tape: Tape) -> PathScores:
+        """Compute the scores of all examples."""
 
 
 class WordGradientMethod(Method):
-    r"""From the loss's gradient at the token embeddings to one share a token, as AllenNLP does it:
-    magnitudes that sum to one, :math:`|\sum_k G_{i,k} m_k| / \sum_j |\sum_k G_{j,k} m_k|`.
+    r"""A method that turns the loss's gradient at the token embeddings into shares, as AllenNLP does.
 
-    ``multiply``: m is the token's own embedding, that of the first token, or one.
+    The scores are magnitudes that sum to one:
+    :math:`|\sum_k G_{i,k} m_k| / \sum_j |\sum_k G_{j,k} m_k|`.
+
+    Args:
+        multiply: The factor m: the token's own embedding (``"own"``), that of the first token
+            (``"first"``), or one (``"none"``).
     """
 
     multiply: Multiply = "own"
     signed = False
-    needs = frozenset({Site.WORDS})
+    needs = frozenset({Site.TOKEN_EMBEDDINGS})
 
     def __call__(self, tape: Tape) -> Tensor:
-        words = word_embeddings(tape)
-        factors = {"own": words, "first": words[:, :1], "none": torch.ones_like(words[:, :1])}
-        terms = self.gradient(tape).masked_fill(~_inside(tape), 0.0) * factors[self.multiply]
+        gradient = self.loss_gradient(tape).masked_fill(~_lookup_mask(tape), 0.0)
+        terms = gradient * self._factors(tape)
         values = terms.sum(dim=-1)
-        self._refuse_rounding_noise(values, terms, tape.recording.logits.dtype)
-        return l1_shares(tape.words.folded(values).masked_fill(~tape.real, 0.0))
+        self._check_rounding_noise(values, terms, tape.recording.logits.dtype)
+        scores = tape.token_embeddings.fold_to_tokens(values)
+        return l1_normalize(scores.masked_fill(~tape.token_mask, 0.0))
+
+    def _factors(self, tape: Tape) -> Tensor:
+        """Return m, ``batch position hidden`` or ``batch 1 hidden``."""
+        embeddings = get_word_embeddings(tape)
+        if self.multiply == "own":
+            return embeddings
+        if self.multiply == "first":
+            return embeddings[:, :1]
+        return torch.ones_like(embeddings[:, :1])
 
     @abc.abstractmethod
-    def gradient(self, tape: Tape) -> Tensor:
-        """G, the loss's gradient at the token tables' output, ``batch place hidden``."""
+    def loss_gradient(self, tape: Tape) -> Tensor:
+        """Return G, the loss's gradient at the token embeddings, ``batch position hidden``."""
 
     @staticmethod
-    def averaged(tape: Tape, count: int, point: Point) -> Tensor:
-        """The mean of G over ``count`` points (see :func:`mean_gradient`)."""
-        texts = everyone(tape)
-        weights = torch.full((len(texts), count), 1 / count, device=texts.device)
-        return mean_gradient(tape, texts, weights, point, at="words", of="loss")
+    def average_loss_gradient(tape: Tape, num_points: int, point: PointFunction) -> Tensor:
+        """Return the mean of G over ``num_points`` points (see :func:`average_gradient`)."""
+        examples = all_examples(tape)
+        weights = torch.full((len(examples), num_points), 1 / num_points, device=examples.device)
+        return average_gradient(tape, examples, weights, point, at="words", gradient_of="loss")
 
-    def _refuse_rounding_noise(self, values: Tensor, terms: Tensor, dtype: torch.dtype) -> None:
-        """A norm right behind the token table does not see a token's length, nor its mean: the gradient
-        stands at right angles to the embedding, and to ones. What is left is rounding and the norm's
-        stabiliser."""
-        whole = terms.abs().sum(dim=-1).amax(dim=-1)
-        noise = values.abs().amax(dim=-1) <= max(1e-3, torch.finfo(dtype).eps) * whole
-        if bool((noise & (whole > 0)).any()):
+    def _check_rounding_noise(self, values: Tensor, terms: Tensor, dtype: torch.dtype) -> None:
+        """Raise if the terms cancel up to rounding errors.
+
+        A norm directly after the embedding table ignores the length and the mean of a token's embedding, so
+        that the gradient is orthogonal to the embedding and to ones. What is left comes from rounding and
+        from the epsilon of the norm.
+        """
+        magnitude = terms.abs().sum(dim=-1).amax(dim=-1)
+        tolerance = max(1e-3, torch.finfo(dtype).eps)
+        is_noise = values.abs().amax(dim=-1) <= tolerance * magnitude
+        if bool((is_noise & (magnitude > 0)).any()):
             raise BadInput(
-                f"{self.name} (multiply={self.multiply!r}) adds up products of gradient and embedding "
-                "that cancel: this model norms its token embeddings before anything else reads them, so "
-                "what is left is rounding noise. Use grad_x_input, which reads the embeddings behind "
-                "that norm, or another multiply."
+                f"{self.name} with multiply={self.multiply!r} sums products of gradient and embedding that "
+                "cancel: this model normalizes its token embeddings before anything else reads them, so "
+                "only rounding noise is left. Use grad_x_input, which reads the embeddings after that "
+                "norm, or another multiply.",
+                code="rounding-noise",
             )
 
 
-def word_embeddings(tape: Tape) -> Tensor:
-    """``batch place hidden``: the token tables' vectors, zero at padding."""
-    return tape.words.values.masked_fill(~_inside(tape), 0.0)
+def get_word_embeddings(tape: Tape) -> Tensor:
+    """Return the output of the token embedding tables, ``batch position hidden``, zero at padding."""
+    return tape.token_embeddings.values.masked_fill(~_lookup_mask(tape), 0.0)
 
 
-def _inside(tape: Tape) -> Tensor:
-    """``batch place 1``: true where a table looks up no padding."""
-    return tape.real.repeat(1, 1 + tape.words.entrance.twice)[..., None]
+def _lookup_mask(tape: Tape) -> Tensor:
+    """Return ``batch position 1``: false where a table looks up padding."""
+    num_lookups = 1 + tape.token_embeddings.hooks.is_read_twice
+    return tape.token_mask.repeat(1, num_lookups)[..., None]
 
 
-def l1_shares(values: Tensor) -> Tensor:
-    """|v| over its sum, each row by itself; a row of zeros stays one."""
+def l1_normalize(values: Tensor) -> Tensor:
+    """Return |v| divided by its sum, row by row; a row of zeros stays zero."""
     magnitude = values.abs()
     total = magnitude.sum(dim=-1, keepdim=True)
     return magnitude / torch.where(total > 0, total, torch.ones_like(total))

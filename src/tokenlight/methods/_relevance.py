@@ -1,4 +1,4 @@
-"""What the methods built on relevance propagation share."""
+"""What the methods based on relevance propagation (LRP) share."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -7,143 +7,217 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from tokenlight.capture.rerun import Flow, Route
-from tokenlight.errors import UnsupportedModel
-from tokenlight.methods._maps import rolled_out, weighted
-from tokenlight.methods._method import Answer, Extras, Fetched, Method, Site, Tape
-from tokenlight.relevance.rules import RuleSet
-from tokenlight.relevance.rulesets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
+from tokenlight.accel.transfer import AsyncTensor, Deferred
+from tokenlight.lrp.rule_sets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
+from tokenlight.lrp.rules import RuleSet
+from tokenlight.methods._maps import roll_out, weighted_sum
+from tokenlight.methods._method import Extras, Method, check_activations
+from tokenlight.trace.relevance import RelevancePath, RelevanceResult
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
-__all__ = ["Site", "Tape"]  # beside what is written here
 Rules = Literal["ours", "orig", "gpt2_official"]
 QaRelevance = Literal["position", "broadcast"]
-RULES: dict[str, RuleSet] = {"ours": CHEFER, "orig": CHEFER_ORIG, "gpt2_official": MASK_LRP_GPT2}
-HALF = (
-    "computed in {}: relevance is divided by sums that nearly cancel, so these are not the numbers of "
-    "float32: load the model in float32, or take attnlrp"
+RULE_SETS: dict[str, RuleSet] = {
+    "ours": CHEFER,
+    "orig": CHEFER_ORIG,
+    "gpt2_official": MASK_LRP_GPT2,
+}
+HALF_PRECISION_NOTE = (
+    "computed in {}: relevance is divided by sums that nearly cancel, so scores differ from those in "
+    "float32; load the model in float32, or use attnlrp"
 )
-BESIDE = (
-    "an adapter stands beside its weights and is not merged: these rules share relevance between the "
-    "two, so merging it (merge_and_unload) gives other scores for the same model, but not of attnlrp"
+ADAPTER_NOTE = (
+    "an adapter is not merged into its weights: these rules split relevance between the two, so merging "
+    "it (merge_and_unload) gives other scores for the same model, except for attnlrp"
 )
-ENCODER = "relevance goes through the encoder: what the decoder reads of the text is in no score"
+ENCODER_ONLY_NOTE = (
+    "relevance is propagated through the encoder: no score includes what the decoder reads of "
+    "the text"
+)
 
 
 class InputRelevance(Method):
-    """Relevance at h^0 by a rewritten gradient, which is linear: a sum of logits goes down at once. It has
-    no meter: neither its softmax nor biases conserve. ``way="rules"`` goes rule by rule."""
+    """A method that gives relevance at h^0, by default as a rewritten gradient.
 
-    way: Literal["gradient", "rules"] = "gradient"
-    by_gradient: ClassVar[RuleSet]
-    by_rules: ClassVar[RuleSet]
+    A rewritten gradient is linear, so that a sum of logits is propagated in one backward pass. It has no
+    conservation meter: neither its softmax nor its biases conserve relevance.
+
+    Args:
+        propagation: ``"gradient"``, or ``"rules"`` to propagate rule by rule, one logit at a time.
+
+    Attributes:
+        gradient_rule_set: Rules of the rewritten gradient.
+        explicit_rule_set: Rules for ``propagation="rules"``.
+    """
+
+    propagation: Literal["gradient", "rules"] = "gradient"
+    gradient_rule_set: ClassVar[RuleSet]
+    explicit_rule_set: ClassVar[RuleSet]
 
     @property
     def needs(self) -> frozenset[Site]:
-        return frozenset({Site.RELEVANCE if self.way == "rules" else Site.RELEVANCE_GRADIENT})
+        if self.propagation == "rules":
+            return frozenset({Site.RELEVANCE})
+        return frozenset({Site.RELEVANCE_GRADIENT})
 
     @property
-    def after_source(self) -> bool:  # type: ignore[override]  # as its option has it
-        return self.way == "gradient"
+    def supports_encoder_decoder(self) -> bool:  # type: ignore[override]  # depends on an option
+        return self.propagation == "gradient"
 
     def note(self, tape: Tape) -> str | None:
-        return notes(tape, divides=self.way == "rules")
+        return collect_notes(tape, divides_relevance=self.propagation == "rules")
 
-    def flow(self, tape: Tape) -> Flow:
-        """The relevance of a tape; followed once."""
-        model = tape.recording.live.model
-        if model.config.model_type == "gpt_oss":
-            raise UnsupportedModel(
-                f"{type(model).__name__} writes its gate out, x · σ(αx), within its experts, where it is "
-                f"not known as one activation: {self.name} would be far off. Use integrated_gradients."
-            )
-        return tape.relevance(Route(self.by_rules if self.way == "rules" else self.by_gradient))
+    def propagate(self, tape: Tape) -> RelevanceResult:
+        """Return the relevance of a tape, computed once."""
+        check_activations(tape.recording.live.model, self.name)
+        rule_set = self.gradient_rule_set
+        if self.propagation == "rules":
+            rule_set = self.explicit_rule_set
+        return tape.propagate_relevance(RelevancePath(rule_set))
 
     def __call__(self, tape: Tape) -> Tensor:
-        return weighted(tape.terms, self.of_logits) if self.way == "rules" else self.of_logits(tape)
+        if self.propagation == "rules":
+            return weighted_sum(tape.term_tapes, self.score_logits)
+        return self.score_logits(tape)
 
-    def of_logits(self, tape: Tape) -> Tensor:
-        """Of the sum of a tape's logits; by rules, of one alone."""
-        found = self.flow(tape).hidden
-        if tape.recording.parts is None:
-            return found[0].sum(dim=-1)
-        return torch.cat([own.sum(dim=-1) for own in found], dim=1)  # the source, then the written
+    def score_logits(self, tape: Tape) -> Tensor:
+        """Return the scores of the sum of a tape's logits; with explicit rules, of its one logit."""
+        hidden_relevance = self.propagate(tape).hidden_states
+        if tape.recording.encoder_decoder is None:
+            return hidden_relevance[0].sum(dim=-1)
+        # Of an encoder-decoder model, the tokens of the source come first, then the written ones.
+        return torch.cat([relevance.sum(dim=-1) for relevance in hidden_relevance], dim=1)
 
     def extras(self, tape: Tape) -> Extras:
-        return meter(tape, self.flow) if self.way == "rules" else None
+        if self.propagation == "gradient":
+            return None
+        return conservation_extras(tape, self.propagate)
 
 
-def notes(tape: Tape, *, divides: bool) -> str | None:
-    """That a decoder has a share that is in no score; that where relevance ``divides``, half precision, or an
-    adapter beside the weights, gives other numbers."""
-    model, dtype = tape.recording.live.model, tape.recording.logits.dtype
-    one_part = tape.recording.parts is None
-    found = [ENCODER] if model.config.is_encoder_decoder and one_part else []
-    if divides and dtype.itemsize < 4:
-        found.append(HALF.format(str(dtype).removeprefix("torch.")))
-    layers = (module for module in model.modules() if hasattr(module, "base_layer"))  # of PEFT
-    if divides and any(getattr(layer, "merged", None) is False for layer in layers):
-        found.append(BESIDE)
-    return "; ".join(found) or None
+def collect_notes(tape: Tape, *, divides_relevance: bool) -> str | None:
+    """Return what a reader must know about relevance scores of this model, or None.
+
+    Args:
+        tape: The tape.
+        divides_relevance: Whether the rules divide relevance. Then half precision, or an adapter that is
+            not merged, gives other numbers.
+    """
+    model = tape.recording.live.model
+    dtype = tape.recording.logits.dtype
+    notes = []
+    if model.config.is_encoder_decoder and tape.recording.encoder_decoder is None:
+        notes.append(ENCODER_ONLY_NOTE)
+    if divides_relevance and dtype.itemsize < 4:
+        notes.append(HALF_PRECISION_NOTE.format(str(dtype).removeprefix("torch.")))
+    if divides_relevance and _has_unmerged_adapter(model):
+        notes.append(ADAPTER_NOTE)
+    return "; ".join(notes) or None
 
 
-def meter(tape: Tape, flow: Callable[[Tape], Flow]) -> Answer:
-    """``conservation``: relevance at h^0 … h^L over relevance at the output, for each example;
-    1 means that nothing was lost or made. Several logits: their weighted mean."""
-    flows = [(weights.abs(), flow(single)) for weights, single in tape.terms]
-    whole = torch.stack([weights for weights, _ in flows]).sum(dim=0)
-    kept = torch.stack([w[:, None] * own.conservation for w, own in flows]).sum(dim=0)
-    found = Fetched(kept / whole[:, None])
-    return Answer(found, lambda figures: [{"conservation": own} for own in figures.tolist()])
+def _has_unmerged_adapter(model: nn.Module) -> bool:
+    """Return whether a layer of PEFT adds an adapter to the weights instead of having it merged."""
+    for module in model.modules():
+        if hasattr(module, "base_layer") and getattr(module, "merged", None) is False:
+            return True
+    return False
 
 
-class RuledRelevance(Method):
-    """Relevance by a named rule set, rule by rule; its Attributions carry the conservation meter."""
+def conservation_extras(tape: Tape, propagate: Callable[[Tape], RelevanceResult]) -> Deferred:
+    """Return ``conservation``: relevance at h^0 … h^L divided by relevance at the output, per example.
+
+    1 means that no relevance was lost or created. Of several logits it is the weighted mean.
+    """
+    terms = []
+    magnitudes = []
+    for weights, logit_tape in tape.term_tapes:
+        magnitude = weights.abs()
+        magnitudes.append(magnitude)
+        terms.append(magnitude[:, None] * propagate(logit_tape).conservation)
+    total = torch.stack(magnitudes).sum(dim=0)
+    conservation = AsyncTensor(torch.stack(terms).sum(dim=0) / total[:, None])
+    return Deferred(
+        conservation, lambda values: [{"conservation": shares} for shares in values.tolist()]
+    )
+
+
+class RuleBasedRelevance(Method):
+    """A method that propagates relevance by a named rule set; it records the conservation meter.
+
+    Args:
+        rules: The rule set: ``"ours"`` conserves relevance, ``"orig"`` is the "original LRP" of Chefer et
+            al., ``"gpt2_official"`` that of the Mask-LRP code for GPT-2.
+        qa_relevance: Where the relevance of an answer starts: at its ``"position"``, or ``"broadcast"``
+            over all tokens, as the official code does.
+
+    Attributes:
+        last_block_only: Whether propagation ends at the last block.
+    """
 
     rules: Rules = "ours"
     qa_relevance: QaRelevance = "position"
     needs_precision = True
     presets = {"official": {"qa_relevance": "broadcast"}, "chefer_orig": {"rules": "orig"}}
-    top_only: ClassVar[bool] = False
+    last_block_only: ClassVar[bool] = False
 
     @classmethod
-    def fitted(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
-        """The official code has rules of its own for GPT-2's Conv1D, so ``preset="official"`` takes
-        them (``rules="gpt2_official"``) for a model built of it; ``rules`` that are given win."""
+    def adapt_options(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
+        """Use ``rules="gpt2_official"`` with ``preset="official"`` for a model built of Conv1D.
+
+        The official code has rules of its own for GPT-2's Conv1D. An explicit ``rules`` takes precedence.
+        """
         if options.get("preset") != "official" or "rules" in options:
             return options
-        conv1d = any(type(module).__name__ == "Conv1D" for module in model.modules())
-        return {**options, "rules": "gpt2_official"} if conv1d else options
+        has_conv1d = any(type(module).__name__ == "Conv1D" for module in model.modules())
+        if has_conv1d:
+            return {**options, "rules": "gpt2_official"}
+        return options
 
     def note(self, tape: Tape) -> str | None:
-        return notes(tape, divides=True)
+        return collect_notes(tape, divides_relevance=True)
 
-    def route(self, tape: Tape, **gated: Any) -> Route:
-        """The way down; an answer's row is laid over all tokens if ``qa_relevance`` says so."""
-        spread = self.qa_relevance == "broadcast" and tape.spans
-        return Route(RULES[self.rules], top_only=self.top_only, spread=spread, **gated)
+    def relevance_path(self, tape: Tape, **gate_options: Any) -> RelevancePath:
+        """Return the path of propagation: its rules, its extent, and whether an answer is broadcast."""
+        spread = self.qa_relevance == "broadcast" and tape.has_span_targets
+        return RelevancePath(
+            RULE_SETS[self.rules],
+            top_only=self.last_block_only,
+            spread_over_tokens=spread,
+            **gate_options,
+        )
 
-    def flow(self, tape: Tape) -> Flow:
-        """The relevance of a tape of one logit; followed once."""
-        return tape.relevance(self.route(tape))
+    def propagate(self, tape: Tape) -> RelevanceResult:
+        """Return the relevance of a tape of one logit, computed once."""
+        return tape.propagate_relevance(self.relevance_path(tape))
 
     def __call__(self, tape: Tape) -> Tensor:
-        """Σ weight · score over the logits of the target: a contrast is the difference of two
-        explanations, a span the sum of its start's and its end's."""
-        return weighted(tape.terms, self.of_logit)
+        """Return Σ weight · score over the logits of the target.
+
+        A contrast is the difference of two explanations, a span the sum of those of its start and end.
+        """
+        return weighted_sum(tape.term_tapes, self.score_logit)
 
     @abc.abstractmethod
-    def of_logit(self, tape: Tape) -> Tensor:
-        """Of one logit alone."""
+    def score_logit(self, tape: Tape) -> Tensor:
+        """Return the scores of one logit."""
 
     def extras(self, tape: Tape) -> Extras:
-        return meter(tape, self.flow)
+        return conservation_extras(tape, self.propagate)
 
     @staticmethod
-    def rollout(tape: Tape, relevance: Sequence[Tensor], *, row_normalize: bool) -> Tensor:
-        r"""The product over blocks of :math:`\operatorname{rownorm}(I + M^l)`, ``batch query key``,
-        with :math:`M^l=\tfrac1H\sum_h(G^l_h\odot R^l_h)^+` of the topmost maps' ``relevance``."""
-        gradients = tape.attention_gradient[-len(relevance) :]
-        blocks = range(len(relevance))  # one at a time: no pair outlives its turn
-        steps = ((gradients[i] * relevance[i]).clamp_(min=0).mean(dim=1) for i in blocks)
-        *_, flow = rolled_out(steps, row_normalize=row_normalize)
-        return flow
+    def roll_out_relevance(
+        tape: Tape, relevance: Sequence[Tensor], *, row_normalize: bool
+    ) -> Tensor:
+        r"""Return the product over blocks of :math:`\operatorname{rownorm}(I + M^l)`, ``batch query key``.
+
+        :math:`M^l=\tfrac1H\sum_h(G^l_h\odot R^l_h)^+` with the relevance R of the topmost maps.
+        """
+        gradients = tape.attention_gradients[-len(relevance) :]
+
+        # A generator, so that only one pair of maps is in memory at a time.
+        steps = (
+            (gradients[block] * relevance[block]).clamp_(min=0).mean(dim=1)
+            for block in range(len(relevance))
+        )
+        *_, product = roll_out(steps, row_normalize=row_normalize)
+        return product

@@ -1,4 +1,4 @@
-"""ALTI: what each token brought to each other token's vector, rolled out over the blocks."""
+"""ALTI: what each token contributes to every other token's vector, rolled out over the blocks."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -6,12 +6,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.capture.blocks import Mixing
 from tokenlight.errors import UnsupportedModel
-from tokenlight.methods._maps import Method, Site, Tape, rolled_out
+from tokenlight.methods._maps import roll_out
+from tokenlight.methods._method import Method
+from tokenlight.trace.mixing import Mixing
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
-CHUNK_ELEMENTS = 1 << 24  # of the n × n × hidden decomposition held at once
-DISTANCE_SHIFT = 1e-6  # torch's pairwise_distance, which the official code calls, adds it
+CHUNK_ELEMENTS = 1 << 24  # elements of the n × n × hidden decomposition in memory at once
+DISTANCE_SHIFT = 1e-6  # added by torch's pairwise_distance, which the official code calls
 
 
 class TokenToTokenInteractions(Method):
@@ -21,11 +24,16 @@ class TokenToTokenInteractions(Method):
         T_{ij} = \frac{(F_{ij}-\overline{F_{ij}})\odot\gamma}{\sigma_i},\quad
         c_{ij} = \bigl(\|y_i\|_p-\|T_{ij}-y_i\|_p\bigr)^+
 
-    Rows of c are divided by their sum and multiplied over the blocks; the read-out token's is read.
-    :math:`y_i` is the output of the norm after attention; where a block normalises first, :math:`T=F`
-    and :math:`y` is the stream after attention. F is ``batch query key hidden``. Ferrando et al. 2022.
-    Differs from the paper: nothing; ``ln2``, the authors' variant, sends T through the second norm too
-    and compares it with the block's output.
+    Rows of c are divided by their sum and multiplied over the blocks; the read-out token's row is the
+    score. :math:`y_i` is the output of the norm after attention; if a block normalizes first, :math:`T=F`
+    and :math:`y` is the residual stream after attention. F is ``batch query key hidden``. Ferrando et al.
+    2022.
+    Differs from the paper: nothing.
+
+    Args:
+        p: The norm that measures distances.
+        ln2: The authors' variant: apply the second norm to T as well, and compare it with the output of
+            the block.
     """
 
     p: Literal[1, 2] = 1
@@ -33,45 +41,56 @@ class TokenToTokenInteractions(Method):
     cites = "ferrando2022measuring"
     signed = False
     class_agnostic = True
-    needs = frozenset({Site.ATTENTION, Site.HIDDEN, Site.MIXING, Site.READOUT})
+    needs = frozenset({Site.ATTENTION, Site.HIDDEN_STATES, Site.MIXING, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        *_, flow = self.flows(tape)
-        return tape.read(flow, zero_readout=False)
+        *_, product = self.roll_out_blocks(tape)
+        return tape.read_rows(product, zero_readout=False)
 
-    def flows(self, tape: Tape) -> Iterator[Tensor]:
-        """What each state after each block is made of, in shares of the tokens: ``batch query key``."""
+    def roll_out_blocks(self, tape: Tape) -> Iterator[Tensor]:
+        """Yield after each block the share of every token in every state, ``batch query key``."""
         blocks = zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
-        steps = (self._contributions(tape.real, *block) for block in blocks)
-        return rolled_out(steps, row_normalize=False, residual=False)
+        steps = (self._contributions(tape.token_mask, *block) for block in blocks)
+        return roll_out(steps, row_normalize=False, residual=False)
 
-    def _contributions(self, real: Tensor, maps: Tensor, values: Tensor, mixing: Mixing) -> Tensor:
-        """One block's row-normalised c, ``batch query key``."""
+    def _contributions(
+        self, token_mask: Tensor, maps: Tensor, values: Tensor, mixing: Mixing
+    ) -> Tensor:
+        """Return the row-normalized c of one block, ``batch query key``."""
         values = values.detach().to(maps.dtype)
-        batch, heads, tokens, width = values.shape
-        matrix = mixing.projection.view(-1, heads, width).to(values.dtype)
-        brought = torch.einsum("bhjw,khw->bhjk", values, matrix)
-        chunk = max(1, CHUNK_ELEMENTS // (batch * tokens * matrix.shape[0]))
-        parts = []
-        for first in range(0, tokens, chunk):
-            rows = slice(first, first + chunk)
-            vectors = torch.einsum("bhij,bhjk->bijk", maps[:, :, rows], brought)
-            own = torch.eye(tokens, device=maps.device, dtype=maps.dtype)[rows]
-            vectors = vectors + own[None, :, :, None] * mixing.given[:, None].to(maps.dtype)
-            parts.append(self._closeness(vectors, mixing, rows))
-        closeness = torch.cat(parts, dim=1).masked_fill(~real[:, None, :], 0.0)
+        batch, num_heads, num_tokens, head_width = values.shape
+        projection = mixing.projection.view(-1, num_heads, head_width).to(values.dtype)
+        # What each head's value of a token becomes in the residual stream, ``batch head key hidden``.
+        projected = torch.einsum("bhjw,khw->bhjk", values, projection)
+        identity = torch.eye(num_tokens, device=maps.device, dtype=maps.dtype)
+        residual = mixing.residual[:, None].to(maps.dtype)
+        # A few queries at a time, since F has n × n × hidden elements.
+        chunk_size = max(1, CHUNK_ELEMENTS // (batch * num_tokens * projection.shape[0]))
+        chunks = []
+        for first in range(0, num_tokens, chunk_size):
+            queries = slice(first, first + chunk_size)
+            vectors = torch.einsum("bhij,bhjk->bijk", maps[:, :, queries], projected)
+            vectors = vectors + identity[queries][None, :, :, None] * residual
+            chunks.append(self._closeness(vectors, mixing, queries))
+        closeness = torch.cat(chunks, dim=1).masked_fill(~token_mask[:, None, :], 0.0)
         total = closeness.sum(dim=-1, keepdim=True)
         return closeness / torch.where(total == 0, 1.0, total)
 
-    def _closeness(self, vectors: Tensor, mixing: Mixing, rows: slice) -> Tensor:
-        output = mixing.output
+    def _closeness(self, vectors: Tensor, mixing: Mixing, queries: slice) -> Tensor:
+        """Return c of some queries, ``batch query key``, from F, ``batch query key hidden``."""
+        output = mixing.stream
         if mixing.norm is not None:
-            vectors = mixing.norm.linear(vectors, rows)
+            vectors = mixing.norm.apply_linear(vectors, queries)
         if self.ln2:
             if mixing.norm is None or mixing.last_norm is None:
-                raise UnsupportedModel("ln2=True needs blocks that end in a norm; leave it out.")
-            vectors, output = mixing.last_norm.linear(vectors, rows), mixing.last_norm.output
-        output = output[:, rows].to(vectors.dtype)
+                raise UnsupportedModel(
+                    "ln2=True needs blocks that end in a norm, but those of this model do not. Leave it "
+                    "out.",
+                    code="ln2-without-norm",
+                )
+            vectors = mixing.last_norm.apply_linear(vectors, queries)
+            output = mixing.last_norm.output
+        output = output[:, queries].to(vectors.dtype)
         difference = vectors - output[:, :, None] + DISTANCE_SHIFT
         distance = torch.linalg.vector_norm(difference, ord=self.p, dim=-1)
         length = torch.linalg.vector_norm(output, ord=self.p, dim=-1)

@@ -1,7 +1,7 @@
 """AttnLRP: layer-wise relevance with rules made for attention."""
 
+from tokenlight.lrp.rule_sets import ATTNLRP, ATTNLRP_RULES
 from tokenlight.methods._relevance import InputRelevance
-from tokenlight.relevance.rulesets import ATTNLRP, ATTNLRP_RULES
 
 
 class AttentionAwareRelevance(InputRelevance):
@@ -14,12 +14,15 @@ class AttentionAwareRelevance(InputRelevance):
     of an activation is output over input (0 where the input is below 1e-12), products of two
     activations leave half to each factor (attention: V 1/2, Q and K 1/4; a mixture of experts: half to
     an expert's output, half to its router's weight), the softmax is its own gradient; biases keep what
-    they brought. No n × n map is held. Achtibat et al., ICML 2024.
+    they contributed. No n × n map is kept in memory. Achtibat et al., ICML 2024.
     Differs from the paper: relevance ends at h^0, after the embeddings' own sum and norm.
-    ``way="rules"`` sends relevance rule by rule, as the paper writes it, with its code's epsilon (1e-6)
-    in every denominator: slow, and equal in the limit of no epsilon.
+
+    Args:
+        propagation: ``"rules"`` propagates relevance rule by rule, as the paper describes it, with the
+            epsilon of its code (1e-6) in every denominator. It is slow, and equal in the limit of no
+            epsilon.
     """
 
     cites = "achtibat2024attnlrp"
-    by_gradient = ATTNLRP
-    by_rules = ATTNLRP_RULES
+    gradient_rule_set = ATTNLRP
+    explicit_rule_set = ATTNLRP_RULES

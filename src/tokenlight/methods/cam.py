@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from tokenlight.methods._maps import AttentionGradientMethod, Tape
+from tokenlight.methods._maps import AttentionGradientMethod
+from tokenlight.trace.tape import Tape
 
 
 class AttentionCam(AttentionGradientMethod):
@@ -10,7 +11,8 @@ class AttentionCam(AttentionGradientMethod):
 
     .. math:: s_j = \Bigl(\frac1{Hn}\sum_{h,i} G^L_{h,i,j}\Bigr)^+, \qquad s_r = 0
 
-    :math:`G^L` is ``head query key``, :math:`r` a class's single read-out token (an answer's: the first).
+    :math:`G^L` is ``head query key``, :math:`r` the single read-out token of a class, or the first one of
+    an answer.
     Often zero for every token: a weak baseline (Mask-LRP, table 1).
     Differs from the official code: its mean runs over padded queries too, ours over real ones.
     """
@@ -19,5 +21,5 @@ class AttentionCam(AttentionGradientMethod):
     signed = False
 
     def score(self, tape: Tape) -> Tensor:
-        scores = tape.mean_query(tape.attention_gradient[-1].mean(dim=1)).clamp(min=0)
-        return tape.without_readout(scores)
+        scores = tape.mean_over_queries(tape.attention_gradients[-1].mean(dim=1)).clamp(min=0)
+        return tape.zero_readout_token(scores)

@@ -4,16 +4,20 @@ from typing import Literal
 
 from torch import Tensor
 
-from tokenlight.methods._method import GradientMethod, Site, Tape
+from tokenlight.methods._method import GradientMethod
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
 Hidden = Literal["input", "output"]
 
 
 def class_activations(tape: Tape, hidden: Hidden) -> Tensor:
-    """CAT of the states that enter each block (h^0 … h^{L-1}) or leave it: ``batch layer token``."""
-    chosen = tape.states(hidden)
-    in_a_row = len(chosen) == chosen[-1] - chosen[0] + 1
-    return tape.activations[:, slice(chosen[0], chosen[-1] + 1) if in_a_row else chosen]
+    """Return CAT of the states before each block (h^0 … h^{L-1}) or after it, ``batch layer token``."""
+    states = tape.state_indices(hidden)
+    is_contiguous = len(states) == states[-1] - states[0] + 1
+    if is_contiguous:  # a view instead of a copy
+        return tape.hidden_x_gradient[:, states[0] : states[-1] + 1]
+    return tape.hidden_x_gradient[:, states]
 
 
 class ClassActivationTokens(GradientMethod):
@@ -22,19 +26,28 @@ class ClassActivationTokens(GradientMethod):
     .. math:: s_i = \sum_{l} \sum_k \frac{\partial y}{\partial h^l_{i,k}}\, h^l_{i,k}
 
     Qiang et al. 2022, Eq. 10.
-    Differs from the paper: it takes the state that leaves each block (``preset="paper"``); the official
-    code, and our default, the one that enters (``hidden="input"``): the last leaving state has a
-    gradient only at the read-out token, so it says nothing of the others.
-    ``gradient="attention_constant"`` holds attention maps constant in the backward, ``"attnlrp"``
-    reads the gradient of that method.
+    Differs from the paper: it takes the state after each block (``preset="paper"``); the official code
+    and our default take the state before it, because the last state has a gradient only at the read-out
+    token and says nothing about the others. ``preset="libra"`` is Libra FullGrad+ without the terms of
+    biases (Mehri et al., CVPR 2025).
+
+    Args:
+        hidden: The state before (``"input"``) or after (``"output"``) each block.
+        gradient: ``"attention_constant"`` treats attention maps as constants in the backward pass,
+            ``"attnlrp"`` reads the gradient of that method, ``"cp"`` that of cp_lrp, ``"gim"`` that of gim.
+            ``"libra"`` is LibraGrad's, which equals that of cp_lrp.
     """
 
     hidden: Hidden = "input"
-    after_source = True
+    supports_encoder_decoder = True
     cites = "qiang2022attcat"
     per_layer = True
-    presets = {"paper": {"hidden": "output"}, "official": {"hidden": "input"}}
-    needs = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+    presets = {
+        "paper": {"hidden": "output"},
+        "official": {"hidden": "input"},
+        "libra": {"gradient": "libra"},
+    }
+    needs = frozenset({Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
         return class_activations(tape, self.hidden)

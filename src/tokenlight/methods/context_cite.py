@@ -1,15 +1,22 @@
-"""ContextCite: a sparse linear model of how sure an answer is, over which sources are there."""
+"""ContextCite: a sparse linear model of an answer's log-odds over the presence of sources."""
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Original, StandIns
-from tokenlight.data.target import log_odds
+from tokenlight.data.odds import target_log_odds
+from tokenlight.data.tokens import TokenRow
+from tokenlight.data.units import Unit
 from tokenlight.errors import NotFinite
-from tokenlight.methods._presence import Cost, Count, Extras, Tape, Unit, UnitMethod
+from tokenlight.errors.arguments import Count
+from tokenlight.methods._method import Cost, Extras
+from tokenlight.methods._perturbation import UnitMethod
+from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.trace.tape import Tape
 
-FITS = 200  # bootstrap fits behind the intervals
-SWEEPS = 10_000
-STILL = 1e-9  # of the largest coefficient: a sweep that moves none by more ends the descent
+NUM_BOOTSTRAP_FITS = 200  # fits to resampled ablations, for the intervals
+MAX_SWEEPS = 10_000
+# The descent ends when no coefficient moves by more than this share of the largest one.
+CONVERGENCE_TOLERANCE = 1e-9
+MIN_SPREAD = 1e-9  # a column with a smaller deviation never changes
 
 
 class ContextCite(UnitMethod):
@@ -20,12 +27,18 @@ class ContextCite(UnitMethod):
         \alpha\lVert\beta\rVert_1
 
     :math:`C_m` lacks each source with probability one half; :math:`p(R\mid C_m)` is the probability of
-    the answer, or of a span of it, of :math:`T` tokens; :math:`\tilde z_m` are standardised presence
-    bits, ``unit``, and the coefficients, times :math:`T`, those of the bits themselves. Sources are
-    ``units`` of the documents; a unit's tokens share its coefficient, and ``extras["units"]`` has a 95 %
-    interval for it, by refitting on resampled ablations. All settings are the authors' code's.
+    the answer, or of a span of it, of :math:`T` tokens; :math:`\tilde z_m` are standardized presence
+    bits, ``unit``, and the coefficients, times :math:`T`, those of the bits themselves. Sources are units
+    of the documents; the tokens of a unit share its coefficient, and ``extras["units"]`` has a 95 %
+    interval for it, from fits to resampled ablations. All settings are those of the authors' code.
     Differs from the paper: tokens are deleted from the encoded prompt instead of from the text; in a
     picture or for an answer span they are replaced.
+
+    Args:
+        units: What a source is.
+        samples: The number of ablations S.
+        alpha: The weight of the L1 penalty.
+        seed: Seed of the ablations.
     """
 
     units: Unit = "sentence"
@@ -33,72 +46,118 @@ class ContextCite(UnitMethod):
     alpha: float = 0.01
     seed: int = 0
     cites = "cohenwang2024contextcite"
-    draws = True
+    stochastic = True
 
-    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.samples, 0)
 
     def estimate(self, draws: np.ndarray) -> np.ndarray:
+        """Return the first fit, which is the one to all ablations."""
         return np.asarray(draws[0])
 
     def extras(self, tape: Tape) -> Extras:
-        found = []
-        for row, own in zip(tape.rows, self.found(tape), strict=True):
-            low, high = np.percentile(own[1:], (2.5, 97.5), axis=0)
-            found.append(self.interval(row, low, high))
-        return found
+        extras = []
+        for row, fits in zip(tape.rows, self.cached_measurements(tape), strict=True):
+            low, high = np.percentile(fits[1:], (2.5, 97.5), axis=0)
+            extras.append(self.interval_extras(row, low, high))
+        return extras
 
-    def measured(self, tape: Tape) -> list[np.ndarray]:
-        """The fit to all ablations, and behind it those to resampled ones."""
-        live, count = tape.rerun.live, self.samples
-        stand_ins = StandIns.of(live, live.tokenizer)
-        variants, there = [], []
-        for row, units in zip(tape.rows, self.units_of(tape), strict=True):
-            original = Original(row, stand_ins)
-            # Where the answer is a place in the text, none may move.
-            without = original.replaced if tape.spans else original.taken
-            there.append(row.generator(self.seed).random((count, len(units))) < 0.5)
-            gone = (np.flatnonzero(units[~own].any(axis=0)) for own in there[-1])
-            variants.append([without(places) for places in gone])
-        values = tape.rerun.values(variants, lambda *asked: log_odds(live.head, *asked))
-        sizes = [len(target.terms) if target.kind == "answer" else 1 for target in tape.targets]
+    def measure_units(self, tape: Tape) -> list[np.ndarray]:
+        """Return for each example the fit to all ablations, then those to resampled ones."""
+        live = tape.extra_passes.live
+        replacement_ids = ReplacementIds.from_model(live, live.tokenizer)
+        presence = []
+        variants = []
+        for row, units in zip(tape.rows, self.unit_masks(tape), strict=True):
+            perturber = Perturber(row, replacement_ids)
+            # If the answer is a position in the text, no token may move.
+            ablate = perturber.remove_tokens
+            if tape.has_span_targets:
+                ablate = perturber.replace_tokens
+            is_present = row.make_generator(self.seed).random((self.samples, len(units))) < 0.5
+            row_variants = []
+            for present_units in is_present:
+                removed_positions = np.flatnonzero(units[~present_units].any(axis=0))
+                row_variants.append(ablate(removed_positions))
+            presence.append(is_present)
+            variants.append(row_variants)
+        values = tape.extra_passes.target_values(
+            variants, lambda *arguments: target_log_odds(live.head, *arguments)
+        )
         fits = []
-        for row, own, outcomes, size in zip(tape.rows, there, values, sizes, strict=True):
-            drawn = row.generator(self.seed, 1).multinomial(count, np.full(count, 1 / count), FITS)
-            weights = np.concatenate((np.ones((1, count)), drawn)) / count
-            fits.append(lasso(own.astype(float), outcomes / size, weights, self.alpha) * size)
+        for row, target, is_present, log_odds in zip(
+            tape.rows, tape.targets, presence, values, strict=True
+        ):
+            num_answer_tokens = 1
+            if target.kind == "answer":
+                num_answer_tokens = len(target.terms)
+            coefficients = fit_lasso(
+                is_present.astype(float),
+                log_odds / num_answer_tokens,
+                self._fit_weights(row),
+                self.alpha,
+            )
+            fits.append(coefficients * num_answer_tokens)
         return fits
 
+    def _fit_weights(self, row: TokenRow) -> np.ndarray:
+        """Return ``fit sample``: equal weights first, then those of bootstrap samples."""
+        generator = row.make_generator(self.seed, 1)
+        equal = np.full(self.samples, 1 / self.samples)
+        counts = generator.multinomial(self.samples, equal, NUM_BOOTSTRAP_FITS)
+        return np.concatenate((np.ones((1, self.samples)), counts)) / self.samples
 
-def lasso(table: np.ndarray, values: np.ndarray, weights: np.ndarray, alpha: float) -> np.ndarray:
-    r"""Coefficients, ``fit feature``, one fit for each row of ``weights`` (``fit example``; they sum to one).
+
+def fit_lasso(
+    features: np.ndarray, values: np.ndarray, weights: np.ndarray, alpha: float
+) -> np.ndarray:
+    r"""Fit LASSO regressions by coordinate descent (Friedman et al. 2010).
 
     .. math:: \min_{\beta,\beta_0} \tfrac12 \sum_m w_m (y_m - \beta_0 - \beta^\top \tilde z_m)^2 +
         \alpha \lVert\beta\rVert_1
 
-    :math:`\tilde z`: ``table`` (``example feature``), each column standardised under the weights; the
-    coefficients are those of the columns as they are, 0 of one that never changes. Coordinates are
-    visited in order until they stand still (Friedman et al. 2010).
+    :math:`\tilde z` are the features, each column standardized under the weights.
+
+    Args:
+        features: ``example feature``.
+        values: The y, ``example``.
+        weights: One fit per row, ``fit example``; each row sums to one.
+        alpha: The weight of the penalty.
+
+    Returns:
+        Coefficients of the features as they are, ``fit feature``; 0 for a column that never changes.
+
+    Raises:
+        NotFinite: The descent did not converge.
     """
-    means, targets = weights @ table, weights @ values
-    moments = np.einsum("fm,mi,mj->fij", weights, table, table, optimize=True)
-    moments -= means[:, :, None] * means[:, None, :]
-    slopes = weights * values @ table - means * targets[:, None]
-    spread = np.sqrt(np.maximum(np.einsum("fii->fi", moments), 0))
-    moves = spread > 1e-9
-    scale = np.where(moves, spread, 1.0)
-    moments = moments / (scale[:, :, None] * scale[:, None, :])
-    left = np.where(moves, slopes / scale, 0.0)
-    found = np.zeros_like(left)
-    for _ in range(SWEEPS):
-        largest = 0.0
-        for feature in range(table.shape[1]):
-            wanted = left[:, feature] + found[:, feature] * moves[:, feature]
-            shrunk = np.sign(wanted) * np.maximum(np.abs(wanted) - alpha, 0) * moves[:, feature]
-            change = shrunk - found[:, feature]
-            found[:, feature] = shrunk
-            left -= moments[:, feature] * change[:, None]
-            largest = max(largest, float(np.abs(change).max()))
-        if largest <= STILL * max(float(np.abs(found).max()), alpha):
-            return found / scale
-    raise NotFinite(f"the regression did not settle in {SWEEPS} sweeps; take more samples.")
+    # Weighted means, covariances, and covariances with the values, for each fit.
+    means = weights @ features
+    mean_values = weights @ values
+    covariance = np.einsum("fm,mi,mj->fij", weights, features, features, optimize=True)
+    covariance -= means[:, :, None] * means[:, None, :]
+    value_covariance = weights * values @ features - means * mean_values[:, None]
+    # Standardize.
+    spread = np.sqrt(np.maximum(np.einsum("fii->fi", covariance), 0))
+    varies = spread > MIN_SPREAD
+    scale = np.where(varies, spread, 1.0)
+    correlation = covariance / (scale[:, :, None] * scale[:, None, :])
+    residual = np.where(varies, value_covariance / scale, 0.0)
+    coefficients = np.zeros_like(residual)
+    for _ in range(MAX_SWEEPS):
+        largest_change = 0.0
+        for feature in range(features.shape[1]):
+            is_active = varies[:, feature]
+            unpenalized = residual[:, feature] + coefficients[:, feature] * is_active
+            magnitude = np.maximum(np.abs(unpenalized) - alpha, 0)
+            updated = np.sign(unpenalized) * magnitude * is_active
+            change = updated - coefficients[:, feature]
+            coefficients[:, feature] = updated
+            residual -= correlation[:, feature] * change[:, None]
+            largest_change = max(largest_change, float(np.abs(change).max()))
+        largest = max(float(np.abs(coefficients).max()), alpha)
+        if largest_change <= CONVERGENCE_TOLERANCE * largest:
+            return coefficients / scale
+    raise NotFinite(
+        f"The regression did not converge in {MAX_SWEEPS} sweeps. Use more samples.",
+        code="lasso-not-converged",
+    )

@@ -9,27 +9,34 @@ from tokenlight.methods._decoding import DecodedMethod, Decoder
 
 
 class DecodedGradCam(DecodedMethod):
-    r"""Grad-CAM at layer :math:`l`, credited to the tokens a language model reads off each state.
+    r"""Grad-CAM at layer :math:`l`, assigned to the tokens that a language model reads from each state.
 
     .. math:: s_u = \Bigl(\sum_j \hat D_l[u, j]\, a_j\Bigr)^+, \quad
         a_j = \sum_k \frac{\partial y}{\partial h^l_{j,k}}\, h^l_{j,k}, \quad
         \hat D_l[u, j] = \mathrm{softmax}_V\bigl(f_{\mathrm{lm}}(h^l_j)\bigr)_u
 
-    u runs over the distinct tokens of the text, j over its positions, :math:`h^l` is ``token
-    hidden``; a position scores what its token does. ``lm`` (:math:`f_{\mathrm{lm}}`): the language
-    model the classifier was tuned from. ``layer``: 0 is the embedding, ``"all"`` gives every layer as
-    terms of the score. ``tau`` keeps the largest entries of each :math:`\hat D_l[\cdot, j]` alone.
-    ``special="exclude"``: special tokens are no u and score zero, yet their states are decoded.
-    Eq. 6 of Hou & Castañón 2023; ``relu="inside"`` is their Algorithm 1, :math:`\sum_j \hat D (a_j)^+`;
-    ``"none"`` keeps the sign. ``gradient``: as in cat.
+    u runs over the distinct tokens of the text, j over its positions, :math:`h^l` is ``token hidden``; a
+    position has the score of its token. Eq. 6 of Hou & Castañón 2023.
     Differs from the paper: it leaves tau and special tokens open, and names the best layer.
+
+    Args:
+        relu: ``"outside"`` is the formula above, ``"inside"`` their Algorithm 1,
+            :math:`\sum_j \hat D (a_j)^+`; ``"none"`` keeps the sign.
+        layer: 0 is the embedding, ``"middle"`` half of the blocks up; ``"all"`` returns every layer as a
+            term of the score.
+        tau: Keep only the ``tau`` largest entries of each :math:`\hat D_l[\cdot, j]`.
+        special: With ``"exclude"``, special tokens are no u and score zero; their states are decoded.
+        lm: The language model :math:`f_{\mathrm{lm}}` that the classifier was fine-tuned from.
+        gradient: As in cat.
     """
 
     relu: Literal["outside", "inside", "none"] = "outside"
 
-    def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
+    def decode_scores(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
         saliency = torch.linalg.vecdot(states, gradient)
         if self.relu == "inside":
             saliency = saliency.clamp(min=0)
         scores = decoder(states, saliency)
-        return scores.clamp(min=0) if self.relu == "outside" else scores
+        if self.relu == "outside":
+            scores = scores.clamp(min=0)
+        return scores

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods._decoding import DecodedMethod, Decoder
-from tokenlight.methods._path import l1_shares
+from tokenlight.methods._path import l1_normalize
 
 
 class DecodedSimple(DecodedMethod):
@@ -15,17 +15,25 @@ class DecodedSimple(DecodedMethod):
     .. math:: s_u = \frac{r_u}{\sum_i r_{u(i)}}, \quad r_u = \sum_j \hat D_l[u, j]\, |v_j|, \quad
         v_j = \sum_k \frac{\partial \mathcal L}{\partial h^l_{j,k}}\, h^l_{j,k}
 
-    :math:`\mathcal L` is the cross-entropy of the target; :math:`\hat D_l`, shapes and options are those
-    of ``decoded_gradcam``, u(i) is the token at position i. ``abs="outside"``:
-    :math:`r_u = |\sum_j \hat D_l[u, j] v_j|`. Each layer sums to one.
-    Differs from the paper: it leaves open where the magnitude is taken; its one line on the gradient
-    has no product with the state (``times_input=False``), AllenNLP's intention has.
+    :math:`\mathcal L` is the cross-entropy of the target; :math:`\hat D_l`, shapes and other options are
+    those of ``decoded_gradcam``, u(i) is the token at position i. Each layer sums to one.
+    Differs from the paper: it leaves open where the magnitude is taken; its one line on the gradient has
+    no product with the state (``times_input=False``), while AllenNLP intends one.
+
+    Args:
+        abs: Where the magnitude is taken: ``"inside"`` the sum, or ``"outside"``,
+            :math:`r_u = |\sum_j \hat D_l[u, j] v_j|`.
+        times_input: Multiply the gradient by the state.
     """
 
     abs: Literal["inside", "outside"] = "inside"
     times_input: bool = True
-    of = "loss"
+    gradient_of = "loss"
 
-    def decoded(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
-        saliency = torch.linalg.vecdot(states, gradient) if self.times_input else gradient.sum(-1)
-        return l1_shares(decoder(states, saliency.abs() if self.abs == "inside" else saliency))
+    def decode_scores(self, decoder: Decoder, states: Tensor, gradient: Tensor) -> Tensor:
+        saliency = gradient.sum(dim=-1)
+        if self.times_input:
+            saliency = torch.linalg.vecdot(states, gradient)
+        if self.abs == "inside":
+            saliency = saliency.abs()
+        return l1_normalize(decoder(states, saliency))

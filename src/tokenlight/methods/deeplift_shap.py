@@ -3,9 +3,12 @@
 import torch
 from torch import Tensor
 
-from tokenlight.capture.altered import Rescale, rescaled
+from tokenlight.errors import UnsupportedModel
 from tokenlight.methods import _path
-from tokenlight.methods._path import Cost, PathMethod, PathScores, Tape
+from tokenlight.methods._method import Cost
+from tokenlight.methods._path import PathMethod, PathScores
+from tokenlight.trace.rescale import RescaledModules, rescale_rule
+from tokenlight.trace.tape import Tape
 
 
 class DeepLiftShap(PathMethod):
@@ -15,33 +18,58 @@ class DeepLiftShap(PathMethod):
 
     :math:`m` is the gradient of :math:`y` at :math:`h = h^0`, ``token hidden``, in which an
     activation's derivative is its slope :math:`\Delta\text{out}/\Delta\text{in}` between text and
-    baseline: id 0 in the place of every token, then padding in that of all but the special ones.
-    ``rescale``: torch.nn's activations, as Captum hooks them (``modules``), those of transformers
-    (GELU …), too, or none. Equals Captum's LayerDeepLiftShap ("DeepLiftShap" of Thermostat).
+    baseline. The first baseline has id 0 instead of every token, the second one padding instead of all
+    but the special tokens. Equals Captum's LayerDeepLiftShap ("DeepLiftShap" of Thermostat).
     Differs from the paper: softmax, norms and products keep their gradient, so the scores do not sum
-    to :math:`y(h) - y(h')`; ``extras["convergence"]`` tells by how many percent.
+    to :math:`y(h) - y(h')`; ``extras["convergence"]`` has the gap in per cent.
+
+    Args:
+        rescale: Which activations get their slope: those of torch.nn, as Captum hooks them
+            (``"modules"``), those of transformers (GELU …) as well, or none.
     """
 
-    rescale: Rescale = "modules"
+    rescale: RescaledModules = "modules"
+    baseline = "pad"  # of the second path; not an option
     cites = "lundberg2017unified"
 
-    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
-        return Cost(7, 4)  # the text; each baseline; text and baseline in pairs, twice
+    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+        # The text once, each baseline once, and text and baseline together for each path.
+        return Cost(7, 4)
 
-    def scored(self, tape: Tape) -> PathScores:
-        paths = [_path.ends(tape, 0, special=True), _path.ends(tape, "pad")]
-        scores = torch.stack([self._from(tape, path) for path in paths]).mean(dim=0)
-        rise = torch.stack([path.rise for path in paths]).mean(dim=0)
-        passes = torch.full(rise.shape, len(paths), device=rise.device)
-        return scores, _path.gap_percent(scores, rise), rise, passes
+    def compute_path_scores(self, tape: Tape) -> PathScores:
+        paths = [
+            _path.compute_endpoints(tape, 0, special=True),
+            _path.compute_endpoints(tape, "pad"),
+        ]
+        path_scores = [self._scores_from_baseline(tape, path) for path in paths]
+        scores = torch.stack(path_scores).mean(dim=0)
+        target_gain = torch.stack([path.target_gain for path in paths]).mean(dim=0)
+        gap_percent = _path.convergence_gap_percent(scores, target_gain)
+        num_passes = torch.full(target_gain.shape, len(paths), device=target_gain.device)
+        return PathScores(scores, gap_percent, target_gain, num_passes)
 
-    def _from(self, tape: Tape, path: _path.Ends) -> Tensor:
-        """Scores against one baseline, ``batch token``; texts and baselines go through in pairs."""
-        size, found = max(1, tape.recording.budget // (2 * tape.real.shape[1])), []
-        for examples in torch.split(_path.everyone(tape), size):
-            text, baseline = path.text[examples], path.baseline[examples]
-            both = torch.cat((text, baseline))
-            with rescaled(tape.recording.live.model, self.rescale):
-                _, gradient = tape.rerun.at_point(examples.repeat(2), both, at="hidden")
-            found.append((gradient[: len(examples)] * (text - baseline)).sum(dim=-1))
-        return tape.embedded.folded(torch.cat(found)).masked_fill(~tape.real, 0.0)
+    def _scores_from_baseline(self, tape: Tape, path: _path.PathEndpoints) -> Tensor:
+        """Return scores against one baseline, ``batch token``; each text shares a batch with its baseline."""
+        live = tape.recording.live
+        if not live.batching.is_batch_invariant:
+            raise UnsupportedModel(
+                f"In {type(live.model).__name__} a row depends on the other rows of its batch, but "
+                f"{self.name} needs a text and its baseline in one batch. Use integrated_gradients, which "
+                "runs them one by one.",
+                code="batch-dependent-rows",
+            )
+        num_positions = tape.token_mask.shape[1]
+        chunk_size = max(1, tape.recording.batch_tokens // (2 * num_positions))
+        chunks = []
+        for examples in torch.split(_path.all_examples(tape), chunk_size):
+            text = path.text[examples]
+            baseline = path.baseline[examples]
+            pairs = torch.cat((text, baseline))
+            with rescale_rule(live.model, self.rescale):
+                _, gradient = tape.extra_passes.gradient_at(
+                    examples.repeat(2), pairs, site="hidden"
+                )
+            text_gradient = gradient[: len(examples)]
+            chunks.append((text_gradient * (text - baseline)).sum(dim=-1))
+        scores = tape.embeddings.fold_to_tokens(torch.cat(chunks))
+        return scores.masked_fill(~tape.token_mask, 0.0)

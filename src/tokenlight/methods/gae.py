@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from tokenlight.errors import BadInput
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced
-from tokenlight.methods._method import GradientMethod
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduce_to_tokens
+from tokenlight.methods._method import GRADIENT_RULE_SETS, GradientMethod
+from tokenlight.trace.tape import Tape
 
 
 class GenericAttention(GradientMethod, AttentionGradientMethod):
@@ -17,46 +18,63 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
         \qquad s = R_{r,:}, \quad s_r = 0
 
     Chefer et al., ICCV 2021: no row norm, no LRP; an answer's scores are its start's plus its end's.
-    Of a model that writes after a source (s: source, t: written) the paper's rules for both:
-    self-attention as above, in a decoder for :math:`R^{tt}` and :math:`R^{ts}` alike, and at its
-    attention to the source :math:`R^{ts} \leftarrow R^{ts} + (\bar R^{tt})^\top M \bar R^{ss}`, where
-    :math:`\bar R` is :math:`R - I` with rows that sum to one, plus :math:`I`.
-    Differs from the paper: nothing; ``gradient="attnlrp"`` reads another. What the Mask-LRP
-    repository calls GAE is the method transatt.
+    Encoder-decoder models (s: source, t: written) follow the rules of the paper: self-attention as above,
+    in a decoder for both :math:`R^{tt}` and :math:`R^{ts}`, and at its attention to the source
+    :math:`R^{ts} \leftarrow R^{ts} + (\bar R^{tt})^\top M \bar R^{ss}`, where :math:`\bar R` is
+    :math:`R - I` with rows that sum to one, plus :math:`I`.
+    Differs from the paper: nothing. What the Mask-LRP repository calls GAE is the method transatt.
+
+    Args:
+        variant: The version of the paper; there is one.
+        reduce: How queries are reduced; ``"cls_row"`` takes the row of the read-out token.
+        gradient: ``"attnlrp"`` and ``"gim"`` read the gradients of those methods; those that hold
+            attention maps constant are refused.
     """
 
     variant: Literal["iccv2021"] = "iccv2021"
     reduce: Reduce = "cls_row"
-    after_source = True
+    supports_encoder_decoder = True
     cites = "chefer2021generic"
     signed = False
 
     def __post_init__(self) -> None:
-        if self.gradient == "attention_constant":
+        super().__post_init__()
+        rule_set = GRADIENT_RULE_SETS.get(self.gradient)
+        if rule_set is not None and rule_set.map_share == 0:
             raise BadInput(
-                "gradient='attention_constant' leaves the maps, whose gradient gae reads, without one; "
-                "use gradient='attnlrp', or attcat."
+                f"gae reads the gradient of attention maps, which gradient={self.gradient!r} removes. Use "
+                "gradient='attnlrp', or the method attcat.",
+                code="attention-without-gradient",
             )
 
     def score(self, tape: Tape) -> Tensor:
-        steps, parts = iter(tape.maps.positive_product()), tape.recording.parts
+        layout = tape.recording.encoder_decoder
+        steps = iter(tape.attention_maps.mean_positive_products())
         first = next(steps)
         relevance = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype) + first
-        for number, step in enumerate(steps, start=1):
-            if parts is None or parts.reader(number) != "cross":
+        for index, step in enumerate(steps, start=1):
+            if layout is not None and layout.map_kind(index) == "cross":
+                _add_cross_attention(relevance, step, layout.source_length)
+            else:
                 relevance = relevance + step @ relevance
-                continue
-            # R^{tt} and R^{ts} stand in the rows of what was written, R^{ss} in the source's.
-            source, written = slice(parts.source), slice(parts.source, None)
-            reads = _without_identity(relevance[:, written, written]).mT
-            read = _without_identity(relevance[:, source, source])
-            relevance[:, written, source] += reads @ step[:, written, source] @ read
-        return reduced(relevance, tape, self.reduce if parts is None else "cls_row")
+        reduce: Reduce = self.reduce if layout is None else "cls_row"
+        return reduce_to_tokens(relevance, tape, reduce)
 
 
-def _without_identity(relevance: Tensor) -> Tensor:
-    """Eq. 8 and 9: rows of R − I that sum to one, and I; a row that holds nothing else stays I."""
+def _add_cross_attention(relevance: Tensor, step: Tensor, source_length: int) -> None:
+    """Add attention from written tokens to the source, in place; both are ``batch query key``."""
+    # R^{tt} and R^{ts} are in the rows of the written tokens, R^{ss} in those of the source.
+    source = slice(source_length)
+    written = slice(source_length, None)
+    written_relevance = _normalize_relevance(relevance[:, written, written])
+    source_relevance = _normalize_relevance(relevance[:, source, source])
+    attention = step[:, written, source]
+    relevance[:, written, source] += written_relevance.mT @ attention @ source_relevance
+
+
+def _normalize_relevance(relevance: Tensor) -> Tensor:
+    """Divide the rows of R − I by their sums and add I (Eq. 8 and 9); a row of zeros stays zero."""
     identity = torch.eye(relevance.shape[-1], device=relevance.device, dtype=relevance.dtype)
-    gathered = relevance - identity
-    whole = gathered.sum(dim=-1, keepdim=True)
-    return gathered / whole.masked_fill(whole == 0, 1.0) + identity
+    mixed = relevance - identity
+    row_sums = mixed.sum(dim=-1, keepdim=True)
+    return mixed / row_sums.masked_fill(row_sums == 0, 1.0) + identity

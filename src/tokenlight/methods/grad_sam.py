@@ -3,16 +3,20 @@
 import torch
 from torch import Tensor
 
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduce_to_tokens
+from tokenlight.trace.tape import Tape
 
 
 class GradSam(AttentionGradientMethod):
-    r"""Self-attention kept where raising it raises the target.
+    r"""Self-attention where more of it raises the target.
 
     .. math:: s_j = \frac1{LHn}\sum_{l,h,i} \bigl(A^l_h \odot (G^l_h)^+\bigr)_{i,j}
 
     Mean over blocks, heads and real queries. Barkan et al. 2021.
-    Differs from the paper: nothing known; ``reduce="cls_row"`` reads one query instead.
+    Differs from the paper: nothing known.
+
+    Args:
+        reduce: How queries are reduced; ``"cls_row"`` reads one query instead of the mean.
     """
 
     reduce: Reduce = "mean_query"
@@ -21,6 +25,7 @@ class GradSam(AttentionGradientMethod):
     per_layer = True
 
     def score(self, tape: Tape) -> Tensor:
-        kept = tape.maps.positive_product()
-        terms = [reduced(matrix, tape, self.reduce, zero_readout=False) for matrix in kept]
+        terms = []
+        for matrix in tape.attention_maps.mean_positive_products():
+            terms.append(reduce_to_tokens(matrix, tape, self.reduce, zero_readout=False))
         return torch.stack(terms, dim=1) / len(terms)

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from tokenlight.methods._method import EmbeddingGradientMethod, Tape
+from tokenlight.methods._method import EmbeddingGradientMethod
+from tokenlight.trace.tape import Tape
 
 
 class GradientTimesInput(EmbeddingGradientMethod):
@@ -11,14 +12,17 @@ class GradientTimesInput(EmbeddingGradientMethod):
 
     .. math:: s_i = \sum_k \frac{\partial y}{\partial h^0_{i,k}}\, h^0_{i,k}
 
-    :math:`h^0` is the embedding after its norm, ``token hidden`` (``at="words"``: the token table's
-    output, before positions and norm, as inseq has it); signed. Equals Captum's
+    :math:`h^0` is the embedding after its norm, ``token hidden``; scores are signed. Equals Captum's
     LayerGradientXActivation on the embedding module ("GradxAct" of Thermostat).
-    Differs from the paper: nothing, with the model's own ``gradient`` (others: as in cat).
+    Differs from the paper: nothing, with the gradient of the model.
+
+    Args:
+        at: ``"words"`` reads the output of the token table, before positions and norm, as inseq does.
+        gradient: As in cat.
     """
 
     cites = "shrikumar2017learning"
 
     def __call__(self, tape: Tape) -> Tensor:
-        entered, slopes = self.slopes(tape)
-        return entered.folded(torch.linalg.vecdot(entered.values, slopes))
+        embeddings, gradient = self.embedding_gradients(tape)
+        return embeddings.fold_to_tokens(torch.linalg.vecdot(embeddings.values, gradient))

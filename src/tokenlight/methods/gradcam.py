@@ -2,8 +2,10 @@
 
 from torch import Tensor
 
-from tokenlight.methods._maps import layers_of
-from tokenlight.methods._method import GradientMethod, Site, Tape
+from tokenlight.methods._maps import resolve_layers
+from tokenlight.methods._method import GradientMethod
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
 
 class GradCam(GradientMethod):
@@ -11,18 +13,25 @@ class GradCam(GradientMethod):
 
     .. math:: s_i = \Bigl(\sum_k \frac{\partial y}{\partial h^l_{i,k}}\, h^l_{i,k}\Bigr)^+
 
-    Layer 0 is the embedding after its norm, before which gradient × input would sum to zero, whatever
-    the token; negative numbers count from the top. ``relu=False`` keeps the sign. ``gradient``: as in
-    cat. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`"). Differs from the paper: nothing.
+    Layer 0 is the embedding after its norm; before the norm, gradient × input would sum to zero for every
+    token. Hou & Castañón 2023 ("Grad-CAM :math:`l_0`").
+    Differs from the paper: nothing.
+
+    Args:
+        layer: The hidden state; negative numbers count from the top.
+        relu: Keep only the positive part.
+        gradient: As in cat.
     """
 
     layer: int = 0
     relu: bool = True
     cites = "hou2023decoding"
     signed = False
-    needs = frozenset({Site.HIDDEN, Site.HIDDEN_GRADIENT})
+    needs = frozenset({Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        (layer,) = layers_of(tape, self.layer)
-        scores = tape.activations[:, layer]
-        return scores.clamp(min=0) if self.relu else scores
+        (layer,) = resolve_layers(tape, self.layer)
+        scores = tape.hidden_x_gradient[:, layer]
+        if self.relu:
+            scores = scores.clamp(min=0)
+        return scores

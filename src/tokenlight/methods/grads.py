@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, Tape, reduced
+from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduce_to_tokens
+from tokenlight.trace.tape import Tape
 
 
 class AttentionGradients(AttentionGradientMethod):
@@ -14,11 +15,14 @@ class AttentionGradients(AttentionGradientMethod):
     token keeps its own score.
     Differs from the paper: it gives no reduction to tokens; we read the row of the read-out token, the
     only one that is not zero for a head that reads one token. The official notebook returns zeros.
+
+    Args:
+        reduce: How queries are reduced; ``"cls_row"`` takes the row of the read-out token.
     """
 
     reduce: Reduce = "cls_row"
     cites = "qiang2022attcat"
 
     def score(self, tape: Tape) -> Tensor:
-        gradient = tape.attention_gradient[-1].mean(dim=1)
-        return reduced(gradient, tape, self.reduce, zero_readout=False)
+        gradient = tape.attention_gradients[-1].mean(dim=1)
+        return reduce_to_tokens(gradient, tape, self.reduce, zero_readout=False)

@@ -2,7 +2,10 @@
 
 from torch import Tensor
 
-from tokenlight.methods._path import Cost, Count, Tape, WordGradientMethod, word_embeddings
+from tokenlight.errors.arguments import Count
+from tokenlight.methods._method import Cost
+from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
+from tokenlight.trace.tape import Tape
 
 
 class Integrated(WordGradientMethod):
@@ -11,22 +14,27 @@ class Integrated(WordGradientMethod):
     .. math:: s_i = \frac{|v_i|}{\sum_j |v_j|}, \quad v_i = \sum_k m_{i,k}\,\frac1S
         \sum_{s=0}^{S-1} \frac{\partial \mathcal L}{\partial E_{i,k}}\Big|_{(s/S)\,E}
 
-    :math:`E` (``token hidden``), :math:`\mathcal L` and ``multiply`` (:math:`m`) are those of
-    ``simple``; S is ``n_steps``. Non-negative, sums to one.
+    :math:`E` (``token hidden``), :math:`\mathcal L` and ``multiply`` (:math:`m`) are those of ``simple``.
+    Scores are not negative and sum to one.
     Differs from the paper: nothing; the magnitudes, the loss and the left sum are AllenNLP's and not
     those of Sundararajan et al. 2017, for which see ``integrated_gradients``.
+
+    Args:
+        n_steps: The number of points S.
+        multiply: As in simple.
     """
 
     n_steps: Count = 10
     cites = "wallace2019allennlp"
 
-    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.n_steps, self.n_steps)
 
-    def gradient(self, tape: Tape) -> Tensor:
-        words, count = word_embeddings(tape), self.n_steps
+    def loss_gradient(self, tape: Tape) -> Tensor:
+        embeddings = get_word_embeddings(tape)
 
-        def shrunk(which: Tensor, step: Tensor) -> Tensor:
-            return words[which] * (step.to(words) / count)[:, None, None]
+        def shrink(examples: Tensor, steps: Tensor) -> Tensor:
+            shares = steps.to(embeddings) / self.n_steps
+            return embeddings[examples] * shares[:, None, None]
 
-        return self.averaged(tape, count, shrunk)
+        return self.average_loss_gradient(tape, self.n_steps, shrink)

@@ -4,12 +4,19 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from tokenlight.capture.entrance import At
+from tokenlight.errors.arguments import Count
 from tokenlight.methods import _path
-from tokenlight.methods._path import Cost, Count, PathMethod, PathScores, Site, StandIn, Tape
+from tokenlight.methods._method import Cost
+from tokenlight.methods._path import PathMethod, PathScores
+from tokenlight.model.embeddings import EmbeddingSite
+from tokenlight.trace.extra_passes import BaselineToken
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
-FIRST, LAST = 25, 400  # steps that "auto" begins with and does not go beyond
+INITIAL_STEPS = 25  # the default, and where n_steps="auto" begins
+MAX_STEPS = 400  # where n_steps="auto" ends
 
 
 class IntegratedGradients(PathMethod):
@@ -18,41 +25,64 @@ class IntegratedGradients(PathMethod):
     .. math:: s_i = \sum_k (h_{i,k} - h'_{i,k}) \int_0^1
         \frac{\partial y}{\partial h_{i,k}}\Big|_{h' + \alpha (h - h')} d\alpha
 
-    :math:`h` is :math:`h^0`, ``token hidden``, :math:`h'` that of the text with ``baseline`` in the
-    place of every token that is not special (``zero``: the zero vector). The scores sum to
-    :math:`y(h) - y(h')`; ``extras["convergence"]`` tells by how many percent ``n_steps`` missed that.
-    ``"auto"`` doubles 25 steps until the gap is below ``tolerance`` percent, for each text by itself,
-    and stops at 400. ``at="words"``: the path runs in the token tables' output, before positions and
-    norm, as inseq's does. Equals Captum's LayerIntegratedGradients ("Integrated" of Thermostat).
+    :math:`h` is :math:`h^0`, ``token hidden``, :math:`h'` that of the text with a baseline token instead of
+    every token that is not special. The scores sum to :math:`y(h) - y(h')`; ``extras["convergence"]`` has
+    the gap in per cent. Equals Captum's LayerIntegratedGradients ("Integrated" of Thermostat).
     Differs from the paper: the path runs in :math:`h^0`; Gauss-Legendre nodes, no left Riemann sum.
+
+    Args:
+        n_steps: Points on the path. ``"auto"`` starts with 25 and doubles them until the gap is below
+            ``tolerance``, for each text separately, up to 400.
+        baseline: The token that replaces the others; ``"zero"`` is the zero vector.
+        tolerance: The gap in per cent that ``n_steps="auto"`` accepts.
+        at: Where the path runs: ``"words"`` is the output of the token tables, before positions and norm,
+            as in inseq.
     """
 
-    n_steps: Count | Literal["auto"] = FIRST
-    baseline: StandIn | int = "pad"
+    n_steps: Count | Literal["auto"] = INITIAL_STEPS
+    baseline: BaselineToken | int = "pad"
     tolerance: float = 1.0
-    at: At = "hidden"
+    at: EmbeddingSite = "hidden"
     cites = "sundararajan2017axiomatic"
 
     @property
     def needs(self) -> frozenset[Site]:
-        return frozenset({Site.WORDS if self.at == "words" else Site.EMBEDDED})
+        return frozenset({Site.TOKEN_EMBEDDINGS if self.at == "words" else Site.EMBEDDINGS})
 
-    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
-        steps = LAST * 2 if self.n_steps == "auto" else self.n_steps
-        return Cost(2 + steps, steps)
+    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+        num_steps = self.n_steps
+        if num_steps == "auto":
+            num_steps = MAX_STEPS * 2  # the sum of all its attempts
+        return Cost(2 + num_steps, num_steps)
 
-    def scored(self, tape: Tape) -> PathScores:
-        path, left = _path.ends(tape, self.baseline, at=self.at), _path.everyone(tape)
-        auto = self.n_steps == "auto"
-        count = FIRST if self.n_steps == "auto" else self.n_steps
-        scores, gaps, steps = path.text.new_zeros(tape.real.shape), path.rise.clone(), left.clone()
-        while len(left):
-            nodes, weights = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(count))
-            rows = (len(left), count)
-            shares = ((1 + nodes) / 2).to(left.device).expand(rows)
-            halves = (weights / 2).to(left.device).expand(rows)
-            scores[left], gap = _path.along(tape, path, left, shares, halves)
-            gaps[left], steps[left] = gap, count
-            left = left[gap > self.tolerance] if auto and count < LAST else left[:0]
-            count *= 2
-        return scores, gaps, path.rise, steps
+    def compute_path_scores(self, tape: Tape) -> PathScores:
+        path = _path.compute_endpoints(tape, self.baseline, at=self.at)
+        examples = _path.all_examples(tape)
+        scores = path.text.new_zeros(tape.token_mask.shape)
+        gap_percent = path.target_gain.clone()
+        num_passes = examples.clone()
+        num_steps = INITIAL_STEPS
+        if self.n_steps != "auto":
+            num_steps = self.n_steps
+        while len(examples):
+            shares, weights = _gauss_legendre(num_steps, examples)
+            example_scores, gaps = _path.integrate_path(tape, path, examples, shares, weights)
+            scores[examples] = example_scores
+            gap_percent[examples] = gaps
+            num_passes[examples] = num_steps
+            if self.n_steps != "auto" or num_steps >= MAX_STEPS:
+                break
+            # Only texts that have not converged are integrated again.
+            examples = examples[gaps > self.tolerance]
+            num_steps *= 2
+        return PathScores(scores, gap_percent, path.target_gain, num_passes)
+
+
+def _gauss_legendre(num_steps: int, examples: Tensor) -> tuple[Tensor, Tensor]:
+    """Return nodes and weights of the quadrature on [0, 1], each ``example step``."""
+    nodes, weights = np.polynomial.legendre.leggauss(num_steps)
+    shape = (len(examples), num_steps)
+    # The rule is given for [-1, 1].
+    shares = ((1 + torch.from_numpy(nodes)) / 2).to(examples.device).expand(shape)
+    halved_weights = (torch.from_numpy(weights) / 2).to(examples.device).expand(shape)
+    return shares, halved_weights

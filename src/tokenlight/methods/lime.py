@@ -1,33 +1,45 @@
-"""LIME: a linear model of the target over which tokens are there."""
+"""LIME: a linear model of the target over the presence of tokens."""
 
 from typing import Annotated, Literal
 
 import numpy as np
 
+from tokenlight.data.units import Unit
 from tokenlight.errors import MissingExtra
-from tokenlight.methods import _presence
-from tokenlight.methods._presence import Baseline, Cost, Count, Tape, Unit
+from tokenlight.errors.arguments import Count
+from tokenlight.methods import _perturbation
+from tokenlight.methods._method import Cost
+from tokenlight.methods._perturbation import Baseline
 from tokenlight.registry import Range
+from tokenlight.trace.tape import Tape
 
 
-class Lime(_presence.UnitMethod):
+class Lime(_perturbation.UnitMethod):
     r"""Coefficients of a ridge regression of the target on presence bits.
 
     .. math:: s = \arg\min_\beta \min_{\beta_0} \sum_{m=1}^S \pi_m \bigl( y(x_{z_m}) - \beta_0 -
         \beta^\top z_m \bigr)^2 + \alpha \lVert \beta \rVert^2
 
-    :math:`z_m`, ``token``, has a bit for each token; each that is not special is replaced by the
-    token ``baseline`` with probability ``mask_probability``; :math:`\pi_m` is the share of tokens
-    that stayed, of ``width`` tokens (default: the text's own number). ``units``: a bit for each larger
-    unit, whose tokens share its coefficient. Special tokens score zero. Needs scikit-learn.
+    :math:`z_m`, ``token``, has a bit for each token; :math:`\pi_m` is the share of tokens that stayed.
+    Special tokens stay and score zero. Needs scikit-learn.
     Differs from the Thermostat code (``preset="thermostat"``): it regresses on token ids in place of
-    bits (``features="ids"``), so that a coefficient shrinks with the id's value, over 512 places.
+    bits, so that a coefficient shrinks with the value of the id, over 512 positions.
     Differs from the paper: similarity is a share in place of an exponential kernel, and no features
     are selected.
+
+    Args:
+        samples: The number of variants S.
+        mask_probability: The probability that a token is replaced.
+        alpha: The weight of the L2 penalty.
+        features: What is regressed on: presence bits (``"binary"``) or token ids (``"ids"``).
+        baseline: The token that replaces others.
+        width: The number of tokens that the share is taken of; by default the length of the text.
+        units: What has a bit; the tokens of a larger unit share its coefficient.
+        seed: Seed of the variants.
     """
 
     samples: Count = 25
-    mask_probability: Annotated[float, Range(0.001, 0.999)] = 0.3  # all or none would tell nothing
+    mask_probability: Annotated[float, Range(0.001, 0.999)] = 0.3  # all or none would say nothing
     alpha: Annotated[float, Range(0, 10**9)] = 1.0
     features: Literal["binary", "ids"] = "binary"
     baseline: Baseline = "pad"
@@ -35,29 +47,47 @@ class Lime(_presence.UnitMethod):
     units: Unit = "token"
     seed: int = 0
     cites = "ribeiro2016should"
-    draws = True
-    of_tokens = ("features",)
+    stochastic = True
+    token_only_options = ("features",)
     presets = {"thermostat": {"features": "ids", "width": 512}}
 
-    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.samples, 0)
 
-    def measured(self, tape: Tape) -> list[np.ndarray]:
-        linear = MissingExtra.importing("sklearn.linear_model", "baselines", "lime", "scikit-learn")
-        by, share, fits = tape.rerun.stand_in(self.baseline), self.mask_probability, []
-        units, streams = self.units_of(tape), [row.generator(self.seed) for row in tape.rows]
-        pairs = zip(streams, units, strict=True)
-        drawn = [stream.random((self.samples, len(own))) < share for stream, own in pairs]
-        gone = list(map(_presence.tokens_of, units, drawn))
-        found = _presence.values_without(tape, gone, self.baseline)
-        for row, own, bits, out, values in zip(tape.rows, units, drawn, gone, found, strict=True):
-            ids = np.where(out, by, np.array(row.ids))
-            weights = 1 - (ids != np.array(row.ids)).sum(axis=1) / max(self.width or 0, len(row))
-            # Tokens that always stay have a column, too, as in the Thermostat code.
-            binary = ~(out if self.units == "token" else bits)
-            table = ids if self.features == "ids" else binary
-            ridge = linear.Ridge(alpha=self.alpha).fit(table.astype(np.float64), values, weights)
-            # A column that never changed has a coefficient of rounding errors.
-            fit = np.where(np.ptp(table.astype(int), axis=0), ridge.coef_, 0.0)
-            fits.append((own @ fit if self.units == "token" else fit)[None])
+    def measure_units(self, tape: Tape) -> list[np.ndarray]:
+        linear = MissingExtra.import_or_raise(
+            "sklearn.linear_model", "baselines", "lime", "scikit-learn"
+        )
+        baseline_id = tape.extra_passes.baseline_id(self.baseline)
+        unit_masks = self.unit_masks(tape)
+        removed_units = []  # ``sample unit`` of each example
+        removed_tokens = []  # ``sample token`` of each example
+        for row, units in zip(tape.rows, unit_masks, strict=True):
+            draws = row.make_generator(self.seed).random((self.samples, len(units)))
+            is_removed = draws < self.mask_probability
+            removed_units.append(is_removed)
+            removed_tokens.append(_perturbation.expand_units(units, is_removed))
+        values = _perturbation.compute_values_without(tape, removed_tokens, self.baseline)
+
+        fits = []
+        for example, row in enumerate(tape.rows):
+            original_ids = np.array(row.ids)
+            ids = np.where(removed_tokens[example], baseline_id, original_ids)
+            num_changed = (ids != original_ids).sum(axis=1)
+            weights = 1 - num_changed / max(self.width or 0, len(row))
+            if self.features == "ids":
+                table = ids
+            elif self.units == "token":
+                # Tokens that always stay have a column, too, as in the Thermostat code.
+                table = ~removed_tokens[example]
+            else:
+                table = ~removed_units[example]
+            ridge = linear.Ridge(alpha=self.alpha)
+            ridge.fit(table.astype(np.float64), values[example], weights)
+            # The coefficient of a column that never changes would be a rounding error.
+            varies = np.ptp(table.astype(int), axis=0)
+            coefficients = np.where(varies, ridge.coef_, 0.0)
+            if self.units == "token":
+                coefficients = unit_masks[example] @ coefficients
+            fits.append(coefficients[None])
         return fits

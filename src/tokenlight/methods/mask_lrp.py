@@ -1,54 +1,70 @@
-"""Mask-LRP: transformer attribution whose relevance passes through syntactic and positional heads."""
+"""Mask-LRP: transformer attribution with relevance through syntactic and positional heads only."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from tokenlight.capture.rerun import Flow, Gate, Route
-from tokenlight.capture.transfer import all_widened, sent
+from tokenlight.accel.tensors import upcast_all
+from tokenlight.accel.transfer import to_device
 from tokenlight.errors import BadInput
-from tokenlight.heads.mask import MaskKind, Values, head_mask
-from tokenlight.heads.statistics import own_positional_heads
-from tokenlight.methods._method import Share, Site, Tape
-from tokenlight.methods._relevance import RuledRelevance
-from tokenlight.relevance.rules import RuleCase, contributions, safe_divide
+from tokenlight.heads.mask import MaskKind, MaskValues, as_head_mask
+from tokenlight.heads.statistics import find_positional_heads
+from tokenlight.lrp.rules import RuleCase, contributions, safe_divide
+from tokenlight.methods._relevance import RuleBasedRelevance
+from tokenlight.registry import Share
+from tokenlight.trace.relevance import RelevanceGate, RelevancePath, RelevanceResult
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
 Conserve = Literal["none", "paper", "abs"]
-DRAWN = ("random", "corrupted")  # masks that the option seed decides
-NEEDS_HEADS = ("syntactic", *DRAWN, "empty")  # the others take each text's own attention without
-# What is computed of a text's own attention where no heads are given.
-OWN_HEADS = (
+RANDOM_MASKS = ("random", "corrupted")  # masks that depend on the option seed
+# Without heads, the other masks use the positional heads of each text's own attention.
+MASKS_NEEDING_HEADS = ("syntactic", *RANDOM_MASKS, "empty")
+OWN_HEADS_NOTE = (
     "no heads were given: positional heads were taken from each text's own attention, syntactic "
     "heads left out; for both, run: tokenlight heads MODEL --conllu FILE -o heads.json"
 )
 
 
-class MaskedRelevance(RuledRelevance):
-    r"""Send relevance on only through heads that look at a syntactic or positional neighbour.
+class MaskedRelevance(RuleBasedRelevance):
+    r"""Propagate relevance only through heads that attend to a syntactic or positional neighbour.
 
     With :math:`C` the relevance at a block's attention context (``batch head token width``) and
     :math:`M` the head mask (``layer head``):
 
-    .. math:: R_A, R_V \leftarrow \operatorname{matmul}(M\odot C)/2 \text{ (sent on)},\quad
+    .. math:: R_A, R_V \leftarrow \operatorname{matmul}(M\odot C)/2 \text{ (propagated)},\quad
         \tilde R_A = \operatorname{matmul}(C) \text{ (kept)},\quad
         M^l = \tfrac1H\sum_h(G^l\odot\tilde R^l_A)^+
 
     rolled out and read as in the method transatt. Mask-LRP.
     Differs from the paper: the default is the official code, which keeps the unmasked, unhalved
-    relevance and normalises nothing. ``preset="paper"`` keeps the masked one
-    (``head_relevance="masked"``), rescales each part so that the block's relevance is conserved
-    (``conserve="abs"``; ``"paper"`` is its formula to the letter, which conserves only where both
-    parts have one sign) and has no row norm. ``score="input"`` gives the masked relevance at h^0.
-    ``heads``: a heads file, a HeadMask, or layers × heads; without one, see the note it leaves.
-    ``mask="empty"``: no head lets any through, a control; ``"none"``: the method transatt.
+    relevance and normalizes nothing. ``preset="paper"`` keeps the masked one, rescales each part so that
+    the relevance of the block is conserved, and has no row norm.
+
+    Args:
+        heads: A heads file, a HeadMask, or layers × heads. Without one, positional heads come from each
+            text's own attention, and a note says so.
+        mask: Which heads propagate relevance. ``"empty"`` is a control in which none does; ``"none"`` is the
+            method transatt.
+        mask_values: Whether the mask is binary.
+        corruption: The share of heads that ``mask="corrupted"`` changes.
+        seed: Seed of the random masks.
+        head_relevance: Which relevance of the maps is kept.
+        halve_saved: Halve the kept relevance, too.
+        conserve: ``"abs"`` conserves the relevance of each block; ``"paper"`` is the formula of the paper to
+            the letter, which conserves only if both parts have the same sign.
+        row_normalize: Divide each row by its sum before blocks are multiplied.
+        score: ``"rollout"``, or ``"input"`` for the masked relevance at h^0.
+        rules: As in lrp.
+        qa_relevance: As in lrp.
     """
 
     heads: Any = None
     mask: Literal[MaskKind, "none"] = "union"
-    mask_values: Values = "binary"
+    mask_values: MaskValues = "binary"
     corruption: Share = 0.0
     seed: int = 0
     head_relevance: Literal["unmasked", "masked"] = "unmasked"
@@ -57,7 +73,7 @@ class MaskedRelevance(RuledRelevance):
     row_normalize: bool = True
     score: Literal["rollout", "input"] = "rollout"
     cites = "song2024mask"
-    draws = True
+    stochastic = True
     presets = dict(
         official=dict(qa_relevance="broadcast"),
         paper=dict(head_relevance="masked", halve_saved=True, conserve="abs", row_normalize=False),
@@ -65,96 +81,125 @@ class MaskedRelevance(RuledRelevance):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        seed = self.seed if self.mask in DRAWN else 0  # one that draws nothing says nothing
-        heads = None if self.mask == "none" else self.heads  # nor do heads that mask nothing
-        if heads is None and self.mask in NEEDS_HEADS:
+        # Options that have no effect are reset, so that equal explanations have equal options.
+        seed = self.seed if self.mask in RANDOM_MASKS else 0
+        heads = self.heads if self.mask != "none" else None
+        if heads is None and self.mask in MASKS_NEEDING_HEADS:
             raise BadInput(
-                f"mask={self.mask!r} needs heads=…: without them only positional heads are known, "
-                "those of each text's own attention. "
-                "Run: tokenlight heads MODEL --conllu FILE -o heads.json"
+                f"mask={self.mask!r} needs heads=…: without them only the positional heads of each text's "
+                "own attention are known. Run: tokenlight heads MODEL --conllu FILE -o heads.json",
+                code="mask-needs-heads",
             )
         if heads is not None and not isinstance(heads, str):
-            heads = head_mask(heads).to_dict()  # options are written to files: plain values
-        self.__dict__.update(seed=seed, heads=heads)
+            heads = as_head_mask(heads).to_dict()  # options are written to files as plain values
+        self.__dict__.update(seed=seed, heads=heads)  # the dataclass is frozen
 
     @property
     def needs(self) -> frozenset[Site]:
         sites = {Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT}
-        return frozenset(sites if self.mask == "none" else sites | {Site.VALUES, Site.ATTENTION})
+        if self.mask != "none":
+            sites |= {Site.ATTENTION_VALUES, Site.ATTENTION}
+        return frozenset(sites)
 
     def note(self, tape: Tape) -> str | None:
-        own = OWN_HEADS if self.heads is None and self.mask != "none" else None
-        return "; ".join(filter(None, (own, super().note(tape)))) or None
+        notes = []
+        if self.heads is None and self.mask != "none":
+            notes.append(OWN_HEADS_NOTE)
+        relevance_note = super().note(tape)
+        if relevance_note:
+            notes.append(relevance_note)
+        return "; ".join(notes) or None
 
-    def route(self, tape: Tape, **gated: Any) -> Route:
+    def relevance_path(self, tape: Tape, **gate_options: Any) -> RelevancePath:
         if self.mask != "none":
-            gated = {"gates": self._gates(tape, self.mask), "key": id(self)}
-        return super().route(tape, **gated)
+            gate_options = {"gates": self._build_gates(tape, self.mask), "gates_key": id(self)}
+        return super().relevance_path(tape, **gate_options)
 
-    def _gates(self, tape: Tape, mask: MaskKind) -> dict[int, Gate]:
-        """A gate for every block, lowest first. Without conservation the parts of the mask act as their
-        sum, which ``binary`` caps at one (a head may be in both)."""
+    def _build_gates(self, tape: Tape, mask: MaskKind) -> dict[int, RelevanceGate]:
+        """Return a gate for every block, lowest first.
+
+        Without conservation, the parts of the mask act as their sum, which is at most one if the mask is
+        binary (a head may be both syntactic and positional).
+        """
+        parts = self._mask_parts(tape, mask)
+        if self.conserve == "none":
+            total = torch.stack(parts).sum(dim=0)
+            if self.mask_values == "binary":
+                total = total.clamp(max=1)
+            parts = [total]
+        gates: dict[int, Callable[[Tensor], Tensor]] = {}
+        for block in range(len(parts[0])):
+            # From ``batch head`` to the shape of the context, ``batch head token width``.
+            block_masks = [part[block][..., None, None] for part in parts]
+            gates[block] = partial(_apply_head_masks, block_masks, self.conserve)
+        return gates
+
+    def _mask_parts(self, tape: Tape, mask: MaskKind) -> list[Tensor]:
+        """Return the parts of the mask, each ``layer batch head`` or ``layer 1 head``."""
         attention = tape.recording.attention
         if self.heads is None:
-            parts = [own_positional_heads(attention, tape.real)]  # layer batch head
-        else:
-            chosen = head_mask(self.heads).parts(
-                mask, values=self.mask_values, rate=self.corruption, seed=self.seed
+            return [find_positional_heads(attention, tape.token_mask)]
+        components = as_head_mask(self.heads).component_masks(
+            mask, values=self.mask_values, rate=self.corruption, seed=self.seed
+        )
+        first_map = attention[0]
+        mask_shape = components[0].shape
+        model_shape = (len(attention), first_map.shape[1])
+        if mask_shape != model_shape:
+            raise BadInput(
+                f"The head mask has {mask_shape[0]} layers × {mask_shape[1]} heads, but this model has "
+                f"{model_shape[0]} × {model_shape[1]}. Run 'tokenlight heads' on this model.",
+                code="head-mask-shape",
             )
-            first = attention[0]
-            given, own = chosen[0].shape, (len(attention), first.shape[1])
-            if given != own:
-                raise BadInput(
-                    f"the head mask is {given[0]} layers × {given[1]} heads, but this model has "
-                    f"{own[0]} × {own[1]}; run 'tokenlight heads' on this model."
-                )
-            # layer 1 head
-            parts = [sent(part, first.device, first.dtype)[:, None, :] for part in chosen]
-        if self.conserve == "none":
-            whole = torch.stack(parts).sum(dim=0)
-            parts = [whole.clamp(max=1) if self.mask_values == "binary" else whole]
-        blocks = enumerate(zip(*(part[..., None, None] for part in parts), strict=True))
-        return {block: partial(_let_through, masks, self.conserve) for block, masks in blocks}
+        parts = []
+        for component in components:
+            layer_mask = to_device(component, first_map.device, first_map.dtype)
+            parts.append(layer_mask[:, None, :])
+        return parts
 
-    def of_logit(self, tape: Tape) -> Tensor:
-        flow = self.flow(tape)
+    def score_logit(self, tape: Tape) -> Tensor:
+        result = self.propagate(tape)
         if self.score == "input":
-            return tape.without_readout(flow.hidden[0].sum(dim=-1))
-        saved = self.saved(tape, flow)
-        return tape.read(self.rollout(tape, saved, row_normalize=self.row_normalize))
+            return tape.zero_readout_token(result.hidden_states[0].sum(dim=-1))
+        saved = self.saved_relevance(tape, result)
+        product = self.roll_out_relevance(tape, saved, row_normalize=self.row_normalize)
+        return tape.read_rows(product)
 
-    def saved(self, tape: Tape, flow: Flow) -> Sequence[Tensor]:
-        """The relevance of each map that the rollout reads, ``batch head query key``."""
+    def saved_relevance(self, tape: Tape, result: RelevanceResult) -> Sequence[Tensor]:
+        """Return the relevance of each map that the rollout reads, ``batch head query key``."""
         if self.mask == "none":
-            return flow.attention
+            return result.attention
         scale = 1.0 if self.halve_saved else 2.0
         recording = tape.recording
 
-        def saved(block: int, arriving: Tensor) -> Tensor:
+        def compute_saved(block: int, context_relevance: Tensor) -> Tensor:
             if self.head_relevance == "masked":
-                return scale * flow.attention[block]
-            operands = recording.attention[block].detach(), recording.values[block].detach()
+                return scale * result.attention[block]
+            operands = (recording.attention[block].detach(), recording.values[block].detach())
             case = RuleCase(recording.contexts[block].detach(), operands, len(tape.rows))
-            return scale / 2 * contributions(arriving, case)[0]
+            return scale / 2 * contributions(context_relevance, case)[0]
 
-        return all_widened(flow.contexts, saved, in_turn=True)
+        return upcast_all(result.contexts, compute_saved, is_lazy=True)
 
 
-def _let_through(masks: Sequence[Tensor], conserve: Conserve, arriving: Tensor) -> Tensor:
-    r"""Of relevance C (``batch head token width``) :math:`R_x = M_x\odot C`, then
+def _apply_head_masks(masks: Sequence[Tensor], conserve: Conserve, relevance: Tensor) -> Tensor:
+    r"""Mask relevance C (``batch head token width``): :math:`R_x = M_x\odot C`, then
 
     .. math:: R_x \leftarrow R_x\,\frac{|\sum R_x|}{D}\,\frac{\sum C}{\sum R_x}
 
     with :math:`D=|\sum_x\sum R_x|` (``"paper"``, to the letter) or :math:`\sum_x|\sum R_x|`
-    (``"abs"``, which conserves whatever the signs). Sums run over one example.
+    (``"abs"``, which conserves for all signs). Sums run over one example.
     """
-    parts = [mask * arriving for mask in masks]
+    parts = [mask * relevance for mask in masks]
     if conserve == "none":
         return parts[0]
-    *sums, total = (part.sum(dim=(1, 2, 3), keepdim=True) for part in (*parts, arriving))
-    values = torch.stack(sums)
-    whole = values.sum(dim=0).abs() if conserve == "paper" else values.abs().sum(dim=0)
-    carried = torch.zeros_like(arriving)
-    for part, value in zip(parts, sums, strict=True):
-        carried = carried + part * safe_divide(safe_divide(value.abs(), whole) * total, value)
-    return carried
+    total = relevance.sum(dim=(1, 2, 3), keepdim=True)
+    part_sums = torch.stack([part.sum(dim=(1, 2, 3), keepdim=True) for part in parts])
+    denominator = part_sums.abs().sum(dim=0)
+    if conserve == "paper":
+        denominator = part_sums.sum(dim=0).abs()
+    rescaled = torch.zeros_like(relevance)
+    for part, part_sum in zip(parts, part_sums, strict=True):
+        share = safe_divide(part_sum.abs(), denominator)
+        rescaled = rescaled + part * safe_divide(share * total, part_sum)
+    return rescaled

@@ -1,26 +1,35 @@
-"""Occlusion: how far the target falls when a window of tokens is replaced."""
+"""Occlusion: how far the target drops when a window of tokens is replaced."""
 
 from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
+from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput
-from tokenlight.methods import _presence
-from tokenlight.methods._presence import Baseline, Cost, Count, Tape, Unit
+from tokenlight.errors.arguments import Count
+from tokenlight.methods import _perturbation
+from tokenlight.methods._method import Cost
+from tokenlight.methods._perturbation import Baseline
+from tokenlight.trace.tape import Tape
 
 
-class Occlusion(_presence.UnitMethod):
-    r"""Mean fall of the target over the windows that cover a token.
+class Occlusion(_perturbation.UnitMethod):
+    r"""Mean drop of the target over the windows that cover a token.
 
     .. math:: s_i = \frac{1}{|\{w \ni i\}|} \sum_{w \ni i} \bigl( y(x) - y(x_{w \to b}) \bigr)
 
-    Windows of ``window`` tokens every ``stride`` tokens; :math:`x_{w \to b}`, ``token``, has the token
-    ``baseline`` in the window's places; larger ``units`` take the place of windows, and their tokens
-    share the fall. ``special="keep"`` leaves special tokens in them as they are, ``"replace"`` does not;
-    the token a model is asked about always stays. Equals Captum's Occlusion.
-    Differs from the Thermostat code (``preset="thermostat"``): it puts the id 0 in, which is ``<s>``
-    to RoBERTa and no padding, also in the place of special tokens.
+    :math:`x_{w \to b}`, ``token``, has the baseline token b at the positions of the window w. A token
+    that the target is read at always stays. Equals Captum's Occlusion.
+    Differs from the Thermostat code (``preset="thermostat"``): it uses the id 0, which is ``<s>`` and no
+    padding in RoBERTa, and replaces special tokens, too.
+
+    Args:
+        window: Tokens in a window.
+        stride: Tokens from one window to the next.
+        baseline: The token that replaces others.
+        special: Whether special tokens within a window stay (``"keep"``) or not (``"replace"``).
+        units: Units larger than a token take the place of windows; their tokens share the fall.
     """
 
     window: Count = 3
@@ -29,41 +38,58 @@ class Occlusion(_presence.UnitMethod):
     special: Literal["keep", "replace"] = "keep"
     units: Unit = "token"
     cites = "zeiler2014visualizing"
-    of_tokens = ("window", "stride", "special")
+    token_only_options = ("window", "stride", "special")
     presets = {"thermostat": {"baseline": 0, "special": "replace"}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stride > self.window:
             raise BadInput(
-                f"stride={self.stride} steps over tokens that no window of {self.window} covers; "
-                f"give a stride from 1 to {self.window}."
+                f"stride={self.stride} skips tokens that no window of {self.window} covers. Give a stride "
+                f"from 1 to {self.window}.",
+                code="stride-over-window",
             )
 
-    def cost(self, tokens: int) -> Cost:
-        return Cost(1 + len(self._windows(tokens)), 0)
+    def cost(self, num_tokens: int) -> Cost:
+        return Cost(1 + len(self._window_mask(num_tokens)), 0)
 
     def __call__(self, tape: Tape) -> Tensor:
         if self.units != "token":
             return super().__call__(tape)
-        keeps, covered = self.special == "keep", [self._windows(len(row)) for row in tape.rows]
-        kept = [_presence.kept_always(row, special=keeps) for row in tape.rows]
-        gone = [windows & ~own for windows, own in zip(covered, kept, strict=True)]
-        falls = zip(self._falls(tape, gone), covered, strict=True)
-        scores = [own @ windows / windows.sum(axis=0) for own, windows in falls]
-        return _presence.laid_out(tape, scores)
+        protect_special = self.special == "keep"
+        window_masks = []
+        removed_tokens = []
+        for row in tape.rows:
+            windows = self._window_mask(len(row))
+            protected = _perturbation.find_protected_tokens(row, protect_special=protect_special)
+            window_masks.append(windows)
+            removed_tokens.append(windows & ~protected)
+        drops = self._target_drops(tape, removed_tokens)
+        scores = []
+        for window_drops, windows in zip(drops, window_masks, strict=True):
+            scores.append(window_drops @ windows / windows.sum(axis=0))
+        return _perturbation.pad_scores(tape, scores)
 
-    def measured(self, tape: Tape) -> list[np.ndarray]:
-        return [own[None] for own in self._falls(tape, self.units_of(tape))]
+    def measure_units(self, tape: Tape) -> list[np.ndarray]:
+        drops = self._target_drops(tape, self.unit_masks(tape))
+        return [unit_drops[None] for unit_drops in drops]
 
-    def _falls(self, tape: Tape, gone: list[np.ndarray]) -> list[np.ndarray]:
-        left = _presence.values_without(tape, gone, self.baseline)
-        return [whole - own for whole, own in zip(tape.rerun.value.tolist(), left, strict=True)]
+    def _target_drops(self, tape: Tape, removed: list[np.ndarray]) -> list[np.ndarray]:
+        """Return for each example how far the target drops in each variant."""
+        values = _perturbation.compute_values_without(tape, removed, self.baseline)
+        full_values = tape.extra_passes.target_value.tolist()
+        drops = []
+        for full, without, removed_tokens in zip(full_values, values, removed, strict=True):
+            # A text without changes has the same value, whatever the rounding of the sum of its logits.
+            is_changed = removed_tokens.any(axis=1)
+            drops.append(np.where(is_changed, full - without, 0.0))
+        return drops
 
-    def _windows(self, tokens: int) -> np.ndarray:
-        """``window token``: true where a window covers a token; the last may reach over the end."""
-        width = min(self.window, tokens)
-        starts = self.stride * np.arange(-(-(tokens - width) // self.stride) + 1)
-        ahead = np.arange(tokens) - starts[:, None]
-        covered: np.ndarray = (ahead >= 0) & (ahead < width)
-        return covered
+    def _window_mask(self, num_tokens: int) -> np.ndarray:
+        """Return ``window token``: true where a window covers a token; the last may pass the end."""
+        width = min(self.window, num_tokens)
+        num_steps = -(-(num_tokens - width) // self.stride)  # rounded up
+        starts = self.stride * np.arange(num_steps + 1)
+        offsets = np.arange(num_tokens) - starts[:, None]
+        is_covered: np.ndarray = (offsets >= 0) & (offsets < width)
+        return is_covered

@@ -2,24 +2,29 @@
 
 from torch import Tensor
 
-from tokenlight.methods._method import Method, Tape
-from tokenlight.methods._presence import laid_out
+from tokenlight.methods._method import Method
+from tokenlight.methods._perturbation import pad_scores
+from tokenlight.trace.tape import Tape
 
 
 class RandomScores(Method):
-    """Uniform draws from [0, 1), one a token.
+    """Uniform draws from [0, 1), one per token.
 
-    The generator is seeded by ``seed`` and the text's token ids, so a text gets the same draws
-    alone, in any batch, and on any machine. The seed given to ``explain`` is used where the option
-    is left at its default. Differs from the paper: nothing.
+    The generator is seeded by ``seed`` and the token ids of the text, so that a text gets the same draws
+    alone, in any batch, and on any machine.
+    Differs from the paper: nothing.
+
+    Args:
+        seed: Seed of the draws; by default the one given to ``explain``.
     """
 
     seed: int = 0
     cites = "hou2023decoding"
     signed = False
     class_agnostic = True
-    draws = True
+    stochastic = True
     needs = frozenset()
 
     def __call__(self, tape: Tape) -> Tensor:
-        return laid_out(tape, [row.generator(self.seed).random(len(row)) for row in tape.rows])
+        scores = [row.make_generator(self.seed).random(len(row)) for row in tape.rows]
+        return pad_scores(tape, scores)

@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods import _maps
-from tokenlight.methods._maps import Method, Reduce, Site, Tape
+from tokenlight.methods._maps import Reduce
+from tokenlight.methods._method import Method
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
 
 class AttentionRollout(Method):
@@ -15,12 +18,20 @@ class AttentionRollout(Method):
     .. math:: \hat A^l = \operatorname{rownorm}\bigl(\tfrac1H\sum_h A^l_h + I\bigr), \quad
         J = \hat A^L \cdots \hat A^{k+1}, \quad s = J_{r,:}, \quad s_r = 0
 
-    :math:`r` is the read-out token, :math:`k` is ``start_layer``; for answer spans the mean over
-    queries is taken, once a side. Of a model that writes after a source, each decoder block is two
-    steps: to what was written, then to the source. Abnar & Zuidema 2020.
+    :math:`r` is the read-out token, :math:`k` is ``start_layer``; for answer spans, the mean over queries
+    is taken, once per side. Each decoder block of an encoder-decoder model is two steps: to the written
+    tokens, then to the source. Abnar & Zuidema 2020.
     Differs from the paper: AttCAT and Mask-LRP write :math:`I + \bar A` without the row norm, which
-    changes no rank (``row_normalize=False``). AttCAT's notebook for question answering leaves the identity
-    out and averages the partial products over layers and queries, no cell zero: ``preset="attcat_qa"``.
+    changes no rank. AttCAT's notebook for question answering leaves the identity out and averages the
+    partial products over layers and queries, with no cell set to zero: ``preset="attcat_qa"``.
+
+    Args:
+        start_layer: The lowest block that is used.
+        residual: Add the identity.
+        row_normalize: Divide each row by its sum.
+        average_layers: Average the partial products over layers.
+        reduce: How queries are reduced: ``"cls_row"`` takes the row of the read-out token,
+            ``"mean_query"`` the mean; ``"auto"`` is the row for classes and the mean for answer spans.
     """
 
     start_layer: int = 0
@@ -28,7 +39,7 @@ class AttentionRollout(Method):
     row_normalize: bool = True
     average_layers: bool = False
     reduce: Reduce = "auto"
-    after_source = True
+    supports_encoder_decoder = True
     cites = "abnar2020quantifying"
     signed = False
     class_agnostic = True
@@ -41,14 +52,21 @@ class AttentionRollout(Method):
     needs = frozenset({Site.ATTENTION, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        means = tape.maps.mean_attention()
-        _maps.require_block(self.start_layer, len(means))
-        how = {"row_normalize": self.row_normalize, "residual": self.residual}
-        # One at a time, unless all are averaged.
-        flows = _maps.rolled_out(means[self.start_layer :], **how)
-        (matrix,) = [torch.stack([*flows]).mean(dim=0)] if self.average_layers else deque(flows, 1)
+        mean_maps = tape.attention_maps.mean_attention()
+        _maps.check_start_layer(self.start_layer, len(mean_maps))
+        products = _maps.roll_out(
+            mean_maps[self.start_layer :],
+            row_normalize=self.row_normalize,
+            residual=self.residual,
+        )
+        if self.average_layers:
+            matrix = torch.stack(list(products)).mean(dim=0)
+        else:
+            # The last product; a deque of length 1 keeps only one of them in memory.
+            matrix = deque(products, maxlen=1).pop()
 
-        def score(one: Tape) -> Tensor:
-            return _maps.reduced(matrix, one, self.reduce, zero_readout=not self.average_layers)
+        def score(side_tape: Tape) -> Tensor:
+            zero_readout = not self.average_layers
+            return _maps.reduce_to_tokens(matrix, side_tape, self.reduce, zero_readout=zero_readout)
 
-        return _maps.over_sides(tape, score, alike=self.reduce != "cls_row")
+        return _maps.sum_over_sides(tape, score, is_side_independent=self.reduce != "cls_row")

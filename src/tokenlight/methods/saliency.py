@@ -3,24 +3,28 @@
 import torch
 from torch import Tensor
 
-from tokenlight.methods._method import EmbeddingGradientMethod, Tape
+from tokenlight.methods._method import EmbeddingGradientMethod
+from tokenlight.trace.tape import Tape
 
 
 class Saliency(EmbeddingGradientMethod):
-    r"""How fast the target moves with a token's embedding, whichever way.
+    r"""How fast the target changes with a token's embedding, in any direction.
 
     .. math:: s_i = \Bigl\lVert \frac{\partial y}{\partial h^0_i} \Bigr\rVert_2
 
-    :math:`h^0` is the embedding after its norm, ``token hidden`` (``at="words"``: the token table's
-    output, before positions and norm, as inseq has it); ``gradient``: as in cat. Scores are not negative.
-    Simonyan et al. 2014.
+    :math:`h^0` is the embedding after its norm, ``token hidden``. Scores are not negative. Simonyan et al.
+    2014.
     Differs from the paper: the length of the gradient, where the paper takes its largest entry.
+
+    Args:
+        at: ``"words"`` reads the output of the token table, before positions and norm, as inseq does.
+        gradient: As in cat.
     """
 
     cites = "simonyan2014deep"
     signed = False
 
     def __call__(self, tape: Tape) -> Tensor:
-        entered, slopes = self.slopes(tape)
-        lengths: Tensor = torch.linalg.vector_norm(entered.folded(slopes), dim=-1)
+        embeddings, gradient = self.embedding_gradients(tape)
+        lengths: Tensor = torch.linalg.vector_norm(embeddings.fold_to_tokens(gradient), dim=-1)
         return lengths

@@ -5,22 +5,34 @@ from typing import Literal
 import numpy as np
 import torch
 
-from tokenlight.methods import _presence
-from tokenlight.methods._presence import Baseline, Cost, Count, Extras, Tape, Unit
+from tokenlight.data.tokens import TokenRow
+from tokenlight.data.units import Unit
+from tokenlight.errors.arguments import Count
+from tokenlight.methods import _perturbation
+from tokenlight.methods._method import Cost, Extras
+from tokenlight.methods._perturbation import Baseline
+from tokenlight.trace.tape import Tape
 
 
-class Shapley(_presence.UnitMethod):
+class Shapley(_perturbation.UnitMethod):
     r"""What the target gains when a token joins, averaged over random orders of joining.
 
     .. math:: s_i = \frac1S \sum_{s=1}^S \bigl( y(x_{P_s(i) \cup \{i\}}) - y(x_{P_s(i)}) \bigr)
 
-    :math:`P_s(i)` are the tokens before i in order s; in :math:`x_P`, ``token``, the others are the
-    token ``baseline``. Of larger ``units`` the tokens share what it brings. Special tokens always stay
-    and score zero. The scores sum to :math:`y(x) - y(x_\emptyset)` exactly; ``extras["sampling"]`` has
-    the largest standard error of one, ``extras["units"]`` a 95 % interval for each larger unit. Captum's
-    ShapleyValueSampling with draws that belong to the text; ``preset="captum"`` draws Captum's own,
-    those of a text explained alone after ``torch.manual_seed(seed)``.
+    :math:`P_s(i)` are the tokens before i in order s; in :math:`x_P`, ``token``, all others are the baseline
+    token. Special tokens always stay and score zero. The scores sum to :math:`y(x) - y(x_\emptyset)`
+    exactly; ``extras["sampling"]`` has the largest standard error of a score, ``extras["units"]`` a 95 %
+    interval for each unit larger than a token. Equals Captum's ShapleyValueSampling, except that the draws
+    depend on the text alone.
     Differs from the paper: nothing.
+
+    Args:
+        samples: The number of orders S.
+        baseline: The token that stands for a missing one.
+        orders: ``"captum"`` draws the orders of Captum for a text explained alone after
+            ``torch.manual_seed(seed)``.
+        units: What joins; the tokens of a larger unit share its gain.
+        seed: Seed of the orders.
     """
 
     samples: Count = 25
@@ -29,58 +41,78 @@ class Shapley(_presence.UnitMethod):
     units: Unit = "token"
     seed: int = 0
     cites = "castro2009polynomial"
-    draws = True
-    of_tokens = ("orders",)
+    stochastic = True
+    token_only_options = ("orders",)
     presets = {"captum": {"orders": "captum"}}
 
-    def cost(self, tokens: int) -> Cost:
-        return Cost(2 + self.samples * (tokens - 1), 0)
+    def cost(self, num_tokens: int) -> Cost:
+        return Cost(2 + self.samples * (num_tokens - 1), 0)
 
     def extras(self, tape: Tape) -> Extras:
-        found = []
-        for row, gains in zip(tape.rows, self.found(tape), strict=True):
+        extras = []
+        for row, gains in zip(tape.rows, self.cached_measurements(tape), strict=True):
+            mean = gains.mean(axis=0)
+            # A single order has no deviation; its range stands for it.
             spread = gains.std(axis=0, ddof=1) if len(gains) > 1 else np.ptp(gains)
-            error, mean = spread / len(gains) ** 0.5, gains.mean(axis=0)
-            largest = float(np.max(error, initial=0.0))
-            found.append({"sampling": {"orders": len(gains), "standard_error": largest}})
+            error = spread / len(gains) ** 0.5
+            largest_error = float(np.max(error, initial=0.0))
+            example = {"sampling": {"orders": len(gains), "standard_error": largest_error}}
             if self.units != "token":
-                found[-1] |= self.interval(row, mean - 1.96 * error, mean + 1.96 * error)
-        return found
+                low = mean - 1.96 * error
+                high = mean + 1.96 * error
+                example |= self.interval_extras(row, low, high)
+            extras.append(example)
+        return extras
 
-    def measured(self, tape: Tape) -> list[np.ndarray]:
-        """What each brought when it joined."""
-        orders, gone, back = [], [], []
-        for row, units in zip(tape.rows, self.units_of(tape), strict=True):
-            if self.orders == "captum":
-                own = self._captums(units)
-            else:
-                several = np.tile(np.arange(len(units)), (self.samples, 1))
-                own = row.generator(self.seed).permuted(several, axis=1)
-            sets, places = np.unique(_prefixes(own), axis=0, return_inverse=True)
-            orders.append(own)
-            gone.append(_presence.tokens_of(units, sets))
-            back.append(places.reshape(len(own), -1))
-        found = _presence.values_without(tape, gone, self.baseline)
-        wholes, gains = tape.rerun.value.tolist(), []
-        for own, values, places, whole in zip(orders, found, back, wholes, strict=True):
-            steps = np.concatenate((values[places], np.full((len(own), 1), whole)), axis=1)
-            brought = np.zeros(own.shape)
-            np.put_along_axis(brought, own, np.diff(steps, axis=1)[:, : own.shape[1]], axis=1)
-            gains.append(brought)
-        return gains
+    def measure_units(self, tape: Tape) -> list[np.ndarray]:
+        """Return for each example ``order unit``: what each unit adds when it joins."""
+        all_orders = []
+        removed_tokens = []
+        set_indices = []
+        for row, units in zip(tape.rows, self.unit_masks(tape), strict=True):
+            orders = self._draw_orders(row, units)
+            # Different orders pass through the same sets of units, which are measured once.
+            sets, inverse = np.unique(_missing_before(orders), axis=0, return_inverse=True)
+            all_orders.append(orders)
+            removed_tokens.append(_perturbation.expand_units(units, sets))
+            set_indices.append(inverse.reshape(len(orders), -1))
+        values = _perturbation.compute_values_without(tape, removed_tokens, self.baseline)
+        full_values = tape.extra_passes.target_value.tolist()
 
-    def _captums(self, units: np.ndarray) -> np.ndarray:
-        """Captum shuffles all tokens; those that always stay bring nothing where they join."""
-        stream = torch.Generator().manual_seed(self.seed)  # what torch.manual_seed(seed) begins
-        joining, tokens = np.flatnonzero(units.any(axis=0)), units.shape[1]
-        shuffled = [torch.randperm(tokens, generator=stream).numpy() for _ in range(self.samples)]
-        kept = [order[np.isin(order, joining)] for order in shuffled]
-        return np.searchsorted(joining, np.stack(kept))
+        all_gains = []
+        for example, orders in enumerate(all_orders):
+            before = values[example][set_indices[example]]  # ``order step``
+            complete = np.full((len(orders), 1), full_values[example])
+            step_gains = np.diff(np.concatenate((before, complete), axis=1), axis=1)
+            gains = np.zeros(orders.shape)
+            np.put_along_axis(gains, orders, step_gains[:, : orders.shape[1]], axis=1)
+            all_gains.append(gains)
+        return all_gains
+
+    def _draw_orders(self, row: TokenRow, units: np.ndarray) -> np.ndarray:
+        """Return ``order step``: the unit that joins at each step of each order."""
+        if self.orders == "captum":
+            return self._captum_orders(units)
+        unshuffled = np.tile(np.arange(len(units)), (self.samples, 1))
+        return row.make_generator(self.seed).permuted(unshuffled, axis=1)
+
+    def _captum_orders(self, units: np.ndarray) -> np.ndarray:
+        """Return the orders of Captum, which shuffles all tokens.
+
+        Tokens that always stay add nothing when they join, so they are left out of the orders.
+        """
+        generator = torch.Generator().manual_seed(self.seed)  # as after torch.manual_seed(seed)
+        joining = np.flatnonzero(units.any(axis=0))
+        orders = []
+        for _ in range(self.samples):
+            shuffled = torch.randperm(units.shape[1], generator=generator).numpy()
+            orders.append(shuffled[np.isin(shuffled, joining)])
+        return np.searchsorted(joining, np.stack(orders))
 
 
-def _prefixes(orders: np.ndarray) -> np.ndarray:
-    """Who is still gone before each joins: ``order × step, unit``; the full text is known."""
-    joins = np.argsort(orders, axis=1)  # the place of each unit in its order
-    steps = max(orders.shape[1], 1)
-    gone = joins[:, None, :] >= np.arange(steps)[:, None]
-    return gone.reshape(len(orders) * steps, orders.shape[1])
+def _missing_before(orders: np.ndarray) -> np.ndarray:
+    """Return ``order × step, unit``: which units are still missing before each step."""
+    join_steps = np.argsort(orders, axis=1)  # ``order unit``: the step at which each unit joins
+    num_steps = max(orders.shape[1], 1)
+    is_missing = join_steps[:, None, :] >= np.arange(num_steps)[:, None]
+    return is_missing.reshape(len(orders) * num_steps, orders.shape[1])

@@ -2,7 +2,9 @@
 
 from torch import Tensor
 
-from tokenlight.methods._path import Site, Tape, WordGradientMethod
+from tokenlight.methods._path import WordGradientMethod
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
 
 class Simple(WordGradientMethod):
@@ -13,16 +15,20 @@ class Simple(WordGradientMethod):
 
     :math:`E` is the token table's output, ``token hidden``, before positions and norm;
     :math:`\mathcal L` the cross-entropy of the target (of a contrast: between its two classes; of a
-    span: start + end). ``multiply``: :math:`m` is ``own`` :math:`E_i`, ``first`` :math:`E_0`, or
-    ``none``: one. Non-negative, sums to one.
+    span: start + end). Scores are not negative and sum to one.
     Differs from the AllenNLP code (``preset="official"``): since version 1.3 it multiplies every token
-    by the embedding of the first; from the paper (``preset="paper"``): its text has no product, which
-    leaves rounding noise where a model norms its embeddings, and is then refused.
+    by the embedding of the first. Differs from the paper (``preset="paper"``): its text has no product,
+    which leaves only rounding noise if a model normalizes its embeddings, and is then an error.
+
+    Args:
+        multiply: The factor :math:`m`: ``"own"`` is :math:`E_i`, ``"first"`` :math:`E_0`, ``"none"`` one.
     """
 
     cites = "wallace2019allennlp"
     presets = {"official": {"multiply": "first"}, "paper": {"multiply": "none"}}
-    needs = frozenset({Site.WORDS, Site.GRAPH})
+    needs = frozenset({Site.TOKEN_EMBEDDINGS, Site.GRAPH})
 
-    def gradient(self, tape: Tape) -> Tensor:
-        return tape.words.joined(tape.rerun.slopes(tape.words.tensors, "loss"))
+    def loss_gradient(self, tape: Tape) -> Tensor:
+        embeddings = tape.token_embeddings
+        gradients = tape.extra_passes.recorded_gradients(embeddings.tensors, "loss")
+        return embeddings.concatenate(gradients)

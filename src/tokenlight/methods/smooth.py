@@ -3,7 +3,10 @@
 import torch
 from torch import Tensor
 
-from tokenlight.methods._path import Cost, Count, Tape, WordGradientMethod, word_embeddings
+from tokenlight.errors.arguments import Count
+from tokenlight.methods._method import Cost
+from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
+from tokenlight.trace.tape import Tape
 
 
 class Smooth(WordGradientMethod):
@@ -13,35 +16,52 @@ class Smooth(WordGradientMethod):
         \frac{\partial \mathcal L}{\partial E_{i,k}}\Big|_{E + \epsilon_s}, \quad
         \epsilon_s \sim \mathcal N\bigl(0, \sigma^2 (\max E - \min E)^2\bigr)
 
-    :math:`E` (``token hidden``), :math:`\mathcal L` and ``multiply`` (:math:`m`) are those of
-    ``simple``; S is ``samples``, :math:`\sigma` is ``noise``. Non-negative, sums to one.
+    :math:`E` (``token hidden``), :math:`\mathcal L` and ``multiply`` (:math:`m`) are those of ``simple``.
+    Scores are not negative and sum to one.
     Differs from the AllenNLP code (``preset="official"``): it has no product, :math:`m = 1`, which leaves
-    rounding noise where a model norms its embeddings (BERT, RoBERTa), and is then refused.
+    only rounding noise if a model normalizes its embeddings (BERT, RoBERTa), and is then an error.
+
+    Args:
+        samples: The number of draws S.
+        noise: The deviation :math:`\sigma`, as a share of the range of the embeddings.
+        seed: Seed of the noise.
+        multiply: As in simple.
     """
 
     samples: Count = 10
     noise: float = 0.01
     seed: int = 0
     cites = "smilkov2017smoothgrad"
-    draws = True
+    stochastic = True
     presets = {"official": {"multiply": "none"}}
 
-    def cost(self, tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
         return Cost(1 + self.samples, self.samples)
 
-    def gradient(self, tape: Tape) -> Tensor:
-        words = word_embeddings(tape)
-        own, padding = words[:, : tape.real.shape[1]], ~tape.real[..., None]
-        highest = own.masked_fill(padding, -torch.inf).amax(dim=(1, 2))
-        spread = self.noise * (highest - own.masked_fill(padding, torch.inf).amin(dim=(1, 2)))
+    def loss_gradient(self, tape: Tape) -> Tensor:
+        embeddings = get_word_embeddings(tape)
+        num_tokens = tape.token_mask.shape[1]
+        is_padding = ~tape.token_mask[..., None]
+        # A model may look up each token twice; the first lookup is enough for the range.
+        token_embeddings = embeddings[:, :num_tokens]
+        highest = token_embeddings.masked_fill(is_padding, -torch.inf).amax(dim=(1, 2))
+        lowest = token_embeddings.masked_fill(is_padding, torch.inf).amin(dim=(1, 2))
+        deviations = self.noise * (highest - lowest)
 
-        def noisy(which: Tensor, step: Tensor) -> Tensor:
-            noise = torch.zeros_like(own[which])
-            for into, example, turn in zip(noise, which.tolist(), step.tolist(), strict=True):
+        def add_noise(examples: Tensor, steps: Tensor) -> Tensor:
+            noise = torch.zeros_like(token_embeddings[examples])
+            for index, (example, step) in enumerate(
+                zip(examples.tolist(), steps.tolist(), strict=True)
+            ):
                 row = tape.rows[example]
-                drawn = row.generator(self.seed, turn).standard_normal((len(row), words.shape[2]))
-                into[: len(row)] = spread[example] * torch.from_numpy(drawn).to(into)
-            # A token has one noise, wherever it is read.
-            return words[which] + tape.words.entrance.spread(noise, tape.real[which])
+                generator = row.make_generator(self.seed, step)
+                draws = generator.standard_normal((len(row), embeddings.shape[2]))
+                row_noise = deviations[example] * torch.from_numpy(draws).to(noise)
+                noise[index, : len(row)] = row_noise
+            # Both lookups of a token get the same noise.
+            position_noise = tape.token_embeddings.hooks.spread_to_positions(
+                noise, tape.token_mask[examples]
+            )
+            return embeddings[examples] + position_noise
 
-        return self.averaged(tape, self.samples, noisy)
+        return self.average_loss_gradient(tape, self.samples, add_noise)

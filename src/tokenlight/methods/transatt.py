@@ -5,11 +5,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.methods._maps import require_block
-from tokenlight.methods._relevance import RuledRelevance, Site, Tape
+from tokenlight.methods._maps import check_start_layer
+from tokenlight.methods._relevance import RuleBasedRelevance
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Tape
 
 
-class TransformerAttribution(RuledRelevance):
+class TransformerAttribution(RuleBasedRelevance):
     r"""Positive gradient × relevance of the attention maps, followed through all blocks.
 
     .. math:: M^l = \tfrac1H\sum_h\bigl(G^l_h\odot R^l_{A,h}\bigr)^+,\quad
@@ -19,8 +21,15 @@ class TransformerAttribution(RuledRelevance):
     :math:`G^l` is the gradient at the map, :math:`R^l_A` its relevance (``batch head query key``),
     :math:`k` is ``start_layer``. Chefer et al., CVPR 2021; what the Mask-LRP repository calls GAE is
     this method.
-    Differs from the paper: it has no row norm, all code has (``row_normalize``). ``cls_value="min"``
-    gives a class's read-out token the row's minimum, as Chefer's own repository does.
+    Differs from the paper: it has no row norm, but all code has.
+
+    Args:
+        row_normalize: Divide each row by its sum.
+        start_layer: The lowest block that is used.
+        cls_value: The score of a class's read-out token: zero, or the minimum of the row (``"min"``), as in
+            Chefer's own repository.
+        rules: As in lrp.
+        qa_relevance: As in lrp.
     """
 
     row_normalize: bool = True
@@ -35,12 +44,12 @@ class TransformerAttribution(RuledRelevance):
     }
     needs = frozenset({Site.RELEVANCE, Site.ATTENTION_GRADIENT, Site.READOUT})
 
-    def of_logit(self, tape: Tape) -> Tensor:
-        require_block(self.start_layer, len(tape.recording.attention))
-        relevance = self.flow(tape).attention[self.start_layer :]
-        flow = self.rollout(tape, relevance, row_normalize=self.row_normalize)
-        if self.cls_value == "zero" or tape.spans:
-            return tape.read(flow)
-        row = tape.read(flow, zero_readout=False)
-        lowest = row.masked_fill(~tape.real, torch.inf).amin(dim=1, keepdim=True)
-        return torch.where(tape.read_alone, lowest, row)
+    def score_logit(self, tape: Tape) -> Tensor:
+        check_start_layer(self.start_layer, len(tape.recording.attention))
+        relevance = self.propagate(tape).attention[self.start_layer :]
+        product = self.roll_out_relevance(tape, relevance, row_normalize=self.row_normalize)
+        if self.cls_value == "zero" or tape.has_span_targets:
+            return tape.read_rows(product)
+        row = tape.read_rows(product, zero_readout=False)
+        lowest = row.masked_fill(~tape.token_mask, torch.inf).amin(dim=1, keepdim=True)
+        return torch.where(tape.single_readout, lowest, row)

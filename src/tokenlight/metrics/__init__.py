@@ -1,1 +1,1 @@
-"""One file, one metric; the file's name is the metric's name."""
+"""Metrics: one file is one metric, and the name of the file is the name of the metric."""

@@ -10,19 +10,25 @@ import numpy as np
 
 from tokenlight.errors import MissingExtra
 
-RESAMPLES = 2000
-CURVE_RESAMPLES = 1000
-CONFIDENCE = 0.95
-EDGES = (50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE))  # in per cent
-CELLS = 4_000_000  # drawn at once, so that many texts do not fill the memory
+NUM_RESAMPLES = 2000
+NUM_CURVE_RESAMPLES = 1000
+CONFIDENCE_LEVEL = 0.95
+PERCENTILES = (50 * (1 - CONFIDENCE_LEVEL), 50 * (1 + CONFIDENCE_LEVEL))  # in percent
+MAX_CELLS = 4_000_000  # values drawn at once, to limit memory
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A statistic of ``count`` texts and the interval that holds it with 95 % confidence.
+    """A statistic over texts with its 95 % confidence interval.
 
-    Texts that are all equal, or a single one, give an interval of width zero: read ``count``
-    beside it. No text gives NaN.
+    A single text, or texts with equal values, give an interval of width zero, so read ``count`` beside it. No
+    text gives NaN.
+
+    Attributes:
+        mean: The statistic.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        count: Number of texts.
     """
 
     mean: float
@@ -31,85 +37,112 @@ class Interval:
     count: int
 
 
-def plain(value: Any) -> Any:
-    """JSON values of numbers, intervals, and tables of them: NaN, which JSON has no word for, is None."""
+def to_json_value(value: Any) -> Any:
+    """Convert numbers, intervals, and collections of them to JSON values; NaN becomes None."""
     if isinstance(value, Interval):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: to_json_value(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return None if isinstance(value, float) and isnan(value) else value
+        return [to_json_value(entry) for entry in value]
+    if isinstance(value, float) and isnan(value):
+        return None
+    return value
 
 
-def mean_interval(values: Sequence[float], *, seed: int = 0) -> Interval:
-    """Mean over texts; the interval is bias-corrected and accelerated (BCa, Efron 1987)."""
+def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> Interval:
+    """Return the mean over texts with a bias-corrected and accelerated interval (BCa, Efron 1987).
+
+    Args:
+        values: One value per text.
+        seed: Seed of the resampling.
+    """
     sample = np.asarray(values, dtype=np.float64)
     if not len(sample):
         return Interval(np.nan, np.nan, np.nan, 0)
     mean = float(sample.mean())
-    if len(sample) == 1 or float(np.ptp(sample)) == 0.0:
+    is_constant = float(np.ptp(sample)) == 0.0
+    if len(sample) == 1 or is_constant:
         return Interval(mean, mean, mean, len(sample))
     low, high = _bootstrap(sample, "BCa", seed)
-    if not np.isfinite([low, high]).all():  # BCa divides by the jackknife's spread
+    # BCa divides by the spread of the jackknife, which can be zero.
+    if not np.isfinite([low, high]).all():
         low, high = _bootstrap(sample, "percentile", seed)
     return Interval(mean, float(low), float(high), len(sample))
 
 
-def curve_intervals(curves: Sequence[Sequence[float]], *, seed: int = 0) -> tuple[Interval, ...]:
-    """Means point by point with percentile intervals; all curves stand on one grid."""
-    kept = [curve for curve in curves if len(curve)]
-    if not kept:
+def bootstrap_curve(curves: Sequence[Sequence[float]], *, seed: int = 0) -> tuple[Interval, ...]:
+    """Return the mean at each point with a percentile interval.
+
+    Args:
+        curves: One curve per text, all over the same points; empty ones are left out.
+        seed: Seed of the resampling.
+    """
+    measured_curves = [curve for curve in curves if len(curve)]
+    if not measured_curves:
         return ()
-    table = np.asarray(kept, dtype=np.float64)  # text point
-    means = table.mean(axis=0)
-    # How often each text is drawn, times the table: all points at once, one product a piece.
+    table = np.asarray(measured_curves, dtype=np.float64)  # text point
+    num_texts = len(table)
+    # How often each text is drawn, times the table, gives all points with one product per chunk.
     generator = np.random.default_rng(seed)
-    piece, draws = max(1, CELLS // len(table)), []
-    for first in range(0, CURVE_RESAMPLES, piece):
-        size = min(piece, CURVE_RESAMPLES - first)
-        times = generator.multinomial(len(table), np.full(len(table), 1 / len(table)), size=size)
-        draws.append(times @ table / len(table))  # resample point
-    low, high = np.percentile(np.concatenate(draws), EDGES, axis=0)
-    return tuple(
-        Interval(float(m), float(a), float(b), len(table))
-        for m, a, b in zip(means, low, high, strict=True)
-    )
+    probabilities = np.full(num_texts, 1 / num_texts)
+    chunk_size = max(1, MAX_CELLS // num_texts)
+    resampled_means = []
+    for start in range(0, NUM_CURVE_RESAMPLES, chunk_size):
+        size = min(chunk_size, NUM_CURVE_RESAMPLES - start)
+        draw_counts = generator.multinomial(num_texts, probabilities, size=size)
+        resampled_means.append(draw_counts @ table / num_texts)  # resample point
+    lows, highs = np.percentile(np.concatenate(resampled_means), PERCENTILES, axis=0)
+    intervals = []
+    for mean, low, high in zip(table.mean(axis=0), lows, highs, strict=True):
+        intervals.append(Interval(float(mean), float(low), float(high), num_texts))
+    return tuple(intervals)
 
 
-def statistic_interval(
+def bootstrap_statistic(
     count: int, statistic: Callable[[np.ndarray], float], *, seed: int = 0, resamples: int = 200
 ) -> Interval:
-    """A statistic of a set of texts that is no mean; ``statistic`` takes the texts' numbers.
+    """Return a statistic of a set of texts that is not a mean, with its interval.
 
-    Drawing texts with repetition shifts such a statistic (fewer different words, other lists), so the
-    spread of the draws around their own mean is laid around the value of the real set.
+    Drawing texts with replacement biases such a statistic (fewer different words, other lists), so the spread
+    of the draws around their own mean is applied to the value of the real set.
+
+    Args:
+        count: Number of texts.
+        statistic: Computes the statistic from the indices of texts.
+        seed: Seed of the resampling.
+        resamples: Number of draws.
     """
-    everything = np.arange(count)
-    value = float(statistic(everything)) if count else np.nan
+    indices = np.arange(count)
+    value = float(statistic(indices)) if count else np.nan
     if count < 2 or not np.isfinite(value):
         return Interval(value, value, value, count)
     generator = np.random.default_rng(seed)
-    draws = [statistic(generator.choice(everything, count, replace=True)) for _ in range(resamples)]
-    finite = np.asarray(draws)[np.isfinite(draws)]
-    if not len(finite):
+    draws = []
+    for _ in range(resamples):
+        draws.append(statistic(generator.choice(indices, count, replace=True)))
+    finite_draws = np.asarray(draws)[np.isfinite(draws)]
+    if not len(finite_draws):
         return Interval(value, value, value, count)
-    low, high = value + np.percentile(finite, EDGES) - finite.mean()
+    low, high = value + np.percentile(finite_draws, PERCENTILES) - finite_draws.mean()
     return Interval(value, min(value, float(low)), max(value, float(high)), count)
 
 
 def _bootstrap(sample: np.ndarray, method: str, seed: int) -> tuple[Any, Any]:
-    stats = MissingExtra.importing("scipy.stats", "bench", "a confidence interval")
+    """Return the interval of the mean by scipy; it may be NaN."""
+    stats = MissingExtra.import_or_raise("scipy.stats", "bench", "A confidence interval")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a degenerate draw is looked for in the result instead
-        found = stats.bootstrap(
+        # scipy warns about degenerate samples; the caller checks the result instead.
+        warnings.simplefilter("ignore")
+        result = stats.bootstrap(
             (sample,),
             np.mean,
             vectorized=True,
-            n_resamples=RESAMPLES,
-            batch=max(1, CELLS // sample.size),
-            confidence_level=CONFIDENCE,
+            n_resamples=NUM_RESAMPLES,
+            batch=max(1, MAX_CELLS // sample.size),
+            confidence_level=CONFIDENCE_LEVEL,
             method=method,
-            random_state=np.random.default_rng(seed),  # rng since scipy 1.15, which reads both
+            # Named rng since scipy 1.15, which reads both.
+            random_state=np.random.default_rng(seed),
         )
-    return found.confidence_interval.low, found.confidence_interval.high
+    return result.confidence_interval.low, result.confidence_interval.high

@@ -1,5 +1,8 @@
-"""What every metric is: frozen options, changed texts to ask the model about, and a measure. It reads
-Attributions and the model's answers, never Methods."""
+"""The base class of metrics, and the values that metrics read and return.
+
+A metric has frozen options, names the perturbed texts whose logits it needs, and computes a number from them.
+It reads Attributions and the model's outputs, never Methods.
+"""
 
 import abc
 from collections.abc import Generator, Mapping, Sequence
@@ -9,49 +12,59 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Original, Variant
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Head
 from tokenlight.errors import BadTarget
-from tokenlight.metrics._interval import Interval, curve_intervals, mean_interval
-from tokenlight.registry import Count, Registered, spelled
+from tokenlight.metrics._interval import Interval, bootstrap_curve, bootstrap_mean
+from tokenlight.perturb.engine import Perturber, Variant
+from tokenlight.registry import Component, format_spec
 
-# Beside what is written here: what the files of metrics import.
-__all__ = ["Count", "Head", "Variant"]
-
-Better = Literal["higher", "lower", "neither"]
-ARROWS: Mapping[str, str] = {"higher": "↑", "lower": "↓", "neither": ""}
-CharacterSpan = tuple[int, int, int]  # segment, first character, behind the last character
-Answers = Sequence[tuple[Variant, np.ndarray]]  # each changed text with the model's logits
+Direction = Literal["higher", "lower", "neither"]
+DIRECTION_ARROWS: Mapping[str, str] = {"higher": "↑", "lower": "↓", "neither": ""}
+CharacterSpan = tuple[int, int, int]  # segment, first character, character after the last
+VariantOutputs = Sequence[tuple[Variant, np.ndarray]]  # each perturbed text with the model's logits
 Bounds = tuple[float, float]  # lowest and highest value that any explanation could have
-Search = Generator[list[Variant], Answers, Bounds]  # asks step by step
+Search = Generator[list[Variant], VariantOutputs, Bounds]  # yields texts, receives their logits
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One explanation under test, with all that may be known about its text.
+    """One explanation under test, with what is known about its text.
 
-    ``label``: the true class. ``spans``: what a person marked, None if nobody did. ``others``:
-    further explanations of the text, as the metric's ``further`` asks for them. ``bounds``: what its
-    search found.
+    Attributes:
+        attribution: The explanation.
+        original: The text, which makes perturbed variants of itself.
+        head: The head of the model.
+        label: Index of the true class, if it is known.
+        spans: What a person marked; None if nobody did.
+        extra_attributions: Further explanations of the text, if the metric's ``extra_explanations`` requests
+            them.
+        bounds: The result of the metric's :meth:`Metric.search`, if it has one.
     """
 
     attribution: Attribution
-    original: Original
+    original: Perturber
     head: Head
     label: int | None = None
     spans: tuple[CharacterSpan, ...] | None = None
-    others: tuple[Attribution, ...] = ()
+    extra_attributions: tuple[Attribution, ...] = ()
     bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What a metric found for one explanation; JSON values only, so that a run can be resumed.
+class Measurement:
+    """The result of a metric for one explanation; JSON values only, so that a run can be resumed.
 
-    ``value`` is averaged over texts; ``curve`` over texts point by point (its grid is the metric's);
-    ``parts`` are further numbers, each averaged by itself; ``detail`` is what a summary other
-    than a mean needs.
+    Attributes:
+        value: The number, which is averaged over texts.
+        curve: Values at the metric's ``curve_points``, averaged over texts point by point.
+        parts: Further numbers, each averaged on its own.
+        detail: What a summary other than a mean needs.
+
+    Example:
+        >>> from tokenlight.plugin import Measurement
+        >>> Measurement(0.5, parts={"chance": 0.25}).value
+        0.5
     """
 
     value: float
@@ -62,122 +75,208 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
-    """A metric over many texts: means with 95 % bootstrap intervals, curve, and parts."""
+    """A metric over many texts: the mean with its 95 % bootstrap interval, the curve, and the parts."""
 
     interval: Interval
     curve: tuple[Interval, ...] = ()
     parts: Mapping[str, Interval] = field(default_factory=dict)
 
 
-def needs_probabilities(head: Head, metric: str) -> None:
-    """Refuse heads whose probability cannot fall: one number, or one class."""
-    alone = head.problem == "regression" or (head.problem == "single" and len(head.labels) == 1)
-    if head.kind == "classification" and alone:
+def check_has_probabilities(head: Head, metric_name: str) -> None:
+    """Raise if the probability of this head cannot fall: a regression, or a single class.
+
+    Args:
+        head: The head of the model.
+        metric_name: What needs the probability, as the subject of the message.
+
+    Raises:
+        BadTarget: The model has one output.
+    """
+    is_regression = head.problem_type == "regression"
+    has_single_class = head.problem_type == "single" and len(head.labels) == 1
+    if head.kind == "classification" and (is_regression or has_single_class):
         raise BadTarget(
-            f"{metric} watches a probability, but this model has one output ({head.labels[0]}), which "
-            "competes with no other; measure its explanations with randomisation or, where a person "
-            "marked what matters, with rationale or precision_at_k."
+            f"{metric_name} needs a probability, but this model has one output ({head.labels[0]}), which "
+            "has no alternatives. Measure its explanations with randomisation or, where a person marked "
+            "what matters, with rationale or precision_at_k.",
+            code="no-probabilities",
         )
 
 
-class Metric(Registered, abc.ABC):
-    """A measure of an explanation. Subclasses are frozen dataclasses whose fields are the options.
+class Metric(Component, abc.ABC):
+    """Base class of metrics. Subclasses are frozen dataclasses whose fields are the options.
 
-    ``cites``: key of the paper; ``better``: which way is better by default; ``labelled``, ``marked``:
-    whether it needs true labels, human spans; ``asks``: whether it asks the model about changed texts;
-    ``watches``, ``compares``: whether it reads a probability, the classes; ``searches``: whether
-    :meth:`search` asks first; ``further``: which further explanations it needs, those for all classes or
-    those of the model with randomised weights; ``asides``: parts of which neither more nor less is better;
-    ``presets``: official readings.
+    A metric is one file. Its class implements :meth:`measure` and, if it runs the model on perturbed texts,
+    :meth:`build_variants`. The class attributes say what it needs.
+
+    Attributes:
+        cites: Key of the paper in the bibliography.
+        better: Whether higher or lower values are better, with the default options.
+        needs_spans: Whether it needs spans that a person marked.
+        needs_model: Whether it runs the model on perturbed texts.
+        needs_probability: Whether it reads a probability that must be able to fall.
+        needs_classes: Whether it compares classes.
+        has_search: Whether :meth:`search` must run before :meth:`measure`.
+        extra_explanations: Further explanations that it needs: for all ``classes``, or of the model with
+            ``randomized`` weights.
+        informational: Parts for which neither higher nor lower is better.
+        presets: Named sets of options, such as those of a paper's official code.
+
+    Example:
+        >>> import numpy as np
+        >>> from tokenlight.plugin import Measurement, Metric
+        >>> class LargestScore(Metric, abstract=True):
+        ...     needs_model = False
+        ...     def measure(self, case, outputs):
+        ...         return Measurement(float(np.max(case.attribution.scores)))
+        >>> LargestScore.better
+        'higher'
     """
 
     cites: ClassVar[str]
-    better: ClassVar[Better] = "higher"
-    marked: ClassVar[bool] = False
-    asks: ClassVar[bool] = True
-    watches: ClassVar[bool] = False
-    compares: ClassVar[bool] = False
-    searches: ClassVar[bool] = False
-    further: ClassVar[Literal["none", "classes", "randomised"]] = "none"
-    asides: ClassVar[tuple[str, ...]] = ()
+    better: ClassVar[Direction] = "higher"
+    needs_spans: ClassVar[bool] = False
+    needs_model: ClassVar[bool] = True
+    needs_probability: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = False
+    has_search: ClassVar[bool] = False
+    extra_explanations: ClassVar[Literal["none", "classes", "randomized"]] = "none"
+    informational: ClassVar[tuple[str, ...]] = ()
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     @property
-    def direction(self) -> Better:
-        """Which way is better with its present options."""
+    def direction(self) -> Direction:
+        """Whether higher or lower values are better, with the present options."""
         return self.better
 
     @property
-    def labelled(self) -> bool:
-        """Whether it needs true labels with its present options."""
+    def needs_labels(self) -> bool:
+        """Whether it needs true labels, with the present options."""
         return False
 
     @property
-    def points(self) -> tuple[float, ...]:
-        """Where the points of the curve stand (share of tokens, k, layer); empty without curve."""
+    def curve_points(self) -> tuple[float, ...]:
+        """Points of the curve on the x-axis (share of tokens, k, layer); empty without a curve."""
         return ()
 
     def check(self, head: Head) -> None:
-        """Refuse, before any work, a model for which the number would mean nothing."""
-        if self.watches:
-            needs_probabilities(head, self.name)
-        if self.compares and not head.chooses:
-            raise BadTarget(f"{self.name} compares classes, and this model has none: {head.does}.")
+        """Raise before any work if the number would mean nothing for this model.
 
-    def variants(self, case: Case) -> list[Variant]:  # noqa: ARG002 - some ask nothing
-        """The changed texts whose logits :meth:`measure` needs, in order."""
+        Args:
+            head: The head of the model.
+
+        Raises:
+            BadTarget: The head has no probability or no classes, and the metric needs them.
+        """
+        if self.needs_probability:
+            check_has_probabilities(head, self.name)
+        if self.needs_classes and not head.has_classes:
+            raise BadTarget(
+                f"{self.name} compares classes, but this model has none: {head.usage}. Use another metric.",
+                code="no-classes",
+            )
+
+    def build_variants(self, case: Case) -> list[Variant]:  # noqa: ARG002 - some metrics need none
+        """Return the perturbed texts whose logits :meth:`measure` needs.
+
+        Args:
+            case: The explanation under test; ``case.original`` makes the variants.
+
+        Returns:
+            The variants, in the order in which :meth:`measure` receives their logits.
+        """
         return []
 
     def search(self, case: Case) -> Search:
-        """Yields changed texts, is sent the answers, and returns the bounds; the same whatever the
-        explanation, so one search serves all of a text's."""
+        """Search for the bounds of the metric on a text.
+
+        The result must not depend on the explanation, so that one search serves all explanations of a text.
+
+        Args:
+            case: An explanation of the text.
+
+        Yields:
+            Perturbed texts; the generator receives them with their logits.
+
+        Returns:
+            The lowest and highest value that any explanation could have.
+        """
         raise NotImplementedError
 
     @abc.abstractmethod
-    def measure(self, case: Case, answers: Answers) -> Measured:
-        """The number for one explanation."""
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
+        """Compute the number for one explanation.
 
-    def joined(self, measured: Sequence[Measured]) -> Measured:
-        """What was found for several explanations of one text (of each class, say) as one: every
-        number its mean. Overridden where ``detail`` holds more than numbers."""
-        if len(measured) == 1:
-            return measured[0]
-        curves = [one.curve for one in measured if one.curve]
-        return Measured(
-            fmean(one.value for one in measured),
+        Args:
+            case: The explanation under test.
+            outputs: The variants of :meth:`build_variants` with their logits.
+
+        Returns:
+            The number, and what else is to be averaged or summarized.
+
+        Raises:
+            TokenlightError: This text cannot be measured; the record keeps the reason.
+        """
+
+    def combine(self, measurements: Sequence[Measurement]) -> Measurement:
+        """Average the measurements of several explanations of one text, of each class for example.
+
+        Override this if ``detail`` holds more than numbers.
+        """
+        if len(measurements) == 1:
+            return measurements[0]
+        # Curves, parts and details are averaged over the measurements that have them.
+        curves = [measurement.curve for measurement in measurements if measurement.curve]
+        return Measurement(
+            fmean(measurement.value for measurement in measurements),
             tuple(map(fmean, zip(*curves, strict=True))),
-            {name: fmean(own) for name, own in _by_name([m.parts for m in measured]).items()},
-            {name: fmean(own) for name, own in _by_name([m.detail for m in measured]).items()},
+            _average_by_name([measurement.parts for measurement in measurements]),
+            _average_by_name([measurement.detail for measurement in measurements]),
         )
 
-    def summarise(
+    def summarize(
         self,
-        measured: Sequence[Measured],
+        measurements: Sequence[Measurement],
         *,
         seed: int = 0,
         frequencies: Any = None,  # noqa: ARG002 - token_overlap reads it
     ) -> MetricSummary:
-        """Means over texts, one entry each, with intervals; overridden where a number is no mean.
+        """Average over texts, with intervals. Override this if the number is not a mean.
 
-        ``frequencies``: in how many of ``documents`` texts each token id stands, as ``counts``.
+        Args:
+            measurements: One measurement per text.
+            seed: Seed of the intervals.
+            frequencies: Document frequencies of token ids in a corpus, as ``counts`` and ``num_documents``.
         """
-        parts = _by_name([one.parts for one in measured])
+        values = [measurement.value for measurement in measurements]
+        curves = [measurement.curve for measurement in measurements]
+        parts = _group_by_name([measurement.parts for measurement in measurements])
+        # Sorted, so that tables of different runs list the parts in the same order.
+        part_intervals = {}
+        for name in sorted(parts):
+            part_intervals[name] = bootstrap_mean(parts[name], seed=seed)
         return MetricSummary(
-            mean_interval([one.value for one in measured], seed=seed),
-            curve_intervals([one.curve for one in measured], seed=seed),
-            {name: mean_interval(parts[name], seed=seed) for name in sorted(parts)},
+            bootstrap_mean(values, seed=seed), bootstrap_curve(curves, seed=seed), part_intervals
         )
 
     @property
-    def label(self) -> str:
-        """The name with its preset or options: what tells two readings of one metric apart."""
+    def display_name(self) -> str:
+        """The name with its preset or options, which tells two variants of one metric apart."""
+        # A preset without settings is the default, which needs no name.
         for preset, settings in type(self).presets.items():
             if settings and self == type(self)(**settings):
                 return f"{self.name}(preset={preset})"
-        return spelled(self.name, self.options)
+        return format_spec(self.name, self.options)
 
 
-def _by_name(numbers: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Each number of those that have it."""
-    names = dict.fromkeys(name for one in numbers for name in one)
-    return {name: [one[name] for one in numbers if name in one] for name in names}
+def _group_by_name(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Collect the numbers of each name, from the entries that have it."""
+    groups: dict[str, list[float]] = {}
+    for entry in entries:
+        for name, number in entry.items():
+            groups.setdefault(name, []).append(number)
+    return groups
+
+
+def _average_by_name(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    return {name: fmean(numbers) for name, numbers in _group_by_name(entries).items()}

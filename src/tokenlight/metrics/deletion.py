@@ -1,24 +1,22 @@
-"""Deletion: the area under the probability curve while the most important tokens are hidden."""
+"""Deletion: the area under the probability curve while the most important tokens are removed."""
 
-from tokenlight.metrics._erasing import AreaMetric, Perturb, Watched
-from tokenlight.metrics._metric import Count
+from tokenlight.errors.arguments import Count
+from tokenlight.metrics._perturbation import AreaMetric, Perturb, WatchedTarget
 
 
 class Deletion(AreaMetric):
-    r"""Area under the target's probability while the top-ranked tokens or patches are hidden.
+    r"""Area under the target's probability while the top-ranked tokens or patches are masked.
 
     .. math:: \mathrm{AUC} = \int_0^1 p(c\mid x\setminus \mathrm{top}_f)\,df
 
-    by the trapezoid rule over f = 0, 1/``steps``, …, 1; round(f·m) of the m tokens that are not
-    special are hidden: patches of an image by its filling (the picture's mean colour unless its
-    Picture says otherwise), tokens of a text by [MASK]. Lower is better: what decided goes first.
-    Petsiuk et al. 2018 (RISE).
-    Differs from the paper: patches go, not pixels, and the filling is the picture's mean colour,
-    not grey.
+    by the trapezoid rule over f = 0, 1/``steps``, …, 1. At f, round(f·m) of the m tokens that are not special
+    are masked: tokens of a text by [MASK], patches of an image by its filling (the mean color of the image
+    unless its Picture says otherwise). Lower is better. Petsiuk et al. 2018 (RISE).
+    Differs from the paper: it masks pixels, not patches, and fills them with grey, not with the mean color.
     """
 
     steps: Count = 16
     perturb: Perturb = "mask"
-    target: Watched = "explained"
+    target: WatchedTarget = "explained"
     protect_special: bool = True
     cites = "petsiuk2018rise"

@@ -1,4 +1,4 @@
-"""F-Fidelity: what random parts of an explanation, or of the rest, are worth to a model that knows gaps."""
+"""F-Fidelity: the effect of masking random parts of an explanation, for a model trained with masked texts."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -6,31 +6,33 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._erasing import ErasingMetric, Perturb
-from tokenlight.metrics._metric import Better, Case, Count
+from tokenlight.errors.arguments import Count
+from tokenlight.metrics._metric import Case, Direction
+from tokenlight.metrics._perturbation import Perturb, PerturbationMetric
 
-STREAM = 4  # of a text's draws
-SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
+RANDOM_STREAM = 4  # number of this metric's random stream of a text
+DEFAULT_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
-class FineTunedFidelity(ErasingMetric):
+class FineTunedFidelity(PerturbationMetric):
     r"""Mean fall of the probability as random tokens of the explanation, or of the rest, are masked.
 
     .. math:: \frac1{|B|\,n}\sum_{b\in B}\sum_{j=1}^n p(c\mid x) - p(c\mid x\setminus z_{b,j}), \quad
         P(t\in z_{b,j}) = \min(\alpha,\,\beta\,m/k)
 
-    A token t of the k that may go is masked with this probability, in n = ``samples`` draws that are the
-    same for every method. With ``side="plus"`` (FFid+) those are the highest-ranked b·m of the m tokens
-    that are not special, and higher is better; with ``"minus"`` (FFid−) all others, and lower is better.
-    The model must have been fine-tuned with as much of its texts masked at random (``python -m
-    training.finetune --only masked_sst2``); the metric cannot see whether it was. Zheng et al., ICLR 2025.
-    Differs from the paper: α, β and explanations of the fine-tuned model itself are the official code's;
-    that counts right predictions at twenty shares, these are probabilities of the explained class at five.
+    Each token t of a pool of k tokens is masked with this probability, in n = ``samples`` draws that are the
+    same for every method. With ``side="plus"`` (FFid+) the pool is the b·m highest-ranked of the m tokens
+    that are not special, and higher is better. With ``side="minus"`` (FFid−) it is all others, and lower is
+    better. The model must have been fine-tuned on texts with as many tokens masked at random (``python -m
+    training.finetune --only masked_sst2``); the metric cannot check this. Zheng et al., ICLR 2025.
+    Differs from the paper: α, β and explaining the fine-tuned model itself follow the official code. That
+    code counts correct predictions at twenty shares; here it is the probability of the explained class at
+    five.
     """
 
     side: Literal["plus", "minus"] = "plus"
     perturb: Perturb = "mask"
-    shares: tuple[float, ...] = SHARES
+    shares: tuple[float, ...] = DEFAULT_SHARES
     alpha: float = 0.5
     beta: float = 0.1
     samples: Count = 10
@@ -40,29 +42,33 @@ class FineTunedFidelity(ErasingMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (0 < self.alpha <= 1 and 0 < self.beta <= 1):
-            given = f"alpha={self.alpha} and beta={self.beta} must be above 0 and at most 1"
-            raise BadInput(f"{given}: they are a probability and a share of the text.")
+        if not 0 < self.alpha <= 1 or not 0 < self.beta <= 1:
+            raise BadInput(
+                f"alpha={self.alpha} and beta={self.beta} are not valid: they are a probability and a share "
+                "of the text. Give numbers above 0 and at most 1.",
+                code="alpha-beta-range",
+            )
 
     @property
-    def direction(self) -> Better:
+    def direction(self) -> Direction:
         return "higher" if self.side == "plus" else "lower"
 
     @property
-    def points(self) -> tuple[float, ...]:
+    def curve_points(self) -> tuple[float, ...]:
         return self.shares
 
-    def removed(self, case: Case) -> Iterator[np.ndarray]:
-        order = self.ranked(case)
-        drawn = case.attribution.row.generator(self.seed, STREAM)
-        numbers = drawn.random((self.samples, len(case.original)))
+    def removed_positions(self, case: Case) -> Iterator[np.ndarray]:
+        order = self.rank_removable(case)
+        generator = case.attribution.row.make_generator(self.seed, RANDOM_STREAM)
+        # One draw per token, shared by all shares, so that methods differ only in their pools.
+        draws = generator.random((self.samples, len(case.original)))  # sample token
         for share in self.shares:
-            count = max(1, round(share * len(order)))
-            pool = order[:count] if self.side == "plus" else order[count:]
-            limit = min(self.alpha, self.beta * len(order) / max(1, len(pool)))
-            for one in numbers:
-                yield np.sort(pool[one[pool] < limit])
+            num_top = max(1, round(share * len(order)))
+            pool = order[:num_top] if self.side == "plus" else order[num_top:]
+            probability = min(self.alpha, self.beta * len(order) / max(1, len(pool)))
+            for sample in draws:
+                yield np.sort(pool[sample[pool] < probability])
 
-    def curve(self, whole: float, changed: np.ndarray) -> np.ndarray:
-        falls = whole - changed.reshape(len(self.shares), self.samples)
+    def compute_curve(self, original: float, perturbed: np.ndarray) -> np.ndarray:
+        falls = original - perturbed.reshape(len(self.shares), self.samples)
         return np.asarray(falls.mean(axis=1))

@@ -1,26 +1,28 @@
-"""Hiding game: accuracy as the most important tokens are hidden."""
+"""Hiding game: accuracy as the most important tokens are masked."""
 
 from typing import Literal
 
 import numpy as np
 
+from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
-from tokenlight.metrics._erasing import AreaMetric
-from tokenlight.metrics._metric import Answers, Case, Count, Head, Measured
-from tokenlight.metrics._ranking import Order
+from tokenlight.errors.arguments import Count
+from tokenlight.metrics._metric import Case, Measurement, VariantOutputs
+from tokenlight.metrics._perturbation import AreaMetric
+from tokenlight.metrics._ranking import RankOrder
 
 
 class HidingGame(AreaMetric):
-    r"""Area under the accuracy curve while the top-ranked tokens are hidden.
+    r"""Area under the accuracy curve while the top-ranked tokens are masked.
 
     .. math:: \mathrm{AUC} = \int_0^1 \Pr\bigl[\arg\max_c p(c\mid x\setminus \mathrm{top}_f) = y\bigr]\,df
 
-    by the trapezoid rule over f = 0, 1/``steps``, …, 1; round(f·m) of the m tokens that are not
-    special become [MASK] with attention 0. Lower is better. Hou & Castañón 2023.
-    ``reference="predicted"`` compares with the model's own prediction on the whole text.
-    Differs from the paper: its section 4.1 hides the least important first, its appendix, figures
-    and ↓ the most important; we hide the most important (``first="least"`` is the other reading).
-    It gives no grid and does not say whether special tokens are hidden (``protect_special``).
+    by the trapezoid rule over f = 0, 1/``steps``, …, 1. At f, round(f·m) of the m tokens that are not special
+    become [MASK] with attention 0. Lower is better. With ``reference="predicted"``, y is the model's own
+    prediction for the original text. Hou & Castañón 2023.
+    Differs from the paper: its section 4.1 masks the least important tokens first, its appendix, figures and
+    ↓ the most important; here it is the most important (``first="least"`` is the other reading). The paper
+    gives no grid and does not say whether special tokens are masked (``protect_special``).
     """
 
     steps: Count = 20
@@ -29,28 +31,39 @@ class HidingGame(AreaMetric):
     reference: Literal["label", "predicted"] = "label"
     cites = "hou2023decoding"
     presets = {"paper": {}}
-    perturb, mask_pad_attention = "mask", True
+    perturb = "mask"
+    mask_pad_attention = True
 
     @property
-    def goes(self) -> Order:
+    def removal_order(self) -> RankOrder:
         return "top" if self.first == "most" else "bottom"
 
     def check(self, head: Head) -> None:
         super().check(head)
-        if head.kind == "span" or head.problem != "single":
+        if head.kind == "span" or head.problem_type != "single":
+            outputs = "a span head" if head.kind == "span" else f"{head.problem_type} labels"
             raise UnsupportedModel(
-                f"{self.name} counts right classifications, which needs a model that chooses one of "
-                f"several classes; this one has {'a span head' if head.kind == 'span' else head.problem} "
-                "labels; use aopc instead."
+                f"{self.name} counts correct classifications, which needs a model that chooses one of "
+                f"several classes, but this one has {outputs}. Use aopc instead.",
+                code="no-single-label",
             )
 
-    def measure(self, case: Case, answers: Answers) -> Measured:
-        logits = np.stack([values for _, values in answers])
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
+        logits = np.stack([values for _, values in outputs])  # variant class
         if not np.isfinite(logits).all():
-            raise NotFinite("the model gives NaN or infinity for a changed text.")
-        whole, *said = np.argmax(logits, axis=1)
-        if self.reference == "label" and case.label is None:
-            raise BadInput("this text has no label.")
-        truth = case.label if self.reference == "label" else whole
-        curve = (np.array(said) == truth).astype(np.float64)
-        return Measured(self.value(curve), tuple(map(float, curve)))
+            raise NotFinite(
+                "The model returns NaN or infinity for a masked text. Check its weights and precision.",
+                code="masked-logits-not-finite",
+            )
+        predictions = np.argmax(logits, axis=1)
+        # The first variant is the original text.
+        true_class = predictions[0]
+        if self.reference == "label":
+            if case.label is None:
+                raise BadInput(
+                    "The text has no label. Give one, or use reference=predicted.",
+                    code="text-without-label",
+                )
+            true_class = case.label
+        curve = (predictions[1:] == true_class).astype(np.float64)
+        return Measurement(self.reduce_curve(curve), tuple(map(float, curve)))

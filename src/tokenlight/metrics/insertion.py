@@ -8,11 +8,11 @@ class Insertion(Deletion):
 
     .. math:: \mathrm{AUC} = \int_0^1 p(c\mid \mathrm{top}_f)\,df
 
-    Starts with every token that is not special hidden and shows the round(f·m) highest-ranked. Grid,
-    filling and options are those of deletion. Higher is better. Petsiuk et al. 2018 (RISE).
-    Differs from the paper: as deletion does; the paper starts from a blurred picture, which is
+    All tokens that are not special start masked, and the round(f·m) highest-ranked are shown. Grid, filling
+    and options are those of deletion. Higher is better. Petsiuk et al. 2018 (RISE).
+    Differs from the paper: as deletion does. The paper starts from a blurred image, which is
     Picture(…, fill="blur").
     """
 
     better = "higher"
-    shows = True
+    keeps_top = True

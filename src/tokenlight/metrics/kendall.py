@@ -4,9 +4,10 @@ from typing import Literal
 
 import numpy as np
 
+from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadTarget
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
-from tokenlight.metrics._ranking import ranking, similarity
+from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
+from tokenlight.metrics._ranking import rank_correlation, rank_positions
 
 
 class KendallConfidence(Metric):
@@ -14,33 +15,51 @@ class KendallConfidence(Metric):
 
     .. math:: \frac1{C-1}\sum_{c'\ne c} \tau(s^c, s^{c'})
 
-    :math:`\tau` is Kendall's tau-b over all tokens, special ones included: a method that says the same
-    of every class (τ = 1) explains none. Qiang et al. 2022, Eq. 15 and table 2.
-    Differs from the paper: its formula and code correlate the two *index lists* that sorting gives
-    (``kendall_on="order"``), which is near 0 for unrelated permutations and not monotone in rank
-    agreement; we correlate ranks. The code takes one other class (0→1, 1→0, 2→1):
-    ``others="one"``, both in ``preset="attcat"``. A text whose scores are all equal is left out.
+    :math:`\tau` is Kendall's tau-b over all tokens, special tokens included. A method that gives the same
+    scores for every class (τ = 1) explains none of them, so lower is better. A text with all scores equal is
+    skipped. Qiang et al. 2022, Eq. 15 and table 2.
+    Differs from the paper: its formula and code correlate the two *index lists* that sorting returns
+    (``kendall_on="order"``), which is near 0 for unrelated permutations and not monotone in the agreement of
+    ranks; here the ranks are correlated. The code takes one other class (0→1, 1→0, 2→1): ``others="one"``.
+    Both are in ``preset="attcat"``.
     """
 
     kendall_on: Literal["ranks", "order"] = "ranks"
     others: Literal["all", "one"] = "all"
     cites = "qiang2022attcat"
     better = "lower"
-    asks = False
-    compares = True
-    further = "classes"
+    needs_model = False
+    needs_classes = True
+    extra_explanations = "classes"
     presets = {"paper": {"kendall_on": "order"}, "attcat": {"kendall_on": "order", "others": "one"}}
 
-    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
-        own = case.attribution
-        chosen = own.target.index
-        if chosen is None:
-            raise BadTarget(f"the target {own.target.name!r} is not a class.")
-        others = [other for other in case.others if other.target != own.target]
-        if self.others == "one":
-            wanted = 1 if chosen == 0 else chosen - 1
-            others = [other for other in others if other.target.index == wanted]
-        first, *lists = [one.scores for one in (own, *others)]
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:  # noqa: ARG002 - runs no model
+        explained_class = case.attribution.target.index
+        if explained_class is None:
+            raise BadTarget(
+                f"The target {case.attribution.target.name!r} is not a class. Explain a class.",
+                code="target-not-a-class",
+            )
+        scores = self._to_comparable(case.attribution)
+        correlations = []
+        for other in self._select_others(case, explained_class):
+            other_scores = self._to_comparable(other)
+            correlations.append(rank_correlation(scores, other_scores, "kendall"))
+        return Measurement(float(np.mean(correlations)))
+
+    def _to_comparable(self, attribution: Attribution) -> np.ndarray:
+        """Return what is correlated: the scores, or the positions that sorting them returns."""
         if self.kendall_on == "order":
-            first, *lists = [ranking(scores).astype(float) for scores in (first, *lists)]
-        return Measured(float(np.mean([similarity(first, one, "kendall") for one in lists])))
+            return rank_positions(attribution.scores).astype(float)
+        return attribution.scores
+
+    def _select_others(self, case: Case, explained_class: int) -> list[Attribution]:
+        """Return the explanations of all other classes, or of the one that the official code takes."""
+        # The official code compares 0 with 1, 1 with 0, and 2 with 1.
+        official_class = 1 if explained_class == 0 else explained_class - 1
+        others = []
+        for other in case.extra_attributions:
+            is_other_class = other.target != case.attribution.target
+            if is_other_class and (self.others == "all" or other.target.index == official_class):
+                others.append(other)
+        return others

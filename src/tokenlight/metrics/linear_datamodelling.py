@@ -1,25 +1,28 @@
-"""Linear datamodelling score: do sums of scores foretell what any part of the sources would give?"""
+"""Linear datamodelling score: do sums of scores predict the output for any subset of the sources?"""
 
 import numpy as np
 
-from tokenlight.data.target import log_odds
+from tokenlight.data.odds import target_log_odds
+from tokenlight.data.ranks import compute_midranks
 from tokenlight.data.units import Unit
-from tokenlight.metrics._erasing import sources_of, without
-from tokenlight.metrics._metric import Answers, Case, Count, Measured, Metric, Variant
-from tokenlight.metrics._ranking import midranks
+from tokenlight.errors.arguments import Count
+from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
+from tokenlight.metrics._perturbation import find_sources, remove_units
+from tokenlight.perturb.variants import Variant
 
-STREAM = 2  # of a text's draws: others than those a method was fitted on
+# Number of this metric's random stream of a text, which differs from the one that methods are fitted on.
+RANDOM_STREAM = 2
 
 
 class LinearDatamodelling(Metric):
-    r"""Rank correlation of foretold and actual log-odds over random subsets of the sources.
+    r"""Rank correlation of predicted and actual log-odds over random subsets of the sources.
 
     .. math:: \rho_{j=1}^m \Bigl( f(v_j), \sum_{u\in v_j} s_u \Bigr)
 
-    :math:`v_1 … v_m`: ``samples`` subsets of the ``units``, each unit in with probability one half;
-    :math:`f`: the log-odds of the explained answer, token or class with only these; :math:`s_u`: a
-    unit's summed scores; :math:`\rho`: Spearman's. Scores that are all alike foretell nothing: 0.
-    Higher is better. Park et al. 2023; Cohen-Wang et al. 2024, section 4.
+    :math:`v_1 … v_m` are ``samples`` subsets of the ``units``, which contain each unit with probability one
+    half; :math:`f` are the log-odds of the explained answer, token or class with only these units;
+    :math:`s_u` is the sum of a unit's scores; :math:`\rho` is Spearman's. Scores that are all equal predict
+    nothing: 0. Higher is better. Park et al. 2023; Cohen-Wang et al. 2024, section 4.
     Differs from the paper: nothing.
     """
 
@@ -28,19 +31,25 @@ class LinearDatamodelling(Metric):
     seed: int = 0
     cites = "cohenwang2024contextcite"
 
-    def variants(self, case: Case) -> list[Variant]:
-        units, _ = sources_of(case, self.units)
-        return without(case, units, ~self._there(case, len(units)))
+    def build_variants(self, case: Case) -> list[Variant]:
+        units, _ = find_sources(case, self.units)
+        return remove_units(case, units, ~self._draw_presence(case, len(units)))
 
-    def measure(self, case: Case, answers: Answers) -> Measured:
-        units, totals = sources_of(case, self.units)
-        actual = [log_odds(case.head, case.attribution.target, said) for _, said in answers]
-        foretold = self._there(case, len(units)) @ totals
-        ranks = [midranks(values) - (len(values) + 1) / 2 for values in (actual, foretold)]
-        scale = float(np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum()))
-        return Measured(float(ranks[0] @ ranks[1]) / scale if scale else 0.0)
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
+        units, unit_scores = find_sources(case, self.units)
+        target = case.attribution.target
+        actual = [target_log_odds(case.head, target, logits) for _, logits in outputs]
+        predicted = self._draw_presence(case, len(units)) @ unit_scores
+        # Spearman's correlation: the centered ranks, divided by their lengths.
+        mean_rank = (len(actual) + 1) / 2
+        actual_ranks = compute_midranks(actual) - mean_rank
+        predicted_ranks = compute_midranks(predicted) - mean_rank
+        scale = float(np.sqrt((actual_ranks**2).sum() * (predicted_ranks**2).sum()))
+        if not scale:
+            return Measurement(0.0)
+        return Measurement(float(actual_ranks @ predicted_ranks) / scale)
 
-    def _there(self, case: Case, units: int) -> np.ndarray:
-        """``sample unit``: true where a source is there."""
-        drawn = case.attribution.row.generator(self.seed, STREAM).random((self.samples, units))
-        return np.asarray(drawn < 0.5)
+    def _draw_presence(self, case: Case, num_units: int) -> np.ndarray:
+        """Return which units each subset contains, of shape ``sample unit``."""
+        generator = case.attribution.row.make_generator(self.seed, RANDOM_STREAM)
+        return np.asarray(generator.random((self.samples, num_units)) < 0.5)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._erasing import SMALLEST, Perturb
-from tokenlight.metrics.aopc import OFFICIAL, AreaOverPerturbationCurve
+from tokenlight.metrics._perturbation import MIN_PROBABILITY, Perturb
+from tokenlight.metrics.aopc import OFFICIAL_OPTIONS, AreaOverPerturbationCurve
 
 
 class LogOdds(AreaOverPerturbationCurve):
@@ -12,11 +12,11 @@ class LogOdds(AreaOverPerturbationCurve):
 
     .. math:: \mathrm{LOdds} = \frac1{|K|}\sum_{k\in K} \ln\frac{p(c\mid \tilde x^{k})}{p(c\mid x)}
 
-    Grid, order and options are those of aopc; probabilities below 1e-12 are taken as 1e-12. Lower is
-    better; with ``order="bottom"`` higher is. The [PAD] tokens are attended to
-    (``mask_pad_attention``). Shrikumar et al. 2017; Qiang et al. 2022.
-    Differs from the paper: the clip. Official readings: ``preset="attcat"``, ``"mask_lrp"``; they do
-    not clip, and a text in which a probability is zero is left out (``clip=False``).
+    Grid, order and options are those of aopc. Probabilities below 1e-12 are clipped to 1e-12. Lower is
+    better; with ``order="bottom"`` higher is. The [PAD] tokens are attended to unless
+    ``mask_pad_attention``. Shrikumar et al. 2017; Qiang et al. 2022.
+    Differs from the paper: the clipping. The official codes (``preset="attcat"``, ``"mask_lrp"``) do not
+    clip, and a text with a probability of zero is skipped (``clip=False``).
     """
 
     perturb: Perturb = "pad"
@@ -24,14 +24,20 @@ class LogOdds(AreaOverPerturbationCurve):
     better = "lower"
     presets = {
         "paper": {},
-        "attcat": {**OFFICIAL, "clip": False, "min_len": 10},
-        "mask_lrp": {**OFFICIAL, "clip": False, "min_len": 20},
+        "attcat": {**OFFICIAL_OPTIONS, "clip": False, "min_len": 10},
+        "mask_lrp": {**OFFICIAL_OPTIONS, "clip": False, "min_len": 20},
     }
 
-    def curve(self, whole: float, changed: np.ndarray) -> np.ndarray:
-        super().curve(whole, changed)
-        if not self.clip and not (whole > 0 and (changed > 0).all()):
-            zero = "a probability of this text is zero and has no logarithm"
-            raise BadInput(f"{zero}; clip=true takes it as {SMALLEST:g}.")
-        least = SMALLEST if self.clip else 0.0
-        return np.asarray(np.log(np.maximum(changed, least)) - np.log(max(whole, least)))
+    def compute_curve(self, original: float, perturbed: np.ndarray) -> np.ndarray:
+        # The base class checks the probability of the original text.
+        super().compute_curve(original, perturbed)
+        is_positive = original > 0 and bool((perturbed > 0).all())
+        if not self.clip and not is_positive:
+            raise BadInput(
+                "A probability of this text is zero, so it has no logarithm. Use clip=true to replace it by "
+                f"{MIN_PROBABILITY:g}.",
+                code="zero-probability",
+            )
+        smallest = MIN_PROBABILITY if self.clip else 0.0
+        log_perturbed = np.log(np.maximum(perturbed, smallest))
+        return np.asarray(log_perturbed - np.log(max(original, smallest)))

@@ -1,28 +1,30 @@
-"""Normalised AOPC: where an explanation stands between the worst and the best order of tokens."""
+"""Normalized AOPC: where an explanation stands between the worst and the best order of tokens."""
 
-from itertools import product
+from collections.abc import Iterable
 
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._erasing import ErasingMetric, Perturb, chances
-from tokenlight.metrics._metric import Answers, Case, Count, Measured, Search
+from tokenlight.errors.arguments import Count
+from tokenlight.metrics._metric import Case, Measurement, Search, VariantOutputs
+from tokenlight.metrics._perturbation import Perturb, PerturbationMetric, target_probabilities
 
-LEAST = 1e-6  # a range of AOPC below it is rounding
+MIN_RANGE = 1e-6  # a smaller range of AOPC is rounding
+# A set of removed positions, to the largest sum of falls on the way to it.
+Beam = dict[frozenset[int], float]
 
 
-class NormalisedAopc(ErasingMetric):
-    r"""AOPC between the lowest and the highest that any order of the text's tokens reaches.
+class NormalizedAopc(PerturbationMetric):
+    r"""AOPC between the lowest and the highest value that any order of the text's tokens reaches.
 
     .. math:: \frac{a(r)-\min_{r'}a(r')}{\max_{r'}a(r')-\min_{r'}a(r')}, \quad
         a(r) = \frac1m\sum_{i=1}^m p(c\mid x)-p(c\mid x\setminus r_{1..i})
 
-    :math:`a` is AOPC over the m tokens that are not special, taken out one by one in the order r; 0 is
-    the worst order there is, 1 the best, so that models, each with a range of its own, can be compared.
-    Both ends are found by beam search (``beam`` sets a step); an order that reaches beyond them is an
-    end itself. Costs about beam · m² passes a text: those with more than ``longest`` tokens are left out.
-    Edin et al., ACL 2025.
-    Differs from the paper: nothing known; its exhaustive search is a beam as wide as the number of sets.
+    :math:`a` is AOPC over the m tokens that are not special, removed one by one in the order r. 0 is the
+    worst order, 1 the best, so that models, each with its own range, can be compared. Both ends are found by
+    beam search (``beam`` sets per step); an order beyond them becomes an end itself. A text costs about beam
+    · m² forward passes, so texts with more than ``longest`` tokens are skipped. Edin et al., ACL 2025.
+    Differs from the paper: nothing known. Its exhaustive search is a beam as wide as the number of sets.
     """
 
     perturb: Perturb = "mask"
@@ -30,44 +32,70 @@ class NormalisedAopc(ErasingMetric):
     longest: int = 60
     protect_special: bool = True
     cites = "edin2025normalized"
-    asides = ("lowest", "highest")
-    searches = True
+    informational = ("lowest", "highest")
+    has_search = True
 
-    def counts(self, tokens: int) -> range:
-        return range(1, tokens + 1)
+    def removal_counts(self, num_tokens: int) -> range:
+        return range(1, num_tokens + 1)
 
     def search(self, case: Case) -> Search:
-        places = self.ranked(case)
-        if len(places) > self.longest:
-            cost = "finding the best of their orders costs the square of that"
-            left_out = f"longest={self.longest} leaves it out"
-            raise BadInput(f"the text has {len(places)} tokens, and {cost}; {left_out}.")
-        answers = yield [case.original.unchanged()]
-        whole, ends = chances(case, answers)[0], list[float]()
-        for sign in (-1.0, 1.0):  # the lowest AOPC, then the highest
-            # Sets of tokens in place of orders, each with the largest sum of falls on the way to it.
-            beam: dict[frozenset[int], float] = {frozenset(): 0.0}
-            for _ in places:
-                grown: dict[frozenset[int], float] = {}
-                for (gone, total), place in product(beam.items(), places.tolist()):
-                    if place not in gone:
-                        larger = gone | {place}
-                        grown[larger] = max(grown.get(larger, -np.inf), total)
-                sets = (np.array(sorted(gone)) for gone in grown)
-                answers = yield [self.erased(case.original, gone) for gone in sets]
-                falls = sign * (whole - chances(case, answers))
-                totals = {gone: s + f for (gone, s), f in zip(grown.items(), falls, strict=True)}
-                best = sorted(totals, key=totals.__getitem__, reverse=True)[: self.beam]
-                beam = {gone: float(totals[gone]) for gone in best}
-            ends.append(sign * max(beam.values()) / max(1, len(places)))
-        return ends[0], ends[1]
+        positions = self.rank_removable(case).tolist()
+        if len(positions) > self.longest:
+            raise BadInput(
+                f"The text has {len(positions)} tokens, and the cost of finding their best order grows "
+                f"with the square of that. It is skipped: the limit is longest={self.longest}.",
+                code="longer-than-longest",
+            )
+        outputs = yield [case.original.unperturbed()]
+        original_probability = target_probabilities(case, outputs)[0]
+        bounds = []
+        for sign in (-1.0, 1.0):  # first the lowest AOPC, then the highest
+            # Sets of removed tokens are searched, not orders: the output depends on the set only.
+            beam: Beam = {frozenset(): 0.0}
+            for _ in positions:
+                candidates = _extend_beam(beam, positions)
+                outputs = yield [
+                    self.remove_positions(case.original, np.array(sorted(removed)))
+                    for removed in candidates
+                ]
+                falls = sign * (original_probability - target_probabilities(case, outputs))
+                beam = _select_best(candidates, falls, self.beam)
+            bounds.append(sign * max(beam.values()) / max(1, len(positions)))
+        lowest, highest = bounds
+        return lowest, highest
 
-    def measure(self, case: Case, answers: Answers) -> Measured:
-        assert case.bounds is not None, "naopc is measured between the ends that its search found"
-        whole, *changed = chances(case, answers)
-        own = float(np.mean(whole - np.array(changed))) if changed else 0.0
-        low, high = min(case.bounds[0], own), max(case.bounds[1], own)
-        if high - low < LEAST:
-            raise BadInput("every order of the tokens has the same AOPC; none is better.")
-        parts = {"aopc": own, "lowest": low, "highest": high}
-        return Measured((own - low) / (high - low), parts=parts)
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
+        assert case.bounds is not None, "naopc needs the bounds that its search found"
+        probabilities = target_probabilities(case, outputs)
+        aopc = 0.0
+        if len(probabilities) > 1:
+            aopc = float(np.mean(probabilities[0] - probabilities[1:]))
+        lowest = min(case.bounds[0], aopc)
+        highest = max(case.bounds[1], aopc)
+        if highest - lowest < MIN_RANGE:
+            raise BadInput(
+                "Every order of the tokens has the same AOPC, so none is better than another.",
+                code="no-aopc-range",
+            )
+        parts = {"aopc": aopc, "lowest": lowest, "highest": highest}
+        return Measurement((aopc - lowest) / (highest - lowest), parts=parts)
+
+
+def _extend_beam(beam: Beam, positions: Iterable[int]) -> Beam:
+    """Return all sets with one more position, each with the best sum of its predecessors."""
+    candidates: Beam = {}
+    for removed, total in beam.items():
+        for position in positions:
+            if position not in removed:
+                larger = removed | {position}
+                candidates[larger] = max(candidates.get(larger, -np.inf), total)
+    return candidates
+
+
+def _select_best(candidates: Beam, falls: np.ndarray, width: int) -> Beam:
+    """Add the fall of each candidate to its sum, and return the ``width`` highest."""
+    totals: Beam = {}
+    for (removed, total), fall in zip(candidates.items(), falls, strict=True):
+        totals[removed] = float(total + fall)
+    best = sorted(totals, key=totals.__getitem__, reverse=True)[:width]
+    return {removed: totals[removed] for removed in best}

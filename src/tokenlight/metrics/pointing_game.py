@@ -1,36 +1,45 @@
-"""Pointing game: does the highest score stand where the reason is?"""
+"""Pointing game: is the highest score where the reason is?"""
 
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
-from tokenlight.metrics._ranking import marked_tokens, ranked_among
+from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
+from tokenlight.metrics._ranking import find_annotated_tokens, rank_subset
 
 
 class PointingGame(Metric):
-    r"""1 where the token with the highest score lies in a marked span, else 0.
+    r"""1 if the token with the highest score is inside a marked span, else 0.
 
     .. math:: \bigl[\arg\max_i s_i \in \text{marked}\bigr]
 
-    over tokens that are not special, of a pair or a question those of the part that has marks. For
-    texts in which the right place is known: hybrid documents, glued of parts of several classes, point
-    at the part of the explained class; of several passages, at the one that holds the answer.
-    ``chance``, a part, is what a random order reaches: the share of marked tokens. Poerner et al., ACL
-    2018. Differs from the paper: it has no questions.
+    over tokens that are not special; in a pair or a question, over those of the part with marks. It is for
+    texts with a known reason: hybrid documents, joined from parts of several classes, point at the part of
+    the explained class; several passages, at the one with the answer. The part ``chance`` is what a random
+    order reaches: the share of marked tokens. Higher is better. Poerner et al., ACL 2018.
+    Differs from the paper: it has no questions.
     """
 
     cites = "poerner2018evaluating"
-    asides = ("chance",)
-    marked = True
-    asks = False
+    informational = ("chance",)
+    needs_spans = True
+    needs_model = False
 
-    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
-        row, spans = case.attribution.row, case.spans or ()
-        parts = {part for part, _, _ in spans}
-        own = [i for i in case.original.rankable if row.segments[i] in parts]
-        places = np.array(own, dtype=int)
-        gold = marked_tokens(row, spans)
-        if not gold[places].any():
-            raise BadInput("no token of this text is marked.")
-        first = ranked_among(case.attribution.scores, places)[0]
-        return Measured(float(gold[first]), parts={"chance": float(gold[places].mean())})
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:  # noqa: ARG002 - runs no model
+        row = case.attribution.row
+        spans = case.spans or ()
+        marked_segments = {segment for segment, _, _ in spans}
+        is_marked = find_annotated_tokens(row, spans)
+        # Only the part of a pair with marks is searched.
+        candidates = []
+        for position in case.original.rankable_positions:
+            if row.segments[position] in marked_segments:
+                candidates.append(position)
+        positions = np.array(candidates, dtype=int)
+        if not is_marked[positions].any():
+            raise BadInput(
+                "The text has no marked token to point at. Give spans for it, or leave it out.",
+                code="no-token-to-point-at",
+            )
+        top_position = rank_subset(case.attribution.scores, positions)[0]
+        chance = float(is_marked[positions].mean())
+        return Measurement(float(is_marked[top_position]), parts={"chance": chance})

@@ -6,21 +6,24 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._interval import statistic_interval
-from tokenlight.metrics._metric import Answers, Case, Count, Measured, Metric, MetricSummary
-from tokenlight.metrics._ranking import marked_tokens, ranking, seen_share
+from tokenlight.errors.arguments import Count
+from tokenlight.metrics._interval import bootstrap_statistic
+from tokenlight.metrics._metric import Case, Measurement, Metric, MetricSummary, VariantOutputs
+from tokenlight.metrics._ranking import find_annotated_tokens, rank_positions, visible_share
+
+NUM_RATIO_RESAMPLES = 2000
 
 
 class PrecisionAtK(Metric):
-    r"""Tokens of the gold answer among the K highest scores of question, context and specials.
+    r"""Tokens of the true answer among the K highest scores of question, context and special tokens.
 
     .. math:: \bigl|\{a,\dots,b\} \cap \mathrm{TopK}\bigr|
 
-    :math:`a \dots b` are the tokens of the first gold answer. ``report="count"`` averages the
-    counts (Qiang et al. 2022: its largest possible value is the mean answer length);
-    ``report="ratio"`` gives 100 · Σ count / Σ answer length in per cent (Mask-LRP). Higher is better.
-    An answer that truncation cut off counts as the span [CLS], as in the official code, unless
-    ``drop_truncated``; questions without answer are left out.
+    :math:`a \dots b` are the tokens of the first true answer. ``report="count"`` averages the counts (Qiang
+    et al. 2022; the largest possible value is the mean length of answers). ``report="ratio"`` is 100 · Σ
+    count / Σ answer length, in percent (Mask-LRP). Higher is better. An answer that was truncated counts as
+    the span [CLS], as in the official code, unless ``drop_truncated``; questions without an answer are
+    skipped.
     Differs from the paper: a token belongs to the answer if it shares a character with it.
     """
 
@@ -29,30 +32,45 @@ class PrecisionAtK(Metric):
     drop_unanswerable: bool = True
     drop_truncated: bool = False
     cites = "qiang2022attcat"
-    marked = True
-    asks = False
+    needs_spans = True
+    needs_model = False
     presets = {"paper": {}, "attcat": {}, "mask_lrp": {"report": "ratio"}}
 
-    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
-        row, answer = case.attribution.row, (case.spans or ())[:1]
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:  # noqa: ARG002 - runs no model
+        row = case.attribution.row
+        answer = (case.spans or ())[:1]
         if not answer and self.drop_unanswerable:
-            raise BadInput("the question has no answer.")
-        gold = marked_tokens(row, answer)
-        if not gold.any() or seen_share(row, answer) < 1:
+            raise BadInput(
+                "The question has no answer, so it is skipped. Keep it with drop_unanswerable=false.",
+                code="no-answer",
+            )
+        is_answer = find_annotated_tokens(row, answer)
+        if not is_answer.any() or visible_share(row, answer) < 1:
             if answer and self.drop_truncated:
-                raise BadInput("the answer covers no token: it was cut off, or is a blank alone.")
-            gold = np.arange(len(row)) == 0
-        top = ranking(case.attribution.scores)[: self.k]
-        count = int(gold[top].sum())
-        return Measured(float(count), detail={"count": count, "length": int(gold.sum())})
+                raise BadInput(
+                    "The answer covers no token: it was truncated, or is only whitespace.",
+                    code="answer-without-token",
+                )
+            # As in the official code, [CLS] stands for an answer that is not there.
+            is_answer = np.arange(len(row)) == 0
+        top_positions = rank_positions(case.attribution.scores)[: self.k]
+        count = int(is_answer[top_positions].sum())
+        return Measurement(float(count), detail={"count": count, "length": int(is_answer.sum())})
 
-    def summarise(self, measured: Sequence[Measured], *, seed: int = 0, **_: Any) -> MetricSummary:
+    def summarize(
+        self, measurements: Sequence[Measurement], *, seed: int = 0, **_: Any
+    ) -> MetricSummary:
         if self.report == "count":
-            return super().summarise(measured, seed=seed)
-        counts = np.array([one.detail["count"] for one in measured], dtype=np.float64)
-        lengths = np.array([one.detail["length"] for one in measured], dtype=np.float64)
+            return super().summarize(measurements, seed=seed)
+        details = [measurement.detail for measurement in measurements]
+        counts = np.array([detail["count"] for detail in details], dtype=np.float64)
+        lengths = np.array([detail["length"] for detail in details], dtype=np.float64)
 
-        def ratio(texts: np.ndarray) -> float:
+        def compute_ratio(texts: np.ndarray) -> float:
             return float(100 * counts[texts].sum() / lengths[texts].sum())
 
-        return MetricSummary(statistic_interval(len(measured), ratio, seed=seed, resamples=2000))
+        return MetricSummary(
+            bootstrap_statistic(
+                len(measurements), compute_ratio, seed=seed, resamples=NUM_RATIO_RESAMPLES
+            )
+        )

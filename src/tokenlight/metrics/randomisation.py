@@ -1,41 +1,49 @@
-"""Randomisation: does the explanation change when the model forgets what it learnt?"""
+"""Randomisation: does the explanation change when the model loses what it learned?"""
 
 import numpy as np
 
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
-from tokenlight.metrics._ranking import Similarity, require_ranks, similarity
+from tokenlight.data.attribution import Attribution
+from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
+from tokenlight.metrics._ranking import RankCorrelation, check_rankable, rank_correlation
 
 
-class ParameterRandomisation(Metric):
+class ParameterRandomization(Metric):
     r"""Mean similarity to the explanations of the model with randomised weights.
 
     .. math:: \frac1{S}\sum_{s=1}^S \rho\bigl(s^{\theta}, s^{\theta_s}\bigr)
 
-    Stage s has randomised the head and the top s − 1 blocks, the last stage the embeddings too; each
-    weight tensor is drawn anew from a normal distribution with its own mean and spread (``seed``).
-    :math:`\rho` is a rank correlation over the tokens that are not special. Adebayo et al. 2018 (model
-    parameter randomisation test).
-    Differs from the paper: weights keep their tensor's mean and spread instead of the initial
-    distribution, so that activations stay in range; similarity of signed scores (``absolute=True``
-    compares magnitudes). A stage whose scores are all equal counts as 0: nothing of the ranking is left.
+    At stage s the head and the top s − 1 blocks are randomised, at the last stage the embeddings too. Each
+    weight tensor is drawn from a normal distribution with its own mean and standard deviation (``seed``).
+    :math:`\rho` is a rank correlation over the tokens that are not special. Lower is better. A stage with
+    all scores equal counts as 0: nothing of the ranking is left. Adebayo et al. 2018 (model parameter
+    randomisation test).
+    Differs from the paper: weights keep the mean and standard deviation of their tensor instead of the
+    initial distribution, so that activations stay in range; signed scores are compared (``absolute=True``
+    compares magnitudes).
     """
 
-    similarity: Similarity = "spearman"
+    similarity: RankCorrelation = "spearman"
     absolute: bool = False
     seed: int = 0
     cites = "adebayo2018sanity"
     better = "lower"
-    asks = False
-    further = "randomised"
+    needs_model = False
+    extra_explanations = "randomized"
 
-    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
-        places = case.original.rankable
-        read = np.abs if self.absolute else np.asarray
-        own = read(case.attribution.scores[places])
-        require_ranks(own)
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:  # noqa: ARG002 - runs no model
+        positions = case.original.rankable_positions
+        scores = self._select_scores(case.attribution, positions)
+        check_rankable(scores)
         curve = []
-        for other in case.others:
-            scores = read(other.scores[places])
-            flat = float(np.ptp(scores)) == 0.0
-            curve.append(0.0 if flat else similarity(own, scores, self.similarity))
-        return Measured(float(np.mean(curve)), tuple(curve))
+        for stage_attribution in case.extra_attributions:
+            stage_scores = self._select_scores(stage_attribution, positions)
+            # Equal scores have no ranks, and nothing of the ranking is left.
+            similarity = 0.0
+            if float(np.ptp(stage_scores)) != 0.0:
+                similarity = rank_correlation(scores, stage_scores, self.similarity)
+            curve.append(similarity)
+        return Measurement(float(np.mean(curve)), tuple(curve))
+
+    def _select_scores(self, attribution: Attribution, positions: np.ndarray) -> np.ndarray:
+        scores = attribution.scores[positions]
+        return np.abs(scores) if self.absolute else np.asarray(scores)

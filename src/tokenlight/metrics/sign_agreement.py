@@ -1,43 +1,60 @@
-"""Sign agreement: do words that speak for the class have positive scores, and others negative ones?"""
+"""Sign agreement: do words in favor of the class have positive scores, and others negative ones?"""
 
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._metric import Answers, Case, Measured, Metric
-from tokenlight.metrics._ranking import marked_tokens
+from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
+from tokenlight.metrics._ranking import find_annotated_tokens
 
 
 class SignAgreement(Metric):
-    r"""Share of the marked words whose score has the sign that their polarity demands.
+    r"""Share of the marked words with a score of the sign that their polarity requires.
 
     .. math:: \frac1{|M|}\sum_{w\in M} \bigl[\pi \sum_{i\in w} s_i > 0\bigr]
 
-    M: the marked spans of a text, each a word; :math:`\pi` is 1 where the text's label is the explained
-    class, −1 where it is another: a text comes twice, with its positive words and the label positive, and
-    with its negative words. A score of zero is wrong. ``chance``, a part, is what the same signs would
-    reach in random places: the share of the tokens that are not special whose score has the sign.
-    Polarities are those of the leaves of the Stanford Sentiment Treebank, Socher et al. 2013.
+    M are the marked spans of a text, each a word. :math:`\pi` is 1 if the label of the text is the explained
+    class, and −1 if it is another: a text is given twice, with its positive words and the label positive,
+    and with its negative words. A score of zero is wrong. The part ``chance`` is what the same signs would
+    reach at random positions: the share of tokens that are not special with a score of that sign. Higher is
+    better. Polarities are those of the leaves of the Stanford Sentiment Treebank, Socher et al. 2013.
     Differs from the paper: it has the polarities, not this measure, which is our own.
     """
 
     cites = "socher2013recursive"
-    asides = ("chance",)
-    marked = True
-    labelled = True
-    asks = False
+    informational = ("chance",)
+    needs_spans = True
+    needs_labels = True
+    needs_model = False
 
-    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:  # noqa: ARG002 - runs no model
+        polarity = self._get_polarity(case)
+        scores = case.attribution.scores
+        word_scores = []
+        for span in case.spans or ():
+            # A word may have several tokens; their sum counts.
+            is_in_word = find_annotated_tokens(case.attribution.row, (span,))
+            if is_in_word.any():
+                word_scores.append(float(scores[is_in_word].sum()))
+        if not word_scores:
+            raise BadInput(
+                "The text has no marked word. Give spans for it, or leave it out.",
+                code="no-marked-word",
+            )
+        has_right_sign = [polarity * score > 0 for score in word_scores]
+        chance = float(np.mean(polarity * scores[case.original.rankable_positions] > 0))
+        return Measurement(float(np.mean(has_right_sign)), parts={"chance": chance})
+
+    def _get_polarity(self, case: Case) -> float:
+        """Return 1 if the marked words speak for the explained class, else −1."""
         if case.label is None:
-            raise BadInput("the text has no label, which says the polarity of its marked words.")
-        explained = case.attribution.target.index
-        if explained is None:
-            raise BadInput("signs are of one class; explain a class, not a contrast or span.")
-        pi = 1.0 if case.label == explained else -1.0
-        scores, row = case.attribution.scores, case.attribution.row
-        words = [marked_tokens(row, (span,)) for span in case.spans or ()]
-        sums = [float(scores[word].sum()) for word in words if word.any()]
-        if not sums:
-            raise BadInput("no token of this text is marked.")
-        own = scores[case.original.rankable]
-        chance = float(np.mean(pi * own > 0))
-        return Measured(float(np.mean([pi * one > 0 for one in sums])), parts={"chance": chance})
+            raise BadInput(
+                "The text has no label, which gives the polarity of its marked words. Give one.",
+                code="no-polarity",
+            )
+        explained_class = case.attribution.target.index
+        if explained_class is None:
+            raise BadInput(
+                "Signs belong to one class, but a contrast or span was explained. Explain a class.",
+                code="signs-without-class",
+            )
+        return 1.0 if case.label == explained_class else -1.0

@@ -1,63 +1,74 @@
-"""Soft comprehensiveness: how much is lost as embeddings fade, most where scores are highest?"""
+"""Soft comprehensiveness: how much is lost as embeddings are dropped, most where scores are highest?"""
 
 from typing import ClassVar
 
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._erasing import chances
-from tokenlight.metrics._metric import Answers, Case, Count, Measured, Metric, Variant
-from tokenlight.metrics._ranking import require_ranks
+from tokenlight.errors.arguments import Count
+from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
+from tokenlight.metrics._perturbation import target_probabilities
+from tokenlight.metrics._ranking import check_rankable
+from tokenlight.perturb.variants import Variant
 
-STREAM = 3  # of a text's draws
-LEAST = 1e-6  # what all tokens together give the class; below it nothing can be lost
+RANDOM_STREAM = 3  # number of this metric's random stream of a text
+MIN_CONTRIBUTION = 1e-6  # if all tokens together add less to the probability, nothing can be lost
 
 
 class SoftComprehensiveness(Metric):
-    r"""Share of what the tokens give the class that is lost as each fades by its score (Soft-NC).
+    r"""Share of the tokens' contribution that is lost as each embedding is dropped by its score (Soft-NC).
 
     .. math:: \frac{\max(0,\,p(c\mid x)-p(c\mid x'))}{\max(0,\,p(c\mid x)-p(c\mid x^0))}, \quad
         x'_{td} = x_{td}\,e_{td}, \quad e_{td}\sim\mathrm{Bernoulli}(1-a_t)
 
-    :math:`x` are the embeddings as they enter the first layer (``token hidden``), :math:`a_t` the scores
-    brought to [0, 1] by the text's lowest and highest, :math:`x^0` embeddings of zeros; the fall is the
-    mean of ``samples`` draws, the same for every method. ``kept``, a part, is the mean of the probabilities:
-    methods that differ in it are compared with care, since scores that leave less of a text lose more of
-    it. Zhao and Aletras, ACL 2023.
-    Differs from the paper: it draws once; special tokens stay whole here; c is the explained class; the
-    share is cut to [0, 1], and a text whose tokens do not speak for the class is left out.
+    :math:`x` are the embeddings before the first layer (``token hidden``), :math:`a_t` the scores scaled to
+    [0, 1] by the lowest and highest of the text, and :math:`x^0` embeddings of zeros. The fall is the mean
+    over ``samples`` draws, which are the same for every method. The part ``kept`` is the mean probability of
+    keeping an element: compare methods that differ in it with care, since scores that keep less of a text
+    lose more of it. Higher is better. Zhao and Aletras, ACL 2023.
+    Differs from the paper: it draws once; special tokens are kept here; c is the explained class; the share
+    is clipped to [0, 1], and a text with tokens that do not favor the class is skipped.
     """
 
     samples: Count = 10
     seed: int = 0
     cites = "zhao2023incorporating"
-    asides = ("kept",)
-    watches = True
-    shows: ClassVar[bool] = False
+    informational = ("kept",)
+    needs_probability = True
+    keeps_top: ClassVar[bool] = False
 
-    def kept(self, case: Case) -> np.ndarray:
-        """``token``: the probability with which a number of its embedding stays."""
-        places = case.original.rankable
-        scores = case.attribution.scores[places]
-        require_ranks(scores)
+    def keep_probabilities(self, case: Case) -> np.ndarray:
+        """Return the probability with which elements of each embedding are kept, of shape ``token``."""
+        positions = case.original.rankable_positions
+        scores = case.attribution.scores[positions]
+        check_rankable(scores)
         scaled = (scores - scores.min()) / np.ptp(scores)
-        found = np.ones(len(case.original))
-        found[places] = scaled if self.shows else 1 - scaled
-        return found
+        probabilities = np.ones(len(case.original))
+        probabilities[positions] = scaled if self.keeps_top else 1 - scaled
+        return probabilities
 
-    def variants(self, case: Case) -> list[Variant]:
-        original, kept = case.original, self.kept(case)
-        nothing = np.ones(len(original))
-        nothing[original.rankable] = 0.0
-        seeds = case.attribution.row.generator(self.seed, STREAM).integers(2**32, size=self.samples)
-        drawn = [original.faded(kept, int(seed)) for seed in seeds]
-        return [original.unchanged(), original.faded(nothing, 0), *drawn]
+    def build_variants(self, case: Case) -> list[Variant]:
+        original = case.original
+        keep_probabilities = self.keep_probabilities(case)
+        keep_special_only = np.ones(len(original))
+        keep_special_only[original.rankable_positions] = 0.0
+        # The whole text, the text without any word, and the draws.
+        variants = [original.unperturbed(), original.drop_embeddings(keep_special_only, 0)]
+        generator = case.attribution.row.make_generator(self.seed, RANDOM_STREAM)
+        for seed in generator.integers(2**32, size=self.samples):
+            variants.append(original.drop_embeddings(keep_probabilities, int(seed)))
+        return variants
 
-    def measure(self, case: Case, answers: Answers) -> Measured:
-        whole, empty, *drawn = chances(case, answers)
-        if whole - empty < LEAST:
-            raise BadInput("the explained class is no likelier with the tokens than without them.")
-        fall = float(np.maximum(0.0, whole - np.array(drawn)).mean())
-        lost = min(1.0, fall / float(whole - empty))
-        kept = float(self.kept(case)[case.original.rankable].mean())
-        return Measured(1 - lost if self.shows else lost, parts={"kept": kept})
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
+        original, empty, *dropped = target_probabilities(case, outputs)
+        contribution = original - empty
+        if contribution < MIN_CONTRIBUTION:
+            raise BadInput(
+                "The explained class is no more likely with the tokens than without them.",
+                code="no-contribution",
+            )
+        mean_fall = float(np.maximum(0.0, original - np.array(dropped)).mean())
+        lost_share = min(1.0, mean_fall / float(contribution))
+        value = 1 - lost_share if self.keeps_top else lost_share
+        keep_probabilities = self.keep_probabilities(case)[case.original.rankable_positions]
+        return Measurement(value, parts={"kept": float(keep_probabilities.mean())})

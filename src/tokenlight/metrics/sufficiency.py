@@ -1,4 +1,4 @@
-"""Sufficiency: do the top-ranked tokens alone suffice to decide?"""
+"""Sufficiency: are the top-ranked tokens alone enough for the decision?"""
 
 from tokenlight.metrics.comprehensiveness import Comprehensiveness
 
@@ -8,10 +8,11 @@ class Sufficiency(Comprehensiveness):
 
     .. math:: \frac1{|B|}\sum_{b\in B} p(c\mid x) - p(c\mid r_b)
 
-    :math:`r_b` and the options are those of comprehensiveness; special tokens are always kept.
-    Lower is better: a value below zero says the kept tokens alone convince the model more than the
-    whole text. DeYoung et al. 2020 (ERASER). Differs from the paper: as comprehensiveness does.
+    :math:`r_b` and the options are those of comprehensiveness; special tokens are always kept. Lower is
+    better: a value below zero means that the kept tokens alone convince the model more than the whole text.
+    DeYoung et al. 2020 (ERASER).
+    Differs from the paper: as comprehensiveness does.
     """
 
     better = "lower"
-    shows = True
+    keeps_top = True

@@ -1,132 +1,226 @@
-"""Token overlap: do the classes' most important tokens differ?"""
+"""Token overlap: do the most important tokens of the classes differ?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import log
 from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.metrics._interval import Interval, statistic_interval
-from tokenlight.metrics._metric import Answers, Case, Count, Measured, Metric, MetricSummary
+from tokenlight.errors.arguments import Count
+from tokenlight.metrics._interval import Interval, bootstrap_statistic
+from tokenlight.metrics._metric import Case, Measurement, Metric, MetricSummary, VariantOutputs
 
-Rarity = Literal["log", "smooth", "none"]
-CURVE = tuple(range(10, 101, 10))
-DECODED = "decoded_"  # how the names of methods begin that score token types, not positions
+IdfVariant = Literal["log", "smooth", "none"]
+CURVE_SIZES = tuple(range(10, 101, 10))
+DECODED_PREFIX = "decoded_"  # methods with this prefix score token types, not positions
 
 
 class TokenOverlap(Metric):
-    r"""Mean share of tokens that two classes' top-k lists have in common.
+    r"""Mean share of tokens that the top-k lists of two classes have in common.
 
     .. math:: W_c(v) = \mathrm{idf}(v)\sum_{x:\,\hat y(x)=c} s_x(v), \qquad
         \mathrm{Overlap}(k) = \frac{\sum_{c<c'} |\mathrm{Top}_k(c)\cap\mathrm{Top}_k(c')|}{\binom C2\,k}
 
-    over token types v that are not special. ``report="count"`` leaves out the division by k; the curve
-    runs over k = 10, 20, …, 100. ``idf``: ``log`` is ln(N / max(df, 1)), ``smooth`` is
-    ln((1 + N)/(1 + df)) + 1, ``none`` is 1. Document frequencies come from ``corpus``, a file of texts or
-    what ``tokenlight idf`` counted in one (.json), else from the explained texts. Hou & Castañón 2023.
-    ``normalize="l1"`` divides each text's scores by their L1 sum; ``tokens="positive"`` keeps types of
-    positive weight alone, so that a list may be shorter than k. Differs from the paper: it takes df from
-    50,000 Wikipedia articles and gives no formula for idf; C counts the classes that some text was predicted
-    as, v runs over the types in their texts, and a decoded method's score of a type counts once a text.
+    over token types v that are not special. Lower is better. ``report="count"`` omits the division by k. The
+    curve runs over k = 10, 20, …, 100. ``idf="log"`` is ln(N / max(df, 1)), ``"smooth"`` is ln((1 + N)/(1 +
+    df)) + 1, ``"none"`` is 1. Document frequencies come from ``corpus``, which names a file of texts or a
+    file that ``tokenlight idf`` wrote (.json), else from the explained texts. ``normalize="l1"`` divides the
+    scores of each text by their L1 norm. ``tokens="positive"`` keeps only types of positive weight, so that
+    a list may be shorter than k. Hou & Castañón 2023.
+    Differs from the paper: it takes df from 50,000 Wikipedia articles and gives no formula for idf. Here C
+    counts the classes that some text was predicted as, v runs over the types in their texts, and the score
+    of a type by a decoded method counts once per text.
     """
 
     k: Count = 50
-    idf: Rarity = "log"
+    idf: IdfVariant = "log"
     normalize: Literal["none", "l1"] = "none"
     report: Literal["share", "count"] = "share"
     tokens: Literal["all", "positive"] = "all"
     corpus: str | None = None
     cites = "hou2023decoding"
     better = "lower"
-    asks = False
-    compares = True
+    needs_model = False
+    needs_classes = True
     presets = {"paper": {}}
 
     @property
-    def points(self) -> tuple[float, ...]:
-        return tuple(float(k) for k in CURVE)
+    def curve_points(self) -> tuple[float, ...]:
+        return tuple(float(k) for k in CURVE_SIZES)
 
-    def measure(self, case: Case, answers: Answers) -> Measured:  # noqa: ARG002 - asks nothing
-        attribution, places = case.attribution, case.original.rankable
-        scores = attribution.scores[places]
-        types, own = np.unique(np.array(attribution.row.ids)[places], return_inverse=True)
-        weights: np.ndarray = np.bincount(own, scores, len(types))
-        if attribution.method.startswith(DECODED):
-            weights = scores = weights / np.bincount(own, minlength=len(types))
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:  # noqa: ARG002 - runs no model
+        attribution = case.attribution
+        positions = case.original.rankable_positions
+        scores = attribution.scores[positions]
+        ids = np.array(attribution.row.ids)[positions]
+        token_types, type_indices = np.unique(ids, return_inverse=True)
+        weights: np.ndarray = np.bincount(type_indices, scores, len(token_types))
+        if attribution.method.startswith(DECODED_PREFIX):
+            # Every position of a type has the type's score, which counts once.
+            num_positions = np.bincount(type_indices, minlength=len(token_types))
+            weights = weights / num_positions
+            scores = weights
         if self.normalize == "l1":
             weights = weights / (np.abs(scores).sum() or 1.0)
-        # One text alone has no overlap: its share is a number of the whole set of texts.
-        detail = {
-            "class": attribution.prediction.index,
-            "weights": {str(i): float(w) for i, w in zip(types, weights, strict=True)},
-        }
-        return Measured(float("nan"), detail=detail)
+        weight_by_id = {}
+        for token_id, weight in zip(token_types, weights, strict=True):
+            weight_by_id[str(token_id)] = float(weight)
+        # One text has no overlap: it is a number of a whole set of texts.
+        detail = {"class": attribution.prediction.index, "weights": weight_by_id}
+        return Measurement(float("nan"), detail=detail)
 
-    def joined(self, measured: Sequence[Measured]) -> Measured:
-        details = [part for one in measured for part in _parts(one)]
-        return Measured(float("nan"), detail={"several": details})
+    def combine(self, measurements: Sequence[Measurement]) -> Measurement:
+        details: list[Mapping[str, Any]] = []
+        for measurement in measurements:
+            details += _explanation_details(measurement)
+        return Measurement(float("nan"), detail={"several": details})
 
-    def summarise(
-        self, measured: Sequence[Measured], *, seed: int = 0, frequencies: Any = None
+    def summarize(
+        self, measurements: Sequence[Measurement], *, seed: int = 0, frequencies: Any = None
     ) -> MetricSummary:
-        # Of one text there may be several explanations: it is drawn with all of them.
-        parts = [(n, part) for n, one in enumerate(measured) for part in _parts(one)]
-        owners = np.array([n for n, _ in parts], dtype=np.int64)
-        labels = np.array([int(part["class"]) for _, part in parts], dtype=np.int64)
-        entries = [
-            (row, int(token), weight)
-            for row, (_, part) in enumerate(parts)
-            for token, weight in part["weights"].items()
-        ]
-        first, standing, weights = np.array(entries, dtype=np.float64).reshape(-1, 3).T
-        rows = first.astype(np.int64)
-        tokens, columns = np.unique(standing.astype(np.int64), return_inverse=True)
-        once = np.unique(owners[rows] * len(tokens) + columns)  # a token of a text counts once
-        counts = np.bincount(once % max(1, len(tokens)), minlength=len(tokens))
-        documents = len(measured)
+        count = len(measurements)
+        table = _WeightTable.from_measurements(measurements)
+        idf = self._compute_idf(table, frequencies)
+
+        def compute_overlaps(texts: np.ndarray, sizes: Sequence[int]) -> list[float]:
+            ranked = self._rank_tokens(table, idf, texts)
+            as_share = self.report == "share"
+            return [_mean_overlap(ranked, size, as_share=as_share) for size in sizes]
+
+        def compute_overlap(texts: np.ndarray) -> float:
+            return compute_overlaps(texts, (self.k,))[0]
+
+        curve = []
+        if count:
+            for overlap in compute_overlaps(np.arange(count), CURVE_SIZES):
+                curve.append(Interval(overlap, overlap, overlap, count))
+        interval = bootstrap_statistic(count, compute_overlap, seed=seed)
+        return MetricSummary(replace(interval, low=max(0.0, interval.low)), tuple(curve))
+
+    def _compute_idf(self, table: "_WeightTable", frequencies: Any) -> np.ndarray:
+        """Return the inverse document frequency of each token type, from a corpus or the texts."""
+        num_documents = table.num_texts
+        document_counts = table.count_documents()
         if frequencies is not None:
-            counts = np.array([frequencies.counts.get(int(token), 0) for token in tokens])
-            documents = frequencies.documents
-        factor = np.array([rarity(self.idf, int(count), documents) for count in counts])
+            num_documents = frequencies.num_documents
+            ids = table.token_ids.tolist()
+            document_counts = np.array([frequencies.counts.get(token_id, 0) for token_id in ids])
+        idf = []
+        for document_count in document_counts:
+            idf.append(compute_idf(self.idf, int(document_count), num_documents))
+        return np.array(idf)
 
-        def overlaps(chosen: np.ndarray, ks: Sequence[int]) -> list[float]:
-            times = np.bincount(chosen, minlength=len(measured))[owners]  # how often each was drawn
-            ranked = []
-            for label in np.unique(labels[times > 0]):
-                often = (times * (labels == label))[rows]
-                sums = np.bincount(columns, weights * often, len(tokens)) * factor
-                may = np.bincount(columns, often, len(tokens)) > 0  # those in the class's texts
-                may &= (sums > 0) | (self.tokens == "all")
-                order = np.argsort(-sums, kind="stable")  # strongest first, equal ones by token id
-                ranked.append(order[may[order]].tolist())
-            return [_overlap(ranked, k, share=self.report == "share") for k in ks]
+    def _rank_tokens(
+        self, table: "_WeightTable", idf: np.ndarray, texts: np.ndarray
+    ) -> list[list[int]]:
+        """Return the token types of each class, by falling weight in a sample of texts.
 
-        everything, count = np.arange(len(measured)), len(measured)
-        curve = [Interval(v, v, v, count) for v in (overlaps(everything, CURVE) if count else ())]
-        found = statistic_interval(count, lambda some: overlaps(some, (self.k,))[0], seed=seed)
-        return MetricSummary(replace(found, low=max(0.0, found.low)), tuple(curve))
+        Args:
+            table: The weights of all explanations.
+            idf: Inverse document frequency of each token type.
+            texts: Indices of the sampled texts, maybe repeated.
+        """
+        draw_counts = np.bincount(texts, minlength=table.num_texts)[table.text_of_explanation]
+        ranked = []
+        for label in np.unique(table.classes[draw_counts > 0]):
+            class_counts = draw_counts * (table.classes == label)
+            entry_counts = class_counts[table.explanation_of_entry]
+            class_weights = table.sum_by_token(table.weights * entry_counts) * idf
+            is_listed = table.sum_by_token(entry_counts) > 0  # types in the texts of the class
+            if self.tokens == "positive":
+                is_listed &= class_weights > 0
+            order = np.argsort(-class_weights, kind="stable")  # equal weights by token id
+            ranked.append(order[is_listed[order]].tolist())
+        return ranked
 
 
-def _parts(one: Measured) -> Sequence[Mapping[str, Any]]:
-    """Class and weights of each explanation of a text."""
-    parts: Sequence[Mapping[str, Any]] = one.detail.get("several", (one.detail,))
-    return parts
+@dataclass(frozen=True)
+class _WeightTable:
+    """The weights of all explanations as one sparse table: an entry per explanation and token type.
+
+    Attributes:
+        num_texts: Number of texts.
+        text_of_explanation: Index of the text, of shape ``explanation``. A text may have several
+            explanations, and is drawn with all of them.
+        classes: Predicted class, of shape ``explanation``.
+        token_ids: Ids of the token types, of shape ``type``.
+        explanation_of_entry: Index of the explanation, of shape ``entry``.
+        type_of_entry: Index of the token type, of shape ``entry``.
+        weights: Weight of the type in the explanation, of shape ``entry``.
+    """
+
+    num_texts: int
+    text_of_explanation: np.ndarray
+    classes: np.ndarray
+    token_ids: np.ndarray
+    explanation_of_entry: np.ndarray
+    type_of_entry: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def from_measurements(cls, measurements: Sequence[Measurement]) -> "_WeightTable":
+        texts: list[int] = []
+        classes: list[int] = []
+        entries: list[tuple[int, int, float]] = []
+        for text_index, measurement in enumerate(measurements):
+            for detail in _explanation_details(measurement):
+                explanation_index = len(texts)
+                texts.append(text_index)
+                classes.append(int(detail["class"]))
+                for token_id, weight in detail["weights"].items():
+                    entries.append((explanation_index, int(token_id), weight))
+        explanation_indices, ids, weights = np.array(entries, dtype=np.float64).reshape(-1, 3).T
+        token_ids, type_of_entry = np.unique(ids.astype(np.int64), return_inverse=True)
+        return cls(
+            len(measurements),
+            np.array(texts, dtype=np.int64),
+            np.array(classes, dtype=np.int64),
+            token_ids,
+            explanation_indices.astype(np.int64),
+            type_of_entry,
+            weights,
+        )
+
+    def sum_by_token(self, values: np.ndarray) -> np.ndarray:
+        """Sum a value per entry over the entries of each token type."""
+        return np.bincount(self.type_of_entry, values, len(self.token_ids))
+
+    def count_documents(self) -> np.ndarray:
+        """Return in how many texts each token type occurs; several explanations of a text count once."""
+        num_types = len(self.token_ids)
+        text_of_entry = self.text_of_explanation[self.explanation_of_entry]
+        unique_pairs = np.unique(text_of_entry * num_types + self.type_of_entry)
+        return np.bincount(unique_pairs % max(1, num_types), minlength=num_types)
 
 
-def rarity(how: Rarity, frequency: int, documents: int) -> float:
-    """``log``: ln(N / max(df, 1)); ``smooth``: ln((1 + N)/(1 + df)) + 1; ``none``: 1."""
-    if how == "none":
+def _explanation_details(measurement: Measurement) -> Sequence[Mapping[str, Any]]:
+    """Return class and weights of each explanation of a text."""
+    details: Sequence[Mapping[str, Any]] = measurement.detail.get("several", (measurement.detail,))
+    return details
+
+
+def compute_idf(variant: IdfVariant, frequency: int, num_documents: int) -> float:
+    """Return an inverse document frequency.
+
+    Args:
+        variant: ``log`` is ln(N / max(df, 1)), ``smooth`` is ln((1 + N)/(1 + df)) + 1, ``none`` is 1.
+        frequency: Documents that contain the token, df.
+        num_documents: All documents, N.
+    """
+    if variant == "none":
         return 1.0
-    if how == "smooth":
-        return log((1 + documents) / (1 + frequency)) + 1
-    return log(documents / max(frequency, 1))
+    if variant == "smooth":
+        return log((1 + num_documents) / (1 + frequency)) + 1
+    return log(num_documents / max(frequency, 1))
 
 
-def _overlap(ranked: list[list[int]], k: int, *, share: bool) -> float:
+def _mean_overlap(ranked: Sequence[Sequence[int]], k: int, *, as_share: bool) -> float:
+    """Return the mean overlap of the top-k lists over pairs of classes."""
     if len(ranked) < 2:
-        return float("nan")  # every text was predicted as one class: nothing to compare
-    pairs = list(combinations((set(tokens[:k]) for tokens in ranked), 2))
-    common = sum(len(first & second) for first, second in pairs) / len(pairs)
-    return common / k if share else common
+        return float("nan")  # all texts were predicted as one class
+    top_sets = [set(tokens[:k]) for tokens in ranked]
+    overlaps = [len(first & second) for first, second in combinations(top_sets, 2)]
+    mean_overlap = sum(overlaps) / len(overlaps)
+    return mean_overlap / k if as_share else mean_overlap

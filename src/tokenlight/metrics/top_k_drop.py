@@ -1,35 +1,41 @@
-"""Top-k drop: what an answer loses when the sources that score highest are taken away."""
+"""Top-k drop: what an answer loses when the sources with the highest scores are removed."""
 
 import numpy as np
 
-from tokenlight.data.target import log_chance
+from tokenlight.data.odds import target_log_probability
 from tokenlight.data.units import Unit
-from tokenlight.metrics._erasing import sources_of, without
-from tokenlight.metrics._metric import Answers, Case, Count, Measured, Metric, Variant
+from tokenlight.errors.arguments import Count
+from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
+from tokenlight.metrics._perturbation import find_sources, remove_units
+from tokenlight.perturb.variants import Variant
 
 
 class TopKDrop(Metric):
-    r"""Fall of the log-probability of the answer without its ``k`` best-scored sources.
+    r"""Fall of the log-probability of the answer without its ``k`` highest-scored sources.
 
     .. math:: \ln p(R\mid C) - \ln p(R\mid C\setminus\{u_1,\dots,u_k\})
 
-    :math:`R`: the explained answer, token or class; :math:`u_1, u_2, \dots`: the ``units`` of the text
-    by falling sum of scores, all of them where there are fewer than ``k``. Higher is better. Cohen-Wang
-    et al. 2024, section 4.
-    Differs from the paper: nothing; see ``context_cite`` for what stays when a source goes.
+    :math:`R` is the explained answer, token or class; :math:`u_1, u_2, \dots` are the ``units`` of the text
+    by falling sum of scores, all of them if there are fewer than ``k``. Higher is better. Cohen-Wang et al.
+    2024, section 4.
+    Differs from the paper: nothing; see ``context_cite`` for what stays when a source is removed.
     """
 
     k: Count = 1
     units: Unit = "sentence"
     cites = "cohenwang2024contextcite"
-    watches = True
+    needs_probability = True
 
-    def variants(self, case: Case) -> list[Variant]:
-        units, totals = sources_of(case, self.units)
-        best = np.argsort(-totals, kind="stable")[: self.k]
-        gone = np.isin(np.arange(len(units)), best)
-        return [case.original.unchanged(), *without(case, units, gone[None])]
+    def build_variants(self, case: Case) -> list[Variant]:
+        units, unit_scores = find_sources(case, self.units)
+        # Stable: of units with equal scores, the first of the text is removed.
+        top_units = np.argsort(-unit_scores, kind="stable")[: self.k]
+        is_removed = np.isin(np.arange(len(units)), top_units)
+        return [case.original.unperturbed(), *remove_units(case, units, is_removed[None])]
 
-    def measure(self, case: Case, answers: Answers) -> Measured:
-        whole, left = (log_chance(case.head, case.attribution.target, said) for _, said in answers)
-        return Measured(whole - left)
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
+        target = case.attribution.target
+        (_, original_logits), (_, reduced_logits) = outputs
+        original = target_log_probability(case.head, target, original_logits)
+        reduced = target_log_probability(case.head, target, reduced_logits)
+        return Measurement(original - reduced)

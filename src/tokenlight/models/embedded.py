@@ -1,9 +1,9 @@
-"""The embedded models: real, small, trained by the recipe in ``training/``, found without a hub.
+"""The embedded models: small real models that come with the package and need no hub.
 
-Four directories stand around one ``encoder.safetensors``; each is a plain transformers checkpoint
-(BertForSequenceClassification, QuestionAnswering or MaskedLM), so that
-``BertForSequenceClassification.from_pretrained(resolve("tokenlight/sentiment"))`` works too.
-Importing this package does not import torch.
+The recipe in ``training/`` made them. Four folders share one ``encoder.safetensors``; each is a plain
+transformers checkpoint (BertForSequenceClassification, QuestionAnswering or MaskedLM), so that
+``BertForSequenceClassification.from_pretrained(resolve_path("tokenlight/sentiment"))`` works, too. Importing
+this package does not import torch.
 """
 
 from __future__ import annotations
@@ -16,142 +16,237 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.errors import DamagedFile, TokenlightError, UnknownName, shown
-from tokenlight.files.documents import json_in
+from tokenlight.errors import DamagedFile, TokenlightError, UnknownName, short_repr
+from tokenlight.files.parsing import read_json
 
 if TYPE_CHECKING:
     import torch
     from transformers import BertForMaskedLM, BertTokenizer
 
-FOLDER = Path(__file__).parent
-PREFIX = "tokenlight/"
-ENCODER = "encoder.safetensors"
-CHECKSUMS = "checksums.json"
-FIGURES = "figures.json"
+MODELS_FOLDER = Path(__file__).parent
+NAME_PREFIX = "tokenlight/"
+ENCODER_FILE = "encoder.safetensors"
+CHECKSUMS_FILE = "checksums.json"
+FIGURES_FILE = "figures.json"
 TASKS = {
     "sentiment": "sentiment of a text: negative or positive",
     "topics": "topic of a news text: World, Sports, Business or Sci/Tech",
     "qa": "the answer to a question, found in a context",
     "masked_lm": "which word is hidden behind [MASK]",
 }
-_WAYS_BACK = (
+_RESTORE_HINT = (
     "Get it back with `pip install --force-reinstall tokenlight`, in a checkout with "
-    "`git checkout -- src/tokenlight/models`, or train anew as training/README.md says."
+    "`git checkout -- src/tokenlight/models`, or train it again as training/README.md says."
 )
+# Limits of file systems: a longer name cannot be a folder, and is no hub id either.
+_MAX_PATH_LENGTH = 4096
+_MAX_NAME_LENGTH = 255
+# Files of a model folder that decide its outputs.
+_MODEL_FILE_EXTENSIONS = (".safetensors", ".bin", ".json", ".txt", ".model")
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedModel:
-    """One embedded model as ``tokenlight models`` lists it: its size in bytes, shared encoder included, and
-    what ``training/measure.py`` measured with these files on the whole of ``split``."""
+    """One embedded model as ``tokenlight models`` lists it.
+
+    Args:
+        name: The name for ``Explainer.from_pretrained``.
+        task: What it does.
+        size: Size in bytes, including the shared encoder.
+        quality: What ``training/measure.py`` measured with these files.
+        split: The data it was measured on.
+    """
 
     name: str
     task: str
     size: int
-    figure: str
+    quality: str
     split: str
 
 
-def resolve(name_or_path: str | Path) -> str:
-    """The directory of an embedded model (``tokenlight/…``), its files checked; all else as it was given."""
-    given = str(name_or_path)
-    if "\x00" in given or len(given) > 4096 or any(len(part) > 255 for part in given.split("/")):
-        raise UnknownName(f"no model can be called {shown(given)}; give a folder or a hub id.")
-    if not given.startswith(PREFIX):
-        return given
-    verify(given)
-    return str(FOLDER / given.removeprefix(PREFIX))
+def resolve_path(name_or_path: str | Path) -> str:
+    """Return the folder of an embedded model (``tokenlight/…``); any other name unchanged.
+
+    Args:
+        name_or_path: The name of an embedded model, a folder or a hub id.
+
+    Raises:
+        UnknownName: There is no such embedded model, or the name is impossible.
+        DamagedFile: A file of the embedded model was changed or is missing.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tokenlight.models import resolve_path
+        >>> Path(resolve_path("tokenlight/sentiment")).name
+        'sentiment'
+    """
+    name = str(name_or_path)
+    has_long_part = any(len(part) > _MAX_NAME_LENGTH for part in name.split("/"))
+    if "\x00" in name or len(name) > _MAX_PATH_LENGTH or has_long_part:
+        raise UnknownName(
+            f"{short_repr(name)} is not a valid model name. Give a folder or a hub id.",
+            code="model-name-impossible",
+        )
+    if not name.startswith(NAME_PREFIX):
+        return name
+    verify_files(name)
+    return str(MODELS_FOLDER / name.removeprefix(NAME_PREFIX))
 
 
-def verify(name: str) -> None:
-    """Refuse a model unless every file of it is the one released: 30 ms, so this runs at every load."""
-    task = name.removeprefix(PREFIX)
-    if not name.startswith(PREFIX) or task not in TASKS:
-        raise UnknownName.among("embedded model", name, [PREFIX + known for known in TASKS])
-    for relative, released in _files_of(task).items():
-        path = FOLDER / relative
-        if path.is_file() and digest_of(str(path)) == released["sha256"]:
-            continue
-        wrong = "was changed, or cut short" if path.is_file() else "is missing"
-        raise DamagedFile(f"{path} {wrong}; {name!r} cannot be loaded. {_WAYS_BACK}")
+def verify_files(name: str) -> None:
+    """Check that every file of an embedded model is the released one; it takes 30 ms, at every load.
+
+    Args:
+        name: The name, with its prefix.
+
+    Raises:
+        UnknownName: There is no such embedded model.
+        DamagedFile: A file was changed or is missing.
+    """
+    task = name.removeprefix(NAME_PREFIX)
+    if not name.startswith(NAME_PREFIX) or task not in TASKS:
+        names = [NAME_PREFIX + known_task for known_task in TASKS]
+        raise UnknownName.from_choices("embedded model", name, names)
+    for relative_path, released in _released_files(task).items():
+        path = MODELS_FOLDER / relative_path
+        if not path.is_file():
+            raise DamagedFile(
+                f"{path} is missing, so {name!r} cannot be loaded. {_RESTORE_HINT}",
+                code="embedded-file-missing",
+            )
+        if digest_file(str(path)) != released["sha256"]:
+            raise DamagedFile(
+                f"{path} was changed or truncated, so {name!r} cannot be loaded. {_RESTORE_HINT}",
+                code="embedded-file-changed",
+            )
 
 
-def catalogue() -> list[EmbeddedModel]:
-    """All embedded models with size and measured figure."""
-    found, figures = [], _read(FIGURES)["figures"]
-    for task, meaning in TASKS.items():
-        own, size = figures[task], sum(entry["bytes"] for entry in _files_of(task).values())
-        shares = {name: share for name, share in own.items() if isinstance(share, float)}
-        figure = ", ".join(f"{n.replace('_', ' ')} {share:.3f}" for n, share in shares.items())
-        split = f"{own['split']} ({own['rows']:,})"
-        found.append(EmbeddedModel(PREFIX + task, meaning, size, figure, split))
-    return found
+def list_models() -> list[EmbeddedModel]:
+    """Return all embedded models with size and measured quality.
+
+    Raises:
+        DamagedFile: The list of figures or of checksums is missing.
+
+    Example:
+        >>> from tokenlight.models import list_models
+        >>> [model.name for model in list_models()]
+        ['tokenlight/sentiment', 'tokenlight/topics', 'tokenlight/qa', 'tokenlight/masked_lm']
+    """
+    models = []
+    figures_by_task = _read_json_file(FIGURES_FILE)["figures"]
+    for task, description in TASKS.items():
+        figures = figures_by_task[task]
+        qualities = []
+        for name, value in figures.items():
+            if isinstance(value, float):
+                qualities.append(f"{name.replace('_', ' ')} {value:.3f}")
+        model = EmbeddedModel(
+            name=NAME_PREFIX + task,
+            task=description,
+            size=sum(entry["bytes"] for entry in _released_files(task).values()),
+            quality=", ".join(qualities),
+            split=f"{figures['split']} ({figures['rows']:,})",
+        )
+        models.append(model)
+    return models
 
 
-def masked_lm(dtype: torch.dtype | None = None) -> tuple[BertForMaskedLM, BertTokenizer]:
-    """The masked language model over the shared encoder, and its tokenizer; in float32 by default."""
-    from tokenlight.models.loading import load
+def load_masked_lm(dtype: torch.dtype | None = None) -> tuple[BertForMaskedLM, BertTokenizer]:
+    """Load the masked language model over the shared encoder, and its tokenizer.
 
-    return load(PREFIX + "masked_lm", dtype=dtype, device=None)
+    Args:
+        dtype: The dtype of the weights; float32 by default.
+    """
+    from tokenlight.models.loading import load_model
+
+    return load_model(NAME_PREFIX + "masked_lm", dtype=dtype, device=None)
 
 
 @contextmanager
-def quiet(*, silent: bool = False) -> Iterator[None]:
-    """Within: transformers draws no bar; ``silent``: nor does it report weights it did not find."""
+def quiet_transformers(*, hide_warnings: bool = False) -> Iterator[None]:
+    """Disable the progress bars of transformers inside the block.
+
+    Args:
+        hide_warnings: Also hide its warnings, such as those about weights it did not find.
+    """
     from transformers.utils import logging
 
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity = logging.get_verbosity()
+    has_progress_bar = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
-    if silent:
+    if hide_warnings:
         logging.set_verbosity_error()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
-        if bars:
+        if has_progress_bar:
             logging.enable_progress_bar()
 
 
-def _files_of(task: str) -> dict[str, dict[str, Any]]:
-    """Released size and hash of the files of one model, the shared encoder among them."""
-    return {
-        relative: entry
-        for relative, entry in _read(CHECKSUMS).items()
-        if relative == ENCODER or relative.startswith(f"{task}/")
-    }
+def _released_files(task: str) -> dict[str, dict[str, Any]]:
+    """Return the released size and hash of each file of one model, including the shared encoder."""
+    files = {}
+    for relative_path, entry in _read_json_file(CHECKSUMS_FILE).items():
+        if relative_path == ENCODER_FILE or relative_path.startswith(f"{task}/"):
+            files[relative_path] = entry
+    return files
 
 
-def _read(file_name: str) -> dict[str, Any]:
-    place, end = FOLDER / file_name, f"), so the embedded models cannot be checked. {_WAYS_BACK}"
-    with DamagedFile.telling(f"{place} cannot be read (", OSError, ValueError, end=end):
-        content: dict[str, Any] = json_in(place)
+def _read_json_file(file_name: str) -> dict[str, Any]:
+    path = MODELS_FOLDER / file_name
+    try:
+        content: dict[str, Any] = read_json(path)
+    except TokenlightError:
+        raise
+    except (OSError, ValueError) as error:
+        raise DamagedFile(
+            f"{path} cannot be read ({error}), so the embedded models cannot be checked. {_RESTORE_HINT}",
+            code="embedded-list-unreadable",
+        ) from error
     return content
 
 
-def digest_of(where: str) -> str:
-    """SHA-256 of a file; a hub's name stands for itself."""
-    if not os.path.isfile(where):  # Path refuses a name that is too long
-        return where
-    with TokenlightError.telling(f"{where} cannot be read: ", OSError), open(where, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def digest_file(path: str) -> str:
+    """Return the SHA-256 of a file; the name of a model on a hub unchanged.
+
+    Raises:
+        TokenlightError: The file cannot be read.
+    """
+    if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
+        return path
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise TokenlightError(f"{path} cannot be read: {error}.", code="file-unreadable") from error
 
 
-def folder_digest(place: str) -> str:
-    """Hash of a model folder's weights, config and vocabulary; of a hub id its commit, if it can be told."""
-    folder = Path(place)
-    if place.startswith(PREFIX):
-        return digest_of(str(FOLDER / CHECKSUMS))[:16]
-    if not folder.is_dir():
-        from huggingface_hub import hf_hub_download, try_to_load_from_cache
+def digest_folder(path: str) -> str:
+    """Return a hash of a model folder's weights, config and vocabulary.
 
-        try:
-            kept = try_to_load_from_cache(place, "config.json")
-            kept = kept if isinstance(kept, str) else hf_hub_download(place, "config.json")
-        except (ValueError, OSError):  # no name that a hub has, or no hub that can be reached
-            return ""
-        return Path(kept).parent.name
+    For a hub id it is the commit, or empty if that cannot be determined.
+    """
+    if path.startswith(NAME_PREFIX):
+        return digest_file(str(MODELS_FOLDER / CHECKSUMS_FILE))[:16]
+    if not os.path.isdir(path):  # Path.is_dir raises for a name that is too long
+        return _find_hub_commit(path)
     digest = hashlib.sha256()
-    for file in sorted(folder.iterdir()):
-        if file.suffix in (".safetensors", ".bin", ".json", ".txt", ".model"):
-            digest.update(f"{file.name} {digest_of(str(file))}".encode())
+    for file in sorted(Path(path).iterdir()):
+        if file.suffix in _MODEL_FILE_EXTENSIONS:
+            digest.update(f"{file.name} {digest_file(str(file))}".encode())
     return digest.hexdigest()[:16]
+
+
+def _find_hub_commit(hub_id: str) -> str:
+    """Return the commit of a model on a hub, from the cache if it is there."""
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    try:
+        config_path = try_to_load_from_cache(hub_id, "config.json")
+        if not isinstance(config_path, str):
+            config_path = hf_hub_download(hub_id, "config.json")
+    except (ValueError, OSError):  # not a hub id, or the hub cannot be reached
+        return ""
+    # The cache has one folder per commit.
+    return Path(config_path).parent.name

@@ -1,4 +1,4 @@
-"""Charts of reports: how methods compare, a panel a title, and word clouds of classes."""
+"""Charts of reports: methods compared panel by panel, and word clouds of classes."""
 
 import io
 import re
@@ -7,25 +7,37 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tokenlight.errors import BadInput, MissingExtra
-from tokenlight.plots.characters import in_line, visible
+from tokenlight.plots.characters import make_visible, to_single_line
 
-MARKS = "osv^D*PX<>hp"  # told apart without colours, too
+MARKERS = "osv^D*PX<>hp"  # distinguishable without colours, too
 DASHES = ("-", "--", ":", "-.")
-OURS, THEIRS, GREY = "#1f5fa8", "#e65100", "#5b6470"
-DOTS = 100  # an inch
-SHADES = 255  # colours of a PNG: a third of the bytes, the same picture to the eye
-LARGEST = 40  # inches
-MANY = 12  # names in a legend
-SPREAD = 8  # costs further apart than this stand on a logarithmic axis
+NUM_CYCLE_COLOURS = 10  # colours of matplotlib's default cycle
+OUR_COLOUR = "#1f5fa8"
+PUBLISHED_COLOUR = "#e65100"
+GREY_COLOUR = "#5b6470"
+DPI = 100
+NUM_PNG_COLOURS = 255  # colours of a small PNG, which looks the same with a third of the bytes
+MAX_INCHES = 40  # size of a figure
+MAX_LEGEND_NAMES = 12  # a longer legend gets two columns and a smaller font
+LOG_SCALE_RATIO = 8  # costs that differ by a larger factor get a logarithmic axis
+MAX_MINOR_LABEL_RATIO = 1000  # with a larger factor, minor labels would crowd that axis
 T = TypeVar("T")
-Place = tuple[float, float]  # what a method costs, and how faithful it is
-_drawing = threading.Lock()
-# Dark enough on white for small print; told apart by place and title, not by colour alone.
+CostAndScore = tuple[float, float]  # cost of a method, and its value of a metric
+# matplotlib's settings belong to the whole process.
+_matplotlib_lock = threading.Lock()
+# Dark enough on white for small print. Clouds also differ by position and title, not by colour alone.
 CLOUD_COLOURS = ("#9f2f1f", "#1f5fa8", "#2b6e3f", "#7a4fa3", "#8a5a00", "#444444")
 
 
 class Line(NamedTuple):
-    """A curve: where its points stand, its means, and the interval at each (or nothing)."""
+    """A curve.
+
+    Args:
+        points: Positions on the x axis.
+        means: The value at each point.
+        lows: The lower end of the interval at each point, or nothing.
+        highs: The upper end of the interval at each point, or nothing.
+    """
 
     points: Sequence[float]
     means: Sequence[float]
@@ -34,7 +46,7 @@ class Line(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A mean with its interval, and the published number; either may be missing."""
+    """A mean with its interval, and the published number; each of them may be missing."""
 
     mean: float | None = None
     low: float | None = None
@@ -42,181 +54,304 @@ class Bar(NamedTuple):
     published: float | None = None
 
 
-def sheet(width: float, height: float, layout: str | None = "constrained") -> Any:
-    """An empty figure. Never pyplot: no global state, no window, nothing to close."""
-    figure = MissingExtra.importing("matplotlib.figure", "plots", "a figure")
-    return figure.Figure(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)
+def new_figure(width: float, height: float, layout: str | None = "constrained") -> Any:
+    """Return an empty matplotlib figure of at most ``MAX_INCHES`` per side.
+
+    It is made without pyplot, so there is no global state, no window and nothing to close.
+    """
+    figure = MissingExtra.import_or_raise("matplotlib.figure", "plots", "a figure")
+    return figure.Figure(figsize=(min(width, MAX_INCHES), min(height, MAX_INCHES)), layout=layout)
 
 
-def lines(
+def draw_lines(
     panels: Mapping[str, Mapping[str, Line]],
-    axis: Mapping[str, str] | None = None,
-    named: Sequence[str] | None = None,
+    x_labels: Mapping[str, str] | None = None,
+    highlighted_methods: Sequence[str] | None = None,
 ) -> Any:
-    """One panel a title, one line a method, the 95 % interval as a band; ``axis``: title to what
-    its x stands for. ``named``: the methods with a colour and a name; all others are grey."""
+    """Draw one panel per title with one line per method; the interval is a band.
+
+    Args:
+        panels: Title → method → its line.
+        x_labels: Title → label of the x axis; by default "share of tokens removed".
+        highlighted_methods: Methods with a colour and a name; all others are grey. By default all.
+
+    Returns:
+        The figure; None without panels.
+    """
     axes = None
-    for axes, title, panel in panes(panels.items()):
-        known = list(panel) if named is None else named
-        others = [line for name, line in panel.items() if name not in known]
-        for place, line in enumerate(others):
-            label = None if place else f"{len(others)} others"
-            axes.plot(line.points, line.means, color="0.8", linewidth=0.8, zorder=1, label=label)
-        for name, line in ((name, panel[name]) for name in known if name in panel):
-            how = _style(known.index(name))
-            axes.plot(line.points, line.means, markersize=3.5, label=in_line(name), **how)
-            if len(line.lows):
-                style = {"color": how["color"], "alpha": 0.12, "linewidth": 0}
-                axes.fill_between(line.points, line.lows, line.highs, **style)
-        axes.set_xlabel((axis or {}).get(title, "share of tokens removed"))
-        many = len(panel) > MANY
-        axes.legend(fontsize=6 if many else 7, ncols=2 if many else 1)
+    for axes, title, panel in iterate_axes(panels.items()):
+        highlighted = list(panel)
+        if highlighted_methods is not None:
+            highlighted = list(highlighted_methods)
+        _draw_grey_lines(axes, [line for name, line in panel.items() if name not in highlighted])
+        for index, name in enumerate(highlighted):
+            if name in panel:
+                _draw_line(axes, name, panel[name], _line_style(index))
+        axes.set_xlabel((x_labels or {}).get(title, "share of tokens removed"))
+        _add_legend(axes, len(panel))
     return axes and axes.figure
 
 
-def bars(panels: Mapping[str, Mapping[str, Bar]], limits: Sequence[float | None] = ()) -> Any:
-    """One bar a method; a diamond is the published number, a dashed line the largest value there can be."""
-    largest = dict(zip(panels, limits, strict=False))
-    most = max(map(len, panels.values()), default=1)
-    size, axes = (4.4, 1.3 + 0.3 * most), None
-    for axes, title, panel in panes(panels.items(), 3, size, "x"):
-        for place, bar in enumerate(panel.values()):
-            if bar.mean is not None:
-                axes.barh(place, bar.mean, height=0.7, color=OURS, alpha=0.85)
-                if bar.low is not None and bar.high is not None:
-                    reach = [[max(0.0, bar.mean - bar.low)], [max(0.0, bar.high - bar.mean)]]
-                    how = {"color": "black", "capsize": 2, "linewidth": 1}
-                    axes.errorbar(bar.mean, place, xerr=reach, **how)
-            if bar.published is not None:
-                axes.plot(bar.published, place, "D", color=THEIRS, markersize=6, zorder=3)
-        if largest.get(title) is not None:
-            axes.axvline(largest[title], color=GREY, linestyle="--", linewidth=1)
-        named(axes, "y", list(panel), fontsize=8)
+def _draw_grey_lines(axes: Any, lines: Sequence[Line]) -> None:
+    """Draw the lines of methods that are not highlighted, with one entry in the legend."""
+    label: str | None = f"{len(lines)} others"
+    for line in lines:
+        axes.plot(line.points, line.means, color="0.8", linewidth=0.8, zorder=1, label=label)
+        label = None
+
+
+def _draw_line(axes: Any, name: str, line: Line, style: Mapping[str, Any]) -> None:
+    axes.plot(line.points, line.means, markersize=3.5, label=to_single_line(name), **style)
+    if len(line.lows):
+        axes.fill_between(
+            line.points, line.lows, line.highs, color=style["color"], alpha=0.12, linewidth=0
+        )
+
+
+def _add_legend(axes: Any, num_names: int) -> None:
+    if num_names > MAX_LEGEND_NAMES:
+        axes.legend(fontsize=6, ncols=2)
+    else:
+        axes.legend(fontsize=7, ncols=1)
+
+
+def draw_bars(panels: Mapping[str, Mapping[str, Bar]], limits: Sequence[float | None] = ()) -> Any:
+    """Draw one bar per method; a diamond is the published number.
+
+    Args:
+        panels: Title → method → its bar.
+        limits: For each panel the largest possible value, drawn as a dashed line, or None.
+
+    Returns:
+        The figure; None without panels.
+    """
+    limit_by_title = dict(zip(panels, limits, strict=False))
+    max_bars = max(map(len, panels.values()), default=1)
+    panel_size = (4.4, 1.3 + 0.3 * max_bars)
+    axes = None
+    for axes, title, panel in iterate_axes(panels.items(), 3, panel_size, "x"):
+        for position, bar in enumerate(panel.values()):
+            _draw_bar(axes, position, bar)
+        limit = limit_by_title.get(title)
+        if limit is not None:
+            axes.axvline(limit, color=GREY_COLOUR, linestyle="--", linewidth=1)
+        set_tick_labels(axes, "y", list(panel), fontsize=8)
         axes.invert_yaxis()  # the first method on top, as in the tables
         axes.axvline(0, color="black", linewidth=0.8)
     return axes and axes.figure
 
 
-def frontier(panels: Mapping[str, Mapping[str, Place]], metric: str, *, lower: bool = False) -> Any:
-    """One panel a kind of cost, one mark a method; the line joins the methods that none
-    is both cheaper and better than. ``lower``: smaller values are better."""
+def _draw_bar(axes: Any, position: int, bar: Bar) -> None:
+    if bar.mean is not None:
+        axes.barh(position, bar.mean, height=0.7, color=OUR_COLOUR, alpha=0.85)
+        if bar.low is not None and bar.high is not None:
+            # A bootstrap interval need not contain the mean; matplotlib refuses negative lengths.
+            length_below = max(0.0, bar.mean - bar.low)
+            length_above = max(0.0, bar.high - bar.mean)
+            interval = [[length_below], [length_above]]
+            axes.errorbar(bar.mean, position, xerr=interval, color="black", capsize=2, linewidth=1)
+    if bar.published is not None:
+        axes.plot(bar.published, position, "D", color=PUBLISHED_COLOUR, markersize=6, zorder=3)
+
+
+def draw_frontier(
+    panels: Mapping[str, Mapping[str, CostAndScore]], metric: str, *, lower_is_better: bool = False
+) -> Any:
+    """Draw methods by cost and value; a line joins those that no other is cheaper and better than.
+
+    Args:
+        panels: Kind of cost → method → its cost and value.
+        metric: Label of the values.
+        lower_is_better: Whether smaller values are better.
+
+    Returns:
+        The figure; None without panels.
+    """
     axes = None
-    for axes, _, panel in panes(panels.items()):
-        for order, (name, place) in enumerate(panel.items()):
-            how = _style(order) | {"linestyle": "none"}
-            axes.plot(*place, markersize=7, label=in_line(name), **how)
-        best = [panel[name] for name in unbeaten(panel, lower=lower)]
-        axes.plot(*zip(*best, strict=True), color=GREY, linewidth=1, zorder=0)
-        costs = [cost for cost, _ in panel.values()]
-        if min(costs) > 0 and max(costs) > SPREAD * min(costs):
-            axes.set_xscale("log", subs=(2, 5))
-            axes.xaxis.set_major_formatter("{x:g}")
-            if max(costs) < 1000 * min(costs):  # further apart, 2 and 5 would crowd the axis
-                axes.xaxis.set_minor_formatter("{x:g}")
-        axes.set_ylabel(in_line(metric), parse_math=False)
-        many = len(panel) > MANY
-        axes.legend(fontsize=6 if many else 7, ncols=2 if many else 1)
+    for axes, _, panel in iterate_axes(panels.items()):
+        for index, (name, (cost, value)) in enumerate(panel.items()):
+            style = _line_style(index) | {"linestyle": "none"}
+            axes.plot(cost, value, markersize=7, label=to_single_line(name), **style)
+        front = [panel[name] for name in find_pareto_front(panel, lower_is_better=lower_is_better)]
+        axes.plot(*zip(*front, strict=True), color=GREY_COLOUR, linewidth=1, zorder=0)
+        _scale_cost_axis(axes, [cost for cost, _ in panel.values()])
+        axes.set_ylabel(to_single_line(metric), parse_math=False)
+        _add_legend(axes, len(panel))
     return axes and axes.figure
 
 
-def unbeaten(panel: Mapping[str, Place], *, lower: bool = False) -> Sequence[str]:
-    """The methods, cheapest first, that no cheaper or equally cheap one matches."""
-    sign = -1.0 if lower else 1.0
-    found, reached = list[str](), float("-inf")
-    ranked = sorted((cost, -sign * value, name) for name, (cost, value) in panel.items())
-    for _, value, name in ranked:
-        if -value > reached:
-            found.append(name)
-            reached = -value
-    return found
+def _scale_cost_axis(axes: Any, costs: Sequence[float]) -> None:
+    """Use a logarithmic axis for costs of different magnitudes."""
+    lowest = min(costs)
+    highest = max(costs)
+    if lowest > 0 and highest > LOG_SCALE_RATIO * lowest:
+        axes.set_xscale("log", subs=(2, 5))
+        axes.xaxis.set_major_formatter("{x:g}")
+        if highest < MAX_MINOR_LABEL_RATIO * lowest:
+            axes.xaxis.set_minor_formatter("{x:g}")
 
 
-def panes(
+def find_pareto_front(
+    panel: Mapping[str, CostAndScore], *, lower_is_better: bool = False
+) -> Sequence[str]:
+    """Return the methods, cheapest first, that are better than every one that costs no more.
+
+    Args:
+        panel: Method → its cost and value.
+        lower_is_better: Whether smaller values are better.
+
+    Example:
+        >>> find_pareto_front({"fast": (1, 0.5), "slow": (9, 0.7), "worse": (5, 0.4)})
+        ['fast', 'slow']
+    """
+    ranked = []
+    for name, (cost, value) in panel.items():
+        quality = -value if lower_is_better else value
+        ranked.append((cost, -quality, name))  # of equal costs the best method first
+    front = []
+    best_quality = float("-inf")
+    for _, negative_quality, name in sorted(ranked):
+        if -negative_quality > best_quality:
+            best_quality = -negative_quality
+            front.append(name)
+    return front
+
+
+def iterate_axes(
     panels: Collection[tuple[str, T]],
-    across: int = 2,
-    size: tuple[float, float] = (6.2, 4.2),
+    max_columns: int = 2,
+    panel_size: tuple[float, float] = (6.2, 4.2),
     grid: str = "both",
 ) -> Iterator[tuple[Any, str, T]]:
-    """Axes, title and content of each panel of a new figure; it gets its grid and title once it is drawn."""
-    across = max(1, min(across, len(panels)))
-    down = -(-len(panels) // across)
-    figure: Any = sheet(size[0] * across, size[1] * down) if panels else None
+    """Yield axes, title and content of each panel of a new figure.
+
+    A panel gets its grid and title after the caller has drawn it.
+
+    Args:
+        panels: Titles and contents.
+        max_columns: Panels side by side.
+        panel_size: Width and height of a panel, in inches.
+        grid: The axis with grid lines: ``x``, ``y`` or ``both``.
+    """
+    if not panels:
+        return
+    num_columns = max(1, min(max_columns, len(panels)))
+    num_rows = -(-len(panels) // num_columns)  # rounded up
+    width, height = panel_size
+    figure = new_figure(width * num_columns, height * num_rows)
     for number, (title, panel) in enumerate(panels, 1):
-        axes = figure.add_subplot(down, across, number)
+        axes = figure.add_subplot(num_rows, num_columns, number)
         yield axes, title, panel
         axes.grid(axis=grid, alpha=0.25)
-        titled(axes, title)
+        set_title(axes, title)
 
 
-def _style(number: int) -> dict[str, Any]:
-    """Colour and mark of the n-th line; ten colours, so the dash changes every ten."""
-    dash, mark = DASHES[number // 10 % 4], MARKS[number % len(MARKS)]
-    return {"color": f"C{number % 10}", "marker": mark, "linestyle": dash}
+def _line_style(index: int) -> dict[str, Any]:
+    """Return colour, marker and dash of a line; the dash changes whenever the colours repeat."""
+    return {
+        "color": f"C{index % NUM_CYCLE_COLOURS}",
+        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": DASHES[index // NUM_CYCLE_COLOURS % len(DASHES)],
+    }
 
 
-def titled(axes: Any, title: str, size: int = 11) -> None:
-    """A title, each line of which is plain text: nothing in it acts as a formula."""
-    shown = "\n".join(_lettering(line) for line in title.split("\n"))
-    axes.set_title(shown, parse_math=False, fontsize=size)
+def set_title(axes: Any, title: str, font_size: int = 11) -> None:
+    """Set a title of one or more lines as plain text: nothing in it is read as a formula."""
+    lines = map(_escape_unprintable, title.split("\n"))
+    axes.set_title("\n".join(lines), parse_math=False, fontsize=font_size)
 
 
-def named(axes: Any, place: str, names: Sequence[str], **how: Any) -> None:
-    """Tick labels in which nothing acts as a formula; ``place`` is x or y."""
-    setter = axes.set_xticks if place == "x" else axes.set_yticks
-    setter(range(len(names)), [_lettering(name) for name in names], parse_math=False, **how)
+def set_tick_labels(axes: Any, axis: str, names: Sequence[str], **options: Any) -> None:
+    """Set tick labels as plain text; ``axis`` is x or y."""
+    set_ticks = axes.set_xticks if axis == "x" else axes.set_yticks
+    labels = list(map(_escape_unprintable, names))
+    set_ticks(range(len(labels)), labels, parse_math=False, **options)
 
 
-def _lettering(text: str) -> str:
-    """Characters that act, or that few fonts have a sign for, in backslash notation."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def _escape_unprintable(text: str) -> str:
+    """Write characters that no font can print in backslash notation."""
+    escaped = ""
+    for character in text:
+        if character.isprintable():
+            escaped += character
+        else:
+            escaped += character.encode("unicode_escape").decode()
+    return escaped
 
 
-def file_of(figure: Any, kind: str = "png", dots: int = DOTS) -> bytes:
-    """A figure as a PNG, PDF or SVG file; the same figure is the same SVG: fixed names and no date."""
+def render_figure(figure: Any, file_format: str = "png", dpi: int = DPI) -> bytes:
+    """Render a figure as the bytes of a PNG, PDF or SVG file.
+
+    The same figure gives the same SVG: its ids are fixed and it has no date.
+    """
     from matplotlib import rc_context
 
-    drawn, dated = io.BytesIO(), {"Date": None} if kind == "svg" else None
-    # The context is the whole process's.
-    with _drawing, rc_context({"svg.hashsalt": "tokenlight", "svg.fonttype": "none"}):
-        figure.savefig(drawn, format=kind, dpi=dots, facecolor="white", metadata=dated)
-    return drawn.getvalue()
+    metadata = {"Date": None} if file_format == "svg" else None
+    buffer = io.BytesIO()
+    with _matplotlib_lock, rc_context({"svg.hashsalt": "tokenlight", "svg.fonttype": "none"}):
+        figure.savefig(buffer, format=file_format, dpi=dpi, facecolor="white", metadata=metadata)
+    return buffer.getvalue()
 
 
-def png(figure: Any) -> bytes:
-    """A figure as a PNG of few colours; the same figure gives the same bytes."""
+def render_png(figure: Any) -> bytes:
+    """Render a figure as a PNG with few colours; the same figure gives the same bytes."""
     from PIL import Image
 
-    return small(Image.open(io.BytesIO(file_of(figure))))
+    return to_small_png(Image.open(io.BytesIO(render_figure(figure))))
 
 
-def small(image: Any) -> bytes:
-    """An image (of Pillow) as a PNG of few colours."""
-    into = io.BytesIO()
-    image.convert("RGB").quantize(SHADES).save(into, format="PNG", optimize=True)
-    return into.getvalue()
+def to_small_png(image: Any) -> bytes:
+    """Encode a Pillow image as a PNG with few colours."""
+    buffer = io.BytesIO()
+    image.convert("RGB").quantize(NUM_PNG_COLOURS).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
 
 
-def cloud(weights: Mapping[str, float], *, k: int = 50, colour: str = CLOUD_COLOURS[1]) -> Any:
-    """The ``k`` tokens that speak most for one class, as an image (of Pillow)."""
-    wordcloud = MissingExtra.importing("wordcloud", "plots", "a word cloud")
+def draw_word_cloud(
+    weights: Mapping[str, float], *, k: int = 50, colour: str = CLOUD_COLOURS[1]
+) -> Any:
+    """Draw the tokens with the largest weights for one class as a Pillow image.
+
+    Args:
+        weights: Token → weight for the class.
+        k: The largest number of tokens.
+        colour: Colour of the words.
+
+    Raises:
+        BadInput: No token has a positive weight.
+    """
+    wordcloud = MissingExtra.import_or_raise("wordcloud", "plots", "a word cloud")
     sizes: dict[str, float] = {}
-    for token, weight in top_tokens(weights, k):
-        word = shown(token)
-        sizes[word] = max(weight, sizes.get(word, 0.0))  # a word and its piece: the stronger
+    for token, weight in select_top_tokens(weights, k):
+        # A word and a piece of another word can look the same; the stronger one counts.
+        word = strip_token_prefix(token)
+        sizes[word] = max(weight, sizes.get(word, 0.0))
     if not sizes:
-        raise BadInput("no token speaks for this class, so there is nothing to draw.")
-    how = {"width": 900, "height": 560, "background_color": "white", "relative_scaling": 0.5}
-    how |= {"prefer_horizontal": 1.0, "color_func": lambda *_, **__: colour, "max_words": k}
-    how |= {"margin": 8, "random_state": 0}  # two words read as two, and lie in the same places
-    return wordcloud.WordCloud(**how).generate_from_frequencies(sizes).to_image()
+        raise BadInput(
+            "No token has a positive weight for this class, so there is nothing to draw. Choose another "
+            "class.",
+            code="empty-word-cloud",
+        )
+    cloud = wordcloud.WordCloud(
+        width=900,
+        height=560,
+        background_color="white",
+        relative_scaling=0.5,
+        prefer_horizontal=1.0,
+        color_func=lambda *_, **__: colour,
+        max_words=k,
+        margin=8,  # so that two words are not read as one
+        random_state=0,  # the same words at the same positions
+    )
+    return cloud.generate_from_frequencies(sizes).to_image()
 
 
-def top_tokens(weights: Mapping[str, float], k: int = 50) -> list[tuple[str, float]]:
-    """The types that speak most for a class, at most ``k``; equal ones by name."""
-    speaking = [(token, weight) for token, weight in weights.items() if weight > 0]
-    return sorted(speaking, key=lambda pair: (-pair[1], pair[0]))[:k]
+def select_top_tokens(weights: Mapping[str, float], k: int = 50) -> list[tuple[str, float]]:
+    """Return at most ``k`` tokens with positive weights, the largest first, ties by name."""
+    positive = [(token, weight) for token, weight in weights.items() if weight > 0]
+    return sorted(positive, key=lambda pair: (-pair[1], pair[0]))[:k]
 
 
-def shown(token: str) -> str:
-    """A token type without its tokenizer's marks of what goes on, and of what begins a word."""
-    return visible(re.sub("^(##|Ġ|▁|Ċ)", "", token)) or "·"
+def strip_token_prefix(token: str) -> str:
+    """Return a token without the prefix that says whether it begins or continues a word."""
+    return make_visible(re.sub("^(##|Ġ|▁|Ċ)", "", token)) or "·"

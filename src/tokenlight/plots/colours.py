@@ -1,5 +1,8 @@
-"""From a score to a colour: the sign chooses the hue, the strength how far it leaves the paper, in steps, so
-that a page needs few rules and no colour in any attribute, and a terminal a shade for each."""
+"""Turn a score into a colour.
+
+The sign chooses the hue and the magnitude its strength, in ``NUM_STEPS`` steps. With steps, a page needs
+few style rules and no colour in any attribute, and a terminal has a shade for each of them.
+"""
 
 from __future__ import annotations
 
@@ -15,105 +18,149 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.style import Style
 
-STEPS = 12
-VEIL = 0.78  # of the full colour over a picture, which shines through
+NUM_STEPS = 12
+OVERLAY_OPACITY = 0.78  # opacity of the full colour over a picture, which stays visible below it
 RGB = tuple[int, int, int]
-Paint = Callable[[int], "Style"]
+StepPainter = Callable[[int], "Style"]
 
 
-# The full colours for and against, by paper.
+# Palette → background → the full colours for and against.
 PALETTES: dict[str, dict[str, tuple[RGB, RGB]]] = {
     "green_red": {"light": ((20, 110, 48), (178, 24, 43)), "dark": ((63, 185, 80), (248, 81, 73))},
-    # Told apart by every common colour vision (after Okabe and Ito).
+    # Distinguishable with every common kind of colour vision (after Okabe and Ito).
     "blue_orange": {
         "light": ((0, 84, 160), (190, 84, 0)),
         "dark": ((86, 160, 240), (240, 150, 40)),
     },
 }
-PAPERS: dict[str, RGB] = {"light": (255, 255, 255), "dark": (22, 26, 31)}
-# Of a terminal's 256 colours, by paper: numbers from the weakest to the strongest, for and against. Picked
-# by hand, since the nearest to each shade are neither evenly spaced nor all of one hue.
-RAMPS = {
+BACKGROUNDS: dict[str, RGB] = {"light": (255, 255, 255), "dark": (22, 26, 31)}
+# Background → indices of a terminal's 256 colours for and against, from the weakest to the strongest.
+# Chosen by hand, since the nearest colours to our shades are neither evenly spaced nor of one hue.
+ANSI_RAMPS = {
     "dark": ((22, 28, 34, 40), (52, 88, 124, 160)),
     "light": ((194, 157, 71, 28, 22), (224, 217, 167, 124, 88)),
 }
+ANSI_BLACK = 16
+ANSI_WHITE = 231
 
 
-def step(score: float, scale: float) -> int:
-    """Signed strength from -STEPS to STEPS; 0 for what is too weak to be told from nothing."""
-    return round(max(-1.0, min(1.0, score / scale)) * STEPS) if scale else 0
+def score_to_step(score: float, scale: float) -> int:
+    """Return the signed colour step of a score, from -NUM_STEPS to NUM_STEPS.
+
+    Args:
+        score: The score.
+        scale: The magnitude that gets the full colour.
+
+    Example:
+        >>> score_to_step(-0.5, 1.0)
+        -6
+    """
+    if not scale:
+        return 0
+    return round(max(-1.0, min(1.0, score / scale)) * NUM_STEPS)
 
 
-def shade(step: int, *, dark: bool = False, palette: str = "green_red") -> RGB:
-    """Background of one step: the paper at 0, the full colour at ±STEPS."""
-    own = "dark" if dark else "light"
-    full = PALETTES[palette][own][0 if step > 0 else 1]
-    share = 0.0 if step == 0 else 0.06 + 0.94 * abs(step) / STEPS
-    red, green, blue = (round(p + (f - p) * share) for p, f in zip(PAPERS[own], full, strict=True))
+def step_colour(step: int, *, dark: bool = False, palette: str = "green_red") -> RGB:
+    """Return the colour of one step: the background at 0, the full colour at ±NUM_STEPS."""
+    background_name = "dark" if dark else "light"
+    background = BACKGROUNDS[background_name]
+    if step == 0:
+        return background
+    colour_for, colour_against = PALETTES[palette][background_name]
+    full_colour = colour_for if step > 0 else colour_against
+    share = 0.06 + 0.94 * abs(step) / NUM_STEPS
+    channels = zip(background, full_colour, strict=True)
+    red, green, blue = (round(start + (end - start) * share) for start, end in channels)
     return red, green, blue
 
 
-def ink(background: RGB) -> RGB:
-    """Black or white, whichever contrasts more with ``background`` as WCAG 2 defines it."""
-    black = (luminance(background) + 0.05) ** 2 >= 0.05 * 1.05
-    return (0, 0, 0) if black else (255, 255, 255)
+def text_colour(background: RGB) -> RGB:
+    """Return black or white, whichever has more contrast with ``background`` as defined by WCAG 2."""
+    prefers_black = (relative_luminance(background) + 0.05) ** 2 >= 0.05 * 1.05
+    return (0, 0, 0) if prefers_black else (255, 255, 255)
 
 
-def luminance(colour: RGB) -> float:
-    """How bright a colour is, 0 to 1, as WCAG 2 defines it."""
-    part = np.array(colour) / 255
-    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+def relative_luminance(colour: RGB) -> float:
+    """Return the luminance of a colour, from 0 to 1, as defined by WCAG 2."""
+    channels = np.array(colour) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
-def hexadecimal(colour: RGB) -> str:
-    """As CSS and the terminal libraries write it."""
+def to_hex(colour: RGB) -> str:
+    """Return a colour as CSS and terminal libraries write it."""
     return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
-def step_name(step: int) -> str:
-    """The class of a step in the style sheet: ``f7`` for, ``a7`` against, empty for none."""
-    return f"{'f' if step > 0 else 'a'}{abs(step)}" if step else ""
+def step_class(step: int) -> str:
+    """Return the class of a step in the style sheet: ``f7`` for, ``a7`` against, empty for 0."""
+    if step == 0:
+        return ""
+    side = "f" if step > 0 else "a"
+    return f"{side}{abs(step)}"
 
 
-def rules(palette: str) -> str:
-    """Style rules of every step, for light and dark paper."""
-    lines = []
-    for number in (n for n in range(-STEPS, STEPS + 1) if n):
-        shades = [shade(number, dark=dark, palette=palette) for dark in (False, True)]
-        own, inks = (",".join(map(hexadecimal, c)) for c in (shades, map(ink, shades)))
-        looks = f"background:light-dark({own});color:light-dark({inks});fill:light-dark({own})"
-        lines.append(f".{step_name(number)}{{{looks}}}")
-    return "\n".join(lines)
+def build_css_rules(palette: str) -> str:
+    """Return the style rules of every step, for light and dark backgrounds."""
+    rules = []
+    for step in range(-NUM_STEPS, NUM_STEPS + 1):
+        if step == 0:
+            continue
+        light = step_colour(step, palette=palette)
+        dark = step_colour(step, dark=True, palette=palette)
+        colours = f"light-dark({to_hex(light)},{to_hex(dark)})"
+        text_colours = f"light-dark({to_hex(text_colour(light))},{to_hex(text_colour(dark))})"
+        declarations = f"background:{colours};color:{text_colours};fill:{colours}"
+        rules.append(f".{step_class(step)}{{{declarations}}}")
+    return "\n".join(rules)
 
 
-def paper() -> str:
-    """A terminal's: of TOKENLIGHT_PAPER, else as the terminal says it (COLORFGBG); most are dark."""
-    asked = os.environ.get("TOKENLIGHT_PAPER", "")
-    if asked and asked not in PAPERS:
-        raise BadInput(f"TOKENLIGHT_PAPER={asked} cannot be: it is {' or '.join(PAPERS)}.")
-    background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    return asked or ("light" if background in ("7", "15") else "dark")
+def detect_background() -> str:
+    """Return ``light`` or ``dark``: from TOKENLIGHT_PAPER, else from COLORFGBG, else dark.
+
+    Raises:
+        BadInput: TOKENLIGHT_PAPER is neither.
+    """
+    setting = os.environ.get("TOKENLIGHT_PAPER", "")
+    if setting and setting not in BACKGROUNDS:
+        raise BadInput(
+            f"TOKENLIGHT_PAPER={setting} is not valid. Choose one of {', '.join(BACKGROUNDS)}.",
+            code="bad-paper",
+        )
+    if setting:
+        return setting
+    # Terminals that set COLORFGBG end it with the index of the background; 7 and 15 are white.
+    ansi_background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return "light" if ansi_background in ("7", "15") else "dark"
 
 
-def painter(console: Console) -> Paint | None:
-    """From a step to its style; None without shades: sixteen colours cannot tell red from green."""
+def make_painter(console: Console) -> StepPainter | None:
+    """Return a function from a colour step to a style; None if the console has too few colours.
+
+    With sixteen colours the steps could not be told apart.
+    """
     if console.no_color or console.color_system not in ("256", "truecolor", "windows"):
         return None
     from rich.color import Color
     from rich.style import Style
 
-    ground = paper()
+    background = detect_background()
 
-    def paint(strength: int) -> Style:
-        if not strength:
+    def paint_truecolor(step: int) -> Style:
+        if step == 0:
             return Style()
-        if console.color_system == "truecolor":
-            mixed = shade(strength, dark=ground == "dark")
-            return Style(color=hexadecimal(ink(mixed)), bgcolor=hexadecimal(mixed))
-        ramp = RAMPS[ground][0 if strength > 0 else 1]
-        picked = Color.from_ansi(ramp[(abs(strength) - 1) * len(ramp) // STEPS])
-        white = any(ink((*picked.get_truecolor(),)))
-        return Style(color=Color.from_ansi(231 if white else 16), bgcolor=picked)
+        colour = step_colour(step, dark=background == "dark")
+        return Style(color=to_hex(text_colour(colour)), bgcolor=to_hex(colour))
 
-    return paint
+    def paint_ansi(step: int) -> Style:
+        if step == 0:
+            return Style()
+        ramp_for, ramp_against = ANSI_RAMPS[background]
+        ramp = ramp_for if step > 0 else ramp_against
+        colour = Color.from_ansi(ramp[(abs(step) - 1) * len(ramp) // NUM_STEPS])
+        red, green, blue = colour.get_truecolor()
+        is_text_white = any(text_colour((red, green, blue)))
+        text_index = ANSI_WHITE if is_text_white else ANSI_BLACK
+        return Style(color=Color.from_ansi(text_index), bgcolor=colour)
+
+    return paint_truecolor if console.color_system == "truecolor" else paint_ansi

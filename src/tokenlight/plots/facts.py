@@ -1,148 +1,275 @@
-"""What is known of an explanation beside its scores, in words: prediction, trust, provenance."""
+"""What is known about an explanation besides its scores, in words: prediction, trust, provenance."""
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from tokenlight import registry
-from tokenlight.data.answers import softmax
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.span_target import softmax
 from tokenlight.data.units import SegmentShare
-from tokenlight.plots.passages import is_continuation
+from tokenlight.plots.continuations import is_continuation
 
-MOST_LABELS = 8
-HALF = 0.5  # of the weight on special tokens is worth saying
-SCALED = "each scaled to Σ|score| = 1 over all tokens"  # what a difference is taken of
-Bar = tuple[str, str, float, str]  # a name, a number in words, a width in per cent, a look
-
-
-def number(value: float) -> str:
-    """A score with its sign, three digits, and the minus that is as wide as the plus; 0 has none."""
-    return f"{value:+.3g}".replace("-", "−") if value else "0"
+MAX_LABELS = 8  # bars of a prediction
+SPECIAL_SHARE_THRESHOLD = 0.5  # a larger share of the scores on special tokens is worth a warning
+SCALING_NOTE = "each scaled to Σ|score| = 1 over all tokens"  # how two explanations are subtracted
 
 
-def percent(chance: float) -> str:
-    """A probability in per cent that never claims a certainty it does not have."""
-    if 0.999 < chance < 1:
+class PredictionBar(NamedTuple):
+    """One label of a prediction: its name, its probability in words, its width in per cent, its classes."""
+
+    name: str
+    percent: str
+    width: float
+    css_classes: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedShare(SegmentShare):
+    """The share of a segment, and the same as a whole percentage that sums to 100 with the others."""
+
+    percent: int = 0
+
+
+def format_score(value: float) -> str:
+    """Format a score with its sign, three digits, and a minus as wide as the plus; 0 has no sign."""
+    if not value:
+        return "0"
+    return f"{value:+.3g}".replace("-", "−")
+
+
+def format_percent(probability: float) -> str:
+    """Format a probability in per cent without claiming a certainty that it does not have."""
+    if 0.999 < probability < 1:
         return ">99.9 %"
-    return "<0.1 %" if 0 < chance < 0.001 else f"{100 * chance:.1f} %"
+    if 0 < probability < 0.001:
+        return "<0.1 %"
+    return f"{100 * probability:.1f} %"
 
 
-def weight(part: SegmentShare) -> str:
-    """What a part of the input weighs, in words."""
-    return f"{part.share:.0%} of the weight, sum {number(part.total)}".replace("%", " %")
+def round_to_percents(shares: Sequence[float]) -> list[int]:
+    """Round shares that are shown together to whole percentages, by the largest-remainder method.
+
+    Rounded one by one, three shares of 33.5 %, 33.5 % and 33 % would sum to 101 %.
+
+    Args:
+        shares: Parts of one whole, which sum to 1 (or to 0).
+
+    Returns:
+        One percentage per share; they sum to the rounded sum of the shares.
+
+    Example:
+        >>> round_to_percents([0.335, 0.335, 0.33])
+        [34, 33, 33]
+    """
+    percents = []
+    remainders = []
+    for share in shares:
+        percent = math.floor(100 * share)
+        percents.append(percent)
+        # Rounded, so that shares that differ by a floating-point error count as equal.
+        remainders.append(round(100 * share - percent, 9))
+    num_missing = round(100 * sum(shares)) - sum(percents)
+    by_remainder = sorted(range(len(shares)), key=lambda index: -remainders[index])
+    for index in by_remainder[:num_missing]:
+        percents[index] += 1
+    return percents
 
 
-def null_line(attribution: Attribution) -> str:
-    """What a span head says of there being no answer; empty where its input has no token for it."""
-    said = attribution.prediction
-    if said.unanswered is None:
+def round_segment_shares(attribution: Attribution) -> list[RoundedShare]:
+    """Return the share of every segment with its percentage, special tokens last."""
+    parts = attribution.segment_shares()
+    percents = round_to_percents([part.share for part in parts])
+    rounded = []
+    for part, percent in zip(parts, percents, strict=True):
+        rounded.append(RoundedShare(part.name, part.segment, part.share, part.total, percent))
+    return rounded
+
+
+def describe_share(part: RoundedShare) -> str:
+    """Say what share of the scores falls on a segment, and their signed sum."""
+    return f"{part.percent} % of the weight, sum {format_score(part.total)}"
+
+
+def describe_special_share(attribution: Attribution, special_share: RoundedShare) -> str:
+    """Say what share of the scores falls on special tokens; name them if it is most of all."""
+    if special_share.share <= SPECIAL_SHARE_THRESHOLD:
+        return (
+            f"{special_share.percent} % of the weight falls on special tokens, which are not words"
+        )
+    row = attribution.row
+    names: dict[str, None] = {}  # in order, each once
+    for position, is_special in enumerate(row.special_tokens_mask):
+        if is_special and attribution.scores[position]:
+            names[row.pieces[position]] = None
+    *others, last = names
+    listed = f"{', '.join(others)} and {last}" if others else last
+    if "difference" in attribution.steps:
+        return f"{special_share.percent} % of this difference falls on {listed}"
+    return f"{special_share.percent} % of {attribution.method}'s total score falls on {listed}"
+
+
+def describe_null_answer(attribution: Attribution) -> str:
+    """Say how a span head scores "no answer"; empty if its input has no token for it."""
+    prediction = attribution.prediction
+    if prediction.is_unanswered is None:
         return ""
-    none = ": a model trained on unanswerable questions says that there is none"
-    scores = f"“no answer” scores {said.null_score:.2f}, the answer {said.answer_score:.2f}"
-    return scores.replace("-", "−") + none * said.unanswered
+    scores = (
+        f"“no answer” scores {prediction.null_score:.2f}, the answer {prediction.answer_score:.2f}"
+    )
+    scores = scores.replace("-", "−")
+    if prediction.is_unanswered:
+        return f"{scores}: a model trained on unanswerable questions gives no answer here"
+    return scores
 
 
-def predicted_labels(attribution: Attribution) -> tuple[str, ...]:
-    """What the model chooses among; tokens in quotes, with their blank only where it tells two apart."""
-    said = attribution.prediction
-    if not said.ids:
-        return said.labels
-    short = [label.strip(" ") or label for label in said.labels]
-    pairs = zip(said.labels, short, strict=True)
-    return tuple(f"‘{label if short.count(name) > 1 else name}’" for label, name in pairs)
+def quote_labels(attribution: Attribution) -> tuple[str, ...]:
+    """Return the labels of the prediction; tokens of a vocabulary in quotes.
+
+    The space that begins a word is dropped, unless another label would then look the same.
+    """
+    prediction = attribution.prediction
+    if not prediction.ids:
+        return prediction.labels
+    stripped = [label.strip(" ") or label for label in prediction.labels]
+    quoted = []
+    for label, name in zip(prediction.labels, stripped, strict=True):
+        is_ambiguous = stripped.count(name) > 1
+        quoted.append(f"‘{label if is_ambiguous else name}’")
+    return tuple(quoted)
 
 
-def prediction_bars(first: Attribution, targets: Sequence[str]) -> tuple[list[Bar], int]:
-    """Bars, most probable first, and how many are left out; ``targets``: those that are explained."""
-    prediction, shown = first.prediction, predicted_labels(first)
+def build_prediction_bars(
+    attribution: Attribution, targets: Sequence[str]
+) -> tuple[list[PredictionBar], int]:
+    """Return bars of the most probable labels, and the number of labels left out.
+
+    Args:
+        attribution: Any explanation of the text.
+        targets: Names of the labels that are explained.
+    """
+    prediction = attribution.prediction
+    names = quote_labels(attribution)
     ranked = sorted(enumerate(prediction.probabilities), key=lambda pair: -pair[1])
     bars = []
-    for index, chance in ranked[:MOST_LABELS]:
-        looks = ["predicted"] * (index == prediction.place)
-        looks += ["explained"] * (prediction.labels[index] in targets)
-        bars.append((shown[index], percent(chance), round(100 * chance, 2), " ".join(looks)))
-    return bars, max(0, len(ranked) - MOST_LABELS)
+    for index, probability in ranked[:MAX_LABELS]:
+        css_classes = []
+        if index == prediction.label_position:
+            css_classes.append("predicted")
+        if prediction.labels[index] in targets:
+            css_classes.append("explained")
+        percent = format_percent(probability)
+        width = round(100 * probability, 2)
+        bars.append(PredictionBar(names[index], percent, width, " ".join(css_classes)))
+    return bars, max(0, len(ranked) - MAX_LABELS)
 
 
-def chance_of_written(attribution: Attribution) -> str:
-    """How likely the model found a written token, and what it held likelier; else empty."""
-    index, said = attribution.target.index, attribution.prediction
-    if not is_continuation(attribution) or index is None or not said.ids:
+def describe_token_probability(attribution: Attribution) -> str:
+    """Say how likely a written token was, and which one was likelier; empty for any other target."""
+    index = attribution.target.index
+    prediction = attribution.prediction
+    if not is_continuation(attribution) or index is None or not prediction.ids:
         return ""
-    chances = dict(zip(said.ids, said.probabilities, strict=True))
-    if index not in chances and attribution.logits.size:  # a file keeps only the likeliest
-        chances[index] = float(softmax(attribution.logits)[index])
-    among = f"not among the {len(said.ids)} likeliest"
-    likely = f"{percent(chances[index])} likely" if index in chances else among
-    best = f"; likeliest: ‘{said.label.strip() or said.label}’ {percent(said.probabilities[0])}"
-    return likely if index == said.index else likely + best
+    probabilities = dict(zip(prediction.ids, prediction.probabilities, strict=True))
+    # A prediction lists only the likeliest tokens; the logits, which files do not hold, have them all.
+    if index not in probabilities and attribution.logits.size:
+        probabilities[index] = float(softmax(attribution.logits)[index])
+    likelihood = f"not among the {len(prediction.ids)} most likely"
+    if index in probabilities:
+        likelihood = f"{format_percent(probabilities[index])} likely"
+    if index == prediction.index:
+        return likelihood
+    best_label = prediction.label.strip() or prediction.label
+    best_percent = format_percent(prediction.probabilities[0])
+    return f"{likelihood}; most likely: ‘{best_label}’ {best_percent}"
 
 
-def special_line(attribution: Attribution, own: SegmentShare) -> str:
-    """What special tokens weigh, in words where it is most of all."""
-    if own.share <= HALF:
-        return f"{100 * own.share:.0f} % of the weight lies on special tokens, which are not words"
-    row = attribution.row
-    places = [i for i, special in enumerate(row.special) if special and attribution.scores[i]]
-    *others, last = dict.fromkeys(row.pieces[i] for i in places)
-    named = f"{', '.join(others)} and {last}, which are not" if others else f"{last}, which is not"
-    said = f"{named} {'words' if others else 'a word'}"
-    alone = "difference" in attribution.steps
-    whole = "this difference" if alone else f"what {attribution.method} sees"
-    return f"most of {whole} ({100 * own.share:.0f} %) lies on {said}"
-
-
-def kind_of_scores(attribution: Attribution) -> str:
-    """What the scores cannot tell (the sign, one class from another), or how a difference was scaled."""
+def describe_score_kind(attribution: Attribution) -> str:
+    """Say what the scores cannot tell (the sign, one class from another), or how they were scaled."""
     if "difference" in attribution.steps:
-        return SCALED
-    if not registry.has("methods", attribution.method):
+        return SCALING_NOTE
+    if not registry.is_available("methods", attribution.method):
         return ""
-    method: Any = registry.find("methods", attribution.method)
-    classes = attribution.target.kind == "class" and not attribution.prediction.ids
-    said = [] if getattr(method, "signed", True) else ["no sign"]
+    method: Any = registry.load_class("methods", attribution.method)
+    limits = []
+    if not getattr(method, "signed", True):
+        limits.append("no sign")
     if getattr(method, "class_agnostic", False):
-        said.append(f"same for every {'class' if classes else 'target'}")
-    return ", ".join(said)
+        has_classes = attribution.target.kind == "class" and not attribution.prediction.ids
+        limits.append("same for every class" if has_classes else "same for every target")
+    return ", ".join(limits)
 
 
-def grade(attribution: Attribution) -> str:
-    """What the removal test came to, in a word; empty where it was not made."""
+def get_grade(attribution: Attribution) -> str:
+    """Return the grade of the removal test in a word; empty if it was not run."""
     trust: Any = attribution.extras.get("trust")
-    return str(trust.get("grade", "untested")) if isinstance(trust, dict) else ""
+    if not isinstance(trust, dict):
+        return ""
+    return str(trust.get("grade", "untested"))
 
 
-def verdict(attribution: Attribution) -> str:
-    """What came of the removal test, its grade first; empty where it was not made."""
-    given = grade(attribution)
-    said = str(attribution.extras["trust"].get("verdict") or "") if given else ""
-    if not said or given == "untested":
-        return said  # nothing was ranked, which a grade would belie
-    return f"{given}: {said.removesuffix(f': {given}')}"
+def get_verdict(attribution: Attribution) -> str:
+    """Return the verdict of the removal test, grade first; empty if it was not run."""
+    grade = get_grade(attribution)
+    if not grade:
+        return ""
+    verdict = str(attribution.extras["trust"].get("verdict") or "")
+    # Without a test there is no grade to put first.
+    if not verdict or grade == "untested":
+        return verdict
+    return f"{grade}: {verdict.removesuffix(f': {grade}')}"
 
 
-def badges(attribution: Attribution) -> tuple[str, ...]:
-    """What the scores cannot tell, how likely a written token was, and how far they may be trusted."""
-    told = [kind_of_scores(attribution), chance_of_written(attribution), verdict(attribution)]
-    kept: Any = attribution.extras.get("conservation")
-    if isinstance(kept, list) and kept:
-        low, high = (f"{100 * share:.1f} %" for share in (min(kept), max(kept)))
-        some = f"{low} to {high} of the target's relevance is left, by layer"
-        told.append(f"{some}: biases and the softmax take or add the rest")
-        if max(abs(share - 1) for share in kept) < 0.0005:
-            told[-1] = "all of the target's relevance arrives at every layer"
-    path: Any = attribution.extras.get("convergence")
-    if isinstance(path, dict) and "gap_percent" in path:
-        told.append(f"sum of the scores off by {path['gap_percent']:.2g} %")
-    return tuple(filter(None, told))
+def list_trust_findings(attribution: Attribution) -> list[str]:
+    """Return the findings behind the grade; empty in files of earlier versions and without a test."""
+    trust: Any = attribution.extras.get("trust")
+    findings: Any = trust.get("findings") if isinstance(trust, dict) else None
+    if not isinstance(findings, list):
+        return []
+    return [str(finding) for finding in findings]
 
 
-def provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:
-    """All that is needed to make it again, as name and value."""
-    a = attribution
-    options = ", ".join(f"{name}={value}" for name, value in a.options.items())
-    versions = ", ".join(f"{name} {version}" for name, version in a.versions.items())
-    given = {"method": a.method, "options": options or "defaults", "target": a.target.name}
-    given |= {"model": a.model, "tokens": str(len(a)), "seed": str(a.seed)}
-    given |= {"steps": ", ".join(a.steps), "versions": versions}
-    return tuple((name, value) for name, value in given.items() if value)
+def build_badges(attribution: Attribution) -> tuple[str, ...]:
+    """Return short remarks on an explanation: limits of its scores, probability, trust, accuracy."""
+    badges = [
+        describe_score_kind(attribution),
+        describe_token_probability(attribution),
+        get_verdict(attribution),
+        _describe_conservation(attribution),
+    ]
+    convergence: Any = attribution.extras.get("convergence")
+    if isinstance(convergence, dict) and "gap_percent" in convergence:
+        badges.append(f"sum of the scores off by {convergence['gap_percent']:.2g} %")
+    return tuple(filter(None, badges))
+
+
+def _describe_conservation(attribution: Attribution) -> str:
+    """Say how much relevance each layer conserves; empty for methods without that meter."""
+    shares: Any = attribution.extras.get("conservation")
+    if not isinstance(shares, list) or not shares:
+        return ""
+    largest_loss = max(abs(share - 1) for share in shares)
+    if largest_loss < 0.0005:
+        return "all of the target's relevance arrives at every layer"
+    return (
+        f"{100 * min(shares):.1f} % to {100 * max(shares):.1f} % of the target's relevance is left, "
+        "by layer: biases and the softmax absorb or add the rest"
+    )
+
+
+def list_provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:
+    """Return all that is needed to compute the explanation again, as pairs of name and value."""
+    options = ", ".join(f"{name}={value}" for name, value in attribution.options.items())
+    versions = ", ".join(f"{name} {version}" for name, version in attribution.versions.items())
+    provenance = {
+        "method": attribution.method,
+        "options": options or "defaults",
+        "target": attribution.target.name,
+        "model": attribution.model,
+        "tokens": str(len(attribution)),
+        "seed": str(attribution.seed),
+        "steps": ", ".join(attribution.steps),
+        "versions": versions,
+    }
+    return tuple((name, value) for name, value in provenance.items() if value)

@@ -1,4 +1,7 @@
-"""Figures of explanations and of attention heads for papers and slides; the caller saves them."""
+"""Matplotlib figures of explanations and of attention heads, for papers and slides.
+
+Every function returns the figure; the caller saves it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,217 +10,341 @@ from unicodedata import east_asian_width
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.image import PatchImage
 from tokenlight.data.postprocess import difference, l1_normalise
 from tokenlight.errors import BadInput
 from tokenlight.plots import charts, facts
-from tokenlight.plots.characters import in_line
-from tokenlight.plots.charts import named, panes, sheet, titled
-from tokenlight.plots.colours import STEPS, VEIL, hexadecimal, ink, shade
-from tokenlight.plots.passages import strongest_pieces
-from tokenlight.plots.scene import WORDS, scenes
-from tokenlight.plots.views import Mark, layer_table
+from tokenlight.plots.characters import to_single_line
+from tokenlight.plots.charts import iterate_axes, new_figure, set_tick_labels, set_title
+from tokenlight.plots.colours import NUM_STEPS, OVERLAY_OPACITY, step_colour, text_colour, to_hex
+from tokenlight.plots.scene import WORD_VIEW, MethodScene, build_scenes
+from tokenlight.plots.score_tables import build_layer_table
+from tokenlight.plots.views import Mark
+from tokenlight.plots.word_pieces import find_strongest_tokens
 
-PANEL = 2.3  # inches of a picture
-OFFSETS = 10  # relative positions drawn to each side
-COLUMNS = 84  # letters in a line
-SIZE, LETTER, LINE = 11, 0.092, 0.27  # points; inches of a letter and of a line
+PANEL_INCHES = 2.3  # width of a picture
+MAX_OFFSET = 10  # relative positions drawn to each side
+LINE_COLUMNS = 84  # letters in a line
+FONT_SIZE = 11  # points
+LETTER_INCHES = 0.092  # width of a letter
+LINE_INCHES = 0.27  # height of a line
+FILE_DPI = 160
 HEAD_KINDS = ("neither", "positional", "syntactic", "both")
-HEAD_COLOURS = ("#eceff1", "#1e88e5", "#e65100", "#6a1b9a")  # told apart by colour-blind eyes, too
+HEAD_COLOURS = ("#eceff1", "#1e88e5", "#e65100", "#6a1b9a")  # safe for colour-blind readers
 
 
-def heat_map(attribution: Attribution, *, rollout: bool = False) -> Any:
-    """Per-layer terms and their sum, divided by the Frobenius norm of the table, on one colour scale, without
-    special tokens (AttCAT, figure 5). ``rollout``: with the product of the layers, as the paper has it."""
-    table = layer_table(attribution, rollout=rollout).without_special().normalised()
-    rows, columns = table.values.shape
-    axes = sheet(2.4 + 0.55 * columns, 1.4 + 0.32 * rows).add_subplot()
-    image = _cells(axes, table.values, table.values, [rows - 1])
-    named(axes, "x", table.columns, rotation=60, ha="right")
-    named(axes, "y", table.rows)
-    axes.axhline(rows - 1.5, color="black", linewidth=1)
-    titled(axes, attribution.label, 10)
+def draw_heat_map(attribution: Attribution, *, rollout: bool = False) -> Any:
+    """Draw per-layer terms and their sum, without special tokens (AttCAT, figure 5).
+
+    The table is divided by its Frobenius norm and has one colour scale.
+
+    Args:
+        attribution: An explanation with per-layer terms.
+        rollout: Add the product of the layers, as the paper does.
+
+    Raises:
+        BadInput: The method has no per-layer terms.
+    """
+    table = build_layer_table(attribution, rollout=rollout).drop_special().normalize()
+    num_rows, num_columns = table.values.shape
+    sum_row = num_rows - 1
+    axes = new_figure(2.4 + 0.55 * num_columns, 1.4 + 0.32 * num_rows).add_subplot()
+    image = _draw_cells(axes, table.values, table.values, [sum_row])
+    set_tick_labels(axes, "x", table.columns, rotation=60, ha="right")
+    set_tick_labels(axes, "y", table.rows)
+    axes.axhline(sum_row - 0.5, color="black", linewidth=1)
+    set_title(axes, attribution.title, 10)
     axes.figure.colorbar(image, ax=axes, label="against  ←  →  for")
     return axes.figure
 
 
-def bars(attributions: Attribution | Iterable[Attribution], *, k: int = 10) -> Any:
-    """The ``k`` strongest tokens of each attribution as signed bars, one panel each."""
-    given = [one.attribution for text in scenes(attributions) for one in text.methods]
-    full = {sign: hexadecimal(shade(sign * STEPS)) for sign in (1, -1)}
-    panels, size, axes = [(one.label, one) for one in given], (3.6, 0.9 + 0.28 * k), None
-    for axes, _, attribution in panes(panels, 3, size, "x"):
-        best = strongest_pieces(attribution, k)[::-1]
-        scores = [score for _, score in best]
-        axes.barh(range(len(best)), scores, color=[full[1 if s >= 0 else -1] for s in scores])
-        named(axes, "y", [piece.bracketed for piece, _ in best])
+def draw_token_bars(attributions: Attribution | Iterable[Attribution], *, k: int = 10) -> Any:
+    """Draw the ``k`` strongest tokens of each explanation as signed bars, one panel each."""
+    panels = []
+    for text_scene in build_scenes(attributions):
+        for method in text_scene.methods:
+            panels.append((method.attribution.title, method.attribution))
+    axes = None
+    for axes, _, attribution in iterate_axes(panels, 3, (3.6, 0.9 + 0.28 * k), "x"):
+        # The strongest last, since matplotlib draws from the bottom up.
+        strongest = find_strongest_tokens(attribution, k)[::-1]
+        scores = [score for _, score in strongest]
+        colours = [_sign_colour(score) for score in scores]
+        axes.barh(range(len(scores)), scores, color=colours)
+        set_tick_labels(axes, "y", [token.bracketed for token, _ in strongest])
         axes.axvline(0, color="black", linewidth=0.8)
     return axes and axes.figure
 
 
-def difference_map(
+def _sign_colour(score: float) -> str:
+    """Return the full colour of a score's sign."""
+    return to_hex(step_colour(NUM_STEPS if score >= 0 else -NUM_STEPS))
+
+
+def draw_difference_map(
     reference: tuple[str, Attribution], others: Mapping[str, Attribution], *, title: str = ""
 ) -> Any:
-    """Scores of the reference (L1 sum 1), then reference minus each other, which share one scale, a row each
-    (Mask-LRP, figure 6). Special tokens are left out."""
+    """Draw the scores of a reference and its difference from other explanations (Mask-LRP, figure 6).
+
+    The first row is the reference, scaled to an L1 norm of 1. The other rows are reference minus other
+    and share one colour scale. Special tokens are left out.
+
+    Args:
+        reference: Name and explanation.
+        others: Name → explanation of the same text.
+        title: Title of the figure.
+    """
     name, base = reference
-    kept = np.flatnonzero(~np.array(base.row.special, dtype=bool))
-    rows = {name: l1_normalise(base).scores[kept]}
-    rows |= {f"{name} − {label}": difference(base, a).scores[kept] for label, a in others.items()}
+    text_positions = np.flatnonzero(~np.array(base.row.special_tokens_mask, dtype=bool))
+    rows = {name: l1_normalise(base).scores[text_positions]}
+    for other_name, other in others.items():
+        rows[f"{name} − {other_name}"] = difference(base, other).scores[text_positions]
     values = np.vstack(list(rows.values()))
-    scales = [float(np.abs(own).max(initial=0.0)) or 1.0 for own in (values[:1], values[1:])]
-    axes = sheet(2.2 + 0.75 * len(kept), 1.0 + 0.34 * len(rows)).add_subplot()
-    shares = np.vstack([values[:1] / scales[0], values[1:] / scales[1]])
-    _cells(axes, shares, values, range(len(rows)))
-    named(axes, "x", [base.tokens[i] for i in kept], rotation=45, ha="right", fontsize=8)
-    named(axes, "y", list(rows), fontsize=8)
-    axes.set_xlabel(facts.SCALED, fontsize=8)
-    titled(axes, title)
+    reference_share = _divide_by_peak(values[:1])
+    difference_share = _divide_by_peak(values[1:])
+    shares = np.vstack([reference_share, difference_share])
+
+    num_tokens = len(text_positions)
+    axes = new_figure(2.2 + 0.75 * num_tokens, 1.0 + 0.34 * len(rows)).add_subplot()
+    _draw_cells(axes, shares, values, range(len(rows)))
+    tokens = [base.tokens[position] for position in text_positions]
+    set_tick_labels(axes, "x", tokens, rotation=45, ha="right", fontsize=8)
+    set_tick_labels(axes, "y", list(rows), fontsize=8)
+    axes.set_xlabel(facts.SCALING_NOTE, fontsize=8)
+    set_title(axes, title)
     return axes.figure
 
 
-def _cells(axes: Any, shares: np.ndarray, values: np.ndarray, numbered: Iterable[int]) -> Any:
-    """A cell a score, coloured by its share in the largest; rows that are ``numbered`` carry their values."""
-    from matplotlib.colors import LinearSegmentedColormap  # sheet says what to install
+def _divide_by_peak(values: np.ndarray) -> np.ndarray:
+    """Divide by the largest magnitude, unless it is 0."""
+    peak = float(np.abs(values).max(initial=0.0)) or 1.0
+    return values / peak
+
+
+def _draw_cells(
+    axes: Any, shares: np.ndarray, values: np.ndarray, labeled_rows: Iterable[int]
+) -> Any:
+    """Draw one coloured cell per score.
+
+    Args:
+        axes: Where to draw.
+        shares: What the colours show, ``row column``.
+        values: What the numbers in the cells show, ``row column``.
+        labeled_rows: Rows with numbers.
+
+    Returns:
+        The matplotlib image.
+    """
+    # Imported late: new_figure has already said what to install if matplotlib is missing.
+    from matplotlib.colors import LinearSegmentedColormap
 
     limit = float(np.abs(shares).max(initial=0.0)) or 1.0
-    paints = [hexadecimal(shade(n * STEPS)) for n in (-1, 0, 1)]
-    colours = LinearSegmentedColormap.from_list("for and against", paints)
-    for row in numbered:
+    colour_stops = [to_hex(step_colour(step)) for step in (-NUM_STEPS, 0, NUM_STEPS)]
+    colours = LinearSegmentedColormap.from_list("for and against", colour_stops)
+    for row in labeled_rows:
         for column, value in enumerate(values[row]):
-            on = colours(0.5 + shares[row, column] / limit / 2, bytes=True)[:3]
-            how = {"ha": "center", "va": "center", "fontsize": 8, "color": hexadecimal(ink(on))}
-            axes.text(column, row, f"{value:+.2f}", **how)
+            background = colours(0.5 + shares[row, column] / limit / 2, bytes=True)[:3]
+            colour = to_hex(text_colour(background))
+            axes.text(
+                column, row, f"{value:+.2f}", ha="center", va="center", fontsize=8, color=colour
+            )
     return axes.imshow(shares, cmap=colours, vmin=-limit, vmax=limit, aspect="auto")
 
 
-def heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
-    """What a model of pictures sees, then a panel an explanation: one row a picture and target."""
-    lines = [(one.first, own.methods) for one in scenes(attributions) for own in one.targets]
-    across = 1 + max(len(found) for _, found in lines)
-    figure = sheet(PANEL * across, (PANEL + 0.35) * len(lines))
-    panels = figure.subplots(len(lines), across, squeeze=False)
+def draw_image_heat_maps(attributions: Attribution | Iterable[Attribution]) -> Any:
+    """Draw one row per picture and target: what the model reads, then one heat map per explanation.
+
+    Raises:
+        BadInput: One of the explanations is of a text.
+    """
+    rows: list[tuple[Attribution, Sequence[MethodScene]]] = []
+    for text_scene in build_scenes(attributions):
+        for target in text_scene.targets:
+            rows.append((text_scene.first, target.methods))
+    num_columns = 1 + max(len(methods) for _, methods in rows)
+    figure = new_figure(PANEL_INCHES * num_columns, (PANEL_INCHES + 0.35) * len(rows))
+    panels = figure.subplots(len(rows), num_columns, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
-    for line, (first, found) in zip(panels, lines, strict=True):
-        image, said = first.row.image, first.prediction
+    for row_axes, (first, methods) in zip(panels, rows, strict=True):
+        image = first.row.image
         if image is None:
-            raise BadInput("heat maps are drawn over pictures, and among these is a text.")
-        chance = "" if said.probability is None else f" {said.probability:.2f}"
-        line[0].imshow(image.shown, interpolation="nearest")
-        titled(line[0], f"{image.name}\n{said.label}{chance}", 8)
-        grey = np.repeat(image.shown.mean(axis=2, keepdims=True), 3, axis=2) / 255
-        height, width = image.shown.shape[:2]
-        over = {"interpolation": "nearest", "extent": (-0.5, width - 0.5, height - 0.5, -0.5)}
-        for axes, method in zip(line[1:], found, strict=False):
-            a = method.attribution
-            axes.imshow(0.35 + 0.6 * grey, interpolation="nearest")
-            axes.imshow(_veil(a.patches(), method.views[0].scale), **over)
-            weighs = f" ({a.segment_shares()[0].share:.0%} the image)".replace("%", " %")
-            titled(axes, f"{method.label}{weighs * bool(image.places)}\nfor {a.target.name}", 8)
+            raise BadInput(
+                "Heat maps are drawn over images, but one of the attributions explains a text. Draw "
+                "texts with draw_highlighted_text().",
+                code="heat-map-of-text",
+            )
+        _draw_picture(row_axes[0], first, image)
+        # A target may have fewer methods than there are columns.
+        for axes, method in zip(row_axes[1:], methods, strict=False):
+            _draw_image_heat_map(axes, method, image)
     return figure
 
 
-def _veil(values: np.ndarray, scale: float) -> np.ndarray:
-    """``row column 4``: the colour of the sign, the strength as opacity."""
-    share = np.clip(values / scale, -1, 1) if scale else np.zeros_like(values)
-    ends = [np.array(shade(sign * STEPS)) / 255 for sign in (1, -1)]
-    colour = np.where(share[..., None] >= 0, ends[0], ends[1])
-    return np.concatenate((colour, VEIL * np.abs(share)[..., None]), axis=2)
+def _draw_picture(axes: Any, attribution: Attribution, image: PatchImage) -> None:
+    """Draw the picture as the model reads it, with its name and the prediction."""
+    prediction = attribution.prediction
+    label = prediction.label
+    if prediction.probability is not None:
+        label += f" {prediction.probability:.2f}"
+    axes.imshow(image.rgb, interpolation="nearest")
+    set_title(axes, f"{image.name}\n{label}", 8)
 
 
-def highlighted(attributions: Attribution | Iterable[Attribution]) -> Any:
-    """Each explanation below its name, the words on the colours of the page; special tokens left out."""
+def _draw_image_heat_map(axes: Any, method: MethodScene, image: PatchImage) -> None:
+    """Draw the scores of the patches over the picture in grey."""
+    attribution = method.attribution
+    grey = np.repeat(image.rgb.mean(axis=2, keepdims=True), 3, axis=2) / 255
+    axes.imshow(0.35 + 0.6 * grey, interpolation="nearest")
+    height, width = image.rgb.shape[:2]
+    # Pixels are centered on whole numbers, so the picture reaches half a pixel beyond them.
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+    overlay = _build_overlay(attribution.patches(), method.views[0].scale)
+    axes.imshow(overlay, interpolation="nearest", extent=extent)
+    label = method.label
+    if image.token_positions:  # beside a text
+        image_share = facts.round_segment_shares(attribution)[0]
+        label += f" ({image_share.percent} % the image)"
+    set_title(axes, f"{label}\nfor {attribution.target.name}", 8)
+
+
+def _build_overlay(values: np.ndarray, scale: float) -> np.ndarray:
+    """Return an RGBA image ``row column 4``: the hue shows the sign, the opacity the strength."""
+    shares = np.zeros_like(values)
+    if scale:
+        shares = np.clip(values / scale, -1, 1)
+    colour_for = np.array(step_colour(NUM_STEPS)) / 255
+    colour_against = np.array(step_colour(-NUM_STEPS)) / 255
+    colours = np.where(shares[..., None] >= 0, colour_for, colour_against)
+    return np.concatenate((colours, OVERLAY_OPACITY * np.abs(shares)[..., None]), axis=2)
+
+
+def draw_highlighted_text(attributions: Attribution | Iterable[Attribution]) -> Any:
+    """Draw each explanation as words on coloured backgrounds, without special tokens."""
     lines: list[list[tuple[int, Mark]]] = []
-    for text in scenes(attributions, (WORDS,)):
-        for method in text.methods:
-            lines.append([(0, Mark(method.attribution.label, None, 0, (), False, False, None))])
-            for part in method.views[0].lines:
-                lines += _wrapped([mark for mark in part.marks if not mark.special])
+    for text_scene in build_scenes(attributions, (WORD_VIEW,)):
+        for method in text_scene.methods:
+            title = Mark(method.attribution.title, None, 0, (), False, False, None)
+            lines.append([(0, title)])
+            for line in method.views[0].lines:
+                lines += _wrap_marks([mark for mark in line.marks if not mark.is_special])
             lines.append([])
-    figure = sheet(LETTER * COLUMNS + 0.3, LINE * len(lines) + 0.1, layout=None)
+    width = LETTER_INCHES * LINE_COLUMNS + 0.3
+    figure = new_figure(width, LINE_INCHES * len(lines) + 0.1, layout=None)
     axes = figure.add_axes((0.02, 0.0, 0.96, 1.0))
     axes.set_axis_off()
-    axes.set(xlim=(0, COLUMNS), ylim=(len(lines), 0))
-    for row, line in enumerate(lines):
-        for column, mark in line:
-            how: dict[str, Any] = {"family": "monospace", "fontsize": SIZE, "va": "center"}
-            if mark.score is None:  # a name, or what is no token's
-                how["color"] = "#5b6470"
-            elif mark.strength:
-                paper = shade(mark.strength)
-                how["color"] = hexadecimal(ink(paper))
-                how["bbox"] = {"facecolor": hexadecimal(paper), "linewidth": 0, "pad": 1.2}
-            axes.text(column, row + 0.5, in_line(mark.text), parse_math=False, **how)
+    axes.set(xlim=(0, LINE_COLUMNS), ylim=(len(lines), 0))
+    for row, marks in enumerate(lines):
+        for column, mark in marks:
+            text = to_single_line(mark.text)
+            axes.text(column, row + 0.5, text, parse_math=False, **_mark_style(mark))
     return figure
 
 
-def _wrapped(marks: list[Mark]) -> list[list[tuple[int, Mark]]]:
-    """The marks line by line, each with the column it begins at."""
-    lines, column = list[list[tuple[int, Mark]]]([[]]), 0
+def _mark_style(mark: Mark) -> dict[str, Any]:
+    """Return matplotlib's text options for a mark."""
+    style: dict[str, Any] = {"family": "monospace", "fontsize": FONT_SIZE, "va": "center"}
+    if mark.score is None:  # a title, or text between tokens
+        style["color"] = charts.GREY_COLOUR
+    elif mark.strength:
+        background = step_colour(mark.strength)
+        style["color"] = to_hex(text_colour(background))
+        style["bbox"] = {"facecolor": to_hex(background), "linewidth": 0, "pad": 1.2}
+    return style
+
+
+def _wrap_marks(marks: list[Mark]) -> list[list[tuple[int, Mark]]]:
+    """Return the marks line by line, each with the column that it begins at."""
+    lines: list[list[tuple[int, Mark]]] = [[]]
+    column = 0
     for mark in marks:
+        # East Asian wide characters take two columns.
         width = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in mark.text)
-        if (column and column + width > COLUMNS) or "\n" in mark.text:
+        is_beyond_line = column > 0 and column + width > LINE_COLUMNS
+        if is_beyond_line or "\n" in mark.text:
             lines.append([])
             column = 0
-        if mark.text.strip():
+        is_blank = not mark.text.strip()
+        if not is_blank:
             lines[-1].append((column, mark))
-        if column or mark.text.strip():  # a line begins with no blank
+        # White space at the beginning of a line takes no room.
+        if column > 0 or not is_blank:
             column += width
     return lines
 
 
-def drawn(attributions: Sequence[Attribution]) -> Any:
-    """Heat maps of pictures, the highlighted text of texts."""
-    pictures = any(one.row.image is not None for one in attributions)
-    return (heat_maps if pictures else highlighted)(attributions)
+def draw_attributions(attributions: Sequence[Attribution]) -> Any:
+    """Draw heat maps of pictures, or the highlighted text of texts."""
+    if any(attribution.row.image is not None for attribution in attributions):
+        return draw_image_heat_maps(attributions)
+    return draw_highlighted_text(attributions)
 
 
-def file_of(attributions: Sequence[Attribution], ending: str) -> bytes:
-    """The same as a ``.png``, ``.svg`` or ``.pdf`` file."""
-    return charts.file_of(drawn(attributions), ending[1:], 160)
+def render_attributions(attributions: Sequence[Attribution], extension: str) -> bytes:
+    """Render :func:`draw_attributions` as a ``.png``, ``.svg`` or ``.pdf`` file."""
+    return charts.render_figure(draw_attributions(attributions), extension[1:], FILE_DPI)
 
 
-def relation_histograms(heads: Mapping[str, Any]) -> Any:
-    r"""Relative position of dependent minus head, a panel a relation of a heads file (Mask-LRP, figure 1).
-    The dashed line is the threshold :math:`\max\lambda+\xi`."""
-    places, axes = list(range(-OFFSETS, OFFSETS + 1)), None
-    panels = [(f"{name} ({own['dependents']})", own) for name, own in heads["relations"].items()]
-    for axes, _, found in panes(panels, len(panels), (3.2, 2.6), "y"):
-        shares = [found["offsets"].get(str(place), 0.0) for place in places]
-        axes.bar(places, shares, color=HEAD_COLOURS[1])
-        axes.axhline(found["threshold"], color=HEAD_COLOURS[2], linestyle="--", linewidth=1)
+def draw_relation_histograms(heads: Mapping[str, Any]) -> Any:
+    r"""Draw the relative positions of dependent and head for each relation (Mask-LRP, figure 1).
+
+    The dashed line is the threshold :math:`\max\lambda+\xi`.
+
+    Args:
+        heads: The content of a heads file.
+    """
+    offsets = list(range(-MAX_OFFSET, MAX_OFFSET + 1))
+    panels = []
+    for name, relation in heads["relations"].items():
+        panels.append((f"{name} ({relation['dependents']})", relation))
+    axes = None
+    for axes, _, relation in iterate_axes(panels, len(panels), (3.2, 2.6), "y"):
+        shares = [relation["offsets"].get(str(offset), 0.0) for offset in offsets]
+        axes.bar(offsets, shares, color=HEAD_COLOURS[1])
+        axes.axhline(relation["threshold"], color=HEAD_COLOURS[2], linestyle="--", linewidth=1)
         axes.set(ylim=(0, 1), xlabel="dependent − head, in words", ylabel="share")
     return axes and axes.figure
 
 
-def head_map(heads: Mapping[str, Any]) -> Any:
-    """Which head of which block, the lowest below, is positional or syntactic (Mask-LRP, figure 5)."""
-    mask = heads["mask"]
-    kinds = 2 * (np.array(mask["syntactic"]) > 0) + (np.array(mask["positional"]) > 0)
-    layers, across = kinds.shape
-    axes = sheet(1.6 + 0.32 * across, 1.5 + 0.3 * layers, None).add_subplot()
+def draw_head_map(heads: Mapping[str, Any]) -> Any:
+    """Draw which heads are positional or syntactic, the lowest block at the bottom (Mask-LRP, figure 5).
+
+    Args:
+        heads: The content of a heads file.
+    """
+    is_syntactic = np.array(heads["mask"]["syntactic"]) > 0
+    is_positional = np.array(heads["mask"]["positional"]) > 0
+    kinds = 2 * is_syntactic + is_positional  # indices of HEAD_KINDS
+    num_blocks, num_heads = kinds.shape
+    axes = new_figure(1.6 + 0.32 * num_heads, 1.5 + 0.3 * num_blocks, None).add_subplot()
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
-    colours = {"cmap": ListedColormap(HEAD_COLOURS), "vmin": -0.5, "vmax": 3.5}
-    axes.pcolormesh(kinds, edgecolors="white", linewidth=1, **colours)
-    axes.set_xticks(np.arange(across) + 0.5, map(str, range(across)), fontsize=8)
-    axes.set_yticks(np.arange(layers) + 0.5, map(str, range(1, layers + 1)), fontsize=8)
+    colour_map = ListedColormap(HEAD_COLOURS)
+    axes.pcolormesh(kinds, edgecolors="white", linewidth=1, cmap=colour_map, vmin=-0.5, vmax=3.5)
+    axes.set_xticks(np.arange(num_heads) + 0.5, map(str, range(num_heads)), fontsize=8)
+    axes.set_yticks(np.arange(num_blocks) + 0.5, map(str, range(1, num_blocks + 1)), fontsize=8)
     axes.set(xlabel="head", ylabel="block")
-    counts = (f"{kind} ({int((kinds == n).sum())})" for n, kind in enumerate(HEAD_KINDS))
-    legend = [Patch(color=c, label=own) for c, own in zip(HEAD_COLOURS, counts, strict=True)]
-    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
-    axes.legend(handles=legend, fontsize=8, ncols=2, **below)
+    patches = []
+    for index, (kind, colour) in enumerate(zip(HEAD_KINDS, HEAD_COLOURS, strict=True)):
+        count = int((kinds == index).sum())
+        patches.append(Patch(color=colour, label=f"{kind} ({count})"))
+    axes.legend(
+        handles=patches, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18)
+    )
     axes.figure.tight_layout()
     return axes.figure
 
 
-def heads_page(heads: Mapping[str, Any]) -> str:
-    """One self-contained HTML page with both figures."""
-    from tokenlight.plots.html import _environment
+def render_heads_page(heads: Mapping[str, Any]) -> str:
+    """Render both figures of a heads file as one self-contained HTML page."""
+    from tokenlight.plots.html import _get_environment
 
-    made = (charts.file_of(draw(heads), "svg") for draw in (relation_histograms, head_map))
-    drawn = [file[file.index(b"<svg") :].decode("utf-8") for file in made]
+    svg_figures = []
+    for draw in (draw_relation_histograms, draw_head_map):
+        svg_file = charts.render_figure(draw(heads), "svg")
+        # The XML declaration before the element has no place within a page.
+        svg_figures.append(svg_file[svg_file.index(b"<svg") :].decode("utf-8"))
     title = f"Attention heads of {heads.get('model') or 'a model'}"
-    page = _environment().get_template("heads.html.j2")
-    return page.render(title=title, heads=heads, figures=drawn)
+    template = _get_environment().get_template("heads.html.j2")
+    return template.render(title=title, heads=heads, figures=svg_figures)

@@ -1,5 +1,8 @@
-"""One self-contained HTML page, or a fragment for notebooks: no script, no outside resource. Every value
-enters through a template that escapes it; the page's policy allows its one style sheet and nothing else."""
+"""Render explanations as one self-contained HTML page, or as a fragment for notebooks.
+
+A page has no script and loads nothing from outside. Every value enters through a template that escapes
+it, and the page's content security policy allows its one style sheet and nothing else.
+"""
 
 import base64
 import hashlib
@@ -9,111 +12,214 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.errors import MissingExtra, short
+from tokenlight.errors import MissingExtra, truncate_text
 
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
-except ImportError as missing:
-    raise MissingExtra.naming("jinja2", "cli", "an HTML page") from missing
+except ImportError as error:
+    raise MissingExtra.for_libraries("jinja2", "cli", "an HTML page") from error
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.plots import facts
-from tokenlight.plots.characters import in_line, visible
-from tokenlight.plots.colours import STEPS, VEIL, rules, step, step_name
-from tokenlight.plots.scene import TextScene, by_words, scenes
-from tokenlight.plots.views import Mark, layer_maps
+from tokenlight.plots.characters import make_visible, to_single_line
+from tokenlight.plots.colours import (
+    NUM_STEPS,
+    OVERLAY_OPACITY,
+    build_css_rules,
+    score_to_step,
+    step_class,
+)
+from tokenlight.plots.scene import TextScene, as_list, build_scenes, should_show_words
+from tokenlight.plots.score_tables import compute_layer_maps
+from tokenlight.plots.views import Mark
 
-COARSE = 128  # pixels below which a picture is shown with hard edges
-FEW = 10  # texts in a cell of a notebook
-MOST_COLUMNS = 300  # a book would make a page no browser opens
+MIN_SMOOTH_PIXELS = 128  # a picture with fewer pixels on its longer side is shown with hard edges
+MAX_NOTEBOOK_TEXTS = 10  # texts in a cell of a notebook
+MAX_TABLE_COLUMNS = 300  # a table of a whole book would make a page that no browser opens
+MAX_TITLE_LENGTH = 70  # characters of the text that are the title of its page
+MAX_UNFOLDED_METHODS = 4  # with more methods, tables of layers are folded at first
 
 
-def page(
+def render_page(
     attributions: Attribution | Iterable[Attribution],
     *,
     title: str | None = None,
     reference: str | None = None,
     words: bool | None = None,
 ) -> str:
-    """The attributions as one page, grouped by text, then target, then method. ``reference``: the method
-    whose difference from every other is shown too (Mask-LRP paper, figure 6). ``words`` opens it in its
-    word view; not given, it opens so but for what a model writes."""
-    found = [attributions] if isinstance(attributions, Attribution) else [*attributions]
-    words = by_words(found) if words is None else words
-    texts = scenes(found, reference=reference)
-    pictures = any(text.first.row.image is not None for text in texts)
-    title = short(" ".join(texts[0].first.text.split()), 70) if title is None else title
-    seal = sealed(_style(), pictures=pictures)
-    return _rendered("page.html.j2", texts, words=words, title=title, **seal)
+    """Render explanations as one HTML page, grouped by text, then by target, then by method.
+
+    Args:
+        attributions: One explanation or several.
+        title: Title of the page; by default the beginning of the first text.
+        reference: A method; its difference from every other method is shown too (Mask-LRP, figure 6).
+        words: Open the page by words (True) or by tokens (False). By default words, but tokens if they
+            explain what a model has written.
+
+    Returns:
+        The page, which loads nothing from outside.
+
+    Raises:
+        BadInput: There is no explanation.
+        UnknownName: No explanation is by the method ``reference``.
+    """
+    attribution_list = as_list(attributions)
+    if words is None:
+        words = should_show_words(attribution_list)
+    text_scenes = build_scenes(attribution_list, reference=reference)
+    if title is None:
+        text = " ".join(text_scenes[0].first.text.split())
+        title = truncate_text(text, MAX_TITLE_LENGTH)
+    has_images = any(text_scene.first.row.image is not None for text_scene in text_scenes)
+    sealed = seal_page(_render_style(), has_images=has_images)
+    return _render_template("page.html.j2", text_scenes, words=words, title=title, **sealed)
 
 
-def sealed(style: str, script: str = "", *, pictures: bool = False) -> dict[str, str]:
-    """A page's style sheet and script, and a policy under which nothing but them is loaded or run."""
-    policy = ["default-src 'none'", *["img-src data:"] * pictures]
+def seal_page(style: str, script: str = "", *, has_images: bool = False) -> dict[str, str]:
+    """Return the style sheet and script of a page, and a policy that allows nothing but them.
+
+    Args:
+        style: The style sheet.
+        script: The script, if the page has one.
+        has_images: Whether the page holds images as ``data:`` addresses.
+
+    Returns:
+        The template variables ``style``, ``script`` and ``policy``.
+    """
+    policy = ["default-src 'none'"]
+    if has_images:
+        policy.append("img-src data:")
     for kind, content in (("style", style), ("script", script)):
-        digest = base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest()).decode("ascii")
-        policy += [f"{kind}-src 'sha256-{digest}'"] * bool(content)
-    said = "; ".join([*policy, "base-uri 'none'", "form-action 'none'"])
-    # Ours alone, no value of a user is in them: escaped, they would not be what the policy names.
-    return {"style": Markup(style), "script": Markup(script), "policy": said}
+        if content:
+            digest = hashlib.sha256(content.encode("utf-8")).digest()
+            policy.append(f"{kind}-src 'sha256-{base64.b64encode(digest).decode('ascii')}'")
+    policy += ["base-uri 'none'", "form-action 'none'"]
+    # Both are written by us and hold no value of a user. Escaped, they would not match their digests.
+    return {"style": Markup(style), "script": Markup(script), "policy": "; ".join(policy)}
 
 
-def fragment(attributions: Attribution | Iterable[Attribution]) -> str:
-    """The same picture for a notebook cell, of the first few texts; its style stays inside."""
-    found = [attributions] if isinstance(attributions, Attribution) else [*attributions]
-    texts, words = scenes(found), by_words(found)
-    more = len(texts) - FEW
-    return _rendered("fragment.html.j2", texts[:FEW], words=words, more=more, **sealed(_style()))
+def render_fragment(attributions: Attribution | Iterable[Attribution]) -> str:
+    """Render the first few texts for a notebook cell; the style does not leave the fragment."""
+    attribution_list = as_list(attributions)
+    text_scenes = build_scenes(attribution_list)
+    return _render_template(
+        "fragment.html.j2",
+        text_scenes[:MAX_NOTEBOOK_TEXTS],
+        words=should_show_words(attribution_list),
+        more=len(text_scenes) - MAX_NOTEBOOK_TEXTS,
+        **seal_page(_render_style()),
+    )
 
 
-def _rendered(template: str, texts: Sequence[TextScene], **how: Any) -> str:
-    how["both"] = any(len(method.views) > 1 for text in texts for method in text.methods)
-    how["special"] = any(any(text.first.row.special) for text in texts)
-    how["legend"] = [step_name(number) for number in range(-STEPS, STEPS + 1)]
-    how["unfold"] = len(texts) == 1 and len(texts[0].methods) <= 4
-    return _environment().get_template(template).render(texts=texts, **how)
+def _render_template(template: str, text_scenes: Sequence[TextScene], **variables: Any) -> str:
+    has_both_views = False
+    has_special = False
+    for text_scene in text_scenes:
+        has_special |= any(text_scene.first.row.special_tokens_mask)
+        has_both_views |= any(len(method.views) > 1 for method in text_scene.methods)
+    is_short = len(text_scenes) == 1 and len(text_scenes[0].methods) <= MAX_UNFOLDED_METHODS
+    legend = [step_class(step) for step in range(-NUM_STEPS, NUM_STEPS + 1)]
+    return (
+        _get_environment()
+        .get_template(template)
+        .render(
+            texts=text_scenes,
+            both=has_both_views,
+            special=has_special,
+            legend=legend,
+            unfold=is_short,
+            **variables,
+        )
+    )
 
 
-def look(mark: Mark) -> str:
-    """The classes of a mark in the style sheet."""
-    bare = mark.score is None or mark.special
-    return " ".join(filter(None, ["" if bare else "token", step_name(mark.strength), mark.looks]))
+def mark_classes(mark: Mark) -> str:
+    """Return the classes of a mark in the style sheet."""
+    classes = []
+    if mark.score is not None and not mark.is_special:
+        classes.append("token")
+    classes += [step_class(mark.strength), mark.css_classes]
+    return " ".join(filter(None, classes))
 
 
-def shared(text: TextScene) -> list[tuple[str, str]]:
-    """What was the same in the making of all explanations of a text."""
-    known = [facts.provenance(method.attribution) for method in text.methods]
-    return [fact for fact in known[0] if all(fact in other for other in known)]
+def shared_provenance(text_scene: TextScene) -> list[tuple[str, str]]:
+    """Return the provenance that all explanations of a text have in common."""
+    first, *others = [facts.list_provenance(method.attribution) for method in text_scene.methods]
+    return [fact for fact in first if all(fact in other for other in others)]
 
 
-def environment(room: str, **how: Any) -> Environment:
-    """Where the templates of a room are found; every value in them is escaped, none may be missing."""
-    how |= {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
-    made = Environment(loader=PackageLoader(room), autoescape=True, **how)
-    made.filters["base64"] = lambda content: base64.b64encode(content).decode("ascii")
-    return made
+def make_environment(package: str, **options: Any) -> Environment:
+    """Return an environment for the templates of a package.
+
+    Every value is escaped, and a missing variable is an error.
+    """
+    environment = Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
+    environment.filters["base64"] = lambda content: base64.b64encode(content).decode("ascii")
+    return environment
 
 
 @cache
-def _environment() -> Environment:
-    made = environment("tokenlight.plots")
-    own = (visible, in_line, facts.number, facts.weight, look, shared, step, layer_maps)
-    made.filters |= {filter_.__name__: filter_ for filter_ in own}
-    made.filters |= {
-        "shade": lambda score, scale: step_name(step(score, scale)),
-        # A bar has a colour however short it is, and a length in per cent.
-        "bar_look": lambda s, scale: step_name(step(s, scale) or (s > 0) - (s < 0)),
-        "width": lambda s, scale: round(min(1.0, abs(s) / scale) * 100, 1) if scale else 0.0,
-        "largest": lambda maps: float(np.abs(maps).max()),
+def _get_environment() -> Environment:
+    environment = make_environment("tokenlight.plots")
+    filters = (
+        make_visible,
+        to_single_line,
+        facts.format_score,
+        facts.describe_share,
+        mark_classes,
+        shared_provenance,
+        score_to_step,
+        compute_layer_maps,
+    )
+    for template_filter in filters:
+        environment.filters[template_filter.__name__] = template_filter
+    environment.filters["shade"] = _score_class
+    environment.filters["bar_look"] = _bar_class
+    environment.filters["width"] = _bar_width
+    environment.filters["largest"] = _max_magnitude
+    environment.globals |= {
+        "facts": facts,
+        "NUM_STEPS": NUM_STEPS,
+        "OVERLAY_OPACITY": OVERLAY_OPACITY,
+        "MIN_SMOOTH_PIXELS": MIN_SMOOTH_PIXELS,
+        "MAX_TABLE_COLUMNS": MAX_TABLE_COLUMNS,
     }
-    made.globals |= {"facts": facts, "STEPS": STEPS, "VEIL": VEIL}
-    made.globals |= {"COARSE": COARSE, "MOST_COLUMNS": MOST_COLUMNS}
-    return made
+    return environment
+
+
+def _score_class(score: float, scale: float) -> str:
+    """Return the class of a score's colour."""
+    return step_class(score_to_step(score, scale))
+
+
+def _bar_class(score: float, scale: float) -> str:
+    """Return the class of a bar's colour; unlike a cell, even a very short bar has one."""
+    sign = (score > 0) - (score < 0)
+    return step_class(score_to_step(score, scale) or sign)
+
+
+def _bar_width(score: float, scale: float) -> float:
+    """Return the length of a bar in per cent."""
+    if not scale:
+        return 0.0
+    return round(min(1.0, abs(score) / scale) * 100, 1)
+
+
+def _max_magnitude(values: np.ndarray) -> float:
+    return float(np.abs(values).max())
 
 
 @cache
-def _style() -> str:
-    template = _environment().get_template("style.css.j2")
-    plain, safe = Markup(rules("green_red")), Markup(rules("blue_orange"))
-    return template.render(plain=plain, safe=safe)
+def _render_style() -> str:
+    template = _get_environment().get_template("style.css.j2")
+    green_red = Markup(build_css_rules("green_red"))
+    blue_orange = Markup(build_css_rules("blue_orange"))
+    return template.render(plain=green_red, safe=blue_orange)

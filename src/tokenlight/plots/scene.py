@@ -1,12 +1,14 @@
-"""What a picture shows, as plain values: one walk over texts, targets, methods and their views.
+"""What a picture shows, as plain values: texts, their targets, the methods of each and their views.
 
-The terminal, the page and the figures read it; none decides what there is to see, only how it looks.
+The terminal, the HTML page and the figures all read these scenes. The scenes decide what is shown; the
+renderers decide only how it looks.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -14,48 +16,71 @@ from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.errors import BadInput, UnknownName
-from tokenlight.plots.passages import is_continuation, laid_over
-from tokenlight.plots.views import ScoreTable, View, class_table
+from tokenlight.plots.agreement import describe_agreement
+from tokenlight.plots.continuations import align_continuations, is_continuation
+from tokenlight.plots.score_tables import ScoreTable, build_class_table
+from tokenlight.plots.views import View
 
-TOKENS, WORDS = "tokens", "words"
+TOKEN_VIEW = "tokens"
+WORD_VIEW = "words"
 
 
 @dataclass(eq=False)
 class MethodScene:
-    """One explanation and its views. ``notes``: those that the picture has not told yet. ``alike``: those
-    by the same method, of all targets, which share a colour scale, so that classes compare by eye."""
+    """One explanation and its views.
+
+    Args:
+        attribution: The explanation, one score per token.
+        view_kinds: ``tokens``, ``words``, or both.
+        notes: The notes of the explanation that the picture has not shown yet.
+        same_method: The explanations by the same method of all targets of the text, including this one.
+            They share a colour scale, so that classes can be compared by eye.
+    """
 
     attribution: Attribution
-    kinds: tuple[str, ...]
+    view_kinds: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    alike: list["MethodScene"] = field(default_factory=list)
+    same_method: list["MethodScene"] = field(default_factory=list)
 
     @property
     def label(self) -> str:
-        """Method with its options, without the target."""
-        return self.attribution.label.removesuffix(f" → {self.attribution.target.name}")
+        """The method with its options, without the target."""
+        return self.attribution.title.removesuffix(f" → {self.attribution.question}")
 
     @cached_property
-    def words(self) -> Attribution:
+    def word_attribution(self) -> Attribution:
+        """The explanation with one score per word."""
         return merge_words(self.attribution)
 
     @cached_property
     def views(self) -> tuple[View, ...]:
-        """By tokens, by words, or one where both agree."""
-        several, views = len(self.kinds) > 1, []
-        agree = len(self.words) == len(self.attribution)
-        for kind in ("",) if several and agree else self.kinds:
-            # A word may be stronger than its tokens.
-            read = [one.words if kind == WORDS else one.attribution for one in (self, *self.alike)]
-            scale = max(map(_strongest, read))
-            views.append(View(kind if several else "", read[0], self.attribution, scale))
-        return tuple(views)
+        """One view per kind; a single one without a kind if every word is one token."""
+        if len(self.view_kinds) == 1:
+            return (self._build_view("", self.view_kinds[0]),)
+        if len(self.word_attribution) == len(self.attribution):
+            return (self._build_view("", TOKEN_VIEW),)
+        return tuple(self._build_view(kind, kind) for kind in self.view_kinds)
+
+    def _build_view(self, title: str, kind: str) -> View:
+        # A word can be stronger than its tokens, so that each kind of view has its own scale.
+        scale = 0.0
+        for method in (self, *self.same_method):
+            scale = max(scale, _max_magnitude(method._select_attribution(kind)))
+        return View(title, self._select_attribution(kind), self.attribution, scale)
+
+    def _select_attribution(self, kind: str) -> Attribution:
+        return self.word_attribution if kind == WORD_VIEW else self.attribution
 
 
 @dataclass(frozen=True)
-class Group:
-    """Explanations side by side: of one target by several methods, with their differences from a
-    reference; or of several classes by one, on one scale."""
+class ExplanationGroup:
+    """Explanations shown side by side: of one target by several methods, or of several classes by one.
+
+    Args:
+        name: The target or, of several classes, the method.
+        methods: The explanations.
+        differences: Each other method minus the reference method, if there is one.
+    """
 
     name: str
     methods: Sequence[MethodScene]
@@ -63,118 +88,204 @@ class Group:
 
     @property
     def title(self) -> str:
-        """What is explained, said so that it stands alone."""
-        first = self.methods[0].attribution
-        row = first.row
-        asked = row.asked if row.at is None or first.prediction.ids else (row.at,)
-        if not asked:
+        """The target; of a labelled token, with the words that it labels."""
+        attribution = self.methods[0].attribution
+        row = attribution.row
+        positions = row.target_positions
+        if row.target_position is not None and not attribution.prediction.ids:
+            positions = (row.target_position,)
+        if not positions:
             return self.name
-        words = {row.words[i] for i in asked}
-        places = [i for i, word in enumerate(row.words) if word in words]
-        return f"‘{row.written(places, ' ').strip()}’ as {self.name}"
+        word_ids = {row.word_ids[position] for position in positions}
+        word_positions = [i for i, word_id in enumerate(row.word_ids) if word_id in word_ids]
+        words = row.extract_text(word_positions, " ").strip()
+        return f"‘{words}’ as {self.name}"
+
+    @property
+    def agreement(self) -> str:
+        """Whether several methods agree, in one sentence; empty for one method."""
+        attributions = [method.attribution for method in self.methods]
+        labels = [method.label for method in self.methods]
+        return describe_agreement(attributions, labels)
 
     @property
     def tables(self) -> list[tuple[str, ScoreTable]]:
-        """Of classes, one a view."""
-        views = zip(*(method.views for method in self.methods), strict=True)
-        return [(own[0].kind, class_table([one.attribution for one in own])) for own in views]
+        """For each kind of view the scores of all classes."""
+        tables = []
+        for index, view in enumerate(self.methods[0].views):
+            attributions = [method.views[index].attribution for method in self.methods]
+            tables.append((view.kind, build_class_table(attributions)))
+        return tables
 
 
 @dataclass(frozen=True)
 class TextScene:
     """All explanations of one text by one model, target by target."""
 
-    targets: Sequence[Group]
+    targets: Sequence[ExplanationGroup]
 
     @property
     def methods(self) -> list[MethodScene]:
-        return [method for target in self.targets for method in target.methods]
+        """The explanations of all targets."""
+        methods: list[MethodScene] = []
+        for target in self.targets:
+            methods += target.methods
+        return methods
 
     @property
     def first(self) -> Attribution:
-        """Any of them: they share text, model and prediction."""
+        """Any of the explanations: they share text, model and prediction."""
         return self.targets[0].methods[0].attribution
 
     @cached_property
-    def classes(self) -> list[Group]:
-        """For each method its explanations of several classes; not of pictures, which have heat maps."""
-        found: dict[str, list[MethodScene]] = {}
+    def class_groups(self) -> list[ExplanationGroup]:
+        """For each method its explanations of several classes; pictures have heat maps instead."""
+        methods_by_label: dict[str, list[MethodScene]] = {}
         for method in self.methods:
-            a = method.attribution
-            if a.target.kind == "class" and a.row.image is None:
-                found.setdefault(method.label, []).append(method)
-        return [Group(label, own) for label, own in found.items() if len(own) > 1]
+            attribution = method.attribution
+            if attribution.target.index is not None and attribution.row.image is None:
+                methods_by_label.setdefault(method.label, []).append(method)
+        groups = []
+        for label, methods in methods_by_label.items():
+            if len(methods) > 1:
+                groups.append(ExplanationGroup(label, methods))
+        return groups
 
-    def compared(self, target: Group) -> bool:
-        """Whether all of a target is shown among the classes already."""
-        return {*target.methods} <= {method for one in self.classes for method in one.methods}
+    def is_in_class_groups(self, target: ExplanationGroup) -> bool:
+        """Return whether all explanations of a target are already shown class by class."""
+        grouped: set[MethodScene] = set()
+        for group in self.class_groups:
+            grouped.update(group.methods)
+        return grouped.issuperset(target.methods)
 
 
-def scenes(
+def as_list(attributions: Attribution | Iterable[Attribution]) -> list[Attribution]:
+    """Return a list, also of a single explanation."""
+    if isinstance(attributions, Attribution):
+        return [attributions]
+    return list(attributions)
+
+
+def build_scenes(
     attributions: Attribution | Iterable[Attribution],
-    kinds: tuple[str, ...] = (TOKENS, WORDS),
+    view_kinds: tuple[str, ...] = (TOKEN_VIEW, WORD_VIEW),
     reference: str | None = None,
 ) -> list[TextScene]:
-    """By text (or the token that is labelled) and model, then by target; first seen stays first.
-    ``reference``: a method to compare with."""
-    given = laid_over([attributions] if isinstance(attributions, Attribution) else [*attributions])
-    if not given:
-        raise BadInput("there is no attribution to draw; give at least one.")
-    texts: dict[object, dict[str, list[MethodScene]]] = {}
-    alike: dict[object, list[MethodScene]] = {}
-    seen: Counter[object] = Counter()
-    told: set[str] = set()
-    for a in given:
-        text = (a.model, a.row.texts, a.row.fingerprint, a.row.at, a.row.asked)
-        # An explanation that comes a second time is that of another text with the same words.
-        again = seen[text, a.label, a.steps]
-        seen[text, a.label, a.steps] += 1
-        made = MethodScene(a, kinds, untold(a.notes, told))
-        made.alike = alike.setdefault((text, again, made.label), [])
-        made.alike.append(made)
-        texts.setdefault((text, again), {}).setdefault(a.target.name, []).append(made)
-    everyone = [one for own in alike.values() for one in own]
-    if reference is not None and not any(_is(one, reference) for one in everyone):
-        raise UnknownName.among("reference method", reference, {one.label for one in everyone})
-    return [
-        TextScene([Group(name, own, _apart(own, reference)) for name, own in targets.items()])
-        for targets in texts.values()
-    ]
+    """Group explanations by text (or labelled token) and model, then by target, in order of appearance.
+
+    Args:
+        attributions: The explanations to show.
+        view_kinds: ``tokens``, ``words``, or both.
+        reference: A method that every other method is compared with.
+
+    Returns:
+        One scene per text.
+
+    Raises:
+        BadInput: There is no explanation.
+        UnknownName: No explanation is by the method ``reference``.
+    """
+    aligned = align_continuations(as_list(attributions))
+    if not aligned:
+        raise BadInput(
+            "There is no attribution to draw. Give at least one.", code="no-attributions"
+        )
+    # Text → target → its explanations.
+    texts: dict[Hashable, dict[str, list[MethodScene]]] = {}
+    same_methods: dict[Hashable, list[MethodScene]] = {}
+    occurrences: Counter[Hashable] = Counter()
+    shown_notes: set[str] = set()
+    for attribution in aligned:
+        # The same explanation a second time belongs to another text with the same words.
+        text_key = _text_key(attribution)
+        explanation_key = (text_key, attribution.title, attribution.steps)
+        scene_key = (text_key, occurrences[explanation_key])
+        occurrences[explanation_key] += 1
+
+        notes = select_new_notes(attribution.notes, shown_notes)
+        method = MethodScene(attribution, view_kinds, notes)
+        method.same_method = same_methods.setdefault((scene_key, method.label), [])
+        method.same_method.append(method)
+        targets = texts.setdefault(scene_key, {})
+        targets.setdefault(attribution.question, []).append(method)
+
+    text_scenes = []
+    for targets in texts.values():
+        groups = []
+        for name, methods in targets.items():
+            differences = _subtract_reference(methods, reference)
+            groups.append(ExplanationGroup(name, methods, differences))
+        text_scenes.append(TextScene(groups))
+    if reference is not None:
+        _check_reference(text_scenes, reference)
+    return text_scenes
 
 
-def _apart(found: Sequence[MethodScene], reference: str | None) -> list[MethodScene]:
-    """Every other method minus the reference, where it is among them (Mask-LRP, figure 6)."""
-    base = next((one for one in found if reference is not None and _is(one, reference)), None)
+def _text_key(attribution: Attribution) -> Hashable:
+    """Return what all explanations of one text, or of one labelled token, have in common."""
+    row = attribution.row
+    positions = (row.target_position, row.target_positions)
+    return (attribution.model, row.texts, row.fingerprint, positions)
+
+
+def _check_reference(text_scenes: Sequence[TextScene], reference: str) -> None:
+    labels = set()
+    for text_scene in text_scenes:
+        for method in text_scene.methods:
+            if _matches_reference(method, reference):
+                return
+            labels.add(method.label)
+    raise UnknownName.from_choices("reference method", reference, labels)
+
+
+def _subtract_reference(methods: Sequence[MethodScene], reference: str | None) -> list[MethodScene]:
+    """Return every other method minus the reference, if it is among them (Mask-LRP, figure 6)."""
+    if reference is None:
+        return []
+    base = next((method for method in methods if _matches_reference(method, reference)), None)
     if base is None:
         return []
-    apart = (difference(one.attribution, base.attribution) for one in found if one is not base)
-    # What is known about a method is not known about a difference.
-    return [MethodScene(replace(a, extras={}, notes=()), base.kinds) for a in apart]
+    differences = []
+    for method in methods:
+        if method is not base:
+            attribution = difference(method.attribution, base.attribution)
+            # Trust and notes of a method do not hold for a difference.
+            attribution = replace(attribution, extras={}, notes=())
+            differences.append(MethodScene(attribution, base.view_kinds))
+    return differences
 
 
-def _is(method: MethodScene, reference: str) -> bool:
-    """Whether ``reference`` (a name, a label or ``name:option=value``) means this method."""
-    a = method.attribution
-    name, options = registry.parse(reference) if ":" in reference else (reference, {})
-    given = {option: str(value) for option, value in a.options.items()}
-    named = name == a.method and options.items() <= given.items()
-    return named or reference in (method.label, a.label)
+def _matches_reference(method: MethodScene, reference: str) -> bool:
+    """Return whether ``reference`` (a name, a label or ``name:option=value``) means this method."""
+    attribution = method.attribution
+    if reference in (method.label, attribution.title):
+        return True
+    name = reference
+    options: dict[str, Any] = {}
+    if ":" in reference:
+        name, options = registry.parse_spec(reference)
+    method_options = {option: str(value) for option, value in attribution.options.items()}
+    return name == attribution.method and options.items() <= method_options.items()
 
 
-def _strongest(attribution: Attribution) -> float:
-    """Largest magnitude of the text's own tokens: one strong separator would make the text pale."""
-    magnitude = np.abs(attribution.scores)
-    counted = magnitude[~np.array(attribution.row.special, dtype=bool)]
-    return float((counted if counted.size else magnitude).max(initial=0.0))
+def _max_magnitude(attribution: Attribution) -> float:
+    """Return the largest magnitude on the text: one strong separator would make all words pale."""
+    magnitudes = np.abs(attribution.scores)
+    is_special = np.array(attribution.row.special_tokens_mask, dtype=bool)
+    if is_special.all():
+        return float(magnitudes.max(initial=0.0))
+    return float(magnitudes[~is_special].max(initial=0.0))
 
 
-def by_words(attributions: Sequence[Attribution]) -> bool:
-    """Not of what a model writes: a full stop that brought the next word would be the word before it."""
+def should_show_words(attributions: Sequence[Attribution]) -> bool:
+    """Return whether words are shown by default: not for written tokens, where each token is a decision."""
     return not any(map(is_continuation, attributions))
 
 
-def untold(notes: Sequence[str], told: set[str]) -> tuple[str, ...]:
-    """The notes; how a method was chosen (``method='auto': …``) is told once."""
-    new = tuple(note for note in notes if note not in told)
-    told |= {note for note in new if note.startswith("method=")}
-    return new
+def select_new_notes(notes: Sequence[str], shown_notes: set[str]) -> tuple[str, ...]:
+    """Return the notes to show; how a method was chosen (``method='auto': …``) is shown only once."""
+    new_notes = tuple(note for note in notes if note not in shown_notes)
+    for note in new_notes:
+        if note.startswith("method="):
+            shown_notes.add(note)
+    return new_notes

@@ -1,265 +1,273 @@
-"""One reading of an explanation, by tokens or by words: lines of marked characters, what they weigh, and
-tables of scores, a column a token: a row a layer and their sum (AttCAT, figure 5), or a row a class."""
+"""One view of an explanation, by tokens or by words: lines of marked text and the shares of its parts."""
 
 from bisect import bisect
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.units import SegmentShare, sentence_spans
-from tokenlight.errors import BadInput
-from tokenlight.plots import facts, passages
-from tokenlight.plots.colours import step
-from tokenlight.plots.facts import number
-from tokenlight.plots.passages import TOP, Piece, SegmentText, Stretch
+from tokenlight.data.units import find_sentence_spans
+from tokenlight.plots import facts, text_segments
+from tokenlight.plots.colours import score_to_step
+from tokenlight.plots.facts import RoundedShare, format_score
+from tokenlight.plots.score_tables import ScoreTable, build_layer_table
+from tokenlight.plots.text_segments import SegmentText, TextRun
+from tokenlight.plots.token_roles import (
+    EXPLAINED_ROLE,
+    LATER_ROLE,
+    TokenRoles,
+    assign_roles,
+    iterate_with_roles,
+)
+from tokenlight.plots.word_pieces import NUM_TOP, TokenInWord, find_strongest_tokens
 
-ROLLOUT = "Rollout"  # AttCAT's word for the product of a token's terms; no attention is rolled out
-SUM = "Sum"
-LONG = 250  # tokens from which a text is shown by sentences first
+LONG_TEXT_TOKENS = 250  # a text with more tokens is shown by sentences first
 
 
 class Mark(NamedTuple):
-    """Characters in a row with the score of the tokens on them; text between tokens has none."""
+    """Consecutive characters with the score of the tokens on them.
+
+    Args:
+        text: The characters.
+        score: The sum of the tokens' scores; None for text between tokens.
+        strength: Colour step of the score; 0 for special tokens, which are no part of the text.
+        roles: Roles of the tokens, such as ``answer``.
+        is_special: Whether it is a special token.
+        is_masked: Whether attention to all of its tokens was masked.
+        hover: What a browser shows when the pointer rests on it.
+    """
 
     text: str
     score: float | None
-    strength: int  # step of its colour; 0 for special tokens, which are no part of the text
+    strength: int
     roles: tuple[str, ...]
-    special: bool
-    masked: bool
+    is_special: bool
+    is_masked: bool
     hover: str | None
 
     @property
-    def looks(self) -> str:
-        """Its part, as classes of the style sheet."""
-        return " ".join([*["chip"] * self.special, *self.roles, *["masked"] * self.masked])
+    def css_classes(self) -> str:
+        """Its roles as classes of the style sheet."""
+        classes = list(self.roles)
+        if self.is_special:
+            classes.insert(0, "chip")
+        if self.is_masked:
+            classes.append("masked")
+        return " ".join(classes)
 
 
 class MarkedLine(NamedTuple):
-    """A segment or a sentence, numbered from 1; ``share``: what a segment that begins with it weighs."""
+    """A segment or a sentence.
 
-    place: int
+    Args:
+        line_number: Its number, from 1.
+        marks: Its characters.
+        share: The share of the segment that begins with this line, if there are several segments.
+    """
+
+    line_number: int
     marks: tuple[Mark, ...]
-    share: SegmentShare | None
+    share: RoundedShare | None
 
     @property
     def text(self) -> str:
-        """As the person wrote it."""
-        return "".join(mark.text for mark in self.marks if not mark.special).strip()
+        """The original text, without special tokens."""
+        return "".join(mark.text for mark in self.marks if not mark.is_special).strip()
 
     @property
     def scores(self) -> list[float]:
-        """Of its own tokens; none where it was cut off."""
-        return [m.score for m in self.marks if m.score is not None and not m.special]
+        """The scores of its tokens; empty where the text was truncated."""
+        scores = []
+        for mark in self.marks:
+            if mark.score is not None and not mark.is_special:
+                scores.append(mark.score)
+        return scores
 
     @property
     def score(self) -> float:
+        """The sum of its scores."""
         return sum(self.scores)
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreTable:
-    """``values[row, column]``; ``unread[row, column]``: the token was not yet written when the row's
-    was explained. ``summed``: whether the last row is the sum of the others."""
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    special: tuple[bool, ...]
-    values: np.ndarray
-    unread: np.ndarray
-    summed: bool = False
-    left_out: int = 0  # weak tokens left out to keep the table readable
-
-    @property
-    def scales(self) -> tuple[float, ...]:
-        """Strength of the full colour, row by row, of the text's own tokens: all share one, but the sum, or
-        it would leave the layers pale, and the product, which is tiny."""
-        peaks = np.abs(self._own_values).max(axis=1, initial=0.0)
-        alone = np.isin(self.rows, (ROLLOUT, SUM)) & self.summed
-        peaks[~alone] = peaks[~alone].max(initial=0.0)
-        return tuple(map(float, peaks))
-
-    def normalised(self) -> "ScoreTable":
-        """Divided by the Frobenius norm of the text's own tokens, as the paper's figure is."""
-        peak = float(np.abs(self._own_values).max(initial=0.0)) or 1.0  # squares must not overflow
-        norm = float(np.linalg.norm(self._own_values / peak)) or 1.0
-        return replace(self, values=self.values / peak / norm)
-
-    def without_special(self) -> "ScoreTable":
-        """Only the text's own tokens."""
-        return self._chosen(np.flatnonzero(~np.array(self.special, dtype=bool)), self.left_out)
-
-    def strongest(self, most: int) -> "ScoreTable":
-        """At most ``most`` columns: the tokens with the largest value in any row, in text order."""
-        if len(self.columns) <= most:
-            return self
-        kept = np.sort(np.argsort(-np.abs(self.values).max(axis=0), kind="stable")[:most])
-        return self._chosen(kept, len(self.columns) - most)
-
-    @property
-    def _own_values(self) -> np.ndarray:
-        """The cells of the text's own tokens, or of all where all are special."""
-        own = ~np.array(self.special, dtype=bool)
-        return self.values[:, own] if own.any() else self.values
-
-    def _chosen(self, kept: np.ndarray, left_out: int) -> "ScoreTable":
-        return replace(
-            self,
-            columns=tuple(self.columns[i] for i in kept),
-            special=tuple(self.special[i] for i in kept),
-            values=self.values[:, kept],
-            unread=self.unread[:, kept],
-            left_out=left_out,
-        )
-
-
-def layer_table(attribution: Attribution, *, rollout: bool = False) -> ScoreTable:
-    """The terms of each layer and their sum; ``rollout``: with their product, as in the paper's figure."""
-    if attribution.layers is None:
-        raise BadInput(f"{attribution.method} has no per-layer terms; attcat and cat have them.")
-    terms = attribution.layers
-    rows = {f"L{number}": own for number, own in enumerate(terms)}
-    rows |= {ROLLOUT: terms.prod(axis=0)} if rollout else {}
-    rows[SUM] = terms.sum(axis=0)
-    values = np.vstack(list(rows.values()))
-    row, nothing = attribution.row, np.zeros(values.shape, dtype=bool)
-    return ScoreTable(tuple(rows), attribution.tokens, row.special, values, nothing, summed=True)
-
-
-def class_table(attributions: Sequence[Attribution]) -> ScoreTable:
-    """One method's scores for several classes of one text, a row each."""
-    first = attributions[0]
-    return ScoreTable(
-        tuple(a.target.name for a in attributions),
-        first.tokens,
-        first.row.special,
-        np.vstack([a.scores for a in attributions]),
-        np.vstack([passages.unread(a) for a in attributions]),
-    )
-
-
-def layer_maps(attribution: Attribution) -> np.ndarray:
-    """The terms of a picture's patches, ``layer row column``."""
-    return attribution.row.image.grid(attribution.layers)  # type: ignore[union-attr, arg-type]
 
 
 @dataclass(frozen=True)
 class View:
-    """``kind`` is empty where tokens and words agree. ``tokens``: what ``attribution`` was merged of.
-    ``scale``: the score of the full colour."""
+    """One view of an explanation.
+
+    Args:
+        kind: ``tokens`` or ``words``; empty if both look the same.
+        attribution: The scores to show.
+        token_attribution: The explanation by tokens that ``attribution`` was merged from.
+        scale: The magnitude that gets the full colour.
+    """
 
     kind: str
     attribution: Attribution
-    tokens: Attribution
+    token_attribution: Attribution
     scale: float
 
     @cached_property
-    def _passages(self) -> list[SegmentText]:
-        return passages.passages(self.attribution.row)
+    def _segment_texts(self) -> list[SegmentText]:
+        return text_segments.split_segments(self.attribution.row)
 
     @property
-    def _patches(self) -> int:
-        """Those of a picture beside the text."""
+    def _num_patches(self) -> int:
+        """Patches of a picture beside the text."""
         image = self.attribution.row.image
-        return 0 if image is None else len(image.places)
+        if image is None:
+            return 0
+        return len(image.token_positions)
 
     @cached_property
-    def _shares(self) -> dict[int | None, SegmentShare]:
-        """What each of several parts weighs, by tokens always: in a word scores of unlike sign cancel."""
-        several = self._patches or len(self._passages) > 1
-        return {one.segment: one for one in self.tokens.segment_shares()} if several else {}
+    def _all_shares(self) -> dict[int | None, RoundedShare]:
+        """Shares by segment, None for special tokens.
+
+        They are computed from tokens in both views: scores of opposite sign cancel within a word.
+        """
+        shares = facts.round_segment_shares(self.token_attribution)
+        return {part.segment: part for part in shares}
 
     @property
-    def picture(self) -> SegmentShare | None:
-        """What a picture beside the text weighs."""
-        return self._shares[0] if self._patches else None
+    def _has_several_parts(self) -> bool:
+        return self._num_patches > 0 or len(self._segment_texts) > 1
 
     @property
-    def special(self) -> SegmentShare | None:
-        """What special tokens weigh, where the words alone would tell another story."""
-        least = 0.005 if self._shares else facts.HALF  # 0 % tells nothing, even beside other parts
-        own = (part for part in self.tokens.segment_shares() if part.segment is None)
-        return next((part for part in own if part.share > least), None)
+    def image_share(self) -> RoundedShare | None:
+        """The share of a picture beside the text."""
+        if self._num_patches == 0:
+            return None
+        return self._all_shares[0]
 
     @property
-    def top(self) -> list[tuple[Piece, float]]:
-        return passages.strongest_pieces(self.attribution)
+    def special_share(self) -> RoundedShare | None:
+        """The share of special tokens, if it is shown.
+
+        Beside shares of other parts it is shown unless it is 0 %, otherwise only if it is large.
+        """
+        share = self._all_shares.get(None)
+        if share is None:
+            return None
+        if self._has_several_parts:
+            return share if share.percent > 0 else None
+        return share if share.share > facts.SPECIAL_SHARE_THRESHOLD else None
+
+    @property
+    def top_tokens(self) -> list[tuple[TokenInWord, float]]:
+        """The strongest tokens with their scores."""
+        return find_strongest_tokens(self.attribution)
 
     @cached_property
-    def layers(self) -> ScoreTable | None:
-        a = self.attribution
-        return None if a.layers is None or a.row.image is not None else layer_table(a)
+    def layer_table(self) -> ScoreTable | None:
+        """The per-layer terms; None for a method without them, and for pictures."""
+        if self.attribution.layers is None or self.attribution.row.image is not None:
+            return None
+        return build_layer_table(self.attribution)
 
     @cached_property
     def lines(self) -> tuple[MarkedLine, ...]:
-        """The segments."""
-        return tuple(self._lines(self._passages))
+        """The segments of the text."""
+        return tuple(self._mark_lines(self._segment_texts))
 
     @property
-    def long(self) -> bool:
-        """Whether it is read better by sentences: it is long, or the model read it in windows."""
-        return len(self.attribution) - self._patches > LONG or "windows" in self.attribution.extras
+    def is_long(self) -> bool:
+        """Whether to show sentences first: the text is long, or the model read it in windows."""
+        num_text_tokens = len(self.attribution) - self._num_patches
+        return num_text_tokens > LONG_TEXT_TOKENS or "windows" in self.attribution.extras
 
     @cached_property
     def sentences(self) -> tuple[MarkedLine, ...]:
-        """Of a long text; none where there is just one."""
-        found = [one for passage in self._passages if self.long for one in self._cut(passage)]
-        return tuple(self._lines(found)) if len(found) > 1 else ()
+        """The sentences of a long text; empty if there is only one."""
+        if not self.is_long:
+            return ()
+        sentence_texts: list[SegmentText] = []
+        for segment_text in self._segment_texts:
+            sentence_texts += self._split_sentences(segment_text)
+        if len(sentence_texts) < 2:
+            return ()
+        return tuple(self._mark_lines(sentence_texts))
 
     @property
-    def largest(self) -> float:
-        """Magnitude of the strongest sentence."""
-        return max((abs(one.score) for one in self.sentences), default=0.0)
+    def max_sentence_score(self) -> float:
+        """The magnitude of the strongest sentence."""
+        return max((abs(sentence.score) for sentence in self.sentences), default=0.0)
 
     @property
-    def strongest(self) -> list[MarkedLine]:
-        """The strongest sentences that were read, in the order of the text."""
-        found = [one for one in self.sentences if one.scores]
-        few = sorted(found, key=lambda one: -abs(one.score))[:TOP]
-        return sorted(few, key=lambda one: one.place)
+    def strongest_sentences(self) -> list[MarkedLine]:
+        """The strongest sentences that the model read, in text order."""
+        read_sentences = [sentence for sentence in self.sentences if sentence.scores]
+        ranked = sorted(read_sentences, key=lambda sentence: -abs(sentence.score))
+        return sorted(ranked[:NUM_TOP], key=lambda sentence: sentence.line_number)
 
-    def _cut(self, passage: SegmentText) -> list[SegmentText]:
-        """Its sentences. Special tokens and the white space behind a sentence go with it."""
-        if passage.segment is None:
+    def _split_sentences(self, segment_text: SegmentText) -> list[SegmentText]:
+        """Split a segment into sentences; special tokens and white space stay with the one before."""
+        segment = segment_text.segment
+        if segment is None:
             return []
-        text = self.attribution.row.texts[passage.segment]
-        starts = [start for start, _ in sentence_spans(text)]
-        groups: list[list[Stretch]] = [[] for _ in starts]
-        offset = 0
-        for stretch in passage.stretches if starts else ():
-            # White space belongs to the sentence before it, a special token to where it stands.
-            groups[max(0, bisect(starts, offset) - 1)].append(stretch)
-            offset += 0 if stretch.special else len(stretch.text)
-        return [SegmentText(passage.segment, tuple(group)) for group in groups]
+        starts = [start for start, _ in find_sentence_spans(self.attribution.row.texts[segment])]
+        if not starts:
+            return []
+        runs_by_sentence: list[list[TextRun]] = [[] for _ in starts]
+        offset = 0  # of the next run in the text of the segment
+        for run in segment_text.runs:
+            sentence = max(0, bisect(starts, offset) - 1)
+            runs_by_sentence[sentence].append(run)
+            if not run.is_special:
+                offset += len(run.text)
+        return [SegmentText(segment, tuple(runs)) for runs in runs_by_sentence]
 
-    def _lines(self, found: list[SegmentText]) -> Iterator[MarkedLine]:
-        a, shares = self.attribution, dict(self._shares)
-        roles = passages.roles_of(self.tokens, words=a is not self.tokens)
-        for place, one in enumerate(found, 1):
-            marks = tuple(self._mark(*pair) for pair in passages.with_roles(a, one, roles))
-            yield MarkedLine(place, marks, shares.pop(one.segment, None))
+    def _mark_lines(self, segment_texts: list[SegmentText]) -> Iterator[MarkedLine]:
+        is_merged = self.attribution is not self.token_attribution
+        roles = assign_roles(self.token_attribution, merge_words=is_merged)
+        # Each share is taken out once, so that only the first sentence of a segment shows it.
+        shares: dict[int | None, RoundedShare] = {}
+        if self._has_several_parts:
+            shares.update(self._all_shares)
+        for number, segment_text in enumerate(segment_texts, start=1):
+            marks = tuple(self._build_marks(segment_text, roles))
+            yield MarkedLine(number, marks, shares.pop(segment_text.segment, None))
 
-    def _mark(self, stretch: Stretch, roles: tuple[str, ...]) -> Mark:
-        a, later = self.attribution, None  # what hovering says of a token that was not read
-        if passages.EXPLAINED in roles:
-            later = f"explained here: {facts.chance_of_written(a) or a.target.name}"
-        elif passages.LATER in roles:
-            later = "not yet written"
-        if not stretch.positions:
-            return Mark(stretch.text, None, 0, roles, False, False, later)
-        places = list(stretch.positions)
-        score = float(sum(a.scores[places]))
-        seen = any(a.row.attention[place] for place in places)
-        masked = not seen and later is None
-        said = ["masked out"] * masked if later is None else [later]
-        if seen or masked:  # a word may be half written
-            pieces = [a.row.pieces[place] for place in places]
-            if len(places) > 1:
-                pieces = [f"{p} {number(a.scores[i])}" for p, i in zip(pieces, places, strict=True)]
-            said = [f"{stretch.text}  {number(score)}  · piece {' + '.join(pieces)}", *said]
-        strength = 0 if stretch.special else step(score, self.scale)
-        return Mark(stretch.text, score, strength, roles, stretch.special, masked, " · ".join(said))
+    def _build_marks(self, segment_text: SegmentText, roles: TokenRoles) -> Iterator[Mark]:
+        for run, run_roles in iterate_with_roles(self.attribution, segment_text, roles):
+            yield self._build_mark(run, run_roles)
+
+    def _build_mark(self, run: TextRun, roles: tuple[str, ...]) -> Mark:
+        unread_reason = self._explain_unread(roles)
+        if not run.positions:
+            return Mark(run.text, None, 0, roles, False, False, unread_reason)
+        positions = list(run.positions)
+        score = float(sum(self.attribution.scores[positions]))
+        attention_mask = self.attribution.row.attention_mask
+        is_read = any(attention_mask[position] for position in positions)
+        is_masked = not is_read and unread_reason is None
+
+        remarks = []
+        # A word can be half written; then both its score and the reason are given.
+        if is_read or is_masked:
+            pieces = self._describe_pieces(positions)
+            remarks.append(f"{run.text}  {format_score(score)}  · piece {pieces}")
+        if is_masked:
+            remarks.append("masked out")
+        if unread_reason is not None:
+            remarks.append(unread_reason)
+        strength = 0
+        if not run.is_special:
+            strength = score_to_step(score, self.scale)
+        hover = " · ".join(remarks)
+        return Mark(run.text, score, strength, roles, run.is_special, is_masked, hover)
+
+    def _explain_unread(self, roles: tuple[str, ...]) -> str | None:
+        """Say why a token has not been read; None for any token that has."""
+        if EXPLAINED_ROLE in roles:
+            probability = facts.describe_token_probability(self.attribution)
+            return f"explained here: {probability or self.attribution.target.name}"
+        if LATER_ROLE in roles:
+            return "not yet written"
+        return None
+
+    def _describe_pieces(self, positions: list[int]) -> str:
+        """Name the tokenizer's pieces; if there are several, each with its score."""
+        pieces = self.attribution.row.pieces
+        if len(positions) == 1:
+            return pieces[positions[0]]
+        scores = self.attribution.scores
+        return " + ".join(f"{pieces[i]} {format_score(scores[i])}" for i in positions)

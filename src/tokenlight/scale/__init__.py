@@ -1,7 +1,7 @@
-"""Many texts: explained where the data are, by processes of this machine or on a Ray cluster."""
+"""Explain many texts, with processes of this machine or on a Ray cluster; see docs/scale.md."""
 
 from tokenlight.scale.engine import Engine
+from tokenlight.scale.file_job import explain_files
 from tokenlight.scale.mapper import explain_dataset
-from tokenlight.scale.run import explain_files
 
 __all__ = ["Engine", "explain_dataset", "explain_files"]

@@ -1,259 +1,261 @@
-"""Who does the tasks, worker processes of this machine with one thread each or a Ray cluster, and what a
-worker does. Benchmarks and explained files use it."""
+"""Engines: who works through the tasks of a job, and what a worker does with one task.
+
+A job is a value that can be sent to other processes and machines; its tasks are numbered. An engine
+distributes them over worker processes of this machine (:mod:`tokenlight.scale.local_processes`) or over a
+Ray cluster (:mod:`tokenlight.scale.ray_cluster`), and yields an :class:`Outcome` per task. Benchmarks and
+files that are explained into a folder both run on it.
+"""
 
 import errno
 import json
 import os
-import signal
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from multiprocessing import connection, get_all_start_methods, get_context, parent_process
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import torch
 from transformers.utils import logging
 
-from tokenlight.errors import BadInput, TokenlightError, in_words
+from tokenlight.errors import BadInput, TokenlightError, describe_error
+from tokenlight.errors.arguments import Count, Range, check_fields
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.default import sample
+from tokenlight.explaining.default_method import make_sample_input
 
-TRIES = 3  # a task whose worker dies so often is given up
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # how a disk says that it takes no more
+MAX_TRIES = 3  # a task is given up when its worker died this often
+# Error numbers that a file system reports when it takes no more data.
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class DiskFull(TokenlightError):
-    """The disk took no more; what is finished is kept."""
+class RunStopped(TokenlightError):
+    """A run cannot continue for now. Finished work is kept, and the same command resumes it."""
 
-    def __init__(self, folder: object) -> None:
-        again = "free some room, then give the same command; it goes on from there"
-        super().__init__(f"the disk of {folder} is full. What is finished is kept: {again}.")
+    code = "run-stopped"
+
+
+class DiskFull(RunStopped):
+    """The disk of the output folder is full."""
+
+    code = "disk-full"
+
+
+class WorkersLost(RunStopped):
+    """Worker processes could not be started."""
+
+    code = "workers-lost"
+
+
+class FatalJobError(TokenlightError):
+    """An error that every task would meet: in the model, its options or the target."""
+
+    code = "job-failed"
+
+
+def make_disk_full_error(folder: object) -> DiskFull:
+    """Build the error for a disk that takes no more data."""
+    return DiskFull(
+        f"The disk of {folder} is full. Finished work is kept: free some space, then run the same "
+        "command again to continue."
+    )
 
 
 @contextmanager
-def writing(folder: object) -> Iterator[None]:
-    """A folder that cannot be written in is refused in words; so is a disk that is full."""
+def folder_errors_reported(folder: object) -> Iterator[None]:
+    """Turn errors of the file system into errors that name ``folder`` and what to do.
+
+    Raises:
+        DiskFull: The disk is full.
+        BadInput: The folder cannot be written for another reason.
+    """
     try:
         yield
     except TokenlightError:
         raise
-    except OSError as broken:
-        if broken.errno in FULL:
-            raise DiskFull(folder) from broken
-        why = broken.strerror or broken
-        raise BadInput(f"cannot write in {folder}: {why}. Give a folder with -o.") from broken
+    except OSError as error:
+        if error.errno in DISK_FULL_ERRNOS:
+            raise make_disk_full_error(folder) from error
+        raise BadInput(
+            f"{folder} cannot be written: {error.strerror or error}. Give another output folder.",
+            code="folder-unwritable",
+        ) from error
 
 
-class Hopeless(TokenlightError):
-    """What is wrong is wrong for every task: the model, its options, the target."""
+class Job(Protocol):
+    """Work to distribute; it must be possible to pickle it."""
 
+    def prepare(self, device: str) -> Callable[[Any], Mapping[str, Any]]:
+        """Load what the tasks need.
 
-class Work(Protocol):
-    """What is to be done, as a value that can be sent to another machine."""
+        Args:
+            device: Device of this worker, such as ``"cpu"`` or ``"cuda:1"``.
 
-    def begin(self, device: str) -> Callable[[Any], Mapping[str, Any]]:
-        """What does a task, leaves its files behind, and says of it plain values."""
+        Returns:
+            A function that does one task, writes its files, and returns plain values about it.
+        """
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task. A ``full`` disk, or what is ``hopeless``, stops the run."""
+    """The result of one task, or its error. A full disk and a fatal error stop the run."""
 
-    task: int  # its number among those that were handed out
+    task_index: int
     seconds: float = 0.0
-    said: Mapping[str, Any] = field(default_factory=dict)
-    trouble: str = ""
-    full: bool = False
-    hopeless: bool = False
+    result: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+    is_disk_full: bool = False
+    is_fatal: bool = False
 
 
 Tasks = Sequence[Any]
-Outcomes = Generator[Outcome, None, None]  # closing it ends the workers
+OutcomeStream = Generator[Outcome, None, None]  # closing it ends the workers
 
 
-def lost(task: int, how: str) -> Outcome:
-    """Of a task that was given up."""
-    told = f"its worker died {TRIES} times ({how}); most often the memory does not suffice"
-    return Outcome(task, trouble=f"{told}: run with fewer --workers or smaller batches.")
+def make_lost_outcome(task_index: int, reason: str) -> Outcome:
+    """Build the outcome of a task that was given up because its workers died."""
+    error = (
+        f"The worker of this task died {MAX_TRIES} times ({reason}), most often because memory ran "
+        "out. Use fewer workers or smaller batches."
+    )
+    return Outcome(task_index, error=error)
 
 
 class TaskWorker:
-    """Holds a job, and with it the model. What goes wrong is told, not raised."""
+    """Does the tasks of one job, and holds its model. Errors are returned in the outcome, not raised."""
 
-    def __init__(self, job: Work, tasks: Tasks, device: str) -> None:
-        torch.set_num_threads(1)  # sums of floats depend on how they are cut: one thread, one way
-        self.job, self.tasks, self.device = job, tasks, device
-        self.make: Callable[[Any], Mapping[str, Any]] | None = None
+    def __init__(self, job: Job, tasks: Tasks, device: str) -> None:
+        # The order of floating-point sums depends on the number of threads; one thread is reproducible.
+        torch.set_num_threads(1)
+        self.job = job
+        self.tasks = tasks
+        self.device = device
+        self.run_task: Callable[[Any], Mapping[str, Any]] | None = None
 
-    def work(self, number: int) -> Outcome:
-        begun = time.perf_counter()
+    def execute(self, task_index: int) -> Outcome:
+        """Do one task; the first one also loads the model."""
+        start = time.perf_counter()
         try:
-            self.make = self.make or self.job.begin(self.device)
-            said = self.make(self.tasks[number])
-        except OSError as broken:
-            return Outcome(number, trouble=in_words(broken), full=broken.errno in FULL)
-        except Exception as broken:  # noqa: BLE001 - one task that fails must not stop the others
-            return Outcome(number, trouble=in_words(broken), hopeless=isinstance(broken, Hopeless))
-        return Outcome(number, time.perf_counter() - begun, said)
+            if self.run_task is None:
+                self.run_task = self.job.prepare(self.device)
+            result = self.run_task(self.tasks[task_index])
+        except OSError as error:
+            is_disk_full = error.errno in DISK_FULL_ERRNOS
+            return Outcome(task_index, error=describe_error(error), is_disk_full=is_disk_full)
+        except Exception as error:  # noqa: BLE001 - one task that fails must not stop the others
+            is_fatal = isinstance(error, FatalJobError)
+            return Outcome(task_index, error=describe_error(error), is_fatal=is_fatal)
+        return Outcome(task_index, time.perf_counter() - start, result)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[str]]:
-        """The same for Ray Data, whose rows are numbers of tasks."""
-        return {"outcome": [json.dumps(asdict(self.work(int(i)))) for i in batch["id"]]}
+        """Do the tasks of a Ray Data batch, a column of task numbers, and return outcomes as JSON."""
+        outcomes = [self.execute(int(task_index)) for task_index in batch["id"]]
+        return {"outcome": [json.dumps(asdict(outcome)) for outcome in outcomes]}
 
 
-def load(name: str, device: str, **hub: Any) -> Explainer:
-    """A model without the chatter of the libraries, tried once on a fixed text: what is found out
-    about it then must not depend on the first text it meets."""
+def load_explainer(name: str, device: str, **hub_options: Any) -> Explainer:
+    """Load a model without messages of the libraries, and run it once on a fixed text.
+
+    The first run finds out facts about the model, such as how it pads. They must not depend on the first
+    text that a worker happens to get.
+
+    Args:
+        name: Name or folder of the model.
+        device: Device to load it on.
+        **hub_options: Further keywords of ``Explainer.from_pretrained()``.
+    """
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    explainer = Explainer.from_pretrained(name, device=device, **hub)
-    text, target = sample(explainer)
-    for method in ("random", "raw_att"):  # its padding, and its attention
+    explainer = Explainer.from_pretrained(name, device=device, **hub_options)
+    text, target = make_sample_input(explainer)
+    # One method that only pads, and one that reads attention.
+    for method in ("random", "raw_att"):
         with suppress(TokenlightError):
             explainer.explain(text, method, target, long="truncate", progress=False)
     return explainer
 
 
-@dataclass(frozen=True)
-class Engine:
-    """``local`` processes or ``ray`` actors, how many, and what share of a GPU each one has."""
-
-    kind: Literal["local", "ray"] = "local"
-    workers: int | None = None
-    address: str | None = None
-    gpus_per_worker: float = 1.0
+@runtime_checkable
+class TaskRunner(Protocol):
+    """Anything that runs tasks as an :class:`Engine` does."""
 
     @property
-    def crew(self) -> int:
+    def num_workers(self) -> int:
+        """Number of workers."""
+
+    def run_tasks(self, job: Job, tasks: Tasks, device: str) -> OutcomeStream:
+        """Yield the outcome of each task, in the order in which they finish."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Runs the tasks of a job on several workers.
+
+    Args:
+        kind: ``"local"`` for processes of this machine, ``"ray"`` for actors of a Ray cluster.
+        workers: Number of workers; by default one per core that this process may use.
+        address: Address of a running Ray cluster; by default one is started on this machine.
+        gpus_per_worker: Share of a GPU that each Ray actor gets, if the device is ``"cuda"``.
+
+    Example:
+        >>> from tokenlight.scale import Engine
+        >>> Engine(workers=2).num_workers
+        2
+    """
+
+    kind: Literal["local", "ray"] = "local"
+    workers: Count | None = None
+    address: str | None = None
+    gpus_per_worker: Annotated[float, Range(0, 1 << 20)] = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def num_workers(self) -> int:
         """Number of workers; by default one per core that this process may use."""
         if self.workers:
             return self.workers
-        allowed = getattr(os, "sched_getaffinity", None)  # not on every system
-        return len(allowed(0)) if allowed else os.cpu_count() or 1
+        get_affinity = getattr(os, "sched_getaffinity", None)  # missing on macOS and Windows
+        if get_affinity is not None:
+            return len(get_affinity(0))
+        return os.cpu_count() or 1
 
-    def results(self, job: Work, tasks: Tasks, device: str) -> Outcomes:
-        """The outcome of each task, as they come in."""
+    def run_tasks(self, job: Job, tasks: Tasks, device: str) -> OutcomeStream:
+        """Yield the outcome of each task, in the order in which they finish."""
         if self.kind == "ray":
-            from tokenlight.scale import cluster
+            from tokenlight.scale import ray_cluster
 
-            return cluster.results(self, job, tasks, device)
-        return local_results(job, tasks, workers=self.crew, device=device)
+            return ray_cluster.run_ray_tasks(self, job, tasks, device)
+        from tokenlight.scale import local_processes
+
+        return local_processes.run_local_tasks(
+            job, tasks, num_workers=self.num_workers, device=device
+        )
 
 
-def outcomes(engine: Engine, job: Work, tasks: Tasks, where: tuple[str, object]) -> Outcomes:
-    """What becomes of the tasks of a run, ``where``: on a device, into a folder; what stops it is raised.
-    An interrupt may come anywhere: closing ends the workers before it goes on its way."""
-    device, folder = where
-    with closing(engine.results(job, tasks, device)) as results:
-        for outcome in results if tasks else ():
-            if outcome.full:
-                raise DiskFull(folder)
-            if outcome.hopeless:
-                raise TokenlightError(outcome.trouble)
+def iterate_outcomes(
+    engine: TaskRunner, job: Job, tasks: Tasks, device_and_folder: tuple[str, object]
+) -> OutcomeStream:
+    """Run the tasks and yield their outcomes; raise those that stop the run.
+
+    Args:
+        engine: Who runs the tasks.
+        job: The job.
+        tasks: Its tasks; an empty list starts no worker.
+        device_and_folder: Device to run on, and output folder to name in an error.
+
+    Raises:
+        DiskFull: A worker could not write because the disk is full.
+        TokenlightError: An error that every task would meet.
+    """
+    if not tasks:
+        return
+    device, folder = device_and_folder
+    # Ctrl-C may arrive anywhere; closing() ends the workers before the exception travels on.
+    with closing(engine.run_tasks(job, tasks, device)) as outcomes:
+        for outcome in outcomes:
+            if outcome.is_disk_full:
+                raise make_disk_full_error(folder)
+            if outcome.is_fatal:
+                raise TokenlightError(outcome.error, code="job-failed")
             yield outcome
-
-
-def local_results(job: Work, tasks: Tasks, *, workers: int, device: str) -> Outcomes:
-    """The outcome of each task, as they come in."""
-    waiting = deque(range(len(tasks)))
-    tries: dict[int, int] = {}
-    gpus = max(1, torch.cuda.device_count()) if device == "cuda" else 0  # every GPU in turn
-    places = [f"cuda:{i % gpus}" if gpus else device for i in range(min(workers, len(tasks)))]
-    crew = [_Process(job, tasks, place) for place in places]
-    try:
-        while waiting or any(worker.task is not None for worker in crew):
-            for worker in crew:
-                if worker.task is None and waiting:
-                    worker.give(waiting.popleft())
-            busy = [worker.pipe for worker in crew if worker.task is not None]
-            for ready in connection.wait(busy):
-                worker = next(one for one in crew if one.pipe is ready)
-                task, outcome = worker.task, worker.take()
-                assert task is not None
-                if outcome is not None:
-                    yield outcome
-                    continue
-                tries[task] = tries.get(task, 0) + 1
-                if tries[task] < TRIES:
-                    waiting.appendleft(task)
-                else:
-                    code = worker.process.exitcode or 0
-                    yield lost(task, f"signal {-code}" if code < 0 else f"exit code {code}")
-                crew[crew.index(worker)] = _Process(job, tasks, worker.device)
-    finally:
-        for worker in crew:
-            worker.end()
-
-
-def _context() -> Any:
-    """Workers are forked from a server that has loaded the libraries once, where there is one."""
-    if "forkserver" not in get_all_start_methods():
-        return get_context("spawn")
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["tokenlight.explainer"])
-    return context
-
-
-class _Process:
-    """A process that does one task at a time."""
-
-    def __init__(self, job: Work, tasks: Tasks, device: str) -> None:
-        context = _context()
-        self.device = device
-        self.pipe, theirs = context.Pipe()
-        self.task: int | None = None
-        given = theirs, job, tasks, device
-        self.process = context.Process(target=_serve, args=given, daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def give(self, task: int) -> None:
-        """Hand over a task; a worker that is dead already is noticed when it is waited for."""
-        self.task = task
-        with suppress(OSError):
-            self.pipe.send(task)
-
-    def take(self) -> Outcome | None:
-        """What became of the task; None where the process died."""
-        self.task = None
-        try:
-            found: Outcome = self.pipe.recv()
-        except (EOFError, OSError):
-            self.process.join()
-            return None
-        return found
-
-    def end(self) -> None:
-        """End the process. What it had half done leaves no trace: files are renamed when whole."""
-        self.process.terminate()
-        self.process.join(5)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-        self.pipe.close()
-
-
-def _serve(pipe: Any, job: Work, tasks: Tasks, device: str) -> None:
-    """A worker's life. Ctrl-C reaches the whole terminal; the runner alone answers it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    worker = TaskWorker(job, tasks, device)
-    while True:
-        try:
-            task = pipe.recv()
-        except (EOFError, OSError):
-            return
-        with suppress(OSError):
-            pipe.send(worker.work(task))
-
-
-def _die_with_parent() -> None:
-    """A runner that was killed cannot end its workers: they watch for it themselves."""
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)

@@ -1,89 +1,145 @@
-"""Columns of texts in, columns of explanations out: what ``datasets.map``, Ray Data and Spark call."""
+"""Add columns of explanations to batches of texts, as ``datasets.map``, Ray Data and Spark pass them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import BadInput, MissingExtra, TokenlightError
+from tokenlight.errors import BadInput, MissingExtra, TokenlightError, short_repr
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.stream import OF_ONE_TEXT, half_by_half
-from tokenlight.files.rows import columns_of, table_of
-from tokenlight.files.tables import example
-from tokenlight.models.embedded import folder_digest
-from tokenlight.scale.engine import load
+from tokenlight.explaining.streams import TEXT_ERRORS, isolate_failures
+from tokenlight.files.attribution_parquet import build_table, to_columns
+from tokenlight.files.tables import parse_example
+from tokenlight.models.embedded import digest_folder
+from tokenlight.scale.engine import load_explainer
 
 
 @dataclass
 class Mapper:
-    """A function of batches, ``{column: values}`` or an Arrow table, that adds one row's explanation a
-    text: the columns of docs/format.md, and ``refused`` with the reason where a text has none.
+    """A function of batches that explains each text and adds the columns of docs/format.md.
 
-    It can be sent to other processes: the model is loaded again there, by its name, when it is first
-    needed.
+    A batch is a mapping ``{column: values}`` or an Arrow table. The column ``refused`` holds the reason
+    where a text could not be explained. A mapper can be sent to other processes: there the model is
+    loaded again by its name when it is first needed.
+
+    Args:
+        text: Column that holds the texts; by default it is recognized by its name.
+        options: Keywords of ``explain()``.
+        load_arguments: Keywords of ``Explainer.from_pretrained()``; None for a model in memory.
+        loaded_explainer: The model, if it is loaded already.
     """
 
     text: str | None
-    how: Mapping[str, Any]
-    loading: Mapping[str, Any] | None
-    made: Explainer | None = None
+    options: Mapping[str, Any]
+    load_arguments: Mapping[str, Any] | None
+    loaded_explainer: Explainer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        if self.loading is None:
+        if self.load_arguments is None:
             raise BadInput(
-                "a model in memory cannot be sent to other processes; use Explainer.from_pretrained(name)."
+                "A model in memory cannot be sent to other processes. Load it with "
+                "Explainer.from_pretrained(name).",
+                code="model-in-memory",
             )
-        return {**self.__dict__, "made": None}
+        return {**self.__dict__, "loaded_explainer": None}
 
     @property
     def explainer(self) -> Explainer:
-        """The model, loaded when it is first asked for."""
-        if self.made is None:
-            self.made = load(**(self.loading or {}))
-        return self.made
+        """The model, loaded on first use."""
+        if self.loaded_explainer is None:
+            self.loaded_explainer = load_explainer(**(self.load_arguments or {}))
+        return self.loaded_explainer
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the weights, where they have a name."""
-        return folder_digest(self.loading["name"]) if self.loading else ""
+        """Digest of the weights; empty for a model in memory."""
+        if not self.load_arguments:
+            return ""
+        return digest_folder(self.load_arguments["name"])
 
-    def explain(self, texts: Sequence[Any]) -> list[Attribution]:
-        how: Any = {**self.how, "progress": False}
-        found: list[Attribution] = self.explainer.explain(list(texts), **how)
-        if len(found) != len(texts):
-            raise TokenlightError(
-                f"{len(texts)} texts have {len(found)} explanations; ask for one method and one target."
-            )
-        return found
+    def explain_texts(self, texts: Sequence[Any]) -> list[Attribution]:
+        """Explain texts, one attribution each."""
+        options: Any = {**self.options, "progress": False}
+        attributions: list[Attribution] = []
+        for result in self.explainer.explain_texts(list(texts), **options):
+            if len(result.attributions) != 1:
+                raise TokenlightError(
+                    f"A text got {len(result.attributions)} explanations, but a row holds one. Give one "
+                    "method and one target.",
+                    code="several-explanations-per-row",
+                )
+            attributions += result.attributions
+        return attributions
 
-    def columns(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Any]]:
-        """Our columns for rows, each with its place in words."""
-        given = [self._text(where, row) for where, row in rows]
-        texts = [one for one in given if not isinstance(one, BadInput)]
-        made = iter(half_by_half(self.explain, texts, OF_ONE_TEXT))
-        found = [one if isinstance(one, BadInput) else next(made) for one in given]
-        explained = [one if isinstance(one, Attribution) else None for one in found]
-        reasons = [None if isinstance(one, Attribution) else str(one) for one in found]
-        return {**columns_of(explained, self.fingerprint), "refused": reasons}
+    def build_columns(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Any]]:
+        """Explain rows and return the columns to add.
 
-    def _text(self, where: str, row: Mapping[str, Any]) -> Any:
+        Args:
+            rows: Pairs of a location, for messages, and the row.
+        """
+        # Each row becomes a text, or the error that refuses it.
+        inputs = [self._parse_text(location, row) for location, row in rows]
+        texts = [text for text in inputs if not isinstance(text, BadInput)]
+        results = iter(isolate_failures(self.explain_texts, texts, TEXT_ERRORS))
+        attributions: list[Attribution | None] = []
+        reasons: list[str | None] = []
+        for text in inputs:
+            # A row that could not be read was never sent to explain(); the others follow in order.
+            result = text if isinstance(text, BadInput) else next(results)
+            if isinstance(result, Attribution):
+                attributions.append(result)
+                reasons.append(None)
+            else:
+                attributions.append(None)
+                reasons.append(str(result))
+        return {**to_columns(attributions, self.fingerprint), "refused": reasons}
+
+    def _parse_text(self, location: str, row: Mapping[str, Any]) -> Any:
+        """Return the text of a row, or the error that refuses it."""
         try:
-            return example(row, where, text=self.text, marks=False).text
-        except BadInput as refused:
-            return refused
+            return parse_example(row, location, text=self.text, with_annotations=False).text
+        except BadInput as error:
+            return error
 
     def __call__(self, batch: Any) -> Any:
-        table = hasattr(batch, "to_pylist")
-        cells = [] if table else zip(*batch.values(), strict=True)
-        plain = (dict(zip(batch, row, strict=True)) for row in cells)
-        rows = batch.to_pylist() if table else plain
-        own = self.columns([(f"row {i}", row) for i, row in enumerate(rows, 1)])
-        return table_of(own, batch) if table else {**batch, **own}
+        """Return ``batch``, of the same kind, with the columns of the explanations added."""
+        if hasattr(batch, "to_pylist") and hasattr(batch, "column_names"):  # an Arrow table
+            return build_table(self.build_columns(_locate_rows(batch.to_pylist())), batch)
+        _check_columns(batch)
+        rows = [
+            dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)
+        ]
+        return {**batch, **self.build_columns(_locate_rows(rows))}
 
 
-def explain_dataset(  # noqa: PLR0913 - the wishes a person has, each by name
-    ds: Any,
+def _locate_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Pair each row of a batch with its number, for messages."""
+    return [(f"row {number}", row) for number, row in enumerate(rows, 1)]
+
+
+def _check_columns(batch: Any) -> None:
+    """Refuse a batch that is not a mapping of columns of one length."""
+    lengths = set(_column_lengths(batch))
+    if len(lengths) != 1 or None in lengths:
+        raise BadInput(
+            f"{short_repr(batch)} is not a batch of rows. Give an Arrow table, or columns of one length by "
+            "name, such as {'text': ['a fine film', 'a dull film']}.",
+            code="batch-not-columns",
+        )
+
+
+def _column_lengths(batch: Any) -> Iterator[int | None]:
+    """Yield the length of each column; None for a value that is no column."""
+    if not isinstance(batch, Mapping):
+        return
+    for column in batch.values():
+        is_column = isinstance(column, Sequence) or getattr(column, "shape", ()) != ()
+        yield len(column) if is_column else None
+
+
+def explain_dataset(  # noqa: PLR0913 - a public function with one keyword per option
+    dataset: Any,
     *,
     model: str,
     method: Any = "auto",
@@ -91,21 +147,38 @@ def explain_dataset(  # noqa: PLR0913 - the wishes a person has, each by name
     workers: int = 1,
     gpus_per_worker: float = 0.0,
     block: int = 1024,
-    **how: Any,
+    **options: Any,
 ) -> Any:
-    """A Ray data set with our columns added, one row per text; nothing runs until it is read.
+    """Add columns of explanations to a Ray data set; nothing runs until it is read.
 
-    Batches of ``block`` rows go to ``workers`` actors, each of which holds the model. ``how``: further
-    keywords of ``explain()``.
+    Args:
+        dataset: A ``ray.data.Dataset``.
+        model: Name or folder of the model; every worker loads it.
+        method: Method, as ``explain()`` takes it.
+        text: Column that holds the texts; by default it is recognized by its name.
+        workers: Number of Ray actors.
+        gpus_per_worker: Share of a GPU per actor; 0 runs on the CPU.
+        block: Rows per batch.
+        **options: Further keywords of ``explain()``.
+
+    Returns:
+        A data set with the columns of docs/format.md added, one row per text.
+
+    Raises:
+        MissingExtra: Ray is not installed.
     """
-    strategy = MissingExtra.importing("ray.data", "ray", "explain_dataset()").ActorPoolStrategy
+    ray_data = MissingExtra.import_or_raise("ray.data", "ray", "explain_dataset()")
     device = "cuda" if gpus_per_worker else "cpu"
-    given = {"how": {"method": method, **how}, "loading": {"name": model, "device": device}}
-    return ds.map_batches(
+    mapper_arguments = {
+        "text": text,
+        "options": {"method": method, **options},
+        "load_arguments": {"name": model, "device": device},
+    }
+    return dataset.map_batches(
         Mapper,
-        fn_constructor_kwargs={"text": text, **given},
+        fn_constructor_kwargs=mapper_arguments,
         batch_size=block,
         batch_format="pyarrow",
-        compute=strategy(size=workers),
+        compute=ray_data.ActorPoolStrategy(size=workers),
         num_gpus=gpus_per_worker,
     )

@@ -1,7 +1,8 @@
-"""The hiding and revealing game: the model's answer after every number of tokens, in one batch.
+"""The masking game: the model's output after every number of masked tokens.
 
-Tokens are hidden as the metrics hiding_game and revealing_game hide them: [MASK] in their place and
-attention 0. The whole curve is made at once, so that a slider asks nobody.
+"Hide" masks tokens one after the other in the order of an explanation; "reveal" starts with all masked and
+shows them in this order. Tokens are masked as in the metrics hiding_game and revealing_game: [MASK] in
+their place and attention 0. The whole curve is computed at once, so a slider needs no further request.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,168 +10,269 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.capture.perturbation import Original, StandIns, stream_logits
-from tokenlight.data.answers import softmax
-from tokenlight.errors import BadInput, few
-from tokenlight.evaluation.measure import needs_one_piece
-from tokenlight.metrics._erasing import chance
-from tokenlight.metrics._metric import needs_probabilities
-from tokenlight.metrics._ranking import ranked_among
-from tokenlight.plots.characters import in_line
-from tokenlight.web.models import Served
-from tokenlight.web.responses import method_name
-from tokenlight.web.store import Entry
+from tokenlight.data.span_target import softmax
+from tokenlight.errors import BadInput, join_first
+from tokenlight.evaluation.measure import check_single_window
+from tokenlight.metrics._metric import check_has_probabilities
+from tokenlight.metrics._perturbation import target_probability
+from tokenlight.metrics._ranking import rank_subset
+from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
+from tokenlight.plots.characters import to_single_line
+from tokenlight.web.attribution_store import StoredAttribution
+from tokenlight.web.models import ServedModel
+from tokenlight.web.responses import format_method_name
 
-SHARES = np.arange(11) / 10  # of the tokens, where random orders are looked at
-CURVE_TOKENS = 12_000  # of one side of one curve; a longer text has fewer points
-FEWEST_POINTS = 11
-SIDES = ("hide", "reveal")
+REMOVAL_SHARES = np.arange(11) / 10  # shares of masked tokens at which random orders are evaluated
+MAX_CURVE_TOKENS = 12_000  # tokens per side of a curve; a longer text gets fewer points
+MIN_CURVE_POINTS = 11
+GAME_SIDES = ("hide", "reveal")
 
-
-def play(served: Served, entries: Sequence[Entry], orders: int, seed: int) -> None:
-    """Play these games as far as they are not yet: each by its own order, then by random ones."""
-    new = [entry for entry in entries if None not in entry.played]
-    for entry, curve in zip(new, _curves(served, new), strict=True):
-        entry.remember(None, curve)
-    new = [entry for entry in entries if orders and (orders, seed) not in entry.played]
-    for entry, band in zip(new, _bands(served, new, orders, seed), strict=True):
-        entry.remember((orders, seed), band)
+# Given an entry and the positions that may be masked: the positions to mask, one array per variant.
+SelectMasked = Callable[[StoredAttribution, np.ndarray], Sequence[np.ndarray]]
 
 
-def told(entry: Entry, orders: int, seed: int) -> dict[str, Any] | None:
-    """The whole game: its curve, chance beside it, and both in words; None where it was not played."""
-    curve, band = entry.played.get(None), entry.played.get((orders, seed))
-    if curve is None or (orders and band is None):
+def play_games(
+    served_model: ServedModel, entries: Sequence[StoredAttribution], num_orders: int, seed: int
+) -> None:
+    """Compute what is missing of these games: each one's own order, then random orders.
+
+    Results are stored in the entries one by one, so that work which is abandoned is not lost.
+
+    Args:
+        served_model: The model that made the explanations.
+        entries: The explanations.
+        num_orders: Number of random orders to compare with; 0 for none.
+        seed: Seed of the random orders.
+    """
+    without_curve = [entry for entry in entries if None not in entry.game_parts]
+    curves = _compute_curves(served_model, without_curve)
+    for entry, curve in zip(without_curve, curves, strict=True):
+        entry.remember_game(None, curve)
+    if not num_orders:
+        return
+    key = (num_orders, seed)
+    without_band = [entry for entry in entries if key not in entry.game_parts]
+    bands = _compute_random_bands(served_model, without_band, num_orders, seed)
+    for entry, band in zip(without_band, bands, strict=True):
+        entry.remember_game(key, band)
+
+
+def describe_game(entry: StoredAttribution, num_orders: int, seed: int) -> dict[str, Any] | None:
+    """Return the game with its curve, its random orders and a sentence; None if it was not played."""
+    curve = entry.game_parts.get(None)
+    band = entry.game_parts.get((num_orders, seed))
+    if curve is None or (num_orders and band is None):
         return None
-    row, target = entry.attribution.row, entry.attribution.target
-    watched = "P(answer)" if target.kind == "span" else f"P({target.name})"
-    hide = curve["hide"]["watched"]
-    halved = _halved(hide)
-    if halved is None:
-        fall = f"from {hide[0]:.2f} it falls to {min(hide):.2f} at most"
-        says = f"hiding tokens in this order never halves {watched}: {fall}"
-    else:
-        count, fall = curve["counts"][halved], f"from {hide[0]:.2f} to {hide[halved]:.2f}"
-        hidden = [in_line(row.surface[place]) for place in curve["order"][:count]]
-        says = f"hiding {count} token{'s' * (count != 1)} ({few(hidden, 3)}) takes {watched} {fall}"
+    sentence = _describe_curve(entry, curve)
     if band is not None:
-        there, grid = _halved(band["hide"]["mean"]), _grid(row.special.count(False))
-        needed = "never" if there is None else f"need about {grid[there]} to"
-        says += f"; random orders {needed} halve it"
-    return {**curve, "random": band, "says": says}
+        sentence += f"; {_describe_band(entry, band)}"
+    return {**curve, "random": band, "says": sentence}
 
 
-def labels_of(served: Served) -> list[str]:
-    """What the columns of a game's probabilities are."""
-    if served.task == "classification" and served.labels:
-        return served.labels
-    return ["answer" if served.task == "span" else "watched"]
+def _describe_curve(entry: StoredAttribution, curve: dict[str, Any]) -> str:
+    """Say how many tokens have to be masked to halve the probability of the target."""
+    target = entry.attribution.target
+    probability = "P(answer)" if target.kind == "span" else f"P({target.name})"
+    values = curve["hide"]["watched"]
+    point = _find_halving_point(values)
+    if point is None:
+        return (
+            f"hiding tokens in this order never halves {probability}: from {values[0]:.2f} it falls only "
+            f"to {min(values):.2f}"
+        )
+    count = curve["counts"][point]
+    tokens: list[str] = []
+    for position in curve["order"][:count]:
+        tokens.append(to_single_line(entry.attribution.row.surface_forms[position]))
+    plural = "" if count == 1 else "s"
+    return (
+        f"hiding {count} token{plural} ({join_first(tokens, 3)}) takes {probability} from "
+        f"{values[0]:.2f} to {values[point]:.2f}"
+    )
 
 
-def _curves(served: Served, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-    """Each game by its own order: hidden one by one, and shown one by one."""
-    multi = served.explainer.live.head.problem == "multi"
+def _describe_band(entry: StoredAttribution, band: dict[str, Any]) -> str:
+    """Say how many tokens random orders need for the same."""
+    point = _find_halving_point(band["hide"]["mean"])
+    if point is None:
+        return "random orders never halve it"
+    counts = _counts_at_shares(entry.attribution.row.special_tokens_mask.count(False))
+    return f"random orders need about {counts[point]} to halve it"
 
-    def hidden(entry: Entry, everything: np.ndarray) -> list[np.ndarray]:
-        order = _order(entry)
-        first = [order[:count] for count in _counts(order, entry)]
-        return [*first, *(np.setdiff1d(everything, shown, assume_unique=True) for shown in first)]
 
-    for entry, (watched, logits) in zip(entries, _answers(served, entries, hidden), strict=True):
-        order = _order(entry)
-        counts = _counts(order, entry)
-        # Every label's probability at every point; of an answer or a next token, the watched one.
-        table = [[float(value)] for value in watched]
-        if served.task == "classification" and served.labels:
-            table = [(1 / (1 + np.exp(-one)) if multi else softmax(one)).tolist() for one in logits]
-        made: dict[str, Any] = {
+def get_column_labels(served_model: ServedModel) -> list[str]:
+    """Return the labels of the columns of a game's probabilities."""
+    if served_model.task == "classification" and served_model.labels:
+        return served_model.labels
+    return ["answer" if served_model.task == "span" else "watched"]
+
+
+def _compute_curves(
+    served_model: ServedModel, entries: Sequence[StoredAttribution]
+) -> Iterator[dict[str, Any]]:
+    """Yield the curves of each entry's own order: tokens masked one by one, and revealed one by one."""
+
+    def select_masked(entry: StoredAttribution, maskable: np.ndarray) -> list[np.ndarray]:
+        order = _masking_order(entry)
+        prefixes = [order[:count] for count in _removal_counts(order, entry)]
+        rests = [np.setdiff1d(maskable, prefix, assume_unique=True) for prefix in prefixes]
+        return [*prefixes, *rests]
+
+    outputs = _compute_outputs(served_model, entries, select_masked)
+    for entry, (target_values, logits) in zip(entries, outputs, strict=True):
+        order = _masking_order(entry)
+        counts = _removal_counts(order, entry)
+        probabilities = _build_probability_table(served_model, target_values, logits)
+        method = "your order"
+        if entry.order is None:
+            method = format_method_name(entry.attribution)
+        curve: dict[str, Any] = {
             "id": entry.id or None,
-            "method": method_name(entry.attribution) if entry.order is None else "your order",
+            "method": method,
             "watched": entry.attribution.target.name,
             "order": order.tolist(),
             "counts": counts,
             "area": {},
         }
-        for side, first in zip(SIDES, (0, len(counts)), strict=True):
-            part = slice(first, first + len(counts))
-            made[side] = {"watched": watched[part].tolist(), "probabilities": table[part]}
-            made["area"][side] = _area(watched[part], np.array(counts) / max(counts))
-        yield made
+        # The variants of the first side come first, then as many of the second.
+        for side, start in zip(GAME_SIDES, (0, len(counts)), strict=True):
+            points = slice(start, start + len(counts))
+            values = target_values[points]
+            curve[side] = {"watched": values.tolist(), "probabilities": probabilities[points]}
+            curve["area"][side] = _area_under_curve(values, np.array(counts) / max(counts))
+        yield curve
 
 
-def _bands(
-    served: Served, entries: Sequence[Entry], orders: int, seed: int
+def _build_probability_table(
+    served_model: ServedModel, target_values: np.ndarray, logits: Sequence[np.ndarray]
+) -> list[list[float]]:
+    """Return a row per variant: the probability of every label, or of the target if labels are not listed."""
+    if served_model.task != "classification" or not served_model.labels:
+        return [[float(value)] for value in target_values]
+    if served_model.explainer._live.head.problem_type == "multi":
+        return [(1 / (1 + np.exp(-row))).tolist() for row in logits]
+    return [softmax(row).tolist() for row in logits]
+
+
+def _compute_random_bands(
+    served_model: ServedModel, entries: Sequence[StoredAttribution], num_orders: int, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """What random orders do to each text: mean and quartiles at each share of its tokens."""
+    """Yield mean and quartiles over random orders for each entry, at each share of masked tokens."""
 
-    def hidden(entry: Entry, everything: np.ndarray) -> list[np.ndarray]:
-        # Equal for equal texts, so that the games of several methods share their changed texts; and
-        # an order shares them with its reverse. The engine asks for each once.
-        row, grid = entry.attribution.row, _grid(len(everything))
-        generator = np.random.default_rng([seed, len(row), *row.ids])
-        drawn = [generator.permutation(everything) for _ in range((orders + 1) // 2)]
-        both = [order for one in drawn for order in (one, one[::-1])][:orders]
-        first = [order[:count] for order in both for count in grid]
-        return [*first, *(order[count:] for order in both for count in grid)]
+    def select_masked(entry: StoredAttribution, maskable: np.ndarray) -> list[np.ndarray]:
+        orders = _draw_orders(entry, maskable, num_orders, seed)
+        counts = _counts_at_shares(len(maskable))
+        prefixes: list[np.ndarray] = []
+        rests: list[np.ndarray] = []
+        for order in orders:
+            for count in counts:
+                prefixes.append(order[:count])
+                rests.append(order[count:])
+        return [*prefixes, *rests]
 
-    for watched, _ in _answers(served, entries, hidden):
-        band: dict[str, Any] = {"orders": orders, "shares": SHARES.tolist(), "area": {}}
-        for side, values in zip(SIDES, watched.reshape(2, orders, len(SHARES)), strict=True):
-            mean, (low, high) = values.mean(axis=0), np.quantile(values, (0.25, 0.75), axis=0)
+    for target_values, _ in _compute_outputs(served_model, entries, select_masked):
+        band: dict[str, Any] = {"orders": num_orders, "shares": REMOVAL_SHARES.tolist(), "area": {}}
+        # side × order × share
+        values_by_side = target_values.reshape(2, num_orders, len(REMOVAL_SHARES))
+        for side, values in zip(GAME_SIDES, values_by_side, strict=True):
+            mean = values.mean(axis=0)
+            low, high = np.quantile(values, (0.25, 0.75), axis=0)
             band[side] = {"mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
-            band["area"][side] = _area(mean, SHARES)
+            band["area"][side] = _area_under_curve(mean, REMOVAL_SHARES)
         yield band
 
 
-def _order(entry: Entry) -> np.ndarray:
-    """The one that a person chose, or tokens that are not special, highest score first."""
-    allowed = np.flatnonzero(~np.array(entry.attribution.row.special, dtype=bool))
+def _draw_orders(
+    entry: StoredAttribution, positions: np.ndarray, num_orders: int, seed: int
+) -> list[np.ndarray]:
+    """Draw random orders, each followed by its reverse.
+
+    They are equal for equal texts, so the games of several methods share their variants, and an order
+    shares them with its reverse. The engine runs equal variants once.
+    """
+    row = entry.attribution.row
+    generator = np.random.default_rng([seed, len(row), *row.ids])
+    orders: list[np.ndarray] = []
+    for _ in range((num_orders + 1) // 2):
+        order = generator.permutation(positions)
+        orders += [order, order[::-1]]
+    return orders[:num_orders]
+
+
+def _masking_order(entry: StoredAttribution) -> np.ndarray:
+    """Return the user's order, or all tokens that are not special, highest score first."""
+    special_tokens_mask = np.array(entry.attribution.row.special_tokens_mask, dtype=bool)
+    maskable = np.flatnonzero(~special_tokens_mask)
     if entry.order is None:
-        return ranked_among(entry.attribution.scores, allowed)
-    if len(set(entry.order)) != len(entry.order) or not {*entry.order} <= {*allowed.tolist()}:
-        span = f"{min(allowed)} to {max(allowed)}"
-        raise BadInput(f"an order names tokens of the text, each once and none special: of {span}.")
+        return rank_subset(entry.attribution.scores, maskable)
+    has_duplicates = len(set(entry.order)) != len(entry.order)
+    if has_duplicates or not set(entry.order) <= set(maskable.tolist()):
+        raise BadInput(
+            f"An order lists positions of tokens from {min(maskable)} to {max(maskable)}, each once "
+            "and without special tokens. Correct the order.",
+            code="game-order",
+        )
     return np.array(entry.order, dtype=np.int64)
 
 
-def _counts(order: np.ndarray, entry: Entry) -> list[int]:
-    """How many tokens are gone at each point: every number, or evenly fewer of a long text."""
-    tokens, points = len(order), max(FEWEST_POINTS, CURVE_TOKENS // len(entry.attribution))
-    if tokens + 1 <= points:
-        return list(range(tokens + 1))
-    return sorted({round(step * tokens / (points - 1)) for step in range(points)})
+def _removal_counts(order: np.ndarray, entry: StoredAttribution) -> list[int]:
+    """Return how many tokens are masked at each point: every number, or evenly fewer for a long text."""
+    num_tokens = len(order)
+    max_points = max(MIN_CURVE_POINTS, MAX_CURVE_TOKENS // len(entry.attribution))
+    if num_tokens + 1 <= max_points:
+        return list(range(num_tokens + 1))
+    return sorted({round(step * num_tokens / (max_points - 1)) for step in range(max_points)})
 
 
-def _answers(
-    served: Served,
-    entries: Sequence[Entry],
-    hidden: Callable[[Entry, np.ndarray], Sequence[np.ndarray]],
+def _compute_outputs(
+    served_model: ServedModel, entries: Sequence[StoredAttribution], select_masked: SelectMasked
 ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """For each game what is watched and all logits, where ``hidden`` says which tokens are gone."""
-    explainer, head, asked = served.explainer, served.explainer.live.head, []
-    needs_probabilities(head, "the game")
-    stand_ins = StandIns.of(explainer.live, explainer.tokenizer)
+    """Yield, per entry, the probability of its target and the logits of each of its variants."""
+    live = served_model.explainer._live
+    check_has_probabilities(live.head, "The game")
+    replacement_ids = ReplacementIds.from_model(live, served_model.explainer.tokenizer)
+    variants_by_entry: list[list[Variant]] = []
+    all_variants: list[Variant] = []
     for entry in entries:
-        attribution = entry.attribution
-        if any(step.startswith("merge_words") for step in attribution.steps):
-            raise BadInput("these are scores of words, whose tokens are gone; play with tokens.")
-        needs_one_piece(explainer, attribution, "the game")
-        original = Original(attribution.row, stand_ins)
-        asked.append([original.hidden(places) for places in hidden(entry, original.rankable)])
-    stream = stream_logits(explainer.live, [one for variants in asked for one in variants])
-    for entry, variants in zip(entries, asked, strict=True):
-        logits, target = [next(stream) for _ in variants], entry.attribution.target
-        pairs = zip(variants, logits, strict=True)
-        yield np.array([chance(head, target, *pair) for pair in pairs]), logits
+        _check_playable(served_model, entry)
+        perturber = Perturber(entry.attribution.row, replacement_ids)
+        masked_positions = select_masked(entry, perturber.rankable_positions)
+        variants = [perturber.mask_tokens(positions) for positions in masked_positions]
+        variants_by_entry.append(variants)
+        all_variants += variants
+    # One stream over all games, so that they share batches.
+    logits_stream = stream_logits(live, all_variants)
+    for entry, variants in zip(entries, variants_by_entry, strict=True):
+        logits = [next(logits_stream) for _ in variants]
+        target_values: list[float] = []
+        for variant, row in zip(variants, logits, strict=True):
+            value = target_probability(live.head, entry.attribution.target, variant, row)
+            target_values.append(value)
+        yield np.array(target_values), logits
 
 
-def _halved(values: Sequence[float]) -> int | None:
-    return next((i for i, value in enumerate(values) if value < values[0] / 2), None)
+def _check_playable(served_model: ServedModel, entry: StoredAttribution) -> None:
+    """Refuse explanations that cannot be perturbed token by token."""
+    if any(step.startswith("merge_words") for step in entry.attribution.steps):
+        raise BadInput(
+            "This explanation has word scores, but the game masks tokens. Explain the text without "
+            "merging words.",
+            code="game-of-words",
+        )
+    check_single_window(served_model.explainer, entry.attribution, "The game")
 
 
-def _grid(tokens: int) -> list[int]:
-    return [int(share * tokens + 0.5) for share in SHARES]
+def _find_halving_point(values: Sequence[float]) -> int | None:
+    """Return the first point at which the value is less than half of the first one."""
+    for point, value in enumerate(values):
+        if value < values[0] / 2:
+            return point
+    return None
 
 
-def _area(values: np.ndarray, shares: np.ndarray) -> float:
+def _counts_at_shares(num_tokens: int) -> list[int]:
+    return [int(share * num_tokens + 0.5) for share in REMOVAL_SHARES]
+
+
+def _area_under_curve(values: np.ndarray, shares: np.ndarray) -> float:
     return float(np.trapezoid(values, shares))

@@ -1,153 +1,236 @@
-"""Served models: the allow-list given at start, each with its name, its facts and its examples."""
+"""The models that the server was started with; no other model can be reached."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokenlight.errors import BadInput, UnknownName, UnsupportedModel, short
+from tokenlight.errors import BadInput, UnknownName, UnsupportedModel, truncate_text
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.default import AUTO
+from tokenlight.explaining.default_method import AUTO_METHOD
 from tokenlight.heads.mask import HeadMask, read_heads
-from tokenlight.models import embedded as models
-from tokenlight.web.refusals import Refusal, keep_secret, not_found
-from tokenlight.web.requests import ABOUT_DOCUMENTS
+from tokenlight.models import embedded
+from tokenlight.web.api_errors import ApiError, hide_paths, not_found_error
+from tokenlight.web.requests import DOCUMENT_INPUTS
 
-DEFAULT = ("tokenlight/sentiment", "tokenlight/topics", "tokenlight/qa")
+DEFAULT_MODELS = ("tokenlight/sentiment", "tokenlight/topics", "tokenlight/qa")
 EXAMPLES: dict[str, list[dict[str, str]]] = json.loads(
     Path(__file__).with_name("examples.json").read_text(encoding="utf-8")
 )
-ALIKE = {"classification": "tokenlight/sentiment", "span": "tokenlight/qa"}  # in what they read
-READS: dict[str, tuple[tuple[str, ...], ...]] = {
+# Models without examples of their own show those of an embedded model for the same task.
+EXAMPLE_MODEL_BY_TASK = {"classification": "tokenlight/sentiment", "span": "tokenlight/qa"}
+CLASSIFIER_INPUTS: tuple[tuple[str, ...], ...] = (("text",), ("text", "pair"))
+INPUTS_BY_TASK: dict[str, tuple[tuple[str, ...], ...]] = {
     "span": (("question", "context"),),
-    "next token": (("prompt",), ("text",), *ABOUT_DOCUMENTS),
+    "next token": (("prompt",), ("text",), *DOCUMENT_INPUTS),
 }
-TARGETS = {
+TARGETS_BY_TASK = {
     "span": ["predicted", "answer", "contrast"],
     "next token": ["predicted", "token", "contrast"],
 }
-MANY_LABELS = 200  # a vocabulary is not listed
+MAX_LISTED_LABELS = 200  # a vocabulary is too long to list
+MAX_TITLE_LENGTH = 60  # characters of an example's title
 
 
 @dataclass(eq=False)
-class Served:
-    """One model on the allow-list. ``works``: method to what came of trying it on an example."""
+class ServedModel:
+    """One served model.
+
+    Args:
+        name: Name in the API.
+        explainer: The model.
+        description: What it does, in a few words.
+        head_map: Content of a file of attention heads, if the server was started with one.
+        trial_results: Method → result of trying it on an example.
+    """
 
     name: str
     explainer: Explainer
-    about: str = ""
-    heads: Mapping[str, Any] | None = None
-    works: dict[str, dict[str, Any]] = field(default_factory=dict)
+    description: str = ""
+    head_map: Mapping[str, Any] | None = None
+    trial_results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def task(self) -> str:
-        """What it does: classification, span, or next token."""
-        head = self.explainer.live.head
-        return "next token" if head.reads == "next" else str(head.kind)
+        """What it does: "classification", "span" or "next token"."""
+        head = self.explainer._live.head
+        if head.task == "next":
+            return "next token"
+        return str(head.kind)
 
     @property
-    def inputs(self) -> tuple[tuple[str, ...], ...]:
-        """Which fields of a request it reads, the usual ones first."""
-        return READS.get(self.task, (("text",), ("text", "pair")))
+    def accepted_inputs(self) -> tuple[tuple[str, ...], ...]:
+        """Combinations of request fields that it reads, the usual one first."""
+        return INPUTS_BY_TASK.get(self.task, CLASSIFIER_INPUTS)
 
     @property
     def examples(self) -> list[dict[str, str]]:
-        """Texts to click."""
-        return EXAMPLES.get(self.name) or EXAMPLES[ALIKE.get(self.task, self.task)]
+        """Example inputs for the page."""
+        if EXAMPLES.get(self.name):
+            return EXAMPLES[self.name]
+        return EXAMPLES[EXAMPLE_MODEL_BY_TASK.get(self.task, self.task)]
 
     @property
     def labels(self) -> list[str]:
-        """Names of the classes, where they can be listed."""
-        head = self.explainer.live.head
-        return [] if head.writes or len(head.labels) > MANY_LABELS else list(head.labels)
+        """Names of the classes; empty if there are too many to list."""
+        head = self.explainer._live.head
+        if head.is_language_model or len(head.labels) > MAX_LISTED_LABELS:
+            return []
+        return list(head.labels)
 
-    def facts(self) -> dict[str, Any]:
-        """What the page tells of it."""
-        config = self.explainer.live.model.config.get_text_config()
-        usual = ["predicted"] if self.explainer.live.head.usual == "predicted" else []
+    @property
+    def targets(self) -> list[str]:
+        """Kinds of targets that the page offers."""
+        if self.task in TARGETS_BY_TASK:
+            return TARGETS_BY_TASK[self.task]
+        targets = ["all", "label", "contrast"]
+        if self.explainer._live.head.default_target == "predicted":
+            return ["predicted", *targets]
+        return targets
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the page shows of the model."""
+        config = self.explainer._live.model.config.get_text_config()
+        examples: list[dict[str, str]] = []
+        for example in self.examples:
+            title = truncate_text(next(iter(example.values())), MAX_TITLE_LENGTH)
+            examples.append({"title": title, **example})
         return {
             "name": self.name,
             "task": self.task,
-            "about": self.about,
-            "inputs": [list(fields) for fields in self.inputs],
+            "about": self.description,
+            "inputs": [list(fields) for fields in self.accepted_inputs],
             "labels": self.labels,
-            "problem": str(self.explainer.live.head.problem),
+            "problem": str(self.explainer._live.head.problem_type),
             "max_tokens": self.explainer.max_tokens,
             "layers": getattr(config, "num_hidden_layers", None),
             "heads": getattr(config, "num_attention_heads", None),
-            "head_map": self.heads is not None,
-            "targets": TARGETS.get(self.task, [*usual, "all", "label", "contrast"]),
+            "head_map": self.head_map is not None,
+            "targets": self.targets,
             "method": self.explainer.default_method(),
-            "examples": [{"title": short(next(iter(e.values())), 60), **e} for e in self.examples],
+            "examples": examples,
         }
 
-    def methods(self, given: str | list[str], inputs: Any = "") -> tuple[str, ...]:
-        """The methods asked for, once each; ``auto`` by the name it has for this model."""
-        asked = given if isinstance(given, list) else [given]
-        own = self.explainer.default_method(inputs) if AUTO in asked else AUTO
-        return tuple(dict.fromkeys(own if one == AUTO else one for one in asked))
+    def resolve_methods(self, requested: str | list[str], inputs: Any = "") -> tuple[str, ...]:
+        """Return the requested methods without duplicates, with ``auto`` replaced by its choice."""
+        names = requested if isinstance(requested, list) else [requested]
+        if AUTO_METHOD in names:
+            default_method = self.explainer.default_method(inputs)
+            names = [default_method if name == AUTO_METHOD else name for name in names]
+        return tuple(dict.fromkeys(names))
 
 
-class AllowList(dict[str, Served]):
+class AllowList(dict[str, ServedModel]):
     """The served models by name; nothing else can be reached."""
 
-    def __init__(self, served: Sequence[Served]) -> None:
-        super().__init__({one.name: one for one in served})
-        if len(self) != len(served):
-            names = ", ".join(one.name for one in served)
-            raise BadInput(f"two of the models {names} have one name; rename a folder.")
+    def __init__(self, served_models: Sequence[ServedModel]) -> None:
+        super().__init__({model.name: model for model in served_models})
+        if len(self) != len(served_models):
+            names = ", ".join(model.name for model in served_models)
+            raise BadInput(
+                f"Two of the models {names} have the same name. Rename a folder.",
+                code="model-name-twice",
+            )
 
-    def named(self, name: str) -> Served:
-        """The model of this name, or a refusal that lists the names there are."""
+    def get_model(self, name: str) -> ServedModel:
+        """Return the model of this name.
+
+        Raises:
+            ApiError: There is none; the message suggests similar names.
+        """
         if name not in self:
-            known = UnknownName.among("model", name[:200], self)
-            raise not_found(str(known), "GET /api/models lists what this server serves.")
+            unknown_name = UnknownName.from_choices("model", name[:200], self)
+            raise not_found_error(str(unknown_name), "GET /api/models lists the models.")
         return self[name]
 
-    def taking(self, name: str | None, fields: tuple[str, ...]) -> Served:
-        """The model asked for, or the first that reads these fields; it must read them."""
-        asked = self.values() if name is None else [self.named(name)]
-        for one in asked:
-            if fields in one.inputs:
-                return one
-        read = dict.fromkeys(" and ".join(way) for one in asked for way in one.inputs)
-        said = f"{name or 'no model here'} reads {'' if name is None else 'no '}{' and '.join(fields)}."
-        raise Refusal("bad_input", said, f"Give {', or '.join(read)}." if read else "")
+    def find_model(self, name: str | None, fields: tuple[str, ...]) -> ServedModel:
+        """Return the model of this name, or the first that reads these fields of a request.
+
+        Raises:
+            ApiError: There is no such model, or it does not read these fields.
+        """
+        candidates = list(self.values()) if name is None else [self.get_model(name)]
+        for model in candidates:
+            if fields in model.accepted_inputs:
+                return model
+        combinations: dict[str, None] = {}  # an ordered set
+        for model in candidates:
+            for accepted_fields in model.accepted_inputs:
+                combinations[" and ".join(accepted_fields)] = None
+        hint = ""
+        if combinations:
+            hint = f"Give {', or '.join(combinations)}."
+        if name is None:
+            raise ApiError(
+                f"No model of this server reads {' and '.join(fields)}.",
+                code="bad_input",
+                hint=hint,
+            )
+        raise ApiError(f"{name} does not read {' and '.join(fields)}.", code="bad_input", hint=hint)
 
 
-def load(
-    names: Sequence[str] = DEFAULT, heads: Mapping[str, str] | None = None, **how: Any
+def load_models(
+    names: Sequence[str] = DEFAULT_MODELS,
+    heads: Mapping[str, str] | None = None,
+    **load_options: Any,
 ) -> AllowList:
-    """Load the models, ``how`` as from_pretrained takes it; no answer shows the path of a folder."""
-    catalogue = {entry.name: entry.task for entry in models.catalogue()}
-    maps = {shown_name(model): read_heads(file) for model, file in (heads or {}).items()}
-    served = []
-    for given in names:
-        explainer = Explainer.from_pretrained(given, **how)
-        name = shown_name(given)
-        if explainer.live.head.reads not in ("text", "next"):
-            served_are = "classifiers of texts, models that answer questions, and language models"
-            why = f"the page is for {served_are}; explain it in Python"
-            raise UnsupportedModel(f"{name} cannot be served: {why}.")
+    """Load the models to serve.
+
+    Args:
+        names: Names or folders of models. A folder is served under its last name, and no response shows
+            its path.
+        heads: Model → file of its attention heads.
+        **load_options: Keywords of ``Explainer.from_pretrained()``.
+
+    Raises:
+        UnsupportedModel: The page has no view for this kind of model.
+        UnknownName: ``heads`` names a model that is not served.
+    """
+    descriptions = {entry.name: entry.task for entry in embedded.list_models()}
+    head_maps: dict[str, Mapping[str, Any]] = {}
+    for model_name, file in (heads or {}).items():
+        head_maps[public_name(model_name)] = read_heads(file)
+    served_models: list[ServedModel] = []
+    for name_or_path in names:
+        explainer = Explainer.from_pretrained(name_or_path, **load_options)
+        name = public_name(name_or_path)
+        if explainer._live.head.task not in ("text", "next"):
+            raise UnsupportedModel(
+                f"{name} cannot be served. The page serves text classifiers, models that answer "
+                "questions, and language models; explain this one in Python.",
+                code="model-not-servable",
+            )
         explainer.name = name
-        # Where the model was found, in every form an error might name it.
-        places = {given, str(getattr(explainer.live.model.config, "_name_or_path", ""))}
-        places |= {str(Path(place).resolve()) for place in places if place}
-        places |= {str(models.FOLDER), str(Path.home()), str(Path.cwd())}
-        keep_secret(p for p in places if "/" in p and not p.startswith(models.PREFIX))
-        mask = maps.pop(name, None)
-        if mask is not None:
-            HeadMask.from_dict(mask)  # a broken file is found at start
-        served.append(Served(name, explainer, catalogue.get(given, ""), mask))
-    if maps:
-        raise UnknownName.among("model of --heads", next(iter(maps)), [one.name for one in served])
-    return AllowList(served)
+        hide_paths(_list_model_paths(name_or_path, explainer))
+        head_map = head_maps.pop(name, None)
+        if head_map is not None:
+            HeadMask.from_dict(head_map)  # a damaged file is found at start
+        description = descriptions.get(name_or_path, "")
+        served_models.append(ServedModel(name, explainer, description, head_map))
+    if head_maps:
+        served_names = [model.name for model in served_models]
+        raise UnknownName.from_choices("model of --heads", next(iter(head_maps)), served_names)
+    return AllowList(served_models)
 
 
-def shown_name(given: str) -> str:
-    """An embedded model or hub id as it is; a folder by its last part."""
-    if given.startswith(models.PREFIX):
-        return given
-    folder = Path(given)
-    return folder.resolve().name if folder.exists() or folder.is_absolute() else given
+def _list_model_paths(name_or_path: str, explainer: Explainer) -> Iterator[str]:
+    """Yield every form in which an error message might name the folder of a model."""
+    config_path = str(getattr(explainer._live.model.config, "_name_or_path", ""))
+    paths = {name_or_path, config_path}
+    paths |= {str(Path(path).resolve()) for path in paths if path}
+    paths |= {str(embedded.MODELS_FOLDER), str(Path.home()), str(Path.cwd())}
+    for path in paths:
+        # Names of embedded models and of the hub are public.
+        if "/" in path and not path.startswith(embedded.NAME_PREFIX):
+            yield path
+
+
+def public_name(name_or_path: str) -> str:
+    """Return an embedded model or hub id as it is, and a folder by its last name."""
+    if name_or_path.startswith(embedded.NAME_PREFIX):
+        return name_or_path
+    folder = Path(name_or_path)
+    if folder.exists() or folder.is_absolute():
+        return folder.resolve().name
+    return name_or_path

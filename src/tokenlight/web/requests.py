@@ -1,96 +1,122 @@
-"""What may be asked: the bodies of the requests, checked for shape and size."""
+"""The bodies of requests, checked for shape and size by pydantic."""
 
 import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tokenlight.data.alternatives import DEFAULT_ALTERNATIVES
 from tokenlight.data.target import Continuation, Contrast, NextToken
 from tokenlight.data.tokens import Question
 from tokenlight.inputs.prompt import Context
 from tokenlight.web.limits import ServerLimits
 
 _LIMITS = ServerLimits()
-MOST_EVALUATED = _LIMITS.evaluated_methods
-Text = Annotated[str, Field(min_length=1, max_length=_LIMITS.characters)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Identity = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{8,64}$")]
-Count = Annotated[int, Field(ge=0)]
+MAX_EVALUATED_METHODS = _LIMITS.evaluated_methods
+BoundedText = Annotated[str, Field(min_length=1, max_length=_LIMITS.characters)]
+BoundedName = Annotated[str, Field(min_length=1, max_length=200)]
+AttributionId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{8,64}$")]
+NonNegativeInt = Annotated[int, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
-ABOUT_DOCUMENTS = (("question", "documents"), ("question", "documents", "answer"))
-INPUTS = (("text",), ("text", "pair"), ("question", "context"), ("prompt",), *ABOUT_DOCUMENTS)
-BETWEEN = re.compile(r"\n\s*\n")  # documents stands an empty line
+MethodNames = Annotated[list[BoundedName], Field(min_length=1, max_length=_LIMITS.methods)]
+EvaluatedMethodNames = Annotated[
+    list[BoundedName], Field(min_length=1, max_length=MAX_EVALUATED_METHODS)
+]
+MetricNames = Annotated[list[BoundedName], Field(min_length=1, max_length=_LIMITS.metrics)]
+Labels = Annotated[list[BoundedName | NonNegativeInt | None], Field(max_length=_LIMITS.texts)]
+AttributionIds = Annotated[list[AttributionId], Field(min_length=1, max_length=_LIMITS.methods)]
+TokenOrder = Annotated[list[NonNegativeInt], Field(min_length=1, max_length=4096)]
+AlternativeCount = Annotated[int, Field(ge=1, le=1000)]
+AlternativeTokens = Annotated[
+    list[BoundedName | NonNegativeInt], Field(min_length=1, max_length=100)
+]
+LayerOrHead = Annotated[int, Field(ge=0, le=1000)]
+
+DOCUMENT_INPUTS = (("question", "documents"), ("question", "documents", "answer"))
+# The fields that together are one input.
+INPUT_COMBINATIONS = (
+    ("text",),
+    ("text", "pair"),
+    ("question", "context"),
+    ("prompt",),
+    *DOCUMENT_INPUTS,
+)
+DOCUMENT_SEPARATOR = re.compile(r"\n\s*\n")  # an empty line
 
 
-class Strict(BaseModel):
-    """A field that nobody knows is a mistake, and said."""
+class StrictModel(BaseModel):
+    """A body in which unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class ContrastAsked(Strict):
-    """Why ``for`` rather than ``rather_than``."""
+class ContrastBody(StrictModel):
+    """A target: why ``for`` rather than ``rather_than``."""
 
-    this: Name | Count = Field(alias="for")
-    that: Name | Count = Field(alias="rather_than")
-
-
-class TokenAsked(Strict):
-    """The next token of a language model, as text."""
-
-    token: Name
+    this: BoundedName | NonNegativeInt = Field(alias="for")
+    that: BoundedName | NonNegativeInt = Field(alias="rather_than")
 
 
-TargetAsked = Name | Count | ContrastAsked | TokenAsked
+class NextTokenBody(StrictModel):
+    """A target: the next token of a language model, as text, and what it is contrasted with."""
+
+    token: BoundedName
+    against: AlternativeCount | Literal["all"] | AlternativeTokens | None = DEFAULT_ALTERNATIVES
 
 
-class Fields(Strict):
-    """What a model may read: nothing yet says which of it must be there."""
+TargetBody = BoundedName | NonNegativeInt | ContrastBody | NextTokenBody
 
-    text: Text | None = None
-    pair: Text | None = None
-    question: Text | None = None
-    context: Text | None = None
-    prompt: Text | None = None
-    documents: Text | None = None  # with an empty line between two
-    answer: Text | None = None
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Which of the inputs are there."""
-        return tuple(name for name in Fields.model_fields if getattr(self, name) is not None)
+class InputFields(StrictModel):
+    """All fields that an input may have; subclasses check which of them belong together."""
+
+    text: BoundedText | None = None
+    pair: BoundedText | None = None
+    question: BoundedText | None = None
+    context: BoundedText | None = None
+    prompt: BoundedText | None = None
+    documents: BoundedText | None = None  # separated by empty lines
+    answer: BoundedText | None = None
 
     @property
-    def inputs(self) -> Any:
-        """As explain() takes it."""
+    def present_fields(self) -> tuple[str, ...]:
+        """Names of the input fields that the request has."""
+        return tuple(name for name in InputFields.model_fields if getattr(self, name) is not None)
+
+    @property
+    def explain_input(self) -> Any:
+        """The input as ``explain()`` takes it."""
         if self.question is not None and self.context is not None:
             return Question(question=self.question, context=self.context)
         if self.documents is not None:
-            documents = [one.strip() for one in BETWEEN.split(self.documents) if one.strip()]
-            return Context(documents, self.question)
+            documents = [part.strip() for part in DOCUMENT_SEPARATOR.split(self.documents)]
+            return Context([document for document in documents if document], self.question)
         if self.pair is not None:
             return (self.text, self.pair)
-        return self.prompt if self.text is None else self.text
+        if self.text is not None:
+            return self.text
+        return self.prompt
 
 
-class TextAsked(Fields):
+class InputBody(InputFields):
     """A text, a pair, a question about a context or documents (and its answer), or a prompt."""
 
     @model_validator(mode="after")
-    def _one_input(self) -> "TextAsked":
-        if self.fields not in INPUTS:
-            ways = "text, text and pair, question and context, question and documents (and answer)"
-            got = " and ".join(self.fields) or "none of them"
-            raise ValueError(f"give {ways}, or prompt; got {got}")
+    def _check_single_input(self) -> "InputBody":
+        if self.present_fields not in INPUT_COMBINATIONS:
+            raise ValueError(
+                "Give text, text and pair, question and context, question and documents (and answer), "
+                f"or prompt. This request has {' and '.join(self.present_fields) or 'none of them'}."
+            )
         return self
 
 
-class ExplainAsked(TextAsked):
-    """Explain one text by one method or several."""
+class ExplainBody(InputBody):
+    """Explain one text by one or several methods."""
 
-    model: Name | None = None
-    method: Name | Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.methods)] = "auto"
-    target: TargetAsked = "predicted"
+    model: BoundedName | None = None
+    method: BoundedName | MethodNames = "auto"
+    target: TargetBody = "predicted"
     words: bool = False
     layers: bool = False
     trust: bool = False
@@ -98,73 +124,103 @@ class ExplainAsked(TextAsked):
     seed: Seed = 0
 
     @property
-    def wanted(self) -> Any:
-        """The target; of a question about documents the whole answer, which needs no leading blank."""
+    def explain_target(self) -> Any:
+        """The target as ``explain()`` takes it; for a question about documents, the whole answer."""
         if self.documents is None:
-            return target_of(self.target)
-        given = self.answer and re.sub(r"^(?=\S)", " ", self.answer)
-        return Continuation(given, _LIMITS.written, together=True)
+            return parse_target(self.target)
+        answer = self.answer
+        if answer is not None:
+            # The answer continues the prompt, so it starts with a space.
+            answer = re.sub(r"^(?=\S)", " ", answer)
+        return Continuation(answer, _LIMITS.answer_tokens, joint=True)
 
 
-class TrustAsked(Strict):
-    """Test one explanation that was made here."""
+class TrustBody(StrictModel):
+    """Test one explanation of this server."""
 
-    id: Identity
+    id: AttributionId
 
 
-class PerturbAsked(Fields):
-    """The hiding and revealing game of explanations made here, or of a text and an order."""
+class PerturbBody(InputFields):
+    """The masking game of explanations of this server, or of a text and an order."""
 
-    ids: Annotated[list[Identity], Field(min_length=1, max_length=_LIMITS.methods)] | None = None
-    id: Identity | None = None
-    model: Name | None = None
-    order: Annotated[list[Count], Field(min_length=1, max_length=4096)] | None = None
-    target: TargetAsked = "predicted"
+    ids: AttributionIds | None = None
+    id: AttributionId | None = None
+    model: BoundedName | None = None
+    order: TokenOrder | None = None
+    target: TargetBody = "predicted"
     random_orders: Annotated[int, Field(ge=0, le=_LIMITS.random_orders)] = 8
     seed: Seed = 0
 
     @model_validator(mode="after")
-    def _ids_or_order(self) -> "PerturbAsked":
+    def _check_ids_or_order(self) -> "PerturbBody":
         if [self.ids, self.id, self.order].count(None) != 2:
-            raise ValueError("give ids of explanations, or a text with an order")
-        if self.fields not in (INPUTS if self.order else ((),)):
-            raise ValueError("a text needs an order, an order a text, and ids need neither")
-        return self
-
-
-class AttentionAsked(TextAsked):
-    """What one head of one layer looks at, or (no ``head``) all heads of it in the mean."""
-
-    model: Name | None = None
-    layer: Annotated[int, Field(ge=0, le=1000)]
-    head: Annotated[int, Field(ge=0, le=1000)] | None = None
-
-
-class EvaluateAsked(Strict):
-    """Measure methods on a few texts."""
-
-    model: Name | None = None
-    method: Name | Annotated[list[Name], Field(min_length=1, max_length=MOST_EVALUATED)] = "auto"
-    metrics: Annotated[list[Name], Field(min_length=1, max_length=_LIMITS.metrics)] = ["aopc"]
-    texts: Annotated[list[Text | TextAsked], Field(min_length=1, max_length=_LIMITS.texts)]
-    labels: Annotated[list[Name | Count | None], Field(max_length=_LIMITS.texts)] | None = None
-    target: TargetAsked = "predicted"
-    seed: Seed = 0
-
-    @model_validator(mode="after")
-    def _a_label_a_text(self) -> "EvaluateAsked":
-        if self.labels is not None and len(self.labels) != len(self.texts):
-            raise ValueError(f"{len(self.labels)} labels for {len(self.texts)} texts")
+            raise ValueError("Give ids of explanations, or a text with an order.")
+        if self.order is None:
+            if self.present_fields:
+                raise ValueError("A text needs an order. With ids, give no text.")
+            return self
+        if self.present_fields not in INPUT_COMBINATIONS:
+            raise ValueError("An order needs a text.")
+        if self.target == "all":
+            raise ValueError("A game watches one target. Give one instead of all.")
         return self
 
     @property
-    def asked(self) -> list[TextAsked]:
-        """Every text in one form."""
-        return [TextAsked(text=one) if isinstance(one, str) else one for one in self.texts]
+    def attribution_ids(self) -> list[str]:
+        """The ids without duplicates."""
+        return list(dict.fromkeys(self.ids or [str(self.id)]))
 
 
-def target_of(asked: TargetAsked) -> Any:
-    """As explain() takes it."""
-    if isinstance(asked, ContrastAsked):
-        return Contrast(asked.this, asked.that)
-    return NextToken(asked.token) if isinstance(asked, TokenAsked) else asked
+class AttentionBody(InputBody):
+    """The attention map of one head of a layer, or (without ``head``) the mean over its heads."""
+
+    model: BoundedName | None = None
+    layer: LayerOrHead
+    head: LayerOrHead | None = None
+
+
+class EvaluateBody(StrictModel):
+    """Measure methods on a few texts of one kind."""
+
+    model: BoundedName | None = None
+    method: BoundedName | EvaluatedMethodNames = "auto"
+    metrics: MetricNames = ["aopc"]
+    texts: Annotated[list[BoundedText | InputBody], Field(min_length=1, max_length=_LIMITS.texts)]
+    labels: Labels | None = None
+    target: TargetBody = "predicted"
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _check_label_count(self) -> "EvaluateBody":
+        if self.labels is not None and len(self.labels) != len(self.texts):
+            raise ValueError(
+                f"There are {len(self.labels)} labels for {len(self.texts)} texts. Give one label per text."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_same_fields(self) -> "EvaluateBody":
+        field_combinations = {body.present_fields for body in self.input_bodies}
+        if len(field_combinations) > 1:
+            raise ValueError("Give texts of one kind: all texts, all pairs or all questions.")
+        return self
+
+    @property
+    def input_bodies(self) -> list[InputBody]:
+        """Every text as an :class:`InputBody`."""
+        return [InputBody(text=text) if isinstance(text, str) else text for text in self.texts]
+
+    @property
+    def present_fields(self) -> tuple[str, ...]:
+        """Names of the input fields that the texts have."""
+        return self.input_bodies[0].present_fields
+
+
+def parse_target(target: TargetBody) -> Any:
+    """Return a target as ``explain()`` takes it."""
+    if isinstance(target, ContrastBody):
+        return Contrast(target.this, target.that)
+    if isinstance(target, NextTokenBody):
+        return NextToken(target.token, target.against)
+    return target

@@ -1,5 +1,4 @@
-"""The server itself: who may ask, how much they send and what the answer lets a page do; how many
-connections it holds, how long a request may take to arrive, its end."""
+"""The HTTP server: who may ask, how much they may send, and how connections are limited and closed."""
 
 import asyncio
 import json
@@ -18,174 +17,240 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tokenlight.web.api_errors import TOO_MANY_REQUESTS, ApiError, shutting_down_error, to_api_error
 from tokenlight.web.limits import ServerLimits
-from tokenlight.web.refusals import BUSY, Refusal, caught, closing
 
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-HEADERS = {
-    "content-security-policy": POLICY,
+SECURITY_HEADERS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
-OPEN = "/api/open"
+OPEN_PATH = "/api/open"
+REQUEST_TIMEOUT_STATUS = 408
+BACKLOG = 64  # connections accepted in one go, before any of them can be refused
+LINGER_SECONDS = 1.0  # time that a refused connection has to finish sending its request
+# Longer than any response takes, so that no client finds its connection closed under it.
+KEEP_ALIVE_SECONDS = 120
+UNLIMITED_FILES = 1 << 20
 
 
-class Guard:
-    """An ASGI layer. A page of another site can neither ask (Origin, JSON only) nor, by a name that
-    it points at this machine, pretend to be this one (Host). ``stop`` ends the service behind it."""
+class RequestGuard:
+    """An ASGI layer that checks requests before the application sees them.
+
+    A page of another site can neither send requests (Origin, and JSON only) nor pretend to be this site
+    through a domain name that points at this machine (Host).
+
+    Args:
+        app: The ASGI application.
+        host: Address that the server listens on.
+        limits: How large a body may be.
+        stop: Ends the service behind the application; returns whether its work has ended.
+    """
 
     def __init__(self, app: Any, host: str, limits: ServerLimits, stop: Callable[[], bool]) -> None:
-        self._app, self._limits, self._stop = app, limits, stop
-        self.ended = False  # whether nothing is at work any more
-        self._names, self._everywhere = {"localhost", host.strip("[]").lower()}, False
-        with suppress(ValueError):  # a name
-            self._everywhere = ip_address(host.strip("[]")).is_unspecified
-        if self._everywhere:
-            # Bound to every address: reached by number, or by this machine's own name. A name that
-            # another site controls is neither.
-            self._names.add(socket.gethostname().lower())
+        self._app = app
+        self._limits = limits
+        self._stop = stop
+        self.is_stopped = False  # whether all work of the service has ended
+        host = host.strip("[]").lower()
+        self._host_names = {"localhost", host}
+        self._is_bound_to_all = False
+        with suppress(ValueError):  # a host name, not an address
+            self._is_bound_to_all = ip_address(host).is_unspecified
+        if self._is_bound_to_all:
+            # Clients reach it by any address of this machine or by its name, but not by a domain name
+            # that another site controls.
+            self._host_names.add(socket.gethostname().lower())
 
     def close(self) -> None:
-        """Tell everybody who waits that the server closes."""
-        self.ended = self._stop()
+        """Stop the service; requests that wait get an error."""
+        self.is_stopped = self._stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
-
-        async def sealed(message: Message) -> None:
-            """With the headers, unless an answer brings a stricter one of the same name."""
-            nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                headers = MutableHeaders(raw=list(message.get("headers", ())))
-                # An edited page shows; an answer is nobody's to keep.
-                kept = "no-store" if scope["path"].startswith("/api/") else "no-cache"
-                for name, value in {**HEADERS, "cache-control": kept}.items():
-                    headers.setdefault(name, value)
-                message["headers"] = headers.raw
-            await send(message)
-
+        response = _GuardedResponse(scope["path"], send)
         try:
-            self._check(scope)
-            opens = scope["path"] == OPEN
-            most = self._limits.open_bytes if opens else self._limits.body_bytes
-            body = await _body(receive, most)
+            self._check_headers(scope)
+            max_bytes = self._limits.body_bytes
+            if scope["path"] == OPEN_PATH:
+                max_bytes = self._limits.open_bytes
+            body = await _read_body(receive, max_bytes)
             if body is not None:
-                await self._answered(scope, body, receive, sealed, lambda: begun)
+                await self._call_app(scope, body, receive, response)
             return
         except asyncio.CancelledError:  # the server does not wait any longer
-            refused = closing()
-        except Exception as broken:  # noqa: BLE001 - whatever it is, the asker gets an answer
-            refused = caught(broken)
-        if not begun:
-            bare = {**refused.headers, "connection": "close"}
-            await JSONResponse(refused.to_dict(), refused.status, bare)(scope, receive, sealed)
+            error = shutting_down_error()
+        except Exception as exception:  # noqa: BLE001 - every client gets a response
+            error = to_api_error(exception)
+        if not response.is_started:
+            headers = {**error.headers, "connection": "close"}
+            error_response = JSONResponse(error.to_dict(), error.status, headers)
+            await error_response(scope, receive, response.send)
 
-    async def _answered(
-        self, scope: Scope, body: bytes, receive: Receive, send: Send, begun: Callable[[], bool]
+    async def _call_app(
+        self, scope: Scope, body: bytes, receive: Receive, response: "_GuardedResponse"
     ) -> None:
-        """The application's answer, unless who asked goes away before it is begun: then it is given up."""
-        gone = asyncio.ensure_future(receive())
-        given = [{"type": "http.request", "body": body, "more_body": False}]
+        """Run the application; cancel it if the client disconnects before the response starts."""
+        disconnect = asyncio.ensure_future(receive())
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
 
-        async def once() -> Message:
-            return given.pop() if given else await asyncio.shield(gone)
+        async def receive_body() -> Message:
+            if messages:
+                return messages.pop()
+            return await asyncio.shield(disconnect)
 
-        answer = asyncio.create_task(self._app(scope, once, send))
+        app_task = asyncio.create_task(self._app(scope, receive_body, response.send))
         try:
-            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done() and not begun():
-                answer.cancel()
+            await asyncio.wait({app_task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+            if disconnect.done() and not response.is_started:
+                app_task.cancel()
             with suppress(asyncio.CancelledError):
-                await answer
+                await app_task
         finally:
-            for task in (answer, gone):
-                task.cancel()
+            app_task.cancel()
+            disconnect.cancel()
 
-    def _check(self, scope: Scope) -> None:
+    def _check_headers(self, scope: Scope) -> None:
+        """Refuse requests from other sites, for other hosts, and with bodies that are not JSON."""
         headers = Headers(scope=scope)
-        host, origin = headers.get("host", ""), headers.get("origin", "").lower()
-        if not self.knows(host):
-            said = "this server does not go by the name in the Host header."
-            raise Refusal("forbidden", said, "Open the address that tokenlight serve printed.", 403)
-        asks = scope["method"] not in ("GET", "HEAD")
-        if asks and origin and origin not in (f"http://{host}".lower(), f"https://{host}".lower()):
-            raise Refusal("forbidden", "pages of other sites cannot ask this server.", status=403)
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] == "POST" and kind != "application/json":
-            hint = "Send the header Content-Type: application/json."
-            raise Refusal("unsupported_media_type", "the body must be JSON.", hint, 415)
+        host = headers.get("host", "")
+        if not self.accepts_host(host):
+            raise ApiError(
+                "The Host header does not name this server.",
+                code="forbidden",
+                hint="Open the address that tokenlight serve printed.",
+                status=403,
+            )
+        method = scope["method"]
+        origin = headers.get("origin", "").lower()
+        allowed_origins = ("", f"http://{host}".lower(), f"https://{host}".lower())
+        if method not in ("GET", "HEAD") and origin not in allowed_origins:
+            raise ApiError(
+                "Pages of other sites cannot send requests to this server.",
+                code="forbidden",
+                status=403,
+            )
+        # A form of another site can send other media types without asking first.
+        media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if method == "POST" and media_type != "application/json":
+            raise ApiError(
+                "The body must be JSON.",
+                code="unsupported_media_type",
+                hint="Send the header Content-Type: application/json.",
+                status=415,
+            )
 
-    def knows(self, host: str) -> bool:
-        """Whether a Host header names this server."""
-        with suppress(ValueError):  # neither a name of this server nor an address
+    def accepts_host(self, host: str) -> bool:
+        """Return whether a Host header names this server."""
+        try:
             parts = urlsplit(f"//{host}")
-            name = "" if parts.path or "@" in host else parts.hostname or ""
-            return name in self._names or ip_address(name).is_loopback or self._everywhere
-        return False
+            name = parts.hostname or ""
+            if parts.path or "@" in host:
+                name = ""
+            if name in self._host_names:
+                return True
+            # An address, not a name: this machine's own, or any if the server listens on all.
+            return ip_address(name).is_loopback or self._is_bound_to_all
+        except ValueError:  # neither a name of this server nor an address
+            return False
 
 
-async def _body(receive: Receive, most: int) -> bytes | None:
-    """The whole body, refused where it grows too large; None where the asker went away."""
+class _GuardedResponse:
+    """Sends a response, adds the security headers, and remembers whether it has started."""
+
+    def __init__(self, path: str, send: Send) -> None:
+        self._path = path
+        self._send = send
+        self.is_started = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.is_started = True
+            headers = MutableHeaders(raw=list(message.get("headers", ())))
+            # The page may be edited, so browsers check it each time; API responses are never cached.
+            cache_control = "no-store" if self._path.startswith("/api/") else "no-cache"
+            for name, value in {**SECURITY_HEADERS, "cache-control": cache_control}.items():
+                headers.setdefault(name, value)  # a response may bring a stricter one
+            message["headers"] = headers.raw
+        await self._send(message)
+
+
+async def _read_body(receive: Receive, max_bytes: int) -> bytes | None:
+    """Return the whole body; None if the client disconnected.
+
+    Raises:
+        ApiError: The body is larger than ``max_bytes``.
+    """
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             return None
         body += message.get("body", b"")
-        if len(body) > most:
-            said = f"the request is larger than {most:,} bytes."
-            raise Refusal("too_large", said, "Send less.", 413)
+        if len(body) > max_bytes:
+            raise ApiError(
+                f"The body of the request is larger than {max_bytes:,} bytes.",
+                code="too_large",
+                hint="Send less.",
+                status=413,
+            )
         if not message.get("more_body"):
             return bytes(body)
 
 
-BACKLOG = 64  # connections that are taken up in one go, before any of them can be dismissed
-
-
 class Server(uvicorn.Server):
-    """Serves the application; ``settings`` as uvicorn.Config takes them. Before it waits for requests
-    to end, those are told that the server closes."""
+    """Serves the application. At shutdown it tells waiting requests before it waits for them to end.
 
-    def __init__(self, app: Guard, limits: ServerLimits, **settings: Any) -> None:
+    Args:
+        app: The application.
+        limits: Limits of connections and times.
+        **settings: Keywords of ``uvicorn.Config``.
+    """
+
+    def __init__(self, app: RequestGuard, limits: ServerLimits, **settings: Any) -> None:
         self._app = app
-        most = min(limits.connections, _files() // 2)
-        bounds = {"most": most, "patience": limits.receive_seconds}
+        # uvicorn creates the connections itself, so their limits are attributes of a class.
+        connection_limits = {
+            "max_connections": min(limits.connections, _max_open_files() // 2),
+            "request_timeout": limits.receive_seconds,
+        }
         super().__init__(
             uvicorn.Config(
                 app,
-                http=type("Connection", (_Connection,), bounds),
+                http=type("Connection", (_Connection,), connection_limits),
                 ws="none",
                 backlog=BACKLOG,
                 server_header=False,
                 timeout_graceful_shutdown=max(1, round(limits.stop_seconds)),
-                # Longer than any answer takes: no client shall find its connection closed under it.
-                timeout_keep_alive=120,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 **settings,
             )
         )
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Told first, waited for then."""
+        """Stop the service, then the server."""
         await asyncio.to_thread(self._app.close)
         await super().shutdown(sockets)
-        if self.force_exit:  # by a second Ctrl-C, which need not leave a traceback behind
+        if self.force_exit:
+            # After a second Ctrl-C uvicorn skips this, and asyncio would print a traceback.
             await self.lifespan.shutdown()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """A signal ends the server and is then forgotten: raised once more, as uvicorn does, it would
-        kill a process that has done all it had to."""
+        """End the server on a signal, without raising the signal again as uvicorn does.
+
+        Raised again, it would kill a process that has ended in order.
+        """
         with super().capture_signals():
             try:
                 yield
@@ -193,90 +258,121 @@ class Server(uvicorn.Server):
                 self._captured_signals.clear()
 
 
-LINGER = 1.0  # seconds in which a refused connection may still send its request
-
-
 class _Connection(H11Protocol):
-    """A connection that must send each request within ``patience`` seconds. Where ``most`` are open,
-    the one that was idle longest makes room; where all are at work, the new one is refused."""
+    """A connection with limits.
 
-    most: int
-    patience: float
-    since = 0.0  # when it became idle
-    _late: asyncio.TimerHandle | None = None
-    _refused = False  # answered before its request was read
+    Each request must arrive within ``request_timeout`` seconds. When ``max_connections`` are open, the one
+    that was idle longest is closed for a new one; when all are busy, the new one is refused.
+    """
+
+    max_connections: int
+    request_timeout: float
+    idle_since = 0.0  # when it became idle
+    _timeout_handle: asyncio.TimerHandle | None = None
+    _is_refused = False  # it got its response before its request was read
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.since = self.loop.time()
-        self._expect()
-        if len(self.connections) > self.most:
-            others = self.connections - {self}
-            idle = [one for one in others if one.idle and not one._refused]  # type: ignore[union-attr]
-            if idle:
-                min(idle, key=lambda one: one.since).transport.close()  # type: ignore[union-attr]
-            else:
-                self._dismiss(BUSY, "busy", "too many connections are open.", unread=True)
+        self.idle_since = self.loop.time()
+        self._start_timeout()
+        if len(self.connections) > self.max_connections:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Close the connection that was idle longest; if none is idle, refuse this one."""
+        idle_connections: list[_Connection] = []
+        for connection in self.connections:
+            assert isinstance(connection, _Connection)
+            if connection is not self and connection.is_idle and not connection._is_refused:
+                idle_connections.append(connection)
+        if idle_connections:
+            min(idle_connections, key=lambda connection: connection.idle_since).transport.close()
+        else:
+            self._send_error_and_close(
+                TOO_MANY_REQUESTS, "busy", "Too many connections are open.", is_unread=True
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._arrived()
+        self._cancel_timeout()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._is_refused:
             self.transport.close()
             return
-        if self._late is None and self.idle:
-            self._expect()
+        if self._timeout_handle is None and self.is_idle:  # the next request begins
+            self._start_timeout()
         super().data_received(data)
-        if not self.idle and self.conn.their_state is not h11.SEND_BODY:
-            self._arrived()
+        has_arrived = self.conn.their_state is not h11.SEND_BODY
+        if has_arrived and not self.is_idle:
+            self._cancel_timeout()
 
     def on_response_complete(self) -> None:
-        self.since = self.loop.time()
+        self.idle_since = self.loop.time()
         super().on_response_complete()
 
     def shutdown(self) -> None:
-        if self._late is not None:  # what has not arrived by now is not waited for
+        if self._timeout_handle is not None:  # a request that has not arrived is not waited for
             self.transport.close()
         else:
             super().shutdown()
 
     @property
-    def idle(self) -> bool:
-        """Whether no request is at work."""
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
-    def _expect(self) -> None:
-        said = f"the request did not arrive within {self.patience:g} seconds."
-        self._late = self.loop.call_later(self.patience, self._dismiss, 408, "timeout", said)
+    def _start_timeout(self) -> None:
+        message = f"The request did not arrive within {self.request_timeout:g} seconds."
+        self._timeout_handle = self.loop.call_later(
+            self.request_timeout,
+            self._send_error_and_close,
+            REQUEST_TIMEOUT_STATUS,
+            "timeout",
+            message,
+        )
 
-    def _arrived(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _cancel_timeout(self) -> None:
+        if self._timeout_handle is not None:
+            self._timeout_handle.cancel()
+            self._timeout_handle = None
 
-    def _dismiss(self, status: int, code: str, message: str, *, unread: bool = False) -> None:
-        body = json.dumps(Refusal(code, message, "Try again.", status).to_dict())
+    def _send_error_and_close(
+        self, status: int, code: str, message: str, *, is_unread: bool = False
+    ) -> None:
+        """Send an error without the application.
+
+        Args:
+            status: HTTP status.
+            code: Code of the error.
+            message: Its message.
+            is_unread: Whether the client may still be sending its request.
+        """
+        error = ApiError(message, code=code, hint="Try again.", status=status)
+        body = json.dumps(error.to_dict())
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
         )
         self.transport.write((head + body).encode("ascii"))
-        self._refused = unread and len(self.connections) <= self.most + BACKLOG // 2
-        if not self._refused:
+        # Closing a connection with unread data resets it, and the response may be lost on the way. So it
+        # stays open for a moment, unless too many do already.
+        max_lingering = self.max_connections + BACKLOG // 2
+        self._is_refused = is_unread and len(self.connections) <= max_lingering
+        if not self._is_refused:
             self.transport.close()
             return
-        # Closed with its request unread, a connection is reset and the answer may be lost on the way.
-        self._arrived()
-        self._late = self.loop.call_later(LINGER, self.transport.close)
+        self._cancel_timeout()
+        self._timeout_handle = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
 
-def _files() -> int:
-    """How many files and connections this process may have open."""
-    soft = 0
-    with suppress(ImportError):  # Windows has no such limit
+def _max_open_files() -> int:
+    """Return how many files and connections this process may have open."""
+    try:
         import resource
-
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft if soft > 0 else 1 << 20
+    except ImportError:  # Windows has no such limit
+        return UNLIMITED_FILES
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit <= 0:
+        return UNLIMITED_FILES
+    return soft_limit

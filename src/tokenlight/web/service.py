@@ -1,4 +1,4 @@
-"""The service behind the addresses: a worker for each model, what was made so far, and time limits."""
+"""The service behind the addresses of the API: a worker per model, stored explanations, and time limits."""
 
 import asyncio
 import math
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from operator import lt
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
@@ -14,296 +13,386 @@ from fastapi.responses import JSONResponse, Response
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import BadInput, BadTarget, TokenlightError
+from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.methods._method import FAMILIES
 from tokenlight.version import VERSION
 from tokenlight.web import options, requests, responses, tasks
-from tokenlight.web.games import labels_of, play, told
+from tokenlight.web.api_errors import ApiError, not_found_error, shutting_down_error, to_api_error
+from tokenlight.web.attribution_store import AttributionStore, StoredAttribution
+from tokenlight.web.compatibility import can_read
+from tokenlight.web.games import describe_game, get_column_labels, play_games
 from tokenlight.web.limits import ServerLimits
-from tokenlight.web.models import AllowList, Served
-from tokenlight.web.opened import Shelf, opened, parsed
-from tokenlight.web.refusals import Refusal, caught, closing, not_found
-from tokenlight.web.store import Entry, Kept
+from tokenlight.web.models import AllowList, ServedModel
+from tokenlight.web.saved_files import OpenedFiles, load_attributions, parse_json_bytes
 from tokenlight.web.worker import Lane, ModelWorker, QueuedJob
 
-SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox allow-downloads"
-TOLD = (  # limits that a page needs to know
+DOWNLOAD_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox allow-downloads"
+)
+PUBLIC_LIMITS = (  # limits that the page needs to know
     "characters", "methods", "evaluated_methods", "texts", "metrics", "open_bytes", "random_orders",
 )  # fmt: skip
-UNTRIED = {"works": None, "why": None, "ms": None}
+UNTRIED_RESULT = {"works": None, "why": None, "ms": None}
+WARM_UP_WORDS = 4  # words of an example that are explained before the server starts
 
 
 class Service:
-    """Answers every address; made once, started and stopped with the server."""
+    """Answers every address. It is created once, and started and stopped with the server.
 
-    def __init__(self, models: AllowList, shelf: Shelf, limits: ServerLimits) -> None:
-        self.models, self.shelf, self.limits = models, shelf, limits
-        self.kept = Kept(limits)
+    The public methods are the handlers of the routes in ``app.py``; their docstrings stand in the schema.
+    """
+
+    def __init__(self, models: AllowList, opened_files: OpenedFiles, limits: ServerLimits) -> None:
+        self.models = models
+        self.opened_files = opened_files
+        self.limits = limits
+        self.attribution_store = AttributionStore(limits)
         self._workers: dict[str, ModelWorker] = {}
-        self._shelved = {
-            name: [self._keep(one, pinned=True) for one in found]
-            for name, found in shelf.files.items()
-        }
-        self._beside = asyncio.Semaphore(limits.beside)  # each may take a hundred megabytes
+        self._opened_entries: dict[str, list[StoredAttribution]] = {}
+        for file_name, attributions in opened_files.files.items():
+            entries = [self._store_attribution(item, pinned=True) for item in attributions]
+            self._opened_entries[file_name] = entries
+        # An opened file or a download may take a hundred megabytes.
+        self._file_semaphore = asyncio.Semaphore(limits.concurrent_files)
 
-    def warm(self) -> None:
-        """The first pass of each kind builds what later ones use: nobody shall wait for it."""
-        for served in self.models.values():
-            usual = {"long": "truncate", "target": served.explainer.live.head.usual}
-            brief = {name: " ".join(text.split()[:4]) for name, text in served.examples[0].items()}
-            asked = requests.ExplainAsked.model_validate({**brief, **usual})
-            wanted = [tasks.Wanted.of(asked, served)]
-            (made,) = tasks.explain_batch(served, wanted, self.limits.passes)
-            if isinstance(made, Exception):
-                raise made
-            play(served, [Entry("", made.attributions[0], served.name)], 0, 0)
+    def warm_up(self) -> None:
+        """Run each kind of pass once, so that no user waits for what the first one builds."""
+        for served_model in self.models.values():
+            fields: dict[str, Any] = {}
+            for name, text in served_model.examples[0].items():
+                fields[name] = " ".join(text.split()[:WARM_UP_WORDS])
+            fields["long"] = "truncate"
+            fields["target"] = served_model.explainer._live.head.default_target
+            body = requests.ExplainBody.model_validate(fields)
+            request = tasks.ExplainRequest.from_body(body, served_model)
+            (result,) = tasks.explain_batch(served_model, [request], self.limits.explain_passes)
+            if isinstance(result, Exception):
+                raise result
+            entry = StoredAttribution("", result.attributions[0], served_model.name)
+            play_games(served_model, [entry], 0, 0)
 
-    def start(self, *, trials: bool) -> None:
-        """Start the workers; ``trials``: find out which methods work, when nobody asks for anything."""
-        for served in self.models.values():
-            batch = partial(tasks.explain_batch, served, passes=self.limits.passes)
-            self._workers[served.name] = ModelWorker(served.name, batch, self.limits)
-        for name in registry.usable("methods") if trials else ():
-            for served in self.models.values():
-                trial = partial(tasks.try_method, served, name)
-                self._workers[served.name].work(Lane.BACKGROUND, trial)
+    def start(self, *, try_methods: bool) -> None:
+        """Start the workers.
+
+        Args:
+            try_methods: Whether to find out in the background which methods work.
+        """
+        for served_model in self.models.values():
+            run_batch = partial(
+                tasks.explain_batch, served_model, max_passes=self.limits.explain_passes
+            )
+            worker = ModelWorker(served_model.name, run_batch, self.limits)
+            self._workers[served_model.name] = worker
+        if not try_methods:
+            return
+        for method in registry.list_loadable("methods"):
+            for served_model in self.models.values():
+                trial = partial(tasks.try_method, served_model, method)
+                self._workers[served_model.name].submit(Lane.BACKGROUND, trial)
 
     def stop(self) -> bool:
-        """Who waits is told, and the pass in hand may finish; whether all of them did."""
+        """Reject waiting requests; return whether the running ones have ended."""
         workers = list(self._workers.values())
         self._workers.clear()
+        stop_worker = partial(ModelWorker.stop, timeout=self.limits.stop_seconds)
         with ThreadPoolExecutor(len(workers) or 1) as pool:
-            return all(pool.map(lambda one: one.stop(self.limits.stop_seconds), workers))
+            return all(pool.map(stop_worker, workers))
 
     async def health(self) -> Response:
-        """That it is alive."""
+        """That the server is alive."""
         return JSONResponse({"status": "ok", "version": VERSION, "models": len(self.models)})
 
     async def list_models(self) -> Response:
-        """The models this server serves, and how much may be asked."""
-        models = [one.facts() for one in self.models.values()]
-        limits = {name: getattr(self.limits, name) for name in TOLD}
-        there = {"attributions": len(self.shelf.files), "benchmarks": len(self.shelf.runs)}
-        return JSONResponse({"models": models, "limits": limits, "opened": there})
+        """The models of this server, and its limits."""
+        opened = {
+            "attributions": len(self.opened_files.files),
+            "benchmarks": len(self.opened_files.runs),
+        }
+        return JSONResponse(
+            {
+                "models": [served_model.describe() for served_model in self.models.values()],
+                "limits": {name: getattr(self.limits, name) for name in PUBLIC_LIMITS},
+                "opened": opened,
+            }
+        )
 
     async def list_methods(self) -> Response:
-        """Methods and metrics with their options, and what works on which model."""
-        heads = any(one.heads is not None for one in self.models.values())
-        found = []
-        for name in registry.usable("methods"):
-            tried = {one.name: one.works.get(name, UNTRIED) for one in self.models.values()}
-            found.append({**options.method_facts(name, with_heads=heads), "models": tried})
-        metrics = [options.metric_facts(name) for name in registry.usable("metrics")]
-        return JSONResponse({"methods": found, "metrics": metrics, "groups": list(FAMILIES)})
+        """Methods and metrics with their options, and which methods work on which model."""
+        served_models = list(self.models.values())
+        with_heads = any(served_model.head_map is not None for served_model in served_models)
+        methods: list[dict[str, Any]] = []
+        for name in registry.list_loadable("methods"):
+            info = options.build_method_info(name, with_heads=with_heads)
+            info["models"] = {
+                served_model.name: served_model.trial_results.get(name, UNTRIED_RESULT)
+                for served_model in served_models
+            }
+            methods.append(info)
+        metrics = [options.build_metric_info(name) for name in registry.list_loadable("metrics")]
+        return JSONResponse({"methods": methods, "metrics": metrics, "groups": list(FAMILIES)})
 
     async def head_map(self, model: Annotated[str, Path(max_length=200)]) -> Response:
         """Which attention heads of a model are syntactic or positional."""
-        served = self.models.named(model)
-        if served.heads is None:
-            none = f"no head map of {served.name} was given."
-            raise not_found(none, "Start the server with --heads MODEL=heads.json.")
-        mask = served.heads["mask"]
-        size = {"layers": len(mask["syntactic"]), "heads": len(mask["syntactic"][0])}
-        own = {kind: mask[kind] for kind in ("syntactic", "positional")}
-        usual = {"relations": {}, "positions": [], "thresholds": {}, "sentences": 0}
-        more = {name: served.heads.get(name, none) for name, none in usual.items()}
-        return JSONResponse({"model": served.name, **size, **own, **more})
+        served_model = self.models.get_model(model)
+        head_map = served_model.head_map
+        if head_map is None:
+            raise not_found_error(
+                f"The server has no head map for {served_model.name}.",
+                "Start the server with --heads MODEL=heads.json.",
+            )
+        mask = head_map["mask"]
+        return JSONResponse(
+            {
+                "model": served_model.name,
+                "layers": len(mask["syntactic"]),
+                "heads": len(mask["syntactic"][0]),
+                "syntactic": mask["syntactic"],
+                "positional": mask["positional"],
+                "relations": head_map.get("relations", {}),
+                "positions": head_map.get("positions", []),
+                "thresholds": head_map.get("thresholds", {}),
+                "sentences": head_map.get("sentences", 0),
+            }
+        )
 
-    async def explain(self, asked: requests.ExplainAsked) -> Response:
-        """Score the tokens of a text by one method or several."""
-        started = time.perf_counter()
-        served, made = await self._explained(asked)
-        keep = partial(self.kept.put, model=served.name)
-        entries = await asyncio.to_thread(lambda: [*map(keep, made.attributions)])
-        untested = []
-        for entry in entries if asked.trust else ():
-            try:
-                await self._trust(entry, served)
-            except (TokenlightError, Refusal) as why:  # what is explained is not lost for it
-                untested.append({"id": entry.id, **caught(why).to_dict()})
-        shown = partial(responses.shown, words=asked.words, layers=asked.layers)
+    async def explain(self, body: requests.ExplainBody) -> Response:
+        """Scores of the tokens of a text by one or several methods."""
+        start = time.perf_counter()
+        served_model, result = await self._explain_body(body)
+        entries = await asyncio.to_thread(
+            self._store_attributions, result.attributions, served_model.name
+        )
+        untested: list[dict[str, Any]] = []
+        if body.trust:
+            for entry in entries:
+                try:
+                    await self._assess_trust(entry, served_model)
+                except (TokenlightError, ApiError) as error:  # the explanation is not lost for it
+                    untested.append({"id": entry.id, **to_api_error(error).to_dict()})
 
-        def answer() -> dict[str, Any]:
+        def build_body() -> dict[str, Any]:
             first = entries[0].attribution
+            serialize = partial(responses.serialize_entry, words=body.words, layers=body.layers)
+            refused = [{"method": name, **error.to_dict()} for name, error in result.failures]
             return {
                 "model": first.model,
                 "prediction": first.to_dict()["prediction"],
-                "attributions": [shown(entry) for entry in entries],
-                "agreement": responses.agreement([entry.attribution for entry in entries]),
+                "attributions": [serialize(entry) for entry in entries],
+                "agreement": responses.compute_agreement([entry.attribution for entry in entries]),
                 "untested": untested,
-                "refused": [{"method": name, **why.to_dict()} for name, why in made.refused],
-                "seconds": round(time.perf_counter() - started, 4),
+                "refused": refused,
+                "seconds": round(time.perf_counter() - start, 4),
             }
 
-        return await _built(answer)
+        return await _build_response(build_body)
 
-    async def trust(self, asked: requests.TrustAsked) -> Response:
-        """Remove the top words of an explanation, ask the model again, compare with chance."""
-        entry = self.kept.get(asked.id)
+    async def trust(self, body: requests.TrustBody) -> Response:
+        """How much masking the top words of an explanation changes the output, compared with chance."""
+        entry = self.attribution_store.get(body.id)
         if "trust" not in entry.attribution.extras:
-            await self._trust(entry, self._made_by(entry))
-        return JSONResponse({"id": asked.id, "trust": entry.attribution.extras["trust"]})
+            await self._assess_trust(entry, self._get_model_of(entry))
+        return JSONResponse({"id": body.id, "trust": entry.attribution.extras["trust"]})
 
-    async def perturb(self, asked: requests.PerturbAsked) -> Response:
-        """The hiding and revealing game, the whole curve at once: of explanations, which it is kept
-        beside, or of an order that a person chose."""
-        if asked.order is None:
-            entries = [self.kept.get(one) for one in dict.fromkeys(asked.ids or [str(asked.id)])]
-            if len({entry.model for entry in entries}) > 1:
-                raise BadInput("these explanations are of different models.")
-            served = self._made_by(entries[0])
+    async def perturb(self, body: requests.PerturbBody) -> Response:
+        """The masking game of explanations, or of an order that a user chose: the whole curve at once."""
+        if body.order is None:
+            served_model, entries = self._get_game_entries(body)
         else:
-            if asked.target == "all":
-                raise BadTarget("a game watches one target, not all.")
-            text = asked.model_dump(include={*asked.fields, "model"})
-            explain = requests.ExplainAsked(**text, method="random", target=asked.target)
-            served, made = await self._explained(explain)
-            entries = [Entry("", made.attributions[0], served.name, order=asked.order)]
-        how = asked.random_orders, asked.seed
-        if None in [told(entry, *how) for entry in entries]:
-            tokens = sum(len(entry.attribution) for entry in entries)
+            served_model, entries = await self._explain_game_text(body)
+        describe = partial(describe_game, num_orders=body.random_orders, seed=body.seed)
+        if any(describe(entry) is None for entry in entries):
+            num_tokens = sum(len(entry.attribution) for entry in entries)
+            arguments = (entries, body.random_orders, body.seed)
             try:
-                await self._done(tokens, play, served, entries, *how)
-            finally:  # some of them may have been played before it was given up
-                self.kept.weigh(entries)
-        games = [told(entry, *how) for entry in entries]
-        return JSONResponse({"model": served.name, "labels": labels_of(served), "games": games})
+                await self._run_job(num_tokens, play_games, served_model, *arguments)
+            finally:  # some parts may have been computed before the work was given up
+                self.attribution_store.update_sizes(entries)
+        games = [describe(entry) for entry in entries]
+        labels = get_column_labels(served_model)
+        return JSONResponse({"model": served_model.name, "labels": labels, "games": games})
 
-    async def evaluate(self, asked: requests.EvaluateAsked) -> Response:
-        """Measure methods on a few texts."""
-        fields = {text.fields for text in asked.asked}
-        if len(fields) > 1:
-            raise BadInput("give texts of one kind: all texts, pairs or questions.")
-        served = self.models.taking(asked.model, fields.pop())
-        work = self._done(math.inf, tasks.evaluate, served, asked, self.limits)
-        return JSONResponse(await work)
+    async def evaluate(self, body: requests.EvaluateBody) -> Response:
+        """Metrics of methods on a few texts."""
+        served_model = self.models.find_model(body.model, body.present_fields)
+        # An evaluation is long work whatever its texts.
+        result = await self._run_job(math.inf, tasks.evaluate, served_model, body, self.limits)
+        return JSONResponse(result)
 
-    async def attention(self, asked: requests.AttentionAsked) -> Response:
-        """What one attention head looks at in a text."""
-        served = self.models.taking(asked.model, asked.fields)
-        return JSONResponse(await self._done(0, tasks.attention_map, served, asked, self.limits))
+    async def attention(self, body: requests.AttentionBody) -> Response:
+        """The attention map of one head for a text."""
+        served_model = self.models.find_model(body.model, body.present_fields)
+        result = await self._run_job(
+            0, tasks.compute_attention_map, served_model, body, self.limits
+        )
+        return JSONResponse(result)
 
     async def attribution(
         self,
-        id: requests.Identity,
-        format: responses.Format = "json",
-        figure: responses.Figure = "bars",
-        also: Annotated[list[requests.Identity] | None, Query(max_length=12)] = None,
+        id: requests.AttributionId,
+        format: responses.DownloadFormat = "json",
+        figure: responses.FigureKind = "bars",
+        also: Annotated[list[requests.AttributionId] | None, Query(max_length=12)] = None,
         words: bool = False,
     ) -> Response:
         """One or several explanations as a file."""
-        given = [self.kept.get(one).attribution for one in dict.fromkeys((id, *(also or ())))]
-        async with self._beside:
-            content = await asyncio.to_thread(responses.download, given, format, figure, words)
+        unique_ids = dict.fromkeys((id, *(also or ())))
+        attributions = [self.attribution_store.get(each).attribution for each in unique_ids]
+        async with self._file_semaphore:
+            content = await asyncio.to_thread(
+                responses.render_download, attributions, format, figure, words
+            )
         headers = {"content-disposition": f'attachment; filename="attribution.{format}"'}
         if format == "html":
-            headers["content-security-policy"] = SANDBOX
-        return Response(content, headers=headers, media_type=responses.KINDS[format])
+            headers["content-security-policy"] = DOWNLOAD_POLICY
+        return Response(content, headers=headers, media_type=responses.MEDIA_TYPES[format])
 
     async def open_saved(self, request: Request) -> Response:
-        """Open a saved attribution, or a list of them; no model is needed."""
-        body = await request.body()
+        """A saved explanation, or a list of them, ready to show; no model is needed."""
+        content = await request.body()
 
-        def answer() -> dict[str, Any]:
-            attributions = opened(parsed(body), self.limits)
-            shown = _shown([self._keep(a) for a in attributions], "attributions")
-            return {**shown, "agreement": responses.agreement(attributions)}
+        def build_body() -> dict[str, Any]:
+            attributions = load_attributions(parse_json_bytes(content), self.limits)
+            entries = [self._store_attribution(attribution) for attribution in attributions]
+            agreement = responses.compute_agreement(attributions)
+            return {**_serialize_entries(entries, "attributions"), "agreement": agreement}
 
-        async with self._beside:
-            return await _built(answer)
+        async with self._file_semaphore:
+            return await _build_response(build_body)
 
     async def list_opened(self) -> Response:
-        """What the server was started with: saved attributions and benchmark runs."""
+        """Saved explanations and benchmark runs that the server was started with."""
 
-        def answer() -> dict[str, Any]:
-            files = [{"file": n, **_shown(e, "entries")} for n, e in self._shelved.items()]
-            return {"attributions": files, "benchmarks": [*self.shelf.runs.values()]}
+        def build_body() -> dict[str, Any]:
+            files: list[dict[str, Any]] = []
+            for file_name, entries in self._opened_entries.items():
+                files.append({"file": file_name, **_serialize_entries(entries, "entries")})
+            return {"attributions": files, "benchmarks": list(self.opened_files.runs.values())}
 
-        return await _built(answer)
+        return await _build_response(build_body)
 
     async def report(self, name: Annotated[str, Path(max_length=300)]) -> Response:
         """The report of a benchmark run."""
-        if name not in self.shelf.reports:
-            raise not_found("there is no report of this name.")
-        kind, headers = responses.KINDS["html"], {"content-security-policy": SANDBOX}
-        return Response(self.shelf.reports[name], headers=headers, media_type=kind)
+        if name not in self.opened_files.reports:
+            raise not_found_error("There is no report with this name.")
+        return Response(
+            self.opened_files.reports[name],
+            headers={"content-security-policy": DOWNLOAD_POLICY},
+            media_type=responses.MEDIA_TYPES["html"],
+        )
 
-    async def _trust(self, entry: Entry, served: Served) -> None:
-        a = entry.attribution
-        entry.attribution = await self._done(len(a), tasks.measured_trust, served, a, self.limits)
-        self.kept.weigh([entry])
+    async def _explain_body(
+        self, body: requests.ExplainBody
+    ) -> tuple[ServedModel, tasks.ExplainResult]:
+        """Explain a text; raise the first error if no method could."""
+        served_model = self.models.find_model(body.model, body.present_fields)
+        worker = self._get_worker(served_model)
+        request = tasks.ExplainRequest.from_body(body, served_model)
+        num_characters = sum(len(getattr(body, name)) for name in body.present_fields)
+        size = num_characters * len(request.methods)
+        if request.is_lengthy or size > self.limits.quick_characters:
+            explain = partial(
+                tasks.explain_alone, served_model, request, self.limits.explain_passes
+            )
+            job = worker.submit(Lane.LONG, explain)
+        else:  # in one batch with whatever else waits for this model
+            job = worker.submit(Lane.QUICK, request, size)
+        result: tasks.ExplainResult = await self._await_result(job)
+        if not result.attributions:
+            _, first_error = result.failures[0]
+            raise first_error
+        return served_model, result
 
-    async def _explained(self, asked: requests.ExplainAsked) -> tuple[Served, tasks.Explained]:
-        served = self.models.taking(asked.model, asked.fields)
-        worker, wanted = self._worker(served), tasks.Wanted.of(asked, served)
-        size = sum(len(getattr(asked, field)) for field in asked.fields) * len(wanted.methods)
-        if wanted.lengthy or size > self.limits.quick_characters:
-            alone = partial(tasks.explain_alone, served, wanted, self.limits.passes)
-            job = worker.work(Lane.LONG, alone)
-        else:  # together with whatever else waits for the same model
-            job = worker.work(Lane.QUICK, wanted, size)
-        made: tasks.Explained = await self._answer(job)
-        if not made.attributions:
-            raise made.refused[0][1]
-        return served, made
+    def _get_game_entries(
+        self, body: requests.PerturbBody
+    ) -> tuple[ServedModel, list[StoredAttribution]]:
+        """Return the stored explanations that a game is asked for."""
+        entries = [self.attribution_store.get(each) for each in body.attribution_ids]
+        if len({entry.model for entry in entries}) > 1:
+            raise BadInput(
+                "These explanations are from different models. Play them one after the other.",
+                code="game-of-several-models",
+            )
+        return self._get_model_of(entries[0]), entries
 
-    def _keep(self, attribution: Attribution, *, pinned: bool = False) -> Entry:
-        served = self.models.get(attribution.model)
-        fits = served is not None and _fits(attribution, served)
-        return self.kept.put(attribution, attribution.model if fits else None, pinned=pinned)
+    async def _explain_game_text(
+        self, body: requests.PerturbBody
+    ) -> tuple[ServedModel, list[StoredAttribution]]:
+        """Encode the text of a game with a user's order; the explanation's scores are not used."""
+        fields = body.model_dump(include={*body.present_fields, "model"})
+        explain_body = requests.ExplainBody(**fields, method="random", target=body.target)
+        served_model, result = await self._explain_body(explain_body)
+        entry = StoredAttribution("", result.attributions[0], served_model.name, order=body.order)
+        return served_model, [entry]
 
-    def _made_by(self, entry: Entry) -> Served:
+    async def _assess_trust(self, entry: StoredAttribution, served_model: ServedModel) -> None:
+        """Add the result of the trust test to an explanation."""
+        entry.attribution = await self._run_job(
+            len(entry.attribution),
+            tasks.compute_trust,
+            served_model,
+            entry.attribution,
+            self.limits,
+        )
+        self.attribution_store.update_sizes([entry])
+
+    def _store_attributions(
+        self, attributions: Sequence[Attribution], model: str
+    ) -> list[StoredAttribution]:
+        return [self.attribution_store.add(attribution, model) for attribution in attributions]
+
+    def _store_attribution(
+        self, attribution: Attribution, *, pinned: bool = False
+    ) -> StoredAttribution:
+        """Store an explanation from a file, with its model if this server can run it."""
+        model: str | None = None
+        served_model = self.models.get(attribution.model)
+        if served_model is not None and can_read(attribution, served_model):
+            model = served_model.name
+        return self.attribution_store.add(attribution, model, pinned=pinned)
+
+    def _get_model_of(self, entry: StoredAttribution) -> ServedModel:
         if entry.model is None:
-            said = "the model of this explanation is not served here, so it cannot be asked again."
-            raise Refusal("unsupported", said, "Start the server with --model and that model.")
-        return self.models.named(entry.model)
+            raise ApiError(
+                "The model of this explanation is not served here, so it cannot be run again.",
+                code="unsupported",
+                hint="Start the server with --model and that model.",
+            )
+        return self.models.get_model(entry.model)
 
-    def _worker(self, served: Served) -> ModelWorker:
-        worker = self._workers.get(served.name)
+    def _get_worker(self, served_model: ServedModel) -> ModelWorker:
+        worker = self._workers.get(served_model.name)
         if worker is None:
-            raise closing()
+            raise shutting_down_error()
         return worker
 
-    async def _done(self, size: float, work: Callable[..., Any], served: Served, *more: Any) -> Any:
-        """What ``work`` on ``size`` tokens comes to, in its turn."""
-        lane = Lane.SHORT if size <= self.limits.short_tokens else Lane.LONG
-        return await self._answer(self._worker(served).work(lane, partial(work, served, *more)))
+    async def _run_job(
+        self, num_tokens: float, work: Callable[..., Any], served_model: ServedModel, *args: Any
+    ) -> Any:
+        """Queue ``work(served_model, *args)`` in the lane for its size, and return its result."""
+        lane = Lane.SHORT if num_tokens <= self.limits.short_tokens else Lane.LONG
+        job = self._get_worker(served_model).submit(lane, partial(work, served_model, *args))
+        return await self._await_result(job)
 
-    async def _answer(self, job: QueuedJob) -> Any:
+    async def _await_result(self, job: QueuedJob) -> Any:
         seconds = self.limits.answer_seconds
         try:
             return await asyncio.wait_for(asyncio.wrap_future(job.future), seconds)
         except TimeoutError:
-            said = f"this took longer than {seconds:.0f} seconds and was given up."
-            hint = "Give a shorter text or fewer methods, or try when fewer people ask."
-            raise Refusal("timeout", said, hint, 504) from None
+            raise ApiError(
+                f"The request took longer than {seconds:.0f} seconds and was cancelled.",
+                code="timeout",
+                hint="Give a shorter text or fewer methods, or try again when the server is less busy.",
+                status=504,
+            ) from None
         finally:
-            job.future.cancel()  # nobody waits any more: it is dropped where it stands
+            job.future.cancel()  # nobody waits for it any more, so the worker drops it
 
 
-def _shown(entries: Sequence[Entry], name: str) -> dict[str, Any]:
-    served = all(entry.model is not None for entry in entries)
-    return {name: [responses.shown(entry) for entry in entries], "served": served}
+def _serialize_entries(entries: Sequence[StoredAttribution], key: str) -> dict[str, Any]:
+    is_served = all(entry.model is not None for entry in entries)
+    return {key: [responses.serialize_entry(entry) for entry in entries], "served": is_served}
 
 
-async def _built(make: Callable[[], dict[str, Any]]) -> Response:
-    """Long tables are written beside the loop that answers everybody."""
-    return await asyncio.to_thread(lambda: JSONResponse(make()))
-
-
-def _fits(attribution: Attribution, served: Served) -> bool:
-    """Whether the served model can read this row: a name alone proves nothing."""
-    live, row, target = served.explainer.live, attribution.row, attribution.target
-    config, span = live.model.config.get_text_config(), served.task == "span"
-    kinds = getattr(config, "type_vocab_size", None) or live.vocabulary
-    outputs = (len(row), 2) if span else (len(live.head.labels),)
-    return (
-        max(row.ids) < live.vocabulary
-        and len(row) <= (served.explainer.max_tokens or len(row))
-        and all(0 <= kind < kinds for kind in row.token_types or ())
-        # No head that is served reads one token's output, compares with a vector, or sees a picture.
-        and (row.at, row.anchor, row.image, *row.asked) == (None, None, None)
-        and (served.task != "classification" or [*attribution.prediction.labels] == served.labels)
-        and target.kind in (("span",) if span else ("class", "contrast"))
-        and all(len(at) == len(outputs) and all(map(lt, at, outputs)) for at, _ in target.terms)
-    )
+async def _build_response(build_body: Callable[[], dict[str, Any]]) -> Response:
+    """Build a JSON response in a thread: long tables would block the event loop."""
+    return await asyncio.to_thread(lambda: JSONResponse(build_body()))

@@ -1,260 +1,437 @@
-"""What a model is asked to do: explain what several people asked, in as few passes as there are kinds of
-asking; and what takes a while, and pauses between its passes: trust in one explanation, methods measured over
-a few texts, the attention of a head, and which methods work on it at all."""
+"""What a worker does with its model: explain a batch of requests, test, evaluate, and read attention.
+
+Requests that ask for the same methods share their passes through the model. Longer work pauses between
+its passes, so that the worker can answer others.
+"""
 
 import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-from tokenlight.capture.altered import stages
-from tokenlight.capture.recording import record
-from tokenlight.capture.tape import Site
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Continuation
-from tokenlight.data.tokens import Long, TokenRow
-from tokenlight.errors import BadInput, TokenlightError, in_words
-from tokenlight.evaluation.measure import Failure, Record, check, measure, short_names
-from tokenlight.evaluation.preflight import attempt, read_labels
-from tokenlight.evaluation.results import Evaluation, built
-from tokenlight.evaluation.trust import trusted
-from tokenlight.explaining.jobs import read
-from tokenlight.explaining.options import How
-from tokenlight.explaining.windows import OVERLAP, is_long
+from tokenlight.data.tokens import LongTextPolicy, TokenRow
+from tokenlight.errors import BadInput, TokenlightError, describe_error
+from tokenlight.evaluation.evaluate import build_metrics
+from tokenlight.evaluation.measure import (
+    Failure,
+    Record,
+    check_requirements,
+    measure,
+    shorten_method_names,
+)
+from tokenlight.evaluation.preflight import parse_labels, try_explaining
+from tokenlight.evaluation.replacement_tokens import find_replacements
+from tokenlight.evaluation.results import Evaluation
+from tokenlight.evaluation.trust import assess_trust
+from tokenlight.explaining.explain_options import ExplainOptions
+from tokenlight.explaining.input_rows import encode_input
+from tokenlight.explaining.windows import OVERLAP_SHARE, exceeds_max_tokens
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.inputs.prompt import Context
 from tokenlight.methods._method import Method
 from tokenlight.metrics._metric import Metric
-from tokenlight.registry import spelled
+from tokenlight.registry import format_spec
+from tokenlight.trace.randomization import list_stages
+from tokenlight.trace.recording import record
+from tokenlight.trace.sites import Site
+from tokenlight.web.api_errors import ApiError, check_cost_limit, strip_paths, to_api_error
 from tokenlight.web.limits import ServerLimits
-from tokenlight.web.models import Served
-from tokenlight.web.options import slow, spec, token_passes
-from tokenlight.web.refusals import Refusal, caught, too_costly, without_paths
-from tokenlight.web.requests import AttentionAsked, EvaluateAsked, ExplainAsked
+from tokenlight.web.models import ServedModel
+from tokenlight.web.options import count_token_passes, is_slow, parse_allowed_spec
+from tokenlight.web.requests import AttentionBody, EvaluateBody, ExplainBody
 
-SMALL = 512  # tokens of a pass of lengthy work: others wait for one to end
+# Tokens per pass of lengthy work; others wait until a pass has ended.
+LONG_WORK_BATCH_TOKENS = 512
+# Random orders of the trust test, the more reliable first.
+TRUST_ORDERS = (12, 6)
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
-    """One checked request; ``key`` is equal for requests that can share a pass."""
+class ExplainRequest:
+    """A checked request to explain one input.
 
-    inputs: Any
-    methods: dict[str, Method]  # by what they were asked for as
+    Args:
+        explain_input: Input, as ``explain()`` takes it.
+        methods: Methods by the names under which they were requested.
+        target: Target, as ``explain()`` takes it.
+        options: Further keywords of ``explain()``; always with ``long``.
+        batch_key: Equal for requests that can share a pass.
+    """
+
+    explain_input: Any
+    methods: dict[str, Method]
     target: Any
-    how: dict[str, Any]  # keywords of explain(), of which one is long
-    key: str
+    options: dict[str, Any]
+    batch_key: str
 
     @classmethod
-    def of(cls, asked: ExplainAsked, served: Served) -> "Wanted":
-        """Check methods and options before anything waits; one that is asked for twice counts once."""
-        named = served.methods(asked.method, asked.inputs)
-        specs = {one: spec("methods", one, served.heads) for one in named}
-        model, seed = served.explainer.live.model, asked.seed
-        methods = {one: Method.asked(*specs[one], seed=seed, model=model) for one in named}
-        how = {"long": asked.long, "seed": seed, "progress": False}
-        key = json.dumps([specs, seed], default=str)
-        return cls(asked.inputs, methods, asked.wanted, how, key)
+    def from_body(cls, body: ExplainBody, served_model: ServedModel) -> "ExplainRequest":
+        """Check methods and options before the request is queued; duplicate methods count once."""
+        model = served_model.explainer._live.model
+        specs: dict[str, Any] = {}
+        methods: dict[str, Method] = {}
+        for name in served_model.resolve_methods(body.method, body.explain_input):
+            specs[name] = parse_allowed_spec("methods", name, served_model.head_map)
+            methods[name] = Method.build_for_model(*specs[name], seed=body.seed, model=model)
+        options = {"long": body.long, "seed": body.seed, "progress": False}
+        batch_key = json.dumps([specs, body.seed], default=str)
+        return cls(body.explain_input, methods, body.explain_target, options, batch_key)
 
     @property
-    def lengthy(self) -> bool:
-        """Whether each pass of it would keep others waiting."""
-        return self.how["long"] == "stride" or any(map(slow, self.methods.values()))
+    def is_lengthy(self) -> bool:
+        """Whether it takes so many passes that others should not wait for all of them."""
+        return self.options["long"] == "stride" or any(map(is_slow, self.methods.values()))
 
 
 @dataclass(frozen=True, eq=False)
-class Explained:
-    """Attributions, method by method, and the methods that could not, with the reason."""
+class ExplainResult:
+    """Attributions in the order of the methods, and the methods that failed, each with its error."""
 
     attributions: tuple[Attribution, ...]
-    refused: tuple[tuple[str, Refusal], ...] = ()
+    failures: tuple[tuple[str, ApiError], ...] = ()
 
 
-def count_targets(target: Any, served: Served) -> int:
-    """How many targets an asked one stands for; a vocabulary is refused where it is read."""
-    head = served.explainer.live.head
-    return len(head.labels) or 1 if target == "all" and not head.writes else 1
+def count_targets(target: Any, served_model: ServedModel) -> int:
+    """Return how many targets a requested one stands for.
+
+    "all" of a language model counts as one: it is refused when the target is resolved.
+    """
+    head = served_model.explainer._live.head
+    if target == "all" and not head.is_language_model:
+        return len(head.labels) or 1
+    return 1
 
 
 def explain_batch(
-    served: Served, wanted: Sequence[Wanted], passes: int
-) -> list[Explained | Exception]:
-    """An answer or an error for each; nobody's mistake touches another's answer."""
-    answers: dict[int, Explained | Exception] = {}
-    groups: dict[str, dict[int, Any]] = {}
-    for number, one in enumerate(wanted):
+    served_model: ServedModel, requests: Sequence[ExplainRequest], max_passes: int
+) -> list[ExplainResult | Exception]:
+    """Explain several requests; an error of one does not affect the others.
+
+    Args:
+        served_model: The model.
+        requests: The requests.
+        max_passes: Tokens that each request may send through the model.
+
+    Returns:
+        A result or an error per request.
+    """
+    answers: dict[int, ExplainResult | Exception] = {}
+    groups: dict[str, dict[int, Any]] = {}  # batch key → request index → prepared input
+    for index, request in enumerate(requests):
         try:
-            groups.setdefault(one.key, {})[number] = _read(served, one, passes)
-        except (TokenlightError, Refusal) as refused:
-            answers[number] = refused
-    for rows in groups.values():
-        with suppress(TokenlightError):  # then each by itself
-            answers |= _together(served, {number: wanted[number] for number in rows}, rows)
-        for number in rows.keys() - answers.keys():
-            made = _each_method(served, wanted[number], rows[number])
-            answers[number] = made if made.attributions else made.refused[0][1]
-    return [answers[number] for number in range(len(wanted))]
+            prepared_input = _prepare_input(served_model, request, max_passes)
+        except (TokenlightError, ApiError) as error:
+            answers[index] = error
+        else:
+            groups.setdefault(request.batch_key, {})[index] = prepared_input
+    for inputs_by_index in groups.values():
+        group = {index: requests[index] for index in inputs_by_index}
+        # If one input of the group fails, each is explained by itself below.
+        with suppress(TokenlightError):
+            answers |= _explain_together(served_model, group, inputs_by_index)
+        for index in inputs_by_index.keys() - answers.keys():
+            result = _explain_by_method(served_model, requests[index], inputs_by_index[index])
+            if result.attributions:
+                answers[index] = result
+            else:
+                _, answers[index] = result.failures[0]
+    return [answers[index] for index in range(len(requests))]
 
 
-def explain_alone(served: Served, one: Wanted, passes: int) -> Explained:
-    """The same for one request alone, method by method, in small passes."""
-    return _each_method(served, one, _read(served, one, passes), batch_tokens=SMALL)
+def explain_alone(
+    served_model: ServedModel, request: ExplainRequest, max_passes: int
+) -> ExplainResult:
+    """Explain one lengthy request, method by method and in small passes."""
+    prepared_input = _prepare_input(served_model, request, max_passes)
+    return _explain_by_method(
+        served_model, request, prepared_input, batch_tokens=LONG_WORK_BATCH_TOKENS
+    )
 
 
-def read_row(served: Served, inputs: Any, long: Long) -> TokenRow:
-    """The text as the model reads it."""
-    how = How((), "none", "tokenizer", long, 0, 1, False)
-    return read(served.explainer, inputs, how)
+def encode_row(served_model: ServedModel, explain_input: Any, long: LongTextPolicy) -> TokenRow:
+    """Return an input as the row of tokens that the model reads."""
+    options = ExplainOptions((), "none", "tokenizer", long, 0, 1, False)
+    return encode_input(served_model.explainer, explain_input, options)
 
 
-def _read(served: Served, one: Wanted, passes: int) -> Any:
-    """What explain() is given: the row, unless it is cut into windows or something is written behind it."""
-    explainer, stride = served.explainer, one.how["long"] == "stride"
-    row = read_row(served, one.inputs, "truncate" if stride else one.how["long"])
-    windows = [len(row)]
-    if stride and is_long(explainer, one.inputs):
-        limit = explainer.max_tokens
-        assert limit is not None
-        overlap = int(limit * OVERLAP)
-        cut = encode_windows(one.inputs, explainer.tokenizer, limit=limit, overlap=overlap)
-        # Of a question all windows are read, and one is explained.
-        windows = [len(row) for row, _ in cut][: 1 if served.task == "span" else None]
-    check_cost(one, served, windows, passes)
-    return one.inputs if stride or isinstance(one.inputs, Context) else row
+def _prepare_input(served_model: ServedModel, request: ExplainRequest, max_passes: int) -> Any:
+    """Check the cost of a request; return what ``explain()`` is called with.
+
+    That is the encoded row, unless the text is split into windows or an answer is written behind it.
+    """
+    long = request.options["long"]
+    uses_windows = long == "stride"
+    row = encode_row(served_model, request.explain_input, "truncate" if uses_windows else long)
+    window_lengths = [len(row)]
+    if uses_windows and exceeds_max_tokens(served_model.explainer, request.explain_input):
+        window_lengths = _count_window_tokens(served_model, request.explain_input)
+    check_cost(request, served_model, window_lengths, max_passes)
+    if uses_windows or isinstance(request.explain_input, Context):
+        return request.explain_input
+    return row
 
 
-def check_cost(one: Wanted, served: Served, windows: Sequence[int], most: int) -> None:
-    """Refuse what would take this machine minutes; ``windows``: how many tokens each one has."""
-    targets = count_targets(one.target, served)
-    cost = sum(token_passes(one.methods.values(), tokens, targets) for tokens in windows)
-    if isinstance(one.target, Continuation) and one.target.text is None:
-        cost += one.target.tokens * len(one.methods) * sum(windows)  # each writes its answer first
-    quick = 3 * max(windows) * len(one.methods)  # one pass of whatever the model reads is served
-    too_costly(cost, max(most, quick), "a shorter text, fewer samples, targets or methods")
+def _count_window_tokens(served_model: ServedModel, explain_input: Any) -> list[int]:
+    """Return the number of tokens of each window that is explained."""
+    explainer = served_model.explainer
+    max_tokens = explainer.max_tokens
+    assert max_tokens is not None
+    overlap = int(max_tokens * OVERLAP_SHARE)
+    windows = encode_windows(
+        explain_input, explainer.tokenizer, max_tokens=max_tokens, overlap=overlap
+    )
+    lengths = [len(row) for row, _ in windows]
+    if served_model.task == "span":
+        # All windows of a question are read, but only the one with the answer is explained.
+        return lengths[:1]
+    return lengths
 
 
-def _together(
-    served: Served, asked: Mapping[int, Wanted], rows: Mapping[int, Any]
-) -> dict[int, Explained]:
-    """One pass for all; nothing where what comes back is not in the order that was thought."""
-    first, targets = next(iter(asked.values())), [one.target for one in asked.values()]
-    methods = [*first.methods.values()]
-    found = served.explainer.explain([*rows.values()], methods, targets, **first.how)
-    sizes = [len(methods) * count_targets(target, served) for target in targets]
-    if len(found) != sum(sizes):
-        return {}
-    parts = iter(found)
-    return {n: Explained(tuple(islice(parts, size))) for n, size in zip(asked, sizes, strict=True)}
+def check_cost(
+    request: ExplainRequest,
+    served_model: ServedModel,
+    window_lengths: Sequence[int],
+    max_passes: int,
+) -> None:
+    """Refuse a request that would take this machine minutes.
+
+    Args:
+        request: The request.
+        served_model: The model.
+        window_lengths: Number of tokens of each window.
+        max_passes: Tokens that the request may send through the model.
+    """
+    num_targets = count_targets(request.target, served_model)
+    cost = 0
+    for num_tokens in window_lengths:
+        cost += count_token_passes(request.methods.values(), num_tokens, num_targets)
+    if isinstance(request.target, Continuation) and request.target.text is None:
+        # Each method writes the answer first, token by token.
+        cost += request.target.max_new_tokens * len(request.methods) * sum(window_lengths)
+    # One forward and backward pass is served whatever the length of the text.
+    single_pass = 3 * max(window_lengths) * len(request.methods)
+    check_cost_limit(
+        cost, max(max_passes, single_pass), "a shorter text, fewer samples, targets or methods"
+    )
 
 
-def _each_method(served: Served, one: Wanted, given: Any, **how: Any) -> Explained:
-    """What some methods refuse, others may explain; ``how``: more keywords of explain()."""
-    found: list[Attribution] = []
-    refused: list[tuple[str, Refusal]] = []
-    for name, method in one.methods.items():
+def _explain_together(
+    served_model: ServedModel, requests: Mapping[int, ExplainRequest], inputs: Mapping[int, Any]
+) -> dict[int, ExplainResult]:
+    """Explain requests with the same methods in one call.
+
+    Returns:
+        A result per request, by its index.
+    """
+    first = next(iter(requests.values()))
+    methods = list(first.methods.values())
+    targets = [request.target for request in requests.values()]
+    text_results = served_model.explainer.explain_texts(
+        list(inputs.values()), methods, targets, **first.options
+    )
+    results: dict[int, ExplainResult] = {}
+    for index, text_result in zip(requests, text_results, strict=True):
+        results[index] = ExplainResult(tuple(text_result.attributions))
+    return results
+
+
+def _explain_by_method(
+    served_model: ServedModel, request: ExplainRequest, prepared_input: Any, **options: Any
+) -> ExplainResult:
+    """Explain one request method by method: some methods may fail where others work.
+
+    Args:
+        served_model: The model.
+        request: The request.
+        prepared_input: Input, from :func:`_prepare_input`.
+        **options: Further keywords of ``explain()``.
+    """
+    attributions: list[Attribution] = []
+    failures: list[tuple[str, ApiError]] = []
+    for name, method in request.methods.items():
         try:
-            found += served.explainer.explain([given], [method], [one.target], **one.how, **how)
-        except TokenlightError as why:
-            refused.append((name, caught(why)))
-    return Explained(tuple(found), tuple(refused))
+            attributions += served_model.explainer.explain(
+                [prepared_input], [method], [request.target], **request.options, **options
+            )
+        except TokenlightError as error:
+            failures.append((name, to_api_error(error)))
+    return ExplainResult(tuple(attributions), tuple(failures))
 
 
-def measured_trust(served: Served, attribution: Attribution, limits: ServerLimits) -> Attribution:
-    """The attribution with ``extras["trust"]``; of a longer text fewer random orders are tried."""
-    tokens = len(attribution)
-    for orders, choices in ((50, 100), (20, 40)):
-        # A random order asks about eleven texts, half as long.
-        if tokens * (6 * orders + choices) <= limits.trust_passes:
-            return trusted(served.explainer, attribution, orders=orders, choices=choices)
-    said = f"testing a text of {tokens} tokens would keep this server busy for minutes."
-    raise Refusal("too_costly", said, "Give a shorter text, or use: tokenlight explain --trust.")
+def compute_trust(
+    served_model: ServedModel, attribution: Attribution, limits: ServerLimits
+) -> Attribution:
+    """Return the attribution with ``extras["trust"]``; longer texts are tested with fewer random orders."""
+    num_tokens = len(attribution)
+    for max_orders in TRUST_ORDERS:
+        # Three removals of two sub-texts per order, and as many again for the explanation itself.
+        cost = num_tokens * 6 * (max_orders + 2)
+        if cost <= limits.trust_passes:
+            return assess_trust(served_model.explainer, attribution, max_orders=max_orders)
+    raise ApiError(
+        f"Testing a text of {num_tokens} tokens would keep this server busy for minutes.",
+        code="too_costly",
+        hint="Give a shorter text, or use: tokenlight explain --trust.",
+    )
 
 
-def evaluate(served: Served, asked: EvaluateAsked, limits: ServerLimits) -> dict[str, Any]:
-    """Explain and measure text by text; what cannot be explained is said beside the numbers."""
-    started, head = time.perf_counter(), served.explainer.live.head
-    metrics = built([spec("metrics", one) for one in asked.metrics])
-    labels = None if asked.labels is None else read_labels(asked.labels, head)
-    check(metrics.values(), head, labelled=labels is not None, marked=False)
-    how = {**asked.model_dump(include={"method", "target", "seed"}), "long": "truncate"}
-    each = [ExplainAsked.model_validate({**text.model_dump(), **how}) for text in asked.asked]
-    texts = [Wanted.of(text, served) for text in each]
-    names = {one: spelled(own.name, own.options) for one, own in texts[0].methods.items()}
-    _check_size(served, texts, [*metrics.values()], limits.evaluated_passes)
-    records: list[Record] = []
-    refused: list[dict[str, Any]] = []
-    for number, text in enumerate(texts):
-        try:
-            made = explain_alone(served, text, limits.evaluated_passes)
-        except (TokenlightError, Refusal) as why:
-            made = Explained((), tuple((name, caught(why)) for name in text.methods))
-        for name, refusal in made.refused:
-            refused.append({"text": number, "method": name, **refusal.to_dict()})
-        own, numbers = made.attributions, [number] * len(made.attributions)
-        records += measure(served.explainer, own, metrics, numbers, labels=labels, progress=False)
+def evaluate(served_model: ServedModel, body: EvaluateBody, limits: ServerLimits) -> dict[str, Any]:
+    """Explain and measure text by text; texts that fail are listed beside the results."""
+    start = time.perf_counter()
+    explainer = served_model.explainer
+    head = explainer._live.head
+    metrics = build_metrics([parse_allowed_spec("metrics", spec) for spec in body.metrics])
+    labels = None if body.labels is None else parse_labels(body.labels, head)
+    check_requirements(metrics.values(), head, has_labels=labels is not None, has_spans=False)
+    requests = _build_evaluation_requests(served_model, body)
+    _check_evaluation_cost(served_model, requests, list(metrics.values()), limits.evaluated_passes)
+    records, failures, refused = _measure_texts(served_model, requests, metrics, labels, limits)
     if not records:
-        raise Refusal(*refused[0]["error"].values())
-    told = ((one["text"], names[one["method"]], one["error"]["message"]) for one in refused)
-    omitted = (Failure(*one) for one in told)
-    named, omissions = short_names(records, omitted)
-    evaluation = Evaluation(named, metrics, asked.seed, refusals=omissions)
+        first_error = refused[0]["error"]
+        raise ApiError(first_error["message"], code=first_error["code"], hint=first_error["hint"])
+    named_records, named_failures = shorten_method_names(records, failures)
+    evaluation = Evaluation(
+        named_records,
+        metrics,
+        body.seed,
+        failures=named_failures,
+        replacement_ids=find_replacements(explainer),
+    )
     return {
-        "model": served.name,
+        "model": served_model.name,
         **evaluation.to_dict(),
         "rows": evaluation.rows,
         "refused": refused,
-        "table": evaluation.table(),
-        "seconds": round(time.perf_counter() - started, 3),
+        "table": evaluation.format_table(),
+        "seconds": round(time.perf_counter() - start, 3),
     }
 
 
-def _check_size(served: Served, texts: Sequence[Wanted], metrics: list[Metric], most: int) -> None:
-    """Count every explanation, the further ones that a metric needs, and its changed texts."""
-    changed = sum(len(metric.points) + 1 for metric in metrics if metric.asks)
-    live = served.explainer.live
-    more = {"randomised": len(stages(live)), "classes": len(live.head.labels)}
-    further = sum(more.get(metric.further, 0) for metric in metrics)
+def _measure_texts(
+    served_model: ServedModel,
+    requests: Sequence[ExplainRequest],
+    metrics: dict[str, Metric],
+    labels: Sequence[int | None] | None,
+    limits: ServerLimits,
+) -> tuple[list[Record], list[Failure], list[dict[str, Any]]]:
+    """Explain and measure each text; return records, failures, and the failures as the page shows them."""
+    records: list[Record] = []
+    failures: list[Failure] = []
+    refused: list[dict[str, Any]] = []
+    for text_index, request in enumerate(requests):
+        result = _explain_for_evaluation(served_model, request, limits)
+        for name, error in result.failures:
+            method = request.methods[name]
+            refused.append({"text": text_index, "method": name, **error.to_dict()})
+            full_name = format_spec(method.name, method.options)
+            failures.append(Failure(text_index, full_name, refused[-1]["error"]["message"]))
+        text_indices = [text_index] * len(result.attributions)
+        records += measure(
+            served_model.explainer,
+            result.attributions,
+            metrics,
+            text_indices,
+            labels=labels,
+            progress=False,
+        )
+    return records, failures, refused
+
+
+def _build_evaluation_requests(
+    served_model: ServedModel, body: EvaluateBody
+) -> list[ExplainRequest]:
+    """Return a request to explain per text of an evaluation."""
+    options = {**body.model_dump(include={"method", "target", "seed"}), "long": "truncate"}
+    requests: list[ExplainRequest] = []
+    for text in body.input_bodies:
+        explain_body = ExplainBody.model_validate({**text.model_dump(), **options})
+        requests.append(ExplainRequest.from_body(explain_body, served_model))
+    return requests
+
+
+def _explain_for_evaluation(
+    served_model: ServedModel, request: ExplainRequest, limits: ServerLimits
+) -> ExplainResult:
+    """Explain one text; if it fails as a whole, every method has failed."""
+    try:
+        return explain_alone(served_model, request, limits.evaluated_passes)
+    except (TokenlightError, ApiError) as error:
+        api_error = to_api_error(error)
+        return ExplainResult((), tuple((name, api_error) for name in request.methods))
+
+
+def _check_evaluation_cost(
+    served_model: ServedModel,
+    requests: Sequence[ExplainRequest],
+    metrics: list[Metric],
+    max_passes: int,
+) -> None:
+    """Count every explanation, the extra ones that metrics need, and the perturbed texts."""
+    live = served_model.explainer._live
+    extra_counts = {"randomized": len(list_stages(live)), "classes": len(live.head.labels)}
+    num_perturbed = 0
+    num_extra = 0
+    for metric in metrics:
+        if metric.needs_model:
+            num_perturbed += len(metric.curve_points) + 1
+        num_extra += extra_counts.get(metric.extra_explanations, 0)
     cost = 0
-    for text in texts:
-        targets = count_targets(text.target, served)
-        with suppress(TokenlightError):  # it is said, text by text, when its turn comes
-            tokens = len(read_row(served, text.inputs, "truncate"))
-            cost += token_passes(text.methods.values(), tokens, targets * (1 + further))
-            cost += tokens * changed * len(text.methods) * targets
-    too_costly(cost, most, "fewer or shorter texts, methods or metrics")
+    for request in requests:
+        num_targets = count_targets(request.target, served_model)
+        with suppress(TokenlightError):  # reported with the text when it is explained
+            num_tokens = len(encode_row(served_model, request.explain_input, "truncate"))
+            num_explanations = num_targets * (1 + num_extra)
+            cost += count_token_passes(request.methods.values(), num_tokens, num_explanations)
+            cost += num_tokens * num_perturbed * len(request.methods) * num_targets
+    check_cost_limit(cost, max_passes, "fewer or shorter texts, methods or metrics")
 
 
-def attention_map(served: Served, asked: AttentionAsked, limits: ServerLimits) -> dict[str, Any]:
-    """The attention map of one head, or of a layer's heads in the mean: ``query key``."""
-    row = read_row(served, asked.inputs, "error")
+def compute_attention_map(
+    served_model: ServedModel, body: AttentionBody, limits: ServerLimits
+) -> dict[str, Any]:
+    """Return the attention map of one head, or the mean over a layer's heads: query × key."""
+    row = encode_row(served_model, body.explain_input, "error")
     if len(row) > limits.attention_tokens:
-        said = f"a map of {len(row)} × {len(row)} tokens is more than a page can show."
-        hint = f"Give a text of at most {limits.attention_tokens} tokens."
-        raise Refusal("too_costly", said, hint)
-    live = served.explainer.live
-    live.verify(row, maps=True)
+        raise ApiError(
+            f"A map of {len(row)} × {len(row)} tokens is too large for the page.",
+            code="too_costly",
+            hint=f"Give a text of at most {limits.attention_tokens} tokens.",
+        )
+    live = served_model.explainer._live
+    live.verify(row, reads_attention=True)
     maps = record(live, [row], frozenset({Site.ATTENTION})).attention
-    layers, heads = len(maps), int(maps[0].shape[1])
-    if asked.layer >= layers or (asked.head is not None and asked.head >= heads):
-        there = f"this model has layers 0 to {layers - 1} with heads 0 to {heads - 1}"
-        raise BadInput(f"layer {asked.layer}, head {asked.head} does not exist: {there}.")
-    chosen = maps[asked.layer][0].detach()
-    weights = chosen.mean(dim=0) if asked.head is None else chosen[asked.head]
+    num_layers = len(maps)
+    num_heads = int(maps[0].shape[1])  # batch × head × query × key
+    if body.layer >= num_layers or (body.head is not None and body.head >= num_heads):
+        raise BadInput(
+            f"Layer {body.layer}, head {body.head} does not exist. This model has layers 0 to "
+            f"{num_layers - 1} with heads 0 to {num_heads - 1}.",
+            code="head-missing",
+        )
+    head_maps = maps[body.layer][0].detach()
+    weights = head_maps.mean(dim=0) if body.head is None else head_maps[body.head]
     return {
-        "model": served.name,
-        "layer": asked.layer,
-        "head": asked.head,
-        "tokens": list(row.surface),
-        "special": list(row.special),
+        "model": served_model.name,
+        "layer": body.layer,
+        "head": body.head,
+        "tokens": list(row.surface_forms),
+        "special": list(row.special_tokens_mask),
         "weights": weights.double().cpu().numpy().round(6).tolist(),
     }
 
 
-def try_method(served: Served, name: str) -> None:
-    """Try one method on a few words, as ``tokenlight doctor`` does."""
-    why, seconds = attempt(served.explainer, name)
-    said = None if why is None else without_paths(in_words(why))
-    served.works[name] = {"works": why is None, "why": said, "ms": round(1000 * seconds)}
+def try_method(served_model: ServedModel, name: str) -> None:
+    """Try one method on a short text, as ``tokenlight doctor`` does, and remember the result."""
+    error, seconds = try_explaining(served_model.explainer, name)
+    reason: str | None = None
+    if error is not None:
+        reason = strip_paths(describe_error(error))
+    served_model.trial_results[name] = {
+        "works": error is None,
+        "why": reason,
+        "ms": round(1000 * seconds),
+    }

@@ -1,7 +1,9 @@
-"""One thread a model: what waits is gathered, explained in one batch, and answered each by itself.
+"""One thread per model: requests are queued in lanes, and quick ones are explained in one batch.
 
-Quick work (one pass or few) is batched across users. Other work pauses between its passes through the
-model, and in each pause the thread does what is shorter: nobody waits behind it for more than a pass.
+Quick work takes one pass through the model or a few, and is batched across users. Longer work is a
+generator that yields between its passes (:mod:`tokenlight.web.steps`). Between two of its steps the worker
+decides what runs next, and does what is shorter. So nobody waits for longer work by more than one of its
+passes.
 """
 
 import math
@@ -10,17 +12,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from tokenlight.capture.turns import pausing
+from tokenlight.web.api_errors import TOO_MANY_REQUESTS, ApiError, shutting_down_error, to_api_error
 from tokenlight.web.limits import ServerLimits
-from tokenlight.web.refusals import BUSY, Refusal, caught, closing
+from tokenlight.web.steps import JobAbandoned, run_in_steps
 
-LONGEST_RETRY = 60  # seconds that anybody is told to stay away
-NEWEST = 0.3  # weight of the newest job in the time that jobs are thought to take
+MAX_RETRY_SECONDS = 60  # longest time in a Retry-After header
+NEWEST_JOB_WEIGHT = 0.3  # weight of the newest job in the moving average of durations
 
 
 class Lane(IntEnum):
@@ -32,26 +34,27 @@ class Lane(IntEnum):
     BACKGROUND = 3
 
 
-# Seconds that a job is thought to take before any was seen.
-FIRST = {Lane.QUICK: 0.1, Lane.SHORT: 3.0, Lane.LONG: 5.0, Lane.BACKGROUND: 1.0}
-
-
-class GivenUp(BaseException):
-    """Ends work that nobody waits for; no method's or metric's own handler may take it."""
+# Expected seconds of a job, or of a batch of quick ones, before any was measured.
+INITIAL_JOB_SECONDS = {Lane.QUICK: 0.1, Lane.SHORT: 3.0, Lane.LONG: 5.0, Lane.BACKGROUND: 1.0}
 
 
 @dataclass(eq=False)
 class QueuedJob:
-    """Work that somebody waits for. ``asked``: of quick work what its batch is given, else a function;
-    ``size``: its share of a batch, in characters."""
+    """Work with a future for its result.
 
-    asked: Any
+    Args:
+        payload: For quick work, a request that is passed to the batch function; else a function.
+        size: Share of a batch, in characters.
+        future: Where the result goes.
+    """
+
+    payload: Any
     size: int = 0
     future: Future[Any] = field(default_factory=Future)
 
-    def answer(self, result: Any) -> None:
-        """The result, or the error in its place."""
-        with suppress(InvalidStateError):  # who waited has gone, or was told that the server closes
+    def resolve(self, result: Any) -> None:
+        """Set the result, or the error if it is one."""
+        with suppress(InvalidStateError):  # the client has gone, or was told of the shutdown
             if isinstance(result, BaseException):
                 self.future.set_exception(result)
             else:
@@ -59,139 +62,202 @@ class QueuedJob:
 
 
 class ModelWorker:
-    """Serves one model; ``batch`` answers quick requests at once, each by a result or an exception."""
+    """Runs the jobs of one model in a thread of its own.
+
+    Args:
+        name: Name of the model, for the thread.
+        run_batch: Answers a batch of quick requests, each by a result or an exception.
+        limits: Lengths of queues and batches, and times.
+    """
 
     def __init__(
-        self, name: str, batch: Callable[[Sequence[Any]], Sequence[Any]], limits: ServerLimits
+        self, name: str, run_batch: Callable[[Sequence[Any]], Sequence[Any]], limits: ServerLimits
     ) -> None:
-        self._batch, self._limits = batch, limits
-        self._waiting: dict[Lane, deque[QueuedJob]] = {lane: deque() for lane in Lane}
-        self._in_hand: list[tuple[Lane, QueuedJob]] = []
-        self._takes = dict(FIRST)  # a job, or a batch
-        self._change = threading.Condition()
-        self._stopping = False
-        self._asked = 0.0
+        self._run_batch = run_batch
+        self._limits = limits
+        self._queues: dict[Lane, deque[QueuedJob]] = {lane: deque() for lane in Lane}
+        self._running: list[tuple[Lane, QueuedJob]] = []
+        self._expected_seconds = dict(INITIAL_JOB_SECONDS)
+        self._condition = threading.Condition()
+        self._is_stopping = False
+        self._last_request_time = 0.0
         # A daemon: a pass through a model cannot be interrupted, and must not hold up the exit.
         self._thread = threading.Thread(target=self._run, name=f"serving {name}", daemon=True)
         self._thread.start()
 
-    def work(self, lane: Lane, asked: Any, size: int = 0) -> QueuedJob:
-        """Queue a function that pauses, or of quick work a request that is answered with others; what is in
-        the background is done when nothing else is to do."""
-        job, queue = QueuedJob(asked, size), self._waiting[lane]
-        with self._change:
-            if self._stopping:
-                raise closing()
-            for gone in [other for other in queue if other.future.done()]:
-                queue.remove(gone)
+    def submit(self, lane: Lane, payload: Any, size: int = 0) -> QueuedJob:
+        """Queue work.
+
+        Args:
+            lane: Kind of work. Background work runs only when there is nothing else.
+            payload: For quick work, a request that is answered in a batch; else a function that pauses.
+            size: Share of a batch, in characters.
+
+        Raises:
+            ApiError: The queue is full, the wait would be too long, or the server is shutting down.
+        """
+        job = QueuedJob(payload, size)
+        queue = self._queues[lane]
+        with self._condition:
+            if self._is_stopping:
+                raise shutting_down_error()
+            # Requests whose clients have gone do not count.
+            for other in list(queue):
+                if other.future.done():
+                    queue.remove(other)
             if lane is not Lane.BACKGROUND:
-                self._refuse_if_busy(lane, len(queue))
-                self._asked = time.monotonic()
+                self._check_not_busy(lane, len(queue))
+                self._last_request_time = time.monotonic()
             queue.append(job)
-            self._change.notify_all()
+            self._condition.notify_all()
         return job
 
-    def stop(self, wait: float) -> bool:
-        """Tell who waits that the server closes, and end after the pass in hand; whether it did."""
-        with self._change:
-            self._stopping = True
-            told = [job for lane, job in self._in_hand if lane is not Lane.QUICK]
-            for queue in self._waiting.values():
-                told += queue
+    def stop(self, timeout: float) -> bool:
+        """Reject waiting jobs and end the thread after the pass that is running.
+
+        Args:
+            timeout: Seconds to wait for the thread.
+
+        Returns:
+            Whether the thread has ended.
+        """
+        with self._condition:
+            self._is_stopping = True
+            rejected = [job for lane, job in self._running if lane is not Lane.QUICK]
+            for queue in self._queues.values():
+                rejected += queue
                 queue.clear()
-            self._change.notify_all()
-        for job in told:
-            job.answer(closing())
-        self._thread.join(wait)
-        for _, job in list(self._in_hand):  # a pass that takes longer
-            job.answer(closing())
+            self._condition.notify_all()
+        for job in rejected:
+            job.resolve(shutting_down_error())
+        self._thread.join(timeout)
+        # A batch that takes longer than the timeout is not waited for.
+        for _, job in list(self._running):
+            job.resolve(shutting_down_error())
         return not self._thread.is_alive()
 
-    def _refuse_if_busy(self, lane: Lane, waiting: int) -> None:
-        """At once, rather than after a long wait in vain."""
-        ahead = waiting + sum(other is lane for other, _ in self._in_hand)
-        rounds = ahead / self._limits.batch_texts if lane is Lane.QUICK else ahead
-        seconds = rounds * self._takes[lane]
-        if waiting >= self._limits.waiting[lane] or seconds > self._limits.wait_seconds:
-            retry = min(max(1, math.ceil(seconds / 2)), LONGEST_RETRY)
-            said = f"{ahead} request{'s' * (ahead != 1)} for this model came before this one."
-            hint = f"Try again in {retry} second{'s' * (retry != 1)}."
-            raise Refusal("busy", said, hint, BUSY, {"Retry-After": str(retry)})
+    def _check_not_busy(self, lane: Lane, num_waiting: int) -> None:
+        """Refuse a request at once rather than after a long wait."""
+        num_running = sum(running_lane is lane for running_lane, _ in self._running)
+        num_before = num_waiting + num_running
+        num_rounds = float(num_before)
+        if lane is Lane.QUICK:
+            num_rounds = num_before / self._limits.batch_texts
+        wait_seconds = num_rounds * self._expected_seconds[lane]
+        is_full = num_waiting >= self._limits.max_waiting[lane]
+        if is_full or wait_seconds > self._limits.wait_seconds:
+            # Half of the expected wait: jobs ahead may be abandoned.
+            retry_seconds = min(max(1, math.ceil(wait_seconds / 2)), MAX_RETRY_SECONDS)
+            raise ApiError(
+                f"Too many requests for this model are waiting ({num_before} before this one).",
+                code="busy",
+                hint=f"Try again in {retry_seconds} s.",
+                status=TOO_MANY_REQUESTS,
+                headers={"Retry-After": str(retry_seconds)},
+            )
 
     def _run(self) -> None:
-        asked = [self._waiting[lane] for lane in (Lane.QUICK, Lane.SHORT, Lane.LONG)]
-        while not self._stopping:
-            with self._change:
-                while not (self._stopping or any(asked) or self._idle()):
-                    self._change.wait(self._limits.idle_seconds)
-                gathers = 0 < len(self._waiting[Lane.QUICK]) < self._limits.batch_texts
-            if gathers and not self._stopping:
+        """Run jobs until the worker is stopped."""
+        while not self._is_stopping:
+            with self._condition:
+                while not (self._is_stopping or self._has_requests() or self._can_run_background()):
+                    self._condition.wait(self._limits.idle_seconds)
+                num_quick = len(self._queues[Lane.QUICK])
+            has_room = 0 < num_quick < self._limits.batch_texts
+            if has_room and not self._is_stopping:
+                # Requests that arrive within a moment join the batch.
                 time.sleep(self._limits.gather_seconds)
-            self._turn(Lane.LONG)
+            self._run_next(Lane.LONG)
 
-    def _idle(self) -> bool:
-        """Whether there is background work, and nobody has asked for a while."""
-        quiet = time.monotonic() - self._asked >= self._limits.idle_seconds
-        return bool(self._waiting[Lane.BACKGROUND]) and quiet
+    def _has_requests(self) -> bool:
+        return any(self._queues[lane] for lane in (Lane.QUICK, Lane.SHORT, Lane.LONG))
 
-    def _turn(self, longest: Lane) -> None:
-        """A batch of all that is quick, then one job. The longest first: its own pauses let shorter
-        ones through, while it would never begin behind them."""
-        if jobs := self._taken(Lane.QUICK, self._limits.batch_texts):
-            self._answer(Lane.QUICK, jobs)
-        lanes = [lane for lane in (Lane.LONG, Lane.SHORT) if lane <= longest]
-        if not self._in_hand and self._idle():
+    def _can_run_background(self) -> bool:
+        """Return whether there is background work, and no request has come for a while."""
+        idle_seconds = time.monotonic() - self._last_request_time
+        return bool(self._queues[Lane.BACKGROUND]) and idle_seconds >= self._limits.idle_seconds
+
+    def _run_next(self, longest_lane: Lane) -> None:
+        """Run a batch of all quick jobs, then one longer job.
+
+        The longest lane goes first: its job lets shorter ones through in its pauses, while behind them
+        it might never begin.
+        """
+        quick_jobs = self._take_jobs(Lane.QUICK, self._limits.batch_texts)
+        if quick_jobs:
+            self._run_jobs(Lane.QUICK, quick_jobs)
+        lanes = [lane for lane in (Lane.LONG, Lane.SHORT) if lane <= longest_lane]
+        if not self._running and self._can_run_background():
             lanes.append(Lane.BACKGROUND)
         for lane in lanes:
-            if jobs := self._taken(lane):
-                self._answer(lane, jobs)
+            jobs = self._take_jobs(lane, 1)
+            if jobs:
+                self._run_jobs(lane, jobs)
                 return
 
-    def _taken(self, lane: Lane, most: int = 1) -> list[QueuedJob]:
-        """The next jobs of a lane that somebody still waits for, as many as make a batch."""
-        jobs, room = list[QueuedJob](), self._limits.batch_characters
-        with self._change:
-            queue = self._waiting[lane]
-            while queue and len(jobs) < most and room > 0:
+    def _take_jobs(self, lane: Lane, max_jobs: int) -> list[QueuedJob]:
+        """Remove the next jobs from a queue, as many as make a batch; skip those that nobody waits for."""
+        jobs: list[QueuedJob] = []
+        free_characters = self._limits.batch_characters
+        with self._condition:
+            queue = self._queues[lane]
+            while queue and len(jobs) < max_jobs and free_characters > 0:
                 job = queue.popleft()
                 if not job.future.done():
-                    self._in_hand.append((lane, job))
+                    self._running.append((lane, job))
                     jobs.append(job)
-                    room -= job.size
+                    free_characters -= job.size
         return jobs
 
-    def _answer(self, lane: Lane, jobs: Sequence[QueuedJob]) -> None:
-        """Do a batch of quick jobs, or one other; give each its answer, and remember how long it took."""
-        began = time.monotonic()
+    def _run_jobs(self, lane: Lane, jobs: Sequence[QueuedJob]) -> None:
+        """Run a batch of quick jobs or one longer job, and resolve them."""
+        start = time.monotonic()
+        results: Sequence[Any]
         try:
             if lane is Lane.QUICK:
-                answers = self._batch([job.asked for job in jobs])
+                results = self._run_batch([job.payload for job in jobs])
             else:
-                with pausing(self._pauses(lane, jobs[0])):
-                    answers = [jobs[0].asked()]
-        except GivenUp:
-            answers = [closing()] * len(jobs)
-        except BaseException as broken:  # noqa: BLE001 - whatever it is, the thread must live on
-            answers = [caught(broken)] * len(jobs)
-        for job, answer in zip(jobs, answers, strict=True):
-            with self._change:
-                self._in_hand.remove((lane, job))
-            job.answer(answer)
-        self._takes[lane] += NEWEST * (time.monotonic() - began - self._takes[lane])
+                results = [self._run_steps(lane, jobs[0])]
+        except JobAbandoned:
+            results = [shutting_down_error()] * len(jobs)
+        except BaseException as error:  # noqa: BLE001 - the thread must survive every error
+            results = [to_api_error(error)] * len(jobs)
+        for job, result in zip(jobs, results, strict=True):
+            with self._condition:
+                self._running.remove((lane, job))
+            job.resolve(result)
+        self._update_expected_seconds(lane, time.monotonic() - start)
 
-    def _pauses(self, lane: Lane, job: QueuedJob) -> Callable[[], None]:
-        """Let what is shorter through; work that nobody waits for ends here. However much is asked,
-        the work then goes on for as long as it was kept waiting, up to ``share_seconds``."""
-        until = 0.0  # it makes no pause before
+    def _update_expected_seconds(self, lane: Lane, seconds: float) -> None:
+        """Update the moving average of the durations of a lane."""
+        difference = seconds - self._expected_seconds[lane]
+        self._expected_seconds[lane] += NEWEST_JOB_WEIGHT * difference
 
-        def pause() -> None:
-            nonlocal until
-            began = time.monotonic()
-            if began >= until and not job.future.done() and not self._stopping:
-                self._turn(Lane(lane - 1))
-                now = time.monotonic()
-                until = now + min(now - began, self._limits.share_seconds)
-            if job.future.done() or self._stopping:
-                raise GivenUp
+    def _run_steps(self, lane: Lane, job: QueuedJob) -> Any:
+        """Run a longer job step by step, and shorter jobs between its steps; return its result.
 
-        return pause
+        However many requests come, the job goes on for as long as it was interrupted, at most
+        ``work_slice_seconds``, before it is interrupted again.
+
+        Raises:
+            JobAbandoned: Nobody waits for the job any more.
+        """
+        next_interruption = 0.0
+        with closing(run_in_steps(job.payload)) as steps:
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value
+                start = time.monotonic()
+                if start >= next_interruption and not self._is_abandoned(job):
+                    self._run_next(Lane(lane - 1))
+                    end_time = time.monotonic()
+                    interruption = min(end_time - start, self._limits.work_slice_seconds)
+                    next_interruption = end_time + interruption
+                if self._is_abandoned(job):
+                    raise JobAbandoned
+
+    def _is_abandoned(self, job: QueuedJob) -> bool:
+        """Return whether nobody waits for a job any more, or the worker is stopping."""
+        return job.future.done() or self._is_stopping

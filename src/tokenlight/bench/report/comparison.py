@@ -1,7 +1,6 @@
-"""A run's tables beside the published ones: what a report is made of, and how far our order of methods is
-the printed one."""
+"""Compare the tables of a run with the published ones. A report is made from the result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,185 +8,312 @@ from statistics import fmean, stdev
 from typing import Any, Self
 
 from tokenlight.bench.plan import Cell
-from tokenlight.bench.report.values import Panel, Score
-from tokenlight.bench.store import RunFolder
+from tokenlight.bench.report.values import MethodCost, Panel, Ranking, Score
+from tokenlight.bench.run_folder import RunFolder
 from tokenlight.bench.suite import Suite
-from tokenlight.bench.tables import Tables, merged
+from tokenlight.bench.tables import Tables, merge_parts
 from tokenlight.errors import BadInput
 
-NOTHING = "no text could be measured"  # each was left out, say as too short
-FEWEST = 3  # methods below which an order says nothing
-Rows = Sequence[Mapping[str, Any]]
+NOT_MEASURED = "no text could be measured"  # each was skipped, for example because it is too short
+MIN_RANKED_METHODS = 3  # an order of fewer methods says nothing
+ScoreRows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class SuiteReport:
-    """All that a report says of a run, finished or not, figures aside.
+    """Everything that a report says about a run, finished or not, except its figures.
 
-    ``timings``: with seconds and passes, the only numbers that differ between two equal runs.
+    Args:
+        run_folder: The folder of the run.
+        tables: Its merged parts.
+        include_timings: Whether to include seconds and passes, the only numbers that differ between two
+            equal runs.
     """
 
-    run: RunFolder
+    run_folder: RunFolder
     tables: Tables
-    timings: bool = True
+    include_timings: bool = True
 
     @classmethod
-    def of(cls, folder: str | Path, *, timings: bool = True) -> Self:
-        """Open a run's folder, merge its parts."""
-        run = RunFolder.open(folder)
-        done, total = run.progress()
-        if not done:
+    def from_folder(cls, folder: str | Path, *, include_timings: bool = True) -> Self:
+        """Open the folder of a run and merge its parts.
+
+        Raises:
+            DamagedFile: The folder holds no run that can be read.
+            BadInput: No part is finished.
+        """
+        run_folder = RunFolder.open(folder)
+        num_done, num_parts = run_folder.count_parts()
+        if num_done == 0:
             raise BadInput(
-                f"none of the {total} parts of {folder} is finished, so there is nothing to report. "
-                f"tokenlight bench status {folder} says why; the same bench run command goes on."
+                f"None of the {num_parts} parts of {folder} is finished, so there is nothing to report. "
+                f"Run tokenlight bench status {folder} to see why, or repeat bench run to continue.",
+                code="run-without-parts",
             )
-        return cls(run, merged(run), timings)
+        return cls(run_folder, merge_parts(run_folder), include_timings)
 
     @property
     def suite(self) -> Suite:
-        return self.run.suite
+        return self.run_folder.suite
 
     @cached_property
-    def better(self) -> dict[str, str]:
-        """Metric to which way is better."""
-        return directions(self.suite)
+    def directions(self) -> dict[str, str]:
+        """Metric → whether higher or lower is better."""
+        return get_directions(self.suite)
+
+    def direction_sign(self, metric: str) -> float:
+        """Return the factor that makes larger numbers of a metric better."""
+        return -1.0 if self.directions.get(metric) == "lower" else 1.0
 
     @cached_property
     def panels(self) -> list[Panel]:
-        """One a model and data set."""
-        pairs: dict[str, list[Cell]] = {}
-        for cell in self.run.cells:
-            pairs.setdefault(cell.pair, []).append(cell)
-        return [self._panel(cells) for cells in pairs.values()]
+        """One panel per model and data set."""
+        cells_by_panel: dict[str, list[Cell]] = {}
+        for cell in self.run_folder.cells:
+            cells_by_panel.setdefault(cell.model_data_slug, []).append(cell)
+        return [self._build_panel(cells) for cells in cells_by_panel.values()]
 
     @property
-    def ran(self) -> list[Panel]:
-        return [panel for panel in self.panels if panel.ran]
+    def measured_panels(self) -> list[Panel]:
+        return [panel for panel in self.panels if panel.has_scores]
 
     @property
-    def of_paper(self) -> bool:
-        """Whether there is a paper to compare with: a suite of one's own may have none."""
+    def has_paper(self) -> bool:
+        """Whether the suite names a paper or published numbers."""
         return bool(self.suite.paper or self.suite.published)
 
-    def compared(self, metric: str | None = None) -> bool:
-        """Whether a panel with numbers has a published one too (of ``metric``)."""
-        columns = (one for panel in self.ran for one in panel.columns(self.better))
-        return any(one.compared for one in columns if metric in (None, one.metric))
+    def has_published_scores(self, metric: str | None = None) -> bool:
+        """Return whether a panel with numbers of ours has published ones too, of ``metric`` or of any."""
+        for panel in self.measured_panels:
+            for column in panel.build_columns(self.directions):
+                if column.has_published and metric in (None, column.metric):
+                    return True
+        return False
 
     @property
-    def faithful(self) -> str:
-        """The metric that costs stand against: AOPC where there is one, else the first."""
-        labels = (one.label for one in self.suite.metrics if one.name == "aopc")
-        return next(labels, self.suite.metrics[0].label)
+    def cost_metric(self) -> str:
+        """The metric that costs are compared with: AOPC if there is one, else the first."""
+        for entry in self.suite.metrics:
+            if entry.name == "aopc":
+                return entry.label
+        return self.suite.metrics[0].label
 
     @cached_property
-    def costs(self) -> list[dict[str, Any]]:
-        """One row a method: what it costs a text (measuring costs all the same), and how faithful it is."""
-        spent: dict[str, list[Mapping[str, Any]]] = {}
-        for part in self.run.manifests() if self.timings else ():
-            name = self.suite.row_of.get(part["method"], part["method"])
-            spent.setdefault(name, []).append(part)
-        found = []
-        for method, parts in spent.items():
-            texts = sum(part["examples"] for part in parts)
-            scores = [panel.score(method, self.faithful) for panel in self.panels]
-            means = [score.mean for score in scores if score.mean is not None]
-            costs = {
-                key: sum(part[f"explain_{key}"] for part in parts) / texts
-                for key in ("seconds", "forwards", "backwards")
-            }
-            value = fmean(means) if means else None
-            found.append({"method": method, **costs, "value": value, "texts": texts})
-        return found
+    def costs(self) -> list[MethodCost]:
+        """The cost of each method per text. Measuring is left out, since it costs the same for all."""
+        if not self.include_timings:
+            return []
+        manifests_by_row: dict[str, list[Mapping[str, Any]]] = {}
+        for manifest in self.run_folder.read_manifests():
+            row = self._get_row(manifest["method"])
+            manifests_by_row.setdefault(row, []).append(manifest)
+        return [self._sum_costs(row, manifests) for row, manifests in manifests_by_row.items()]
 
-    @cached_property
-    def rankings(self) -> list[dict[str, Any]]:
-        """Rank correlation with the printed order, wherever three methods or more have both numbers; the
-        paper's best, and its place here."""
-        from scipy.stats import kendalltau, spearmanr
+    def _sum_costs(self, row: str, manifests: Sequence[Mapping[str, Any]]) -> MethodCost:
+        num_texts = sum(manifest["examples"] for manifest in manifests)
 
-        found = []
-        for panel, metric in [(one, metric) for one in self.panels for metric in one.metrics]:
-            both = {
-                method: (score.mean, score.published)
-                for method, row in panel.rows.items()
-                if (score := row[metric]).mean is not None and score.published is not None
-            }
-            ours, printed = ([pair[side] for pair in both.values()] for side in (0, 1))
-            if len(both) < FEWEST or len(set(ours)) < 2 or len(set(printed)) < 2:
-                continue
-            sign = -1.0 if self.better.get(metric) == "lower" else 1.0
-            best = max(both, key=lambda name: sign * both[name][1])
-            place = 1 + sum(sign * mine > sign * both[best][0] for mine in ours)
-            tau, rho = (float(test(ours, printed).statistic) for test in (kendalltau, spearmanr))
-            row = {"panel": panel.title, "metric": metric, "methods": len(both), "best": best}
-            found.append({**row, "kendall": tau, "spearman": rho, "place": place})
-        return found
+        def average(key: str) -> float:
+            return float(sum(manifest[key] for manifest in manifests) / num_texts)
 
-    def _panel(self, cells: Sequence[Cell]) -> Panel:
-        model, data = cells[0].model, cells[0].data
-        several = len({cell.model for cell in self.run.cells}) > 1
-        own = [row for row in self.tables.scores if (row["model"], row["data"]) == (model, data)]
-        labels = {row["metric"] for row in own}
-        # Further numbers of a metric (rationale.f1), as far as they were measured.
-        parts = {one for one in labels for other in labels if one.startswith(f"{other}.")}
-        metrics = (*self.run.plan.metrics_for(data), *sorted(parts))
-        members: dict[str, list[Cell]] = {}
-        for cell in cells:
-            members.setdefault(self.suite.row_of.get(cell.method, cell.method), []).append(cell)
-        title = self.suite.data_set(data).title or data
-        running = [cell for cell in cells if cell.runs]
-        reasons = dict.fromkeys(row.get("skipped_since") for row in own)
-        # Share of texts whose predicted class is their label, in per cent.
-        texts = self.run.rows(**running[0].names) if running else ()
-        right = [text["predicted"] == text["label"] for text in texts if text["label"] is not None]
-        accuracy = 100 * fmean(right) if right else None
-        return Panel(
-            model=model,
-            data=data,
-            title=f"{model} on {title}" if several else title,
-            metrics=metrics,
-            rows={
-                name: {metric: self._score(name, metric, listed, own) for metric in metrics}
-                for name, listed in members.items()
-            },
-            checkpoint=running[0].checkpoint if running else "",
-            planned=max((cell.examples for cell in running), default=0),
-            skipped_since="; ".join(reason.rstrip(".") for reason in reasons if reason),
-            reason="" if running else "; ".join(sorted({cell.reason for cell in cells})),
-            accuracy=accuracy,
+        means = []
+        for panel in self.panels:
+            mean = panel.get_score(row, self.cost_metric).mean
+            if mean is not None:
+                means.append(mean)
+        return MethodCost(
+            method=row,
+            seconds=average("explain_seconds"),
+            forwards=average("explain_forwards"),
+            backwards=average("explain_backwards"),
+            value=fmean(means) if means else None,
+            texts=num_texts,
         )
 
-    def _score(self, name: str, metric: str, members: Sequence[Cell], scores: Rows) -> Score:
-        labels = {cell.method for cell in members}
-        own = [row for row in scores if row["metric"] == metric and row["method"] in labels]
-        found = [row for row in own if row["mean"] is not None]
-        printed = published(self.suite, (members[0].model, members[0].data), name, metric)
-        if not found:
-            why = next((cell.reason for cell in members if cell.reason), "")
-            reason = f"not run: {why}" if why else NOTHING if own else "not finished"
-            return replace(printed, reason=reason)
-        means, draws = [row["mean"] for row in found], len(found)
-        if draws > 1:
-            ours = {"mean": fmean(means), "sd": stdev(means)}
-        else:
-            ours = {key: found[0][key] for key in ("mean", "low", "high")}
-        left_out = sum(row["skipped"] + row["failed"] for row in found)
-        count = max(row["count"] for row in found)
-        return replace(printed, **ours, count=count, draws=draws, left_out=left_out)
+    @cached_property
+    def rankings(self) -> list[Ranking]:
+        """The rank correlation with the published order, where three methods or more have both numbers."""
+        rankings = []
+        for panel in self.panels:
+            for metric in panel.metrics:
+                ranking = self._compare_order(panel, metric)
+                if ranking is not None:
+                    rankings.append(ranking)
+        return rankings
+
+    def _compare_order(self, panel: Panel, metric: str) -> Ranking | None:
+        from scipy.stats import kendalltau, spearmanr
+
+        ours: dict[str, float] = {}
+        published: dict[str, float] = {}
+        for method, row in panel.rows.items():
+            score = row[metric]
+            if score.mean is not None and score.published is not None:
+                ours[method] = score.mean
+                published[method] = score.published
+        # Both lists are in the same order of methods.
+        our_means = list(ours.values())
+        published_means = list(published.values())
+        # A correlation needs several methods, and numbers that are not all the same.
+        is_defined = len(set(our_means)) > 1 and len(set(published_means)) > 1
+        if len(ours) < MIN_RANKED_METHODS or not is_defined:
+            return None
+        sign = self.direction_sign(metric)
+        best = max(published, key=lambda method: sign * published[method])
+        num_better = sum(sign * mean > sign * ours[best] for mean in our_means)
+        return Ranking(
+            panel=panel.title,
+            metric=metric,
+            methods=len(ours),
+            best=best,
+            rank=1 + num_better,
+            kendall=float(kendalltau(our_means, published_means).statistic),
+            spearman=float(spearmanr(our_means, published_means).statistic),
+        )
+
+    def _get_row(self, method: str) -> str:
+        """Return the row of a method; the methods of a group share one."""
+        return self.suite.row_by_method.get(method, method)
+
+    def _build_panel(self, cells: Sequence[Cell]) -> Panel:
+        """Build the panel of the cells of one model and data set."""
+        model = cells[0].model
+        data = cells[0].data
+        score_rows = [
+            row for row in self.tables.scores if row["model"] == model and row["data"] == data
+        ]
+        metrics = self._list_metrics(data, score_rows)
+        panel = Panel(
+            model=model,
+            data=data,
+            title=self._make_title(model, data),
+            metrics=metrics,
+            rows=self._build_rows(cells, metrics, score_rows),
+            skip_reasons=_join_skip_reasons(score_rows),
+        )
+        # All cells of a panel share their model and examples, so any running one can be read.
+        running_cells = [cell for cell in cells if cell.is_run]
+        if not running_cells:
+            reasons = sorted({cell.reason for cell in cells})
+            return replace(panel, reason="; ".join(reasons))
+        return replace(
+            panel,
+            checkpoint=running_cells[0].checkpoint,
+            num_planned=max(cell.examples for cell in running_cells),
+            accuracy=self._compute_accuracy(running_cells[0]),
+        )
+
+    def _build_rows(
+        self, cells: Sequence[Cell], metrics: Sequence[str], score_rows: ScoreRows
+    ) -> dict[str, dict[str, Score]]:
+        """Build the scores of a panel by row and metric."""
+        cells_by_row: dict[str, list[Cell]] = {}
+        for cell in cells:
+            cells_by_row.setdefault(self._get_row(cell.method), []).append(cell)
+        rows: dict[str, dict[str, Score]] = {}
+        for row, row_cells in cells_by_row.items():
+            rows[row] = {}
+            for metric in metrics:
+                rows[row][metric] = self._build_score(row, metric, row_cells, score_rows)
+        return rows
+
+    def _make_title(self, model: str, data: str) -> str:
+        """Title a panel by its data set, and by its model where the run has several."""
+        title = self.suite.get_data_set(data).title or data
+        models = {cell.model for cell in self.run_folder.cells}
+        return f"{model} on {title}" if len(models) > 1 else title
+
+    def _list_metrics(self, data: str, score_rows: ScoreRows) -> tuple[str, ...]:
+        """List the metrics of a data set, then further numbers of a metric, such as ``rationale.f1``."""
+        measured = {row["metric"] for row in score_rows}
+        further = set()
+        for metric in measured:
+            if any(metric.startswith(f"{other}.") for other in measured):
+                further.add(metric)
+        return (*self.run_folder.plan.metrics_for(data), *sorted(further))
+
+    def _compute_accuracy(self, cell: Cell) -> float | None:
+        """Return the percentage of texts whose predicted class is their label, where labels are known."""
+        is_correct = []
+        for row in self.run_folder.iterate_rows(**cell.identifiers):
+            if row["label"] is not None:
+                is_correct.append(row["predicted"] == row["label"])
+        return 100 * fmean(is_correct) if is_correct else None
+
+    def _build_score(
+        self, row: str, metric: str, cells: Sequence[Cell], score_rows: ScoreRows
+    ) -> Score:
+        """Build the score of a row; repeated runs are summarized by their mean and deviation."""
+        published = find_published_score(self.suite, (cells[0].model, cells[0].data), row, metric)
+        methods = {cell.method for cell in cells}
+        metric_rows = [entry for entry in score_rows if entry["metric"] == metric]
+        own_rows = [entry for entry in metric_rows if entry["method"] in methods]
+        measured_rows = [entry for entry in own_rows if entry["mean"] is not None]
+        if not measured_rows:
+            return replace(published, reason=_describe_missing_score(cells, own_rows))
+        return _fill_measured_score(published, measured_rows)
 
 
-def directions(suite: Suite) -> dict[str, str]:
-    """Metric label to which way is better with its options."""
-    return {one.label: one.metric.direction for one in suite.metrics}
+def _fill_measured_score(published: Score, rows: ScoreRows) -> Score:
+    """Add our numbers to a score: of one run its interval, of repeated runs their deviation."""
+    score = replace(
+        published,
+        count=max(row["count"] for row in rows),
+        draws=len(rows),
+        left_out=sum(row["skipped"] + row["failed"] for row in rows),
+    )
+    if len(rows) > 1:
+        means = [row["mean"] for row in rows]
+        return replace(score, mean=fmean(means), sd=stdev(means))
+    (row,) = rows
+    return replace(score, mean=row["mean"], low=row["low"], high=row["high"])
 
 
-def published(suite: Suite, pair: tuple[str, str], method: str, metric: str) -> Score:
-    """The printed mean and standard deviation; a second reading of a metric has the first's."""
-    reading = suite.report.readings.get(metric, metric)
-    for cell in ("/".join(pair), pair[1]):
-        number = suite.published.get(cell, {}).get(method, {}).get(reading)
+def _join_skip_reasons(score_rows: ScoreRows) -> str:
+    """Join the distinct reasons why texts were not measured."""
+    reasons: list[str] = []
+    for row in score_rows:
+        reason = (row.get("skipped_since") or "").rstrip(".")
+        if reason and reason not in reasons:
+            reasons.append(reason)
+    return "; ".join(reasons)
+
+
+def _describe_missing_score(cells: Sequence[Cell], score_rows: ScoreRows) -> str:
+    for cell in cells:
+        if cell.reason:
+            return f"not run: {cell.reason}"
+    return NOT_MEASURED if score_rows else "not finished"
+
+
+def get_directions(suite: Suite) -> dict[str, str]:
+    """Return for each metric label which direction is better, given its options."""
+    return {entry.label: entry.metric.direction for entry in suite.metrics}
+
+
+def find_published_score(suite: Suite, pair: tuple[str, str], method: str, metric: str) -> Score:
+    """Find the published mean and standard deviation.
+
+    Args:
+        suite: The suite.
+        pair: Model and data set. Numbers of the pair come before numbers of the data set alone.
+        method: Row of the table.
+        metric: Label of the metric; a second reading of a metric has the numbers of the first.
+
+    Returns:
+        A score with the published numbers only; empty if there are none.
+    """
+    model, data = pair
+    published_metric = suite.report.readings.get(metric, metric)
+    # Some papers print a mean only, others a mean with a standard deviation.
+    for numbers_by_method in _iterate_published(suite, model, data):
+        number = numbers_by_method.get(method, {}).get(published_metric)
+        if isinstance(number, dict):
+            return Score(published=number["mean"], published_sd=number.get("sd"))
         if number is not None:
-            printed = number if isinstance(number, dict) else {"mean": number}
-            return Score(published=printed["mean"], published_sd=printed.get("sd"))
+            return Score(published=number)
     return Score()
+
+
+def _iterate_published(suite: Suite, model: str, data: str) -> Iterator[Mapping[str, Any]]:
+    yield suite.published.get(f"{model}/{data}", {})
+    yield suite.published.get(data, {})

@@ -1,24 +1,38 @@
-"""Numbers of a report, ours beside the published ones. The templates (Markdown, LaTeX, HTML) read these."""
+"""The numbers of a report, ours beside the published ones. The templates of all formats read these."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from tokenlight.metrics._metric import ARROWS
+from tokenlight.metrics._metric import DIRECTION_ARROWS
 
-LONGEST = 40  # characters of a reason in a cell
+MAX_REASON_LENGTH = 40  # characters of a reason in a cell of a table
+MISSING = "–"  # shown where there is no number
 
 
-def digits(value: float, *, sign: bool = False) -> str:
-    """Three decimals, as the papers print; two for per cents."""
-    places = 3 if abs(value) < 10 else 2
-    return f"{value:+.{places}f}" if sign else f"{value:.{places}f}"
+def format_number(value: float, *, sign: bool = False) -> str:
+    """Format with three decimals, as the papers print numbers; with two for percentages."""
+    num_decimals = 3 if abs(value) < 10 else 2  # percentages are the only numbers above 10
+    if sign:
+        return f"{value:+.{num_decimals}f}"
+    return f"{value:.{num_decimals}f}"
 
 
 @dataclass(frozen=True)
 class Score:
-    """One method by one metric: our mean over ``count`` texts with its 95 % interval, or over ``draws`` runs
-    with their ``sd``; what the paper prints; and why there is nothing of ours."""
+    """One method measured by one metric, beside the published number.
+
+    Args:
+        mean: Our mean; None if there is none.
+        low: Lower bound of its 95 % interval over texts.
+        high: Upper bound.
+        count: Number of texts.
+        sd: Standard deviation over repeated runs, which replaces the interval.
+        draws: Number of repeated runs.
+        left_out: Texts that the metric or the model refused.
+        published: Mean in the paper.
+        published_sd: Standard deviation in the paper.
+        reason: Why there is no number of ours.
+    """
 
     mean: float | None = None
     low: float | None = None
@@ -26,67 +40,126 @@ class Score:
     count: int | None = None
     sd: float | None = None
     draws: int | None = None
-    left_out: int | None = None  # texts that the metric or the model refused
+    left_out: int | None = None
     published: float | None = None
     published_sd: float | None = None
     reason: str = ""
 
-    def edges(self, deviations: int) -> tuple[float, float]:
-        """The interval; of draws as many standard deviations to each side."""
-        mean, spread = self.mean or 0.0, deviations * (self.sd or 0.0)
-        low = mean - spread if self.low is None else self.low
-        return low, mean + spread if self.high is None else self.high
+    def get_bounds(self, num_deviations: int) -> tuple[float, float]:
+        """Return the interval; for repeated runs, that many standard deviations to each side."""
+        mean = self.mean or 0.0
+        spread = num_deviations * (self.sd or 0.0)
+        if self.low is None or self.high is None:
+            return mean - spread, mean + spread
+        return self.low, self.high
 
     @property
     def difference(self) -> float | None:
+        """Ours minus the published number."""
         if self.mean is None or self.published is None:
             return None
         return self.mean - self.published
 
     @property
-    def shown(self) -> str:
-        """Our number with its interval, or why there is none, as far as a cell holds it."""
+    def formatted(self) -> str:
+        """Our number with its interval, or why there is none if that fits into a cell."""
         if self.mean is None:
-            return "not run (see above)" if len(self.reason) > LONGEST else self.reason or "–"
+            if len(self.reason) > MAX_REASON_LENGTH:
+                return "not run (see above)"
+            return self.reason or MISSING
+        mean = format_number(self.mean)
         if self.sd is not None:
-            return f"{digits(self.mean)} ± {self.sd:.3f} ({self.draws} draws)"
+            return f"{mean} ± {self.sd:.3f} ({self.draws} draws)"
         if self.low is None or self.high is None:
-            return digits(self.mean)
-        return f"{digits(self.mean)} [{digits(self.low)}, {digits(self.high)}]"
+            return mean
+        return f"{mean} [{format_number(self.low)}, {format_number(self.high)}]"
 
     @property
-    def bare(self) -> str:
+    def formatted_mean(self) -> str:
         """Our number without its interval."""
-        return _with_spread(self.mean, self.sd, ".3f")
+        return _format_with_spread(self.mean, self.sd, ".3f")
 
     @property
-    def printed(self) -> str:
-        return _with_spread(self.published, self.published_sd)
+    def formatted_published(self) -> str:
+        return _format_with_spread(self.published, self.published_sd)
 
     @property
-    def change(self) -> str:
-        return "–" if self.difference is None else digits(self.difference, sign=True)
+    def formatted_difference(self) -> str:
+        if self.difference is None:
+            return MISSING
+        return format_number(self.difference, sign=True)
 
 
-def _with_spread(mean: float | None, spread: float | None, form: str = "g") -> str:
+def _format_with_spread(mean: float | None, spread: float | None, number_format: str = "g") -> str:
     if mean is None:
-        return "–"
-    return digits(mean) if spread is None else f"{digits(mean)} ± {spread:{form}}"
+        return MISSING
+    if spread is None:
+        return format_number(mean)
+    return f"{format_number(mean)} ± {spread:{number_format}}"
 
 
-class Column(NamedTuple):
-    """One metric of a panel: ``compared`` where the paper prints a number of it; its best numbers."""
+@dataclass(frozen=True)
+class Column:
+    """One metric of a panel: its direction, whether the paper has numbers of it, and the best numbers."""
 
     metric: str
     arrow: str
-    compared: bool
+    has_published: bool
     best: float | None
-    best_printed: float | None
+    best_published: float | None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How our order of the methods of a panel by a metric compares with the published order.
+
+    Args:
+        panel: Title of the panel.
+        metric: The metric.
+        methods: Number of methods that have both numbers.
+        best: The best method in the paper.
+        rank: Its rank here, counted from 1.
+        kendall: Kendall's rank correlation.
+        spearman: Spearman's rank correlation.
+    """
+
+    panel: str
+    metric: str
+    methods: int
+    best: str
+    rank: int
+    kendall: float
+    spearman: float
+
+
+@dataclass(frozen=True)
+class MethodCost:
+    """What a method costs per text, without measuring, and its mean value of the cost metric."""
+
+    method: str
+    seconds: float
+    forwards: float
+    backwards: float
+    value: float | None
+    texts: int
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One model on one data set: methods by metrics."""
+    """One model on one data set: a table of methods by metrics.
+
+    Args:
+        model: Name of the model in the suite.
+        data: Name of the data set in the suite.
+        title: Title in the report.
+        metrics: Labels of the metrics.
+        rows: Method → metric → score.
+        checkpoint: Folder or hub id that was loaded.
+        num_planned: Number of texts in the plan.
+        skip_reasons: Why some texts were not measured.
+        reason: Why nothing of the panel was run.
+        accuracy: Percentage of texts that the model predicts correctly, where labels are known.
+    """
 
     model: str
     data: str
@@ -94,31 +167,54 @@ class Panel:
     metrics: tuple[str, ...]
     rows: Mapping[str, Mapping[str, Score]]
     checkpoint: str = ""
-    planned: int = 0
-    skipped_since: str = ""  # why some texts were not measured
-    reason: str = ""  # why nothing of it was run
-    accuracy: float | None = None  # of the explained passes, in per cent, where labels are known
+    num_planned: int = 0
+    skip_reasons: str = ""
+    reason: str = ""
+    accuracy: float | None = None
+
+    def iterate_scores(self) -> Iterator[Score]:
+        for row in self.rows.values():
+            yield from row.values()
 
     @property
-    def ran(self) -> bool:
-        return any(score.mean is not None for row in self.rows.values() for score in row.values())
+    def has_scores(self) -> bool:
+        return any(score.mean is not None for score in self.iterate_scores())
 
     @property
-    def texts(self) -> int:
-        counts = (one.count or 0 for row in self.rows.values() for one in row.values())
-        return max(counts, default=0)
+    def num_texts(self) -> int:
+        """Largest number of texts that a score of the panel covers."""
+        return max((score.count or 0 for score in self.iterate_scores()), default=0)
 
-    def score(self, method: str, metric: str) -> Score:
-        """A method's score, empty where there is none."""
+    def get_score(self, method: str, metric: str) -> Score:
+        """Return the score of a method, an empty one if there is none."""
         return self.rows.get(method, {}).get(metric, Score())
 
-    def columns(self, better: Mapping[str, str]) -> Iterator[Column]:
-        """The columns behind the method's name; ``better``: metric to which way is better."""
+    def build_columns(self, directions: Mapping[str, str]) -> Iterator[Column]:
+        """Yield the columns of the table.
+
+        Args:
+            directions: Metric → ``"higher"``, ``"lower"`` or ``"neither"``, whichever is better.
+        """
         for metric in self.metrics:
-            scores = [row[metric] for row in self.rows.values()]
-            ours = [score.mean for score in scores if score.mean is not None]
-            printed = [score.published for score in scores if score.published is not None]
-            way = better.get(metric, "neither")
-            end = {"higher": max, "lower": min}.get(way, lambda _: None)
-            best, best_printed = (end(known) if known else None for known in (ours, printed))
-            yield Column(metric, ARROWS[way], bool(printed), best, best_printed)
+            our_means = []
+            published_means = []
+            for row in self.rows.values():
+                score = row[metric]
+                if score.mean is not None:
+                    our_means.append(score.mean)
+                if score.published is not None:
+                    published_means.append(score.published)
+            direction = directions.get(metric, "neither")
+            yield Column(
+                metric,
+                DIRECTION_ARROWS[direction],
+                has_published=bool(published_means),
+                best=_find_best(our_means, direction),
+                best_published=_find_best(published_means, direction),
+            )
+
+
+def _find_best(values: list[float], direction: str) -> float | None:
+    if not values or direction == "neither":
+        return None
+    return max(values) if direction == "higher" else min(values)

@@ -1,24 +1,23 @@
-"use strict";
-// Every value enters the page as text or through a closed list of classes; no markup is made of any.
+// Every value enters the page as text or through a closed list of classes; none becomes markup.
 const STEPS = 12, LONG = 2500, GOOD = ["faithful", "better than chance"];
 const texts = JSON.parse(document.getElementById("data").textContent);
 const form = document.getElementById("filters"), table = document.getElementById("index");
 const body = table.tBodies[0];
 
-function make(tag, look, content, ...children) {
-  const made = document.createElement(tag);
-  if (look) made.className = look;
-  if (content !== undefined && content !== "") made.textContent = content;
-  made.append(...children);
-  return made;
+function make(tag, classes, content, ...children) {
+  const element = document.createElement(tag);
+  if (classes) element.className = classes;
+  if (content !== undefined && content !== "") element.textContent = content;
+  element.append(...children);
+  return element;
 }
 
-function number(value) {
-  const short = Number(Math.abs(value).toPrecision(3));
-  return (value < 0 ? "−" : "+") + short;
+function formatScore(value) {
+  const magnitude = Number(Math.abs(value).toPrecision(3));
+  return (value < 0 ? "−" : "+") + magnitude;
 }
 
-function look(score, scale) {
+function stepClass(score, scale) {
   const step = scale ? Math.round(Math.max(-1, Math.min(1, score / scale)) * STEPS) : 0;
   return step ? (step > 0 ? "f" : "a") + Math.abs(step) : "";
 }
@@ -27,11 +26,11 @@ function drawLine(shape, scores, scale) {
   const line = make("p", "line");
   line.dir = "auto";
   shape.texts.forEach((text, i) => {
-    const own = shape.looks[i] || "", score = Number(scores[i]);
-    if (scores[i] === "") { line.append(own ? make("span", own, text) : text); return; }
-    const chip = own.startsWith("chip");
-    const span = make("span", chip ? own : `token ${look(score, scale)} ${own}`.trim(), text);
-    span.title = `${text.trim()}  ${number(score)}`;
+    const classes = shape.looks[i] || "", score = Number(scores[i]);
+    if (scores[i] === "") { line.append(classes ? make("span", classes, text) : text); return; }
+    const isChip = classes.startsWith("chip");
+    const span = make("span", isChip ? classes : `token ${stepClass(score, scale)} ${classes}`.trim(), text);
+    span.title = `${text.trim()}  ${formatScore(score)}`;
     line.append(span);
   });
   return line;
@@ -41,23 +40,23 @@ function drawText(entry) {
   const drawn = make("div");
   drawn.append(make("p", "note", entry.chances || ""));
   if (entry.cut) {
-    const many = `its last ${entry.cut} tokens were not read. They are shown in grey.`;
-    drawn.append(make("p", "warning", `The text was too long for the model: ${many}`));
+    const warning = `The text was too long for the model: its last ${entry.cut} tokens were not read. They are shown in grey.`;
+    drawn.append(make("p", "warning", warning));
   }
-  for (const one of entry.explained) {
-    const head = make("h2", "", "", make("b", "", one.target), ` · ${one.name}`);
-    if (one.kind) head.append(` (${one.kind})`);
+  for (const explanation of entry.explained) {
+    const heading = make("h2", "", "", make("b", "", explanation.target), ` · ${explanation.name}`);
+    if (explanation.kind) heading.append(` (${explanation.kind})`);
     const text = make("div", "text");
-    for (const [place, scores] of one.lines) {
-      const shape = entry.lines[place];
+    for (const [lineNumber, scores] of explanation.lines) {
+      const shape = entry.lines[lineNumber];
       if (shape.name) text.append(make("p", "segment", shape.name));
       if (shape.texts.join("").length > LONG) text.classList.add("long");
-      text.append(drawLine(shape, scores.split(","), one.scale));
+      text.append(drawLine(shape, scores.split(","), explanation.scale));
     }
-    drawn.append(head, text, ...one.told.map(said => make("p", "note", said)));
+    drawn.append(heading, text, ...explanation.told.map(remark => make("p", "note", remark)));
   }
-  const known = Object.entries(entry.columns || {}).map(([name, value]) => `${name}: ${value}`);
-  drawn.append(make("p", "note", [entry.place || [], ...known].flat().join(" · ")));
+  const columns = Object.entries(entry.columns || {}).map(([name, value]) => `${name}: ${value}`);
+  drawn.append(make("p", "note", [entry.place || [], ...columns].flat().join(" · ")));
   return drawn;
 }
 
@@ -66,20 +65,19 @@ const plain = entry => entry.lines.filter((_, i) => entry.explained[0].lines.som
   .join(" · ");
 
 const low = entry => entry.grade && !GOOD.includes(entry.grade);
-const wrong = entry => "label" in entry && entry.label !== entry.predicted;
 const percent = chance => chance > 0.999 && chance < 1 ? ">99.9 %" : `${(100 * chance).toFixed(1)} %`;
 const anyHas = name => texts.some(entry => name in entry);
 const columns = [
   { name: "row", value: entry => entry.number, on: true },
   { name: "id", value: entry => (entry.columns || {}).id ?? "", on: texts.some(e => (e.columns || {}).id) },
   { name: "true label", value: entry => entry.label ?? "", on: anyHas("label") },
-  { name: "predicted", value: entry => entry.predicted ?? "", look: entry => wrong(entry) ? "wrong" : "", on: anyHas("predicted") },
+  { name: "predicted", value: entry => entry.predicted ?? "", look: entry => isWrong(entry) ? "wrong" : "", on: anyHas("predicted") },
   { name: "confidence", value: entry => entry.chance ?? -1, show: v => v < 0 ? "" : percent(v), on: anyHas("chance") },
   { name: "trust", value: entry => entry.grade ?? "", look: entry => low(entry) ? "wrong" : "", on: anyHas("grade") },
 ].filter(column => column.on);
 
 const rows = texts.map(entry => {
-  const row = make("tr"), button = make("button", "", entry.said = plain(entry));
+  const row = make("tr"), button = make("button", "", entry.text = plain(entry));
   if (button.textContent.length > 240) button.textContent = button.textContent.slice(0, 239) + "…";
   row.id = `text-${entry.number}`;
   button.type = "button";
@@ -90,35 +88,155 @@ const rows = texts.map(entry => {
     row.append(make("td", column.look ? column.look(entry) : "", String(column.show ? column.show(value) : value)));
   }
   row.append(make("td", "said", "", button));
-  const one = { entry, row, button, opened: null };
-  button.addEventListener("click", () => toggle(one));
-  return one;
+  const indexRow = { entry, row, button, opened: null };
+  button.addEventListener("click", () => toggle(indexRow));
+  return indexRow;
 });
 
-function toggle(one) {
-  const open = one.opened === null;
-  one.button.setAttribute("aria-expanded", String(open));
-  if (!open) { one.opened.remove(); one.opened = null; return; }
-  const cell = make("td", "", "", drawText(one.entry));
+function toggle(indexRow) {
+  const isClosed = indexRow.opened === null;
+  indexRow.button.setAttribute("aria-expanded", String(isClosed));
+  if (!isClosed) { indexRow.opened.remove(); indexRow.opened = null; return; }
+  const cell = make("td", "", "", drawText(indexRow.entry));
   cell.colSpan = columns.length + 1;
-  one.opened = make("tr", "opened", "", cell);
-  one.row.after(one.opened);
+  indexRow.opened = make("tr", "opened", "", cell);
+  indexRow.row.after(indexRow.opened);
+}
+
+let cluster = null; // the texts of the cluster that is shown alone
+
+function isShown(entry, filters, pattern) {
+  if (filters.get("wrong") && !isWrong(entry)) return false;
+  if (filters.get("low") && !low(entry)) return false;
+  for (const name of ["predicted", "label", "grade"])
+    if (filters.get(name) && entry[name] !== filters.get(name)) return false;
+  if (cluster && !cluster.entries.includes(entry)) return false;
+  return !pattern || pattern.test(entry.text);
 }
 
 function filter() {
-  const asked = new FormData(form), word = asked.get("word").trim();
-  const sought = word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-  const found = word && new RegExp(`(?<![\\p{L}\\p{N}])${sought}`, "iu");
-  let count = 0;
+  const filters = new FormData(form), word = filters.get("word").trim();
+  const escaped = word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const pattern = word && new RegExp(`(?<![\\p{L}\\p{N}])${escaped}`, "iu");
+  const shown = [];
   for (const { entry, row, opened } of rows) {
-    const seen = (!asked.get("wrong") || wrong(entry)) && (!asked.get("low") || low(entry))
-      && (!asked.get("predicted") || entry.predicted === asked.get("predicted"))
-      && (!asked.get("label") || entry.label === asked.get("label")) && (!found || found.test(entry.said));
-    row.hidden = !seen;
-    if (opened) opened.hidden = !seen;
-    count += seen;
+    row.hidden = !isShown(entry, filters, pattern);
+    if (opened) opened.hidden = row.hidden;
+    if (!row.hidden) shown.push(entry);
   }
-  form.elements.count.value = `${count} of ${texts.length} texts`;
+  form.elements.count.value = `${shown.length} of ${texts.length} texts`;
+  drawGroups(shown);
+}
+
+// --- words of what is shown ------------------------------------------------------------------------
+
+const methods = [...new Set(texts.flatMap(entry => entry.explained.filter(e => !e.kind).map(e => e.name)))];
+const sharesByMethod = new Map(methods.map(method =>
+  [method, new Map(texts.map(entry => [entry, computeShares(entry, method)]))]));
+
+function drawWordRow(ranked, strongest, size) {
+  const button = make("button", "name", ranked.word), bar = make("span", "weight");
+  button.type = "button";
+  button.dir = "auto";
+  button.dataset.word = ranked.word;
+  button.title = `Show the texts with this word. Example: ${ranked.example.text.slice(0, 160)}`;
+  bar.append(make("i", ""));
+  bar.firstChild.style.width = `${100 * ranked.weight / strongest}%`;
+  const counts = make("span", "value", `${ranked.count} of ${size}`);
+  if (ranked.rightTotal) counts.append(`, right ${ranked.rightCount} of ${ranked.rightTotal}`);
+  return [button, bar, counts];
+}
+
+function drawGroup(group, method) {
+  const sharesOf = entry => sharesByMethod.get(method).get(entry);
+  const words = rankWords(group, texts, sharesOf);
+  if (!words.length) return [];
+  const name = group.isError ? `${group.label} → ${group.predicted}` : group.predicted;
+  const title = make("button", group.isError ? "wrong" : "", name);
+  title.type = "button";
+  title.dir = "auto";
+  title.title = "Show these texts";
+  title.addEventListener("click", () => show({ predicted: group.predicted, label: group.label ?? "", wrong: group.isError }));
+  const size = group.entries.length;
+  const heading = make("h2", "", "", title, ` · ${size} text${size === 1 ? "" : "s"}${methods.length > 1 ? ` · ${method}` : ""}`);
+  const list = make("div", "drivers", "", ...words.flatMap(ranked => drawWordRow(ranked, words[0].weight, size)));
+  return [make("article", "", "", heading, list)];
+}
+
+function drawCluster(found) {
+  const isChosen = cluster !== null && found.entries.every(entry => cluster.entries.includes(entry));
+  const button = make("button", "", found.words.join(", "));
+  button.type = "button";
+  button.setAttribute("aria-pressed", String(isChosen));
+  button.title = found.entries.map(entry => entry.text.slice(0, 80)).slice(0, 3).join("\n");
+  button.addEventListener("click", () => { cluster = isChosen ? null : found; filter(); });
+  return make("li", "", "", button, ` ${found.entries.length} errors`);
+}
+
+function drawGroups(shown) {
+  const section = document.getElementById("words");
+  const groups = groupTexts(shown);
+  section.replaceChildren(...groups.slice(0, 24).flatMap(group => methods.flatMap(method => drawGroup(group, method))));
+  const which = shown.length === texts.length ? "texts in this file"
+    : shown.length === 1 ? "text shown" : `${shown.length} texts shown`;
+  document.getElementById("words-note").textContent = !section.children.length ? "" :
+    `The words that most support the prediction of the ${which}. For errors (true → predicted), a word counts by `
+    + "how much larger its mean share of the scores is than in texts rightly predicted as that class; otherwise by its summed share, rare words counting more.";
+  const errors = cluster ? cluster.entries : shown.filter(isWrong);
+  const sharesOf = entry => sharesByMethod.get(methods[0]).get(entry);
+  const clusters = cluster ? [cluster] : methods.length ? clusterErrors(errors, texts, sharesOf) : [];
+  document.getElementById("clusters").replaceChildren(...clusters.map(drawCluster));
+  document.getElementById("clusters").parentElement.hidden = !clusters.length;
+}
+
+// --- export and link -------------------------------------------------------------------------------
+
+function show(values) {
+  form.reset();
+  cluster = null;
+  for (const [name, value] of Object.entries(values)) {
+    const field = form.elements[name];
+    if (field && field.type === "checkbox") field.checked = Boolean(value);
+    else if (field) field.value = value;
+  }
+  filter();
+  form.scrollIntoView();
+}
+
+function exportCsv() {
+  const kept = [...new Set(texts.flatMap(entry => Object.keys(entry.columns || {})))].filter(name => name !== "id");
+  const header = [...columns.map(column => column.name), "text", "top words", ...kept];
+  const lines = [header];
+  for (const { entry, row } of rows) {
+    if (row.hidden) continue;
+    const shares = methods.length ? [...sharesByMethod.get(methods[0]).get(entry)] : [];
+    const top = shares.sort((a, b) => b[1] - a[1]).slice(0, 5).filter(([, share]) => share > 0).map(([word]) => word);
+    lines.push([...columns.map(column => entry.chance === undefined && column.name === "confidence" ? "" : column.value(entry)),
+      entry.text, top.join(" "), ...kept.map(name => (entry.columns || {})[name])]);
+  }
+  const content = lines.map(cells => cells.map(formatCell).join(",")).join("\r\n") + "\r\n";
+  const link = make("a");
+  link.href = URL.createObjectURL(new Blob(["\ufeff", content], { type: "text/csv" }));
+  link.download = `${document.title.replace(/[^\p{L}\p{N}._-]+/gu, "-")}-shown.csv`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// The address of what is shown: filters that are set, as in #show?wrong=on&word=dull.
+function describeFilters() {
+  const set = [...new FormData(form)].filter(([, value]) => value !== "");
+  return set.length ? `#show?${new URLSearchParams(set)}` : "#";
+}
+
+async function copyLink() {
+  const address = location.href.split("#")[0] + describeFilters();
+  history.replaceState(null, "", describeFilters());
+  try {
+    await navigator.clipboard.writeText(address);
+    form.elements.link.textContent = "Link copied";
+  } catch {
+    form.elements.link.textContent = "Link is in the address bar"; // pages opened as files may not copy
+  }
 }
 
 let sorted = { name: "", up: true };
@@ -127,7 +245,7 @@ function sort(column) {
   const sign = sorted.up ? 1 : -1;
   const compare = (a, b) => typeof a === "number" ? a - b : String(a).localeCompare(String(b), undefined, { numeric: true });
   rows.sort((a, b) => sign * compare(column.value(a.entry), column.value(b.entry)));
-  body.append(...rows.flatMap(one => one.opened ? [one.row, one.opened] : [one.row]));
+  body.append(...rows.flatMap(indexRow => indexRow.opened ? [indexRow.row, indexRow.opened] : [indexRow.row]));
   for (const head of table.tHead.rows[0].cells)
     head.ariaSort = head.textContent === column.name ? (sorted.up ? "ascending" : "descending") : null;
 }
@@ -139,29 +257,33 @@ table.tHead.append(make("tr", "", "", ...columns.map(column => {
   button.addEventListener("click", () => sort(column));
   return make("th", "", "", button);
 }), make("th", "", "text")));
-body.append(...rows.map(one => one.row));
+body.append(...rows.map(indexRow => indexRow.row));
 
-for (const name of ["predicted", "label"]) {
+for (const name of ["predicted", "label", "grade"]) {
   const values = [...new Set(texts.map(entry => entry[name]).filter(value => value !== undefined))].sort();
   form.elements[name].append(...values.map(value => Object.assign(make("option", "", value), { value })));
   form.elements[name].parentElement.hidden = values.length < 2 || values.length > 200;
 }
 form.elements.wrong.parentElement.hidden = !anyHas("label");
 form.elements.low.parentElement.hidden = !anyHas("grade");
-form.addEventListener("input", filter);
+form.addEventListener("input", () => { cluster = null; filter(); });
 form.addEventListener("submit", event => event.preventDefault());
-for (const button of document.querySelectorAll("[data-word]"))
-  button.addEventListener("click", () => {
-    form.elements.word.value = button.dataset.word;
-    filter();
-    form.scrollIntoView();
-  });
+form.elements.export.addEventListener("click", exportCsv);
+form.elements.link.addEventListener("click", copyLink);
+document.addEventListener("click", event => {
+  const button = event.target.closest("[data-word]");
+  if (!button) return;
+  form.elements.word.value = button.dataset.word;
+  filter();
+  form.scrollIntoView();
+});
 
 function follow() {
-  const one = rows.find(one => `#${one.row.id}` === location.hash);
-  if (!one) return;
-  if (one.opened === null) toggle(one);
-  one.row.scrollIntoView();
+  if (location.hash.startsWith("#show?")) show(Object.fromEntries(new URLSearchParams(location.hash.slice(6))));
+  const linked = rows.find(({ row }) => `#${row.id}` === location.hash);
+  if (!linked) return;
+  if (linked.opened === null) toggle(linked);
+  linked.row.scrollIntoView();
 }
 addEventListener("hashchange", follow);
 filter();

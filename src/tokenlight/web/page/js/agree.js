@@ -1,4 +1,4 @@
-// Do the methods agree? Rank correlation of every two, as a small table in words and colour.
+// Agreement between methods: the rank correlation of every pair, as a small coloured table.
 
 import { make } from "./dom.js";
 import { decimals } from "./numbers.js";
@@ -7,22 +7,34 @@ import { state } from "./store.js";
 
 const WORDS = [[0.7, "agree"], [0.4, "agree in part"], [0.15, "agree little"], [-0.15, "are unrelated"], [-2, "contradict"]];
 
+const GOOD = ["faithful", "better than chance"];
+
 /** The table over all methods, with the closest and the farthest pair in words. */
 export function agreementTable() {
   const entries = state.entries.filter((entry) => sameTokens(entry.attribution, state.entries[0].attribution));
   if (entries.length < 2) return null;
-  const value = (one, other) => (one === other ? 1 : agreement(one.attribution, other.attribution));
+  const value = (first, second) => (first === second ? 1 : agreement(first.attribution, second.attribution));
   return make(
     "section", { class: "agreement", "aria-label": "Agreement between methods" },
     make("h3", { text: "Do the methods agree?" }),
     make("p", { text: inWords(entries, value) }),
+    make("p", { text: support(entries) }),
     make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Agreement table" },
       make("table", { class: "matrix" },
         make("thead", {}, make("tr", {}, make("td"), entries.map((entry) => make("th", { scope: "col", text: entry.method })))),
-        make("tbody", {}, entries.map((one) => make("tr", {}, make("th", { scope: "row", text: one.method }),
-          entries.map((other) => cell(value(one, other), one === other))))))),
+        make("tbody", {}, entries.map((first) => make("tr", {}, make("th", { scope: "row", text: first.method }),
+          entries.map((second) => cell(value(first, second), first === second))))))),
     make("p", { class: "note", text: "Spearman's correlation of the ranks they give to the same tokens: 1 same order, 0 unrelated, −1 opposite." }),
   );
+}
+
+/** Which methods the tests support, once all of them are tested. */
+function support(entries) {
+  const grades = entries.map((entry) => state.trust.get(entry.id)?.grade);
+  if (!grades.every(Boolean)) return "";
+  const good = entries.filter((_, i) => GOOD.includes(grades[i])).map((entry) => entry.method);
+  if (!good.length) return "The tests support none of them, so they cannot tell which is right.";
+  return good.length === entries.length ? "The tests support all of them." : `The tests support ${good.join(", ")}.`;
 }
 
 /** Blue where alike, paper where unrelated, orange where opposite, whatever the palette. */
@@ -38,13 +50,13 @@ function cell(number, same) {
 
 function inWords(entries, value) {
   const pairs = entries
-    .flatMap((one, i) => entries.slice(i + 1).map((other) => [value(one, other), one.method, other.method]))
+    .flatMap((first, i) => entries.slice(i + 1).map((second) => [value(first, second), first.method, second.method]))
     .filter(([number]) => number !== null)
-    .toSorted((one, other) => other[0] - one[0]);
+    .toSorted((first, second) => second[0] - first[0]);
   if (!pairs.length) return "At least one method ranks no token here, so they cannot be compared.";
-  const told = ([number, one, other]) => {
-    const [, word] = WORDS.find(([least]) => number >= least);
-    return `${one} and ${other} ${word} (${decimals(number)})`;
+  const describe = ([number, first, second]) => {
+    const [, word] = WORDS.find(([threshold]) => number >= threshold);
+    return `${first} and ${second} ${word} (${decimals(number)})`;
   };
-  return pairs.length === 1 ? `${told(pairs[0])}.` : `${told(pairs[0])}; ${told(pairs.at(-1))}.`;
+  return pairs.length === 1 ? `${describe(pairs[0])}.` : `${describe(pairs[0])}; ${describe(pairs.at(-1))}.`;
 }

@@ -1,4 +1,4 @@
-// Talking to the server: every failure becomes a sentence and what to do about it.
+// Requests to the server; every failure becomes an error with a message and a hint.
 
 const PATIENCE = 150_000; // of one request; the server has its own, shorter limits
 const BUSY_RETRIES = 8;
@@ -25,7 +25,7 @@ export async function ask(path, body, signal, queued = () => {}) {
     if (answer.status !== 429 || attempt === BUSY_RETRIES) return read(answer);
     const wait = Math.min(Number(answer.headers.get("Retry-After")) || 1, LONGEST_WAIT);
     const { error } = await answer.json();
-    queued(`${error.message.replace("this one", "yours")} Asking again in ${wait} s …`);
+    queued(`${error.message.replace("this one", "yours")} Retrying in ${wait} s …`);
     await pause(wait * 1000 * (1 + Math.random() / 2), signal);
   }
 }
@@ -50,14 +50,14 @@ export async function back(signal) {
 
 async function send(path, body, signal) {
   const limits = [AbortSignal.timeout(PATIENCE), ...(signal ? [signal] : [])];
-  const how = { signal: AbortSignal.any(limits), cache: "no-store" };
+  const options = { signal: AbortSignal.any(limits), cache: "no-store" };
   if (body !== undefined) {
-    how.method = "POST";
-    how.headers = { "Content-Type": "application/json" };
-    how.body = JSON.stringify(body);
+    options.method = "POST";
+    options.headers = { "Content-Type": "application/json" };
+    options.body = JSON.stringify(body);
   }
   try {
-    return await fetch(path, how);
+    return await fetch(path, options);
   } catch (failure) {
     if (signal?.aborted) throw failure;
     throw new Gone("The server is not answering.");
@@ -70,7 +70,7 @@ async function read(answer) {
     content = await answer.json();
   } catch (failure) {
     if (failure.name === "AbortError") throw failure;
-    throw new Gone("The connection broke before the answer was complete."); // killed while it spoke, or not our server
+    throw new Gone("The connection was lost before the answer was complete."); // killed while it spoke, or not our server
   }
   if (answer.ok) return content;
   throw new Refused(answer.status, content.error ?? { code: "internal", message: `Status ${answer.status}.` });

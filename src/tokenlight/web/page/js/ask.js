@@ -1,4 +1,4 @@
-// The form: fields by what the model reads, examples to click, the model.
+// The form: input fields for what the model reads, examples, and the choice of the model.
 
 import { byId, fill, make } from "./dom.js";
 import { asksDocuments, chosenModel, fieldsInUse, state, update, watch } from "./store.js";
@@ -8,7 +8,7 @@ import { clear, explain, welcome } from "./work.js";
 const LABELS = {
   text: "Text", pair: "Second text", question: "Question", context: "Context to answer from",
   prompt: "Prompt", documents: "Documents, with an empty line between two",
-  answer: "Answer to explain (left empty, the model writes its own)",
+  answer: "Answer to explain (if left empty, the model writes its own)",
 };
 const ROWS = { text: 2, pair: 2, question: 1, context: 4, prompt: 2, documents: 6, answer: 1 };
 const ABOUT = ["question", "documents", "answer"];
@@ -43,8 +43,8 @@ function useExample(example) {
 
 function chooseModel(name) {
   pairWanted = false;
-  const model = state.models.find((one) => one.name === name);
-  const works = (method) => state.known.find((one) => one.name === method)?.models[name]?.works !== false;
+  const model = state.models.find((candidate) => candidate.name === name);
+  const works = (method) => state.known.find((candidate) => candidate.name === method)?.models[name]?.works !== false;
   const methods = state.methods.filter(works);
   const shown = state.entries.length > 0;
   clear();
@@ -64,9 +64,9 @@ function untouched() {
 function drawModel() {
   const model = chosenModel();
   byId("ask").hidden = state.models.length === 0;
-  fill(byId("model"), state.models.map((one) => {
-    const option = make("option", { value: one.name, text: one.name });
-    option.selected = one.name === state.model;
+  fill(byId("model"), state.models.map((candidate) => {
+    const option = make("option", { value: candidate.name, text: candidate.name });
+    option.selected = candidate.name === state.model;
     return option;
   }));
   if (!model) return;
@@ -85,9 +85,9 @@ function drawModel() {
 
 function about(model) {
   const labels = model.labels.length && model.labels.length <= 8 ? ` · ${model.labels.join(", ")}` : "";
-  const told = model.labels.length && model.about?.includes(model.labels.at(-1)) ? "" : labels;
+  const labelText = model.labels.length && model.about?.includes(model.labels.at(-1)) ? "" : labels;
   const size = model.layers ? ` · ${model.layers} layers × ${model.heads} heads` : "";
-  return `${model.about || model.task}${told} · up to ${model.max_tokens ?? "any number of"} tokens${size}`;
+  return `${model.about || model.task}${labelText} · up to ${model.max_tokens ?? "any number of"} tokens${size}`;
 }
 
 /** Fields are made once for a model, then only their values follow the state: the caret stays. */
@@ -98,11 +98,11 @@ function fields() {
   const takesDocuments = model.inputs.some((set) => set.includes("documents"));
   const about = asksDocuments();
   const names = about ? ABOUT : pairWanted && takesPair ? ["text", "pair"] : fieldsInUse();
-  const place = byId("fields");
-  if (place.dataset.names !== names.join() || place.dataset.model !== model.name) {
-    place.dataset.names = names.join();
-    place.dataset.model = model.name;
-    fill(place, names.map(field));
+  const container = byId("fields");
+  if (container.dataset.names !== names.join() || container.dataset.model !== model.name) {
+    container.dataset.names = names.join();
+    container.dataset.model = model.name;
+    fill(container, names.map(field));
     fill(byId("pair-place"), takesPair && pairButton(names.includes("pair")),
       takesDocuments && documentsButton(about));
   }
@@ -160,7 +160,7 @@ function drawBusy() {
   byId("results").setAttribute("aria-busy", String(state.busy));
 }
 
-function shortened(text, most = 48) {
+function shortened(text, maxLength = 48) {
   const characters = Array.from(text);
-  return characters.length <= most ? text : `${characters.slice(0, most - 1).join("")}…`;
+  return characters.length <= maxLength ? text : `${characters.slice(0, maxLength - 1).join("")}…`;
 }

@@ -1,4 +1,4 @@
-// Where one head looks in this text: a square a pair of tokens, darker is more attention.
+// The attention map of one head: one square per pair of tokens, darker is more attention.
 
 import { ask, Refused } from "./api.js";
 import { inLine } from "./characters.js";
@@ -15,25 +15,25 @@ const answers = new Map(); // question → its answer: heads are looked at again
 /** The map of a head, filled when the server has answered; nothing where no head is chosen. */
 export function attentionMap(head) {
   if (!head) return null;
-  const place = make("section", { class: "attention", "aria-live": "polite" }, make("p", { class: "note", text: "Loading …" }));
-  void shown(place, head);
-  return place;
+  const container = make("section", { class: "attention", "aria-live": "polite" }, make("p", { class: "note", text: "Loading …" }));
+  void shown(container, head);
+  return container;
 }
 
-async function shown(place, { layer, head }) {
+async function shown(container, { layer, head }) {
   const question = { model: state.model, layer, head };
   for (const field of fieldsInUse()) question[field] = state[field];
   const key = JSON.stringify(question);
   try {
     if (!answers.has(key)) answers.set(key, await ask("/api/attention", question));
   } catch (failure) {
-    if (!(failure instanceof Refused)) return failed(failure, () => shown(place, { layer, head }));
-    fill(place, make("p", { class: "note", text: `${failure.message} ${failure.hint}` }));
+    if (!(failure instanceof Refused)) return failed(failure, () => shown(container, { layer, head }));
+    fill(container, make("p", { class: "note", text: `${failure.message} ${failure.hint}` }));
     return undefined;
   }
   const { tokens, weights } = answers.get(key);
-  fill(place, make("h3", { text: `Layer ${layer}, head ${head}: where each token looks` }),
-    make("p", { class: "note", text: "Rows look at columns; a row adds up to 100 %." }),
+  fill(container, make("h3", { text: `Layer ${layer}, head ${head}: where each token looks` }),
+    make("p", { class: "note", text: "Each row shows what one token attends to; a row adds up to 100 %." }),
     make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Attention map, scrolls" }, matrix(tokens.map(inLine), weights)));
   return undefined;
 }
@@ -41,7 +41,7 @@ async function shown(place, { layer, head }) {
 function matrix(tokens, weights) {
   const size = NAMES + CELL * tokens.length + 4;
   const picture = draw("svg", {
-    viewBox: `0 0 ${size} ${size}`, width: size, height: size, class: "attention-map", role: "img", "aria-label": told(tokens, weights),
+    viewBox: `0 0 ${size} ${size}`, width: size, height: size, class: "attention-map", role: "img", "aria-label": describe(tokens, weights),
   });
   tokens.forEach((token, i) => {
     const middle = NAMES + CELL * (i + 0.5);
@@ -62,10 +62,10 @@ function matrix(tokens, weights) {
 }
 
 /** The strongest look, for those who do not see the map. */
-function told(tokens, weights) {
+function describe(tokens, weights) {
   const looks = weights.flatMap((row, from) => row.map((weight, to) => [weight, tokens[from], tokens[to]]));
-  const [most, from, to] = looks.reduce((best, look) => (look[0] > best[0] ? look : best), [0, "", ""]);
-  return `Attention map. Strongest: ${from} looks at ${to} with ${percent(most)}.`;
+  const [strongest, from, to] = looks.reduce((best, look) => (look[0] > best[0] ? look : best), [0, "", ""]);
+  return `Attention map. Strongest: ${from} looks at ${to} with ${percent(strongest)}.`;
 }
 
 function short(token) {

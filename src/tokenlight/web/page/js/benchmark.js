@@ -29,27 +29,27 @@ function part(title, summary) {
 
 /** Rows of scores.csv and curves.csv as summaries, in the order the run has them. */
 function grouped({ scores = [], curves: lines = [] }) {
-  const found = new Map();
-  const home = ({ model, data, method }) => {
+  const summaries = new Map();
+  const tablesOf = ({ model, data, method }) => {
     const key = [data, model].filter(Boolean).join(" · ");
-    if (!found.has(key)) found.set(key, { methods: {}, curves: {} });
-    const summary = found.get(key);
+    if (!summaries.has(key)) summaries.set(key, { methods: {}, curves: {} });
+    const summary = summaries.get(key);
     summary.methods[method] ??= {};
     summary.curves[method] ??= {};
     return [summary.methods[method], summary.curves[method]];
   };
-  for (const row of scores ?? []) home(row)[0][row.metric] = row;
+  for (const row of scores ?? []) tablesOf(row)[0][row.metric] = row;
   for (const row of lines ?? []) {
-    const curve = (home(row)[1][row.metric] ??= { points: [], means: [] });
+    const curve = (tablesOf(row)[1][row.metric] ??= { points: [], means: [] });
     curve.points.push(row.point);
     curve.means.push(row);
   }
-  return [...found];
+  return [...summaries];
 }
 
 function table(numbers, methods) {
   const better = Object.assign({}, ...methods.map((name) => Object.fromEntries(
-    Object.entries(numbers[name]).map(([metric, found]) => [metric, found.better]))));
+    Object.entries(numbers[name]).map(([metric, score]) => [metric, score.better]))));
   const metrics = Object.keys(better);
   const best = Object.fromEntries(metrics.map((metric) => {
     const means = methods.map((name) => numbers[name][metric]?.mean).filter((mean) => mean !== null && mean !== undefined);
@@ -63,22 +63,22 @@ function table(numbers, methods) {
       metrics.map((metric) => cell(numbers[name][metric], best[metric])))))));
 }
 
-function cell(found, best) {
-  if (!found || found.mean === null || !found.count) return make("td", { class: "number", text: "–" });
-  const mean = make(found.mean === best ? "b" : "span", { text: decimals(found.mean, 3) });
-  return make("td", { class: "number" }, mean, make("small", { text: ` [${decimals(found.low, 3)}, ${decimals(found.high, 3)}] · ${found.count}` }));
+function cell(score, best) {
+  if (!score || score.mean === null || !score.count) return make("td", { class: "number", text: "–" });
+  const mean = make(score.mean === best ? "b" : "span", { text: decimals(score.mean, 3) });
+  return make("td", { class: "number" }, mean, make("small", { text: ` [${decimals(score.low, 3)}, ${decimals(score.high, 3)}] · ${score.count}` }));
 }
 
-function curves(found, methods) {
-  const metrics = [...new Set(methods.flatMap((name) => Object.keys(found[name] ?? {})))];
+function curves(curvesByMethod, methods) {
+  const metrics = [...new Set(methods.flatMap((name) => Object.keys(curvesByMethod[name] ?? {})))];
   return metrics.map((metric) => {
     const series = methods.flatMap((name, line) => {
-      const one = found[name]?.[metric];
-      if (!one) return [];
-      const [first, last] = [one.points[0], one.points.at(-1)];
-      return [{ name, line, xs: one.points.map((x) => (x - first) / (last - first || 1)), ys: one.means.map((mean) => mean.mean) }];
+      const curve = curvesByMethod[name]?.[metric];
+      if (!curve) return [];
+      const [first, last] = [curve.points[0], curve.points.at(-1)];
+      return [{ name, line, xs: curve.points.map((x) => (x - first) / (last - first || 1)), ys: curve.means.map((mean) => mean.mean) }];
     });
-    const values = series.flatMap((one) => one.ys);
+    const values = series.flatMap((curve) => curve.ys);
     const ends = [Math.min(0, ...values), Math.max(...values, 1e-9)];
     return make("div", { class: "curves" }, make("h3", { text: metric }),
       chart({ series, ends, labels: { title: `${metric} by share of tokens`, x: "share of tokens", y: metric, format: (value) => value.toPrecision(2) } }),

@@ -1,4 +1,4 @@
-// Characters that would act instead of being seen, made visible (as tokenlight.plots.characters does).
+// Control characters and direction marks made visible, as tokenlight.plots.characters does.
 
 const NAMED = new Map([
   [0xad, "SHY"], [0x61c, "ALM"], [0x180e, "MVS"], [0x200b, "ZWSP"], [0x200c, "ZWNJ"], [0x200d, "ZWJ"],
@@ -24,18 +24,18 @@ export function visible(text) {
  * accent that stands alone sits on a dotted circle. */
 export function inLine(text) {
   if (text === "\u200c" || text === "\u200d") return symbol(text);
-  const shown = visible(text).replace(/[\n\t\u2028\u2029]/g, (found) => BREAKS[found]);
+  const shown = visible(text).replace(/[\n\t\u2028\u2029]/g, (character) => BREAKS[character]);
   if (BLANK.test(text)) return shown.replace(/[^␀-␡⟨⟩0-9A-F]/g, "␣");
   return /^\p{M}/u.test(text) ? `◌${shown}` : shown;
 }
 
 /** Whether at `place` of a text's characters a mark stands behind the one that it belongs to. */
-export function carriesOn(characters, place) {
-  return place > 0 && place < characters.length && MARK.test(characters[place]) && !BLANK.test(characters[place - 1]);
+export function carriesOn(characters, position) {
+  return position > 0 && position < characters.length && MARK.test(characters[position]) && !BLANK.test(characters[position - 1]);
 }
 
-function symbol(found) {
-  const code = found.codePointAt(0);
+function symbol(character) {
+  const code = character.codePointAt(0);
   if (code < 0x20) return String.fromCodePoint(0x2400 + code);
   if (code === 0x7f) return "␡";
   const name = NAMED.get(code) ?? code.toString(16).toUpperCase().padStart(2, "0");

@@ -1,7 +1,7 @@
 // From a score to the class of a colour: sign chooses the hue, strength the step (palette.css).
 
 const STEPS = 12;
-export const LEGEND = Array.from({ length: 2 * STEPS + 1 }, (_, place) => stepName(place - STEPS) || "none");
+export const LEGEND = Array.from({ length: 2 * STEPS + 1 }, (_, index) => stepName(index - STEPS) || "none");
 
 /** Class of a score, `f7` for or `a7` against; empty for what cannot be told from nothing. */
 export function look(score, scale) {

@@ -1,4 +1,4 @@
-// Elements made by hand: text enters as text, never as markup, and no style attribute is written.
+// Create elements: text is inserted as text, never as markup, and no style attribute is written.
 
 const SVG = "http:" + "//www.w3.org/2000/svg"; // a name, not an address: nothing is fetched from it
 
@@ -26,10 +26,10 @@ export function fill(parent, ...children) {
 /** The same; the control that had the focus has it again, so that keys go on where they were. */
 export function refill(parent, ...children) {
   const controls = () => [...parent.querySelectorAll("button, input, select, .scroll")];
-  const place = controls().indexOf(document.activeElement);
+  const index = controls().indexOf(document.activeElement);
   const before = document.activeElement;
   fill(parent, ...children);
-  const after = place < 0 ? null : controls()[place];
+  const after = index < 0 ? null : controls()[index];
   if (after?.tagName === before.tagName && after.textContent === before.textContent) {
     after.focus({ preventScroll: true });
   }

@@ -1,5 +1,5 @@
-// The game: tokens vanish in each method's order while the model's probability moves against
-// chance. The whole curve is there before the first move, so a move asks nobody.
+// The masking game: tokens are masked in each method's order, and the probability is compared with random
+// orders. The whole curve is loaded before the first move, so a move sends no request.
 
 import { chart, chartLegend, valueAt } from "./curves.js";
 import { byId, draw as svg, fill, make } from "./dom.js";
@@ -100,8 +100,8 @@ function board() {
 
 function waiting() {
   if (state.gamesFailed) return state.gamesFailed;
-  if (!state.served) return "The game asks the model many times, and the model of this file is not loaded here.";
-  return "Asking the model about every step …";
+  if (!state.served) return "The game needs the model, and the model of this file is not loaded here.";
+  return "Running the model for every step …";
 }
 
 function rules(watched) {
@@ -131,7 +131,7 @@ function boardRow({ entry, game, line }) {
 function yourRow({ entry, game }) {
   const shown = { ...asTokens(entry.attribution), weightless: true };
   const text = highlighted(shown, {
-    label: "Your turn: press the words you would hide first",
+    label: "Your turn: click the words you would hide first",
     special: false,
     dress(element, stretch, tokens) {
       element.setAttribute("role", "button");
@@ -184,9 +184,9 @@ function yourTurn() {
 
 /** The step of this game's curve that the slider means, and the share of tokens it takes. */
 function stepOf(game) {
-  const place = Math.min(state.step, game.counts.length - 1);
-  const count = game.counts[place];
-  return { place, count, share: game.order.length ? count / game.order.length : 0 };
+  const position = Math.min(state.step, game.counts.length - 1);
+  const count = game.counts[position];
+  return { position, count, share: game.order.length ? count / game.order.length : 0 };
 }
 
 function move() {
@@ -204,7 +204,7 @@ function move() {
   const all = game.order.length || 1;
   const series = [...parts.rows, ...(state.guess?.game ? [parts.yours] : [])].map((row) => ({
     name: row.entry.method, line: row.line, ys: row.game[state.mode].watched,
-    xs: row.game.counts.map((one) => one / all),
+    xs: row.game.counts.map((count) => count / all),
   }));
   const random = game.random;
   const band = random && { xs: random.shares, ...random[state.mode] };
@@ -224,30 +224,30 @@ function moveYours() {
   const { count } = stepOf(game);
   const chosen = new Set(game.order.slice(0, state.guess?.game ? count : game.order.length));
   moveRow(parts.yours);
-  for (const one of tokens) {
-    const picked = one.tokens.some((token) => chosen.has(token));
-    one.element.classList.toggle("gone", state.mode === "hide" && picked);
-    one.element.classList.toggle("picked", state.mode === "reveal" && picked);
-    one.element.classList.remove("next");
-    one.element.removeAttribute("aria-hidden");
+  for (const stretch of tokens) {
+    const picked = stretch.tokens.some((token) => chosen.has(token));
+    stretch.element.classList.toggle("gone", state.mode === "hide" && picked);
+    stretch.element.classList.toggle("picked", state.mode === "reveal" && picked);
+    stretch.element.classList.remove("next");
+    stretch.element.removeAttribute("aria-hidden");
   }
-  if (state.guess && !state.guess.game) parts.yours.meter.note.textContent = "asking the model …";
+  if (state.guess && !state.guess.game) parts.yours.meter.note.textContent = "running the model …";
 }
 
 function moveRow({ tokens, meter, game }) {
-  const { place, count } = stepOf(game);
+  const { position, count } = stepOf(game);
   const share = count / (parts.rows[0].game.order.length || 1);
   const touched = new Set(game.order.slice(0, count));
   const rankable = new Set(game.order);
   const next = game.order[count];
-  for (const one of tokens) {
-    const own = one.tokens.filter((token) => rankable.has(token));
-    const gone = own.length > 0 && own.every((token) => touched.has(token) === (state.mode === "hide"));
-    one.element.classList.toggle("gone", gone);
-    one.element.classList.toggle("next", one.tokens.includes(next));
-    one.element.setAttribute("aria-hidden", String(gone));
+  for (const stretch of tokens) {
+    const ranked = stretch.tokens.filter((token) => rankable.has(token));
+    const gone = ranked.length > 0 && ranked.every((token) => touched.has(token) === (state.mode === "hide"));
+    stretch.element.classList.toggle("gone", gone);
+    stretch.element.classList.toggle("next", stretch.tokens.includes(next));
+    stretch.element.setAttribute("aria-hidden", String(gone));
   }
-  const chance = game[state.mode].watched[place];
+  const chance = game[state.mode].watched[position];
   meter.number.textContent = percent(chance);
   meter.fill.setAttribute("width", 100 * chance);
   if (!game.random) return;
@@ -260,7 +260,7 @@ function moveRow({ tokens, meter, game }) {
 }
 
 function spoken(count) {
-  const chances = parts.rows.map(({ entry, game }) => `${entry.method} ${percent(game[state.mode].watched[stepOf(game).place])}`);
+  const chances = parts.rows.map(({ entry, game }) => `${entry.method} ${percent(game[state.mode].watched[stepOf(game).position])}`);
   return `${count}. Probability of ${named(parts.rows[0])}: ${chances.join(", ")}.`;
 }
 

@@ -30,7 +30,7 @@ async function show() {
   const model = state.source ? null : chosenModel();
   const title = make("h2", { text: "What the attention heads do" });
   if (!model) {
-    fill(byId("heads"), title, make("p", { class: "note", text: "Heads belong to a model, and none is loaded for this file." }));
+    fill(byId("heads"), title, make("p", { class: "note", text: "Attention heads belong to a model, and the model of this file is not loaded." }));
     return;
   }
   try {
@@ -40,12 +40,12 @@ async function show() {
     maps.set(model.name, null);
   }
   if (chosenModel() !== model || state.tab !== "heads") return undefined;
-  const found = maps.get(model.name);
+  const headMap = maps.get(model.name);
   fill(
     byId("heads"), title,
-    found ? make("p", { class: "lead", text: lead(found) }) : unmeasured(model),
+    headMap ? make("p", { class: "lead", text: lead(headMap) }) : unmeasured(model),
     make("div", { class: "heads-map" },
-      make("div", {}, grid(model, found), found && legend(found)), attentionMap(chosen(model))),
+      make("div", {}, grid(model, headMap), headMap && legend(headMap)), attentionMap(chosen(model))),
   );
   return undefined;
 }
@@ -59,36 +59,36 @@ function chosen(model) {
 
 function lead({ sentences, syntactic, positional }) {
   const count = (table) => table.flat().filter((value) => value > 0).length;
-  return `Measured on ${sentences.toLocaleString("en")} parsed sentences: ${count(syntactic)} heads follow grammar, ${count(positional)} look at a fixed neighbour. Press a head to see where it looks in your text.`;
+  return `Measured on ${sentences.toLocaleString("en")} parsed sentences: ${count(syntactic)} heads follow grammar, ${count(positional)} look at a fixed neighbour. Click a head to see where it looks in your text.`;
 }
 
 function unmeasured(model) {
   return make("p", { class: "lead" },
-    "Press a head to see where it looks in your text. Which heads are syntactic or positional was not measured for this model; ",
+    "Click a head to see where it looks in your text. Which heads are syntactic or positional was not measured for this model; ",
     make("code", { text: `tokenlight heads ${model.name} --conllu FILE -o heads.json` }),
     " measures it, and ", make("code", { text: "serve --heads" }), " shows it.");
 }
 
-function grid(model, found) {
+function grid(model, headMap) {
   const layers = Array.from({ length: model.layers }, (_, layer) => layer).reverse();
   const heads = Array.from({ length: model.heads }, (_, head) => head);
   return make("div", { class: "scroll" }, make("table", { class: "head-grid", "aria-label": "Attention heads" },
     make("thead", {}, make("tr", {}, make("td"), heads.map((head) => make("th", { scope: "col", text: head })))),
     make("tbody", {}, layers.map((layer) => make("tr", {}, make("th", { scope: "row", text: `layer ${layer}` }),
-      heads.map((head) => make("td", {}, headButton(layer, head, found))))))));
+      heads.map((head) => make("td", {}, headButton(layer, head, headMap))))))));
 }
 
-function headButton(layer, head, found) {
-  const kind = kindOf(layer, head, found);
+function headButton(layer, head, headMap) {
+  const kind = kindOf(layer, head, headMap);
   const [letter, name, means] = KINDS[kind];
-  const here = state.head === `${layer}-${head}`;
+  const isChosen = state.head === `${layer}-${head}`;
   const button = make("button", {
-    type: "button", class: `head ${kind}`, text: letter || "·", "aria-pressed": String(here), "data-head": `${layer}-${head}`,
-    "aria-label": `Layer ${layer}, head ${head}${found ? `, ${name}` : ""}`,
-    onclick: () => { update({ head: here ? "" : `${layer}-${head}` }); remember(); refocus(`${layer}-${head}`); },
+    type: "button", class: `head ${kind}`, text: letter || "·", "aria-pressed": String(isChosen), "data-head": `${layer}-${head}`,
+    "aria-label": `Layer ${layer}, head ${head}${headMap ? `, ${name}` : ""}`,
+    onclick: () => { update({ head: isChosen ? "" : `${layer}-${head}` }); remember(); refocus(`${layer}-${head}`); },
   });
   tipped(button, () => [
-    [`Layer ${layer}, head ${head}`, "strong"], found ? `${name}: ${means}` : "not measured", ...shares(layer, head, found),
+    [`Layer ${layer}, head ${head}`, "strong"], headMap ? `${name}: ${means}` : "not measured", ...shares(layer, head, headMap),
   ]);
   return button;
 }
@@ -97,24 +97,24 @@ function refocus(head) {
   byId("heads").querySelector(`[data-head="${head}"]`)?.focus({ preventScroll: true });
 }
 
-function kindOf(layer, head, found) {
-  if (!found) return "neither";
-  const [syntactic, positional] = [found.syntactic[layer][head] > 0, found.positional[layer][head] > 0];
+function kindOf(layer, head, headMap) {
+  if (!headMap) return "neither";
+  const [syntactic, positional] = [headMap.syntactic[layer][head] > 0, headMap.positional[layer][head] > 0];
   if (syntactic && positional) return "both";
   return syntactic ? "syntactic" : positional ? "positional" : "neither";
 }
 
 /** How often the head looks from a word to its relative, and at its favourite neighbour. */
-function shares(layer, head, found) {
-  const relations = Object.entries(found?.relations ?? {}).filter(([, one]) => one.heads).map(([relation, one]) => (
-    [`${NAMES[relation] ?? relation}: ${share(one.heads[layer][head])} (counts from ${share(one.threshold)})`, "soft"]
+function shares(layer, head, headMap) {
+  const relations = Object.entries(headMap?.relations ?? {}).filter(([, statistic]) => statistic.heads).map(([relation, statistic]) => (
+    [`${NAMES[relation] ?? relation}: ${share(statistic.heads[layer][head])} (threshold ${share(statistic.threshold)})`, "soft"]
   ));
-  const places = Object.entries(found?.positions?.[layer]?.[head] ?? {});
-  if (!places.length) return relations;
-  const [offset, often] = places.reduce((best, place) => (place[1] > best[1] ? place : best));
-  const least = found.thresholds?.positional_share;
-  const counts = least === undefined ? "" : ` (counts from ${share(least)})`;
-  return [...relations, [`${neighbour(Number(offset))}: ${share(often)}${counts}`, "soft"]];
+  const positions = Object.entries(headMap?.positions?.[layer]?.[head] ?? {});
+  if (!positions.length) return relations;
+  const [offset, frequency] = positions.reduce((best, position) => (position[1] > best[1] ? position : best));
+  const threshold = headMap.thresholds?.positional_share;
+  const counts = threshold === undefined ? "" : ` (threshold ${share(threshold)})`;
+  return [...relations, [`${neighbour(Number(offset))}: ${share(frequency)}${counts}`, "soft"]];
 }
 
 function share(value) {
@@ -126,10 +126,10 @@ function neighbour(offset) {
   return offset === 0 ? "the word itself" : `${counted(Math.abs(offset), "word")} ${where}`;
 }
 
-function legend(found) {
+function legend(headMap) {
   const key = (kind) => make("li", {}, svg("svg", { viewBox: "0 0 20 20", class: `head-key ${kind}`, "aria-hidden": "true" }, svg("rect", { width: 20, height: 20, rx: 5 })),
     `${KINDS[kind][1]}: ${KINDS[kind][2]}`);
-  const relations = Object.keys(found.relations ?? {}).map((relation) => NAMES[relation] ?? relation);
+  const relations = Object.keys(headMap.relations ?? {}).map((relation) => NAMES[relation] ?? relation);
   return make("div", { class: "head-legend" },
     make("ul", { class: "keys" }, ["syntactic", "positional", "both", "neither"].map(key)),
     relations.length ? make("p", { class: "note", text: `Relations tested: ${relations.join(", ")}.` }) : null);

@@ -13,15 +13,15 @@ const MANY = 250; // tokens from which a text scrolls in a box of its own
  */
 export function highlighted(reading, { label, special, dress }) {
   const { row } = reading;
-  const found = passages(row);
+  const textPassages = passages(row);
   const box = make("div", { class: row.pieces.length > MANY ? "text long" : "text", role: "group", "aria-label": label });
   if (row.pieces.length > MANY) box.tabIndex = 0; // a box that scrolls must be reached by keys
-  for (const passage of found) {
-    if (found.length > 1 && passage.segment !== null) box.append(segmentName(reading, passage));
+  for (const passage of textPassages) {
+    if (textPassages.length > 1 && passage.segment !== null) box.append(segmentName(reading, passage));
     const line = make("p", { class: "line", dir: "auto" });
-    const last = passage.stretches.findLastIndex((one) => one.places.length && !one.special);
-    passage.stretches.forEach((stretch, place) => {
-      if (!stretch.places.length) line.append(plain(stretch, row.cut && place > last));
+    const last = passage.stretches.findLastIndex((stretch) => stretch.positions.length && !stretch.special);
+    passage.stretches.forEach((stretch, index) => {
+      if (!stretch.positions.length) line.append(plain(stretch, row.cut && index > last));
       else if (!stretch.special || special) line.append(token(reading, stretch, dress));
     });
     box.append(line);
@@ -33,8 +33,8 @@ export function highlighted(reading, { label, special, dress }) {
 /** Original token numbers that a span target explains: the answer. */
 export function answerTokens(attribution) {
   if (attribution.target.kind !== "span") return new Set();
-  const places = attribution.target.terms.map(([[place]]) => place);
-  const [first, last] = [Math.min(...places), Math.max(...places)];
+  const positions = attribution.target.terms.map(([[position]]) => position);
+  const [first, last] = [Math.min(...positions), Math.max(...positions)];
   return new Set(Array.from({ length: last - first + 1 }, (_, i) => first + i));
 }
 
@@ -44,7 +44,7 @@ export function surface(stretch) {
 }
 
 function token(reading, stretch, dress) {
-  const tokens = stretch.places.flatMap((place) => reading.groups[place]);
+  const tokens = stretch.positions.flatMap((position) => reading.groups[position]);
   const element = make("span", { class: stretch.special ? "chip special" : "token", text: visible(stretch.text) });
   element.dataset.tokens = tokens.join(" ");
   dress(element, stretch, tokens);
@@ -58,7 +58,7 @@ function plain(stretch, beyond) {
 }
 
 function segmentName(reading, { segment }) {
-  const part = segmentShares(reading).find((one) => one.segment === segment);
+  const part = segmentShares(reading).find((share) => share.segment === segment);
   if (!part) return ""; // a text of which no token was read
   const text = reading.weightless ? part.name : `${part.name} · ${weighed(part, reading.of)}`;
   return make("p", { class: "segment", text });
@@ -68,11 +68,11 @@ function segmentName(reading, { segment }) {
 function walkable(box) {
   const tokens = [...box.querySelectorAll("[role=button]")];
   if (!tokens.length) return;
-  (tokens.find((one) => one.getAttribute("aria-pressed") === "true") ?? tokens[0]).tabIndex = 0;
+  (tokens.find((element) => element.getAttribute("aria-pressed") === "true") ?? tokens[0]).tabIndex = 0;
   box.addEventListener("keydown", (event) => {
-    const place = tokens.indexOf(event.target);
-    if (place < 0) return;
-    const goals = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tokens.length - 1 };
+    const position = tokens.indexOf(event.target);
+    if (position < 0) return;
+    const goals = { ArrowRight: position + 1, ArrowLeft: position - 1, Home: 0, End: tokens.length - 1 };
     const goal = tokens[goals[event.key] ?? -1];
     if (goal) {
       event.preventDefault();

@@ -1,4 +1,4 @@
-// Keys for those who present: everything can be done without a mouse, and ? tells how.
+// Keyboard shortcuts: everything works without a mouse, and ? lists the keys.
 
 import { byId, fill, make } from "./dom.js";
 import { goTo, play, playable } from "./game.js";
@@ -10,7 +10,7 @@ import { choose } from "./tabs.js";
 import { remember } from "./link.js";
 
 const HELP = [
-  ["Ctrl + Enter", "explain what is typed"],
+  ["Ctrl + Enter", "explain the text"],
   ["/", "go to the text"],
   ["1  2  3  4", "why · hide and see · layers · heads"],
   ["w", "tokens or words"],
@@ -58,15 +58,15 @@ function meaning(event) {
   if (key === "w") return () => { update({ view: state.view === "words" ? "tokens" : "words" }); remember(); };
   if (key === "c") return () => nextClass();
   // Buttons, sliders and tabs have arrows and the space bar of their own.
-  const own = target.closest("button, input, summary, [role=button], [role=tab]");
-  return state.tab === "game" && playable() ? gameKey(key, own) : null;
+  const control = target.closest("button, input, summary, [role=button], [role=tab]");
+  return state.tab === "game" && playable() ? gameKey(key, control) : null;
 }
 
-function gameKey(key, own) {
+function gameKey(key, control) {
   if (key === "r") {
     return () => { update({ mode: state.mode === "hide" ? "reveal" : "hide", step: 0 }); remember(); };
   }
-  if (own) return null;
+  if (control) return null;
   return {
     ArrowRight: () => goTo(state.step + 1), ArrowLeft: () => goTo(state.step - 1),
     Home: () => goTo(0), " ": play,

@@ -1,5 +1,5 @@
-// The link: what is asked and how it is looked at, in the part of the address behind the #.
-// A browser never sends that part, so a shared link tells the server nothing it was not asked.
+// The link: the request and the view, in the part of the address behind the #. A browser never sends that
+// part, so opening a shared link discloses nothing to the server beyond its requests.
 
 import { DEFAULTS, state } from "./store.js";
 
@@ -32,22 +32,22 @@ function written() {
 /** What a link says, with the defaults for all it leaves out; what makes no sense is left out too. */
 export function read(hash) {
   const link = new URLSearchParams(hash.replace(/^#/, ""));
-  const found = { ...DEFAULTS };
-  for (const field of FIELDS) found[field] = link.get(field) ?? "";
-  found.methods = [...new Set(link.getAll("method"))];
+  const settings = { ...DEFAULTS };
+  for (const field of FIELDS) settings[field] = link.get(field) ?? "";
+  settings.methods = [...new Set(link.getAll("method"))];
   for (const [key, name] of Object.entries(NAMES)) {
     const value = link.get(name);
-    if (value !== null && (!CHOICES[key] || CHOICES[key].includes(value))) found[key] = value;
+    if (value !== null && (!CHOICES[key] || CHOICES[key].includes(value))) settings[key] = value;
   }
-  found.special = link.get("special") === "1";
-  found.pin = wholeNumber(link.get("pin"));
-  found.step = wholeNumber(link.get("step")) ?? 0;
-  return found;
+  settings.special = link.get("special") === "1";
+  settings.pin = wholeNumber(link.get("pin"));
+  settings.step = wholeNumber(link.get("step")) ?? 0;
+  return settings;
 }
 
 /** Whether a link asks for an explanation, not only for a model. */
-export function asks(found) {
-  return FIELDS.some((field) => found[field]);
+export function asks(settings) {
+  return FIELDS.some((field) => settings[field]);
 }
 
 /** Write the state into the address: a new step back in the history, or in place. */

@@ -31,16 +31,16 @@ async function learn() {
 
 /** Take what a link says, with what the server has for all it leaves out. */
 function follow() {
-  const found = read(location.hash);
-  const model = state.models.find((one) => one.name === found.model) ?? state.models[0];
+  const settings = read(location.hash);
+  const model = state.models.find((candidate) => candidate.name === settings.model) ?? state.models[0];
   if (!model) {
     byId("status").textContent = "No model is loaded: you are looking at saved files.";
     return;
   }
-  found.model = model.name;
-  if (!found.methods.length) found.methods = [model.method];
-  update(found);
-  if (asks(found)) void explain({ step: false });
+  settings.model = model.name;
+  if (!settings.methods.length) settings.methods = [model.method];
+  update(settings);
+  if (asks(settings)) void explain({ step: false });
   else {
     clear();
     welcome();

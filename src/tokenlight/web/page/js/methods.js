@@ -33,7 +33,7 @@ function draw() {
       "span", { class: "chip" }, make("span", { text: name }),
       state.methods.length > 1 && make("button", {
         type: "button", class: "remove", "aria-label": `Remove ${name}`, text: "×",
-        onclick: () => choose(state.methods.filter((one) => one !== name)),
+        onclick: () => choose(state.methods.filter((other) => other !== name)),
       }),
     )),
     make("button", {
@@ -53,27 +53,27 @@ export function choose(methods) {
 }
 
 function drawPicker() {
-  const groups = state.groups.filter((group) => state.known.some((one) => one.group === group));
+  const groups = state.groups.filter((group) => state.known.some((other) => other.group === group));
   // Redrawn while someone tabs through it: the focus stays where it was.
   const focused = document.activeElement?.dataset?.method;
   const top = byId("picker").scrollTop;
   fill(byId("picker"), make("div", {}, groups.map((group) => make(
     "fieldset", {}, make("legend", { text: GROUPS[group] ?? group }),
-    state.known.filter((one) => one.group === group).map(option),
+    state.known.filter((other) => other.group === group).map(option),
   ))));
   byId("picker").scrollTop = top;
   if (focused) byId("picker").querySelector(`[data-method="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
 
 function option(method) {
-  const there = method.models[state.model] ?? { works: null, why: null };
-  const most = state.limits.methods ?? 12;
+  const support = method.models[state.model] ?? { works: null, why: null };
+  const maxMethods = state.limits.methods ?? 12;
   const box = make("input", { type: "checkbox", "data-method": method.name });
   box.checked = state.methods.includes(method.name);
-  box.disabled = there.works === false || (!box.checked && state.methods.length >= most)
+  box.disabled = support.works === false || (!box.checked && state.methods.length >= maxMethods)
     || (box.checked && state.methods.length === 1);
   box.addEventListener("change", () => choose(
-    box.checked ? [...state.methods, method.name] : state.methods.filter((one) => one !== method.name),
+    box.checked ? [...state.methods, method.name] : state.methods.filter((other) => other !== method.name),
   ));
   const marks = [
     method.name === chosenModel()?.method ? "the default here" : null,
@@ -82,9 +82,9 @@ function option(method) {
     method.per_layer ? "layer by layer" : null,
     method.slow ? "slow" : null,
   ].filter(Boolean).join(" · ");
-  const why = there.works === false ? `Not on this model: ${there.why ?? "it refuses"}` : marks;
+  const why = support.works === false ? `Does not work on this model: ${support.why ?? "unknown reason"}` : marks;
   return make(
-    "label", { class: there.works === false ? "method off" : "method" }, box,
+    "label", { class: support.works === false ? "method off" : "method" }, box,
     make("span", {}, make("b", { text: method.name }), make("span", { text: method.about }),
       make("small", { text: why })),
   );

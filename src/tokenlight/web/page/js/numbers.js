@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Format numbers for people.
 
 /** A score with its sign, three digits, and the minus that is as wide as the plus. */
 export function signed(value) {

@@ -29,10 +29,10 @@ export function fileOpening() {
 export async function listOpened(alone) {
   const { attributions, benchmarks } = await ask("/api/opened");
   if (!attributions.length && !benchmarks.length) return;
-  const place = make("div", { id: "benchmark" });
+  const container = make("div", { id: "benchmark" });
   const show = (button, run) => {
-    for (const one of byId("files").querySelectorAll("button")) one.setAttribute("aria-pressed", String(one === button));
-    fill(place);
+    for (const other of byId("files").querySelectorAll("button")) other.setAttribute("aria-pressed", String(other === button));
+    fill(container);
     run();
   };
   const entry = (text, note, run) => make("button", {
@@ -42,12 +42,12 @@ export async function listOpened(alone) {
   const buttons = [
     ...attributions.map(({ file, entries, served }) => entry(file, counted(entries.length, "explanation"),
       () => present({ attributions: entries, served }, file))),
-    ...benchmarks.map((one) => entry(one.name, "benchmark", () => {
+    ...benchmarks.map((run) => entry(run.name, "benchmark", () => {
       byId("results").hidden = true;
-      fill(place, benchmark(one));
+      fill(container, benchmark(run));
     })),
   ];
-  fill(byId("files"), make("h2", { text: "Saved files" }), make("div", { class: "chips" }, buttons), place);
+  fill(byId("files"), make("h2", { text: "Saved files" }), make("div", { class: "chips" }, buttons), container);
   byId("files").hidden = false;
   if (alone) buttons[0].click();
 }
@@ -57,7 +57,7 @@ async function openFile(file) {
   try {
     content = JSON.parse(await file.text());
   } catch {
-    trouble(`${file.name} is no JSON file, so it is no saved explanation.`);
+    trouble(`${file.name} is not a JSON file, so it is not a saved explanation.`);
     return;
   }
   try {

@@ -1,9 +1,9 @@
-// The text a person wrote, cut where the tokens stand: every character once, in its own order.
+// Split the user's text at the tokens: every character appears once, in its order.
 // Spans count characters as Python does (code points), so texts are cut as arrays of those.
 
 import { carriesOn } from "./characters.js";
 
-/** [{segment, stretches: [{text, places, special}]}]: `places` are token numbers, none between tokens. */
+/** [{segment, stretches: [{text, positions, special}]}]: `positions` are token numbers, none between tokens. */
 export function passages(row) {
   if (!row.spans.some((span) => span !== null)) return [{ segment: null, stretches: pieces(row) }];
   const homes = homesOfSpecials(row);
@@ -14,9 +14,9 @@ export function passages(row) {
 }
 
 function pieces(row) {
-  return row.pieces.flatMap((piece, place) => {
-    const own = { text: piece, places: [place], special: row.special[place] };
-    return place ? [{ text: " ", places: [] }, own] : [own];
+  return row.pieces.flatMap((piece, position) => {
+    const stretch = { text: piece, positions: [position], special: row.special[position] };
+    return position ? [{ text: " ", positions: [] }, stretch] : [stretch];
   });
 }
 
@@ -26,54 +26,54 @@ function pieces(row) {
  */
 function homesOfSpecials(row) {
   const homes = new Map();
-  const own = (place) => row.segments[place] !== null && row.spans[place] !== null;
+  const isInText = (position) => row.segments[position] !== null && row.spans[position] !== null;
   const types = row.token_types ?? row.segments.map(() => 0);
   let before = -1;
-  row.segments.forEach((_, place) => {
-    if (own(place)) {
-      before = place;
+  row.segments.forEach((_, position) => {
+    if (isInText(position)) {
+      before = position;
       return;
     }
-    const behind = row.segments.findIndex((_, later) => later > place && own(later));
-    const turns = () => types[before] !== types[place] && types[place] === types[behind];
+    const behind = row.segments.findIndex((_, later) => later > position && isInText(later));
+    const turns = () => types[before] !== types[position] && types[position] === types[behind];
     const opens = behind >= 0 && (before < 0 || turns());
-    homes.set(place, opens ? [row.segments[behind], -1] : [row.segments[before], before]);
+    homes.set(position, opens ? [row.segments[behind], -1] : [row.segments[before], before]);
   });
   return homes;
 }
 
 function cut(row, segment, characters, homes) {
   const chips = new Map();
-  for (const [place, [home, after]] of homes) {
+  for (const [position, [home, after]] of homes) {
     if (home !== segment) continue;
-    const chip = { text: row.pieces[place], places: [place], special: true };
+    const chip = { text: row.pieces[position], positions: [position], special: true };
     chips.set(after, [...(chips.get(after) ?? []), chip]);
   }
-  const taken = (after) => {
-    const found = chips.get(after) ?? [];
+  const takeChips = (after) => {
+    const chipsThere = chips.get(after) ?? [];
     chips.delete(after);
-    return found;
+    return chipsThere;
   };
-  const stretches = taken(-1);
+  const stretches = takeChips(-1);
   const groups = overlapping(row, segment, characters);
   let reached = 0;
-  groups.forEach(({ start, end, places }, number) => {
+  groups.forEach(({ start, end, positions }, number) => {
     if (start > reached) stretches.push(between(characters.slice(reached, start).join("")));
-    stretches.push(...trimmed(characters.slice(start, end).join(""), places));
+    stretches.push(...trimmed(characters.slice(start, end).join(""), positions));
     reached = end;
     // After the last token chips wait for the end of the text.
-    if (number < groups.length - 1) places.forEach((place) => stretches.push(...taken(place)));
+    if (number < groups.length - 1) positions.forEach((position) => stretches.push(...takeChips(position)));
   });
   if (reached < characters.length) stretches.push(between(characters.slice(reached).join("")));
-  for (const rest of chips.values()) stretches.push(...rest);
+  for (const remaining of chips.values()) stretches.push(...remaining);
   return stretches;
 }
 
 /** White space at the edges stands apart; a token that is all white space stays whole. */
-function trimmed(text, places) {
+function trimmed(text, positions) {
   const core = text.trim() || text;
   const lead = text.indexOf(core);
-  const parts = [{ text: core, places }];
+  const parts = [{ text: core, positions }];
   if (lead) parts.unshift(between(text.slice(0, lead)));
   if (lead + core.length < text.length) parts.push(between(text.slice(lead + core.length)));
   return parts;
@@ -81,23 +81,23 @@ function trimmed(text, places) {
 
 /** Spans of a segment in text order, those that share characters joined, or a letter and its mark. */
 function overlapping(row, segment, characters) {
-  const found = row.spans
-    .flatMap((span, place) => (span && row.segments[place] === segment ? [{ span, place }] : []))
-    .sort((a, b) => a.span[0] - b.span[0] || a.span[1] - b.span[1] || a.place - b.place);
+  const spans = row.spans
+    .flatMap((span, position) => (span && row.segments[position] === segment ? [{ span, position }] : []))
+    .sort((a, b) => a.span[0] - b.span[0] || a.span[1] - b.span[1] || a.position - b.position);
   const joined = [];
-  for (const { span: [start, end], place } of found) {
+  for (const { span: [start, end], position } of spans) {
     const last = joined.at(-1);
     const shares = last && start < last.end && end > last.start;
     if (shares || (last && start === last.end && carriesOn(characters, start))) {
       last.end = Math.max(last.end, end);
-      last.places.push(place);
+      last.positions.push(position);
     } else {
-      joined.push({ start, end, places: [place] });
+      joined.push({ start, end, positions: [position] });
     }
   }
   return joined;
 }
 
 function between(text) {
-  return { text, places: [] };
+  return { text, positions: [] };
 }

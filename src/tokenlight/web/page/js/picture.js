@@ -1,4 +1,4 @@
-// A part of the page as a picture: what stands where is read off the page and drawn again, as SVG
+// A part of the page as an image: positions are read from the page and drawn again, as SVG
 // or on a canvas. No style is inlined and nothing is fetched, so the policy has nothing to refuse.
 
 import { draw } from "./dom.js";
@@ -54,7 +54,7 @@ export async function asPng(element, options) {
     }
   }
   return new Promise((resolve, reject) => {
-    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the browser made no picture"))), "image/png");
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("The browser could not create the picture."))), "image/png");
   });
 }
 
@@ -64,12 +64,12 @@ function shown(element, { without }) {
   element.hidden = false; // it may stand on another tab
   try {
     const origin = element.getBoundingClientRect();
-    const place = { x: EDGE - origin.left, y: TITLE + EDGE / 2 - origin.top };
+    const offset = { x: EDGE - origin.left, y: TITLE + EDGE / 2 - origin.top };
     const shapes = [];
     const walk = (node) => {
-      if (node.nodeType === Node.TEXT_NODE) shapes.push(...texts(node, place));
+      if (node.nodeType === Node.TEXT_NODE) shapes.push(...texts(node, offset));
       if (node.nodeType !== Node.ELEMENT_NODE || node.matches(without) || node.hidden) return;
-      shapes.push(...boxes(node, place));
+      shapes.push(...boxes(node, offset));
       node.childNodes.forEach(walk);
     };
     element.childNodes.forEach(walk);
@@ -84,17 +84,17 @@ function shown(element, { without }) {
   }
 }
 
-function boxes(element, place) {
+function boxes(element, offset) {
   const style = getComputedStyle(element);
   if (/^rgba\(.*, 0\)$|^transparent$/.test(style.backgroundColor) || element.matches("input, select")) return [];
   return [...element.getClientRects()].map((at) => ({
-    x: at.left + place.x, y: at.top + place.y, width: at.width, height: at.height,
+    x: at.left + offset.x, y: at.top + offset.y, width: at.width, height: at.height,
     radius: Math.min(parseFloat(style.borderRadius) || 0, at.height / 2), fill: style.backgroundColor,
   }));
 }
 
 /** A text node as one piece a line it runs over. */
-function texts(node, place) {
+function texts(node, offset) {
   if (!node.data.trim()) return [];
   const style = getComputedStyle(node.parentElement);
   const common = {
@@ -102,15 +102,15 @@ function texts(node, place) {
     rtl: style.direction === "rtl",
   };
   return lines(node).map(({ text, at }) => ({
-    ...common, text, width: at.width, x: at.left + place.x,
+    ...common, text, width: at.width, x: at.left + offset.x,
     // The base line of the common fonts lies about a quarter of the size above the box's end.
-    y: at.top + place.y + at.height / 2 + common.size * 0.35,
+    y: at.top + offset.y + at.height / 2 + common.size * 0.35,
   }));
 }
 
 function lines(node) {
   const range = document.createRange();
-  const found = [];
+  const lines = [];
   let start = 0;
   const boxOf = (from, to) => {
     range.setStart(node, from);
@@ -121,16 +121,16 @@ function lines(node) {
     const low = end < node.data.length && node.data.charCodeAt(end) >= 0xdc00 && node.data.charCodeAt(end) < 0xe000;
     if (low) continue; // never between the halves of one character
     const next = boxOf(start, end);
-    const one = boxOf(Math.max(start, end - 1), end);
-    if (next.height > one.height * 1.5 && one.height) {
-      push(found, node.data.slice(start, end - 1), boxOf(start, end - 1));
+    const lastBox = boxOf(Math.max(start, end - 1), end);
+    if (next.height > lastBox.height * 1.5 && lastBox.height) {
+      push(lines, node.data.slice(start, end - 1), boxOf(start, end - 1));
       start = end - 1;
     }
   }
-  push(found, node.data.slice(start), boxOf(start, node.data.length));
-  return found;
+  push(lines, node.data.slice(start), boxOf(start, node.data.length));
+  return lines;
 }
 
-function push(found, text, at) {
-  if (text.trim() && at.width > 0) found.push({ text, at });
+function push(lines, text, at) {
+  if (text.trim() && at.width > 0) lines.push({ text, at });
 }

@@ -30,11 +30,11 @@ export function pinnedPanel() {
 }
 
 function line(entry) {
-  const { shown, place } = pinnedIn(entry.attribution);
-  const score = shown.scores[place];
+  const { shown, position } = pinnedIn(entry.attribution);
+  const score = shown.scores[position];
   const scale = strongest(shown);
   const order = byMagnitude(shown);
-  const rank = order.indexOf(place) + 1;
+  const rank = order.indexOf(position) + 1;
   const share = scale ? Math.min(1, Math.abs(score) / scale) : 0;
   return make("tr", {},
     make("th", { scope: "row", text: entry.method }),
@@ -53,13 +53,13 @@ function bar(score, scale, share) {
 
 function pinnedIn(attribution) {
   const shown = state.view === "words" ? mergedWords(attribution) : asTokens(attribution);
-  return { shown, place: shown.groups.findIndex((group) => group.includes(state.pin)) };
+  return { shown, position: shown.groups.findIndex((group) => group.includes(state.pin)) };
 }
 
 function pinnedName(attribution) {
-  const { shown: { row }, place } = pinnedIn(attribution);
-  const [span, segment] = [row.spans[place], row.segments[place]];
-  if (!span || segment === null) return inLine(row.pieces[place]);
+  const { shown: { row }, position } = pinnedIn(attribution);
+  const [span, segment] = [row.spans[position], row.segments[position]];
+  if (!span || segment === null) return inLine(row.pieces[position]);
   const written = Array.from(row.texts[segment]).slice(...span).join("");
-  return inLine(written.trim() || written || row.pieces[place]);
+  return inLine(written.trim() || written || row.pieces[position]);
 }

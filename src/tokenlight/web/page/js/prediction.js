@@ -18,8 +18,8 @@ export function predictionPanel() {
 export function nextClass(step = 1) {
   const labels = state.prediction?.labels ?? [];
   if (!switchable() || labels.length < 2) return;
-  const now = labels.indexOf(explained());
-  choose(labels[(now + step + labels.length) % labels.length], "");
+  const current = labels.indexOf(explained());
+  choose(labels[(current + step + labels.length) % labels.length], "");
 }
 
 function draw() {
@@ -27,7 +27,7 @@ function draw() {
   if (!state.prediction) return;
   const { label, labels, probabilities } = state.prediction;
   const span = state.entries[0].attribution.target.kind === "span";
-  const words = span || asksDocuments() ? "The model answers" : nextToken() ? "The model goes on with" : "The model says";
+  const words = span || asksDocuments() ? "The model answers" : nextToken() ? "The model continues with" : "The model says";
   byId("answer-title").textContent = words;
   if (span) {
     fill(byId("bars"), make("p", { class: "answer-text", text: inLine(label) || "(nothing)", dir: "auto" }),
@@ -44,9 +44,9 @@ function draw() {
 function bars(labels, probabilities) {
   const ranked = labels.map((_, i) => i).sort((a, b) => probabilities[b] - probabilities[a]);
   const shown = ranked.slice(0, MOST);
-  const rest = labels.length - shown.length;
+  const numHidden = labels.length - shown.length;
   return [
-    make("div", { class: "bars", role: "group", "aria-label": "Probabilities; press one to explain it" }, shown.map((i) => {
+    make("div", { class: "bars", role: "group", "aria-label": "Probabilities; click one to explain it" }, shown.map((i) => {
       const chance = probabilities[i];
       const button = make("button", {
         type: "button", class: "bar", "aria-pressed": String(labels[i] === explained()), "data-label": labels[i],
@@ -60,7 +60,7 @@ function bars(labels, probabilities) {
       button.disabled = !switchable();
       return button;
     })),
-    rest > 0 ? make("p", { class: "note", text: nextToken() ? "and the rest of its vocabulary" : `and ${rest} less probable` }) : null,
+    numHidden > 0 ? make("p", { class: "note", text: nextToken() ? "and the rest of its vocabulary" : `and ${numHidden} less probable` }) : null,
   ];
 }
 

@@ -4,10 +4,10 @@
 export function mergedWords(attribution) {
   const { row } = attribution;
   const groups = [];
-  row.words.forEach((word, place) => {
+  row.words.forEach((word, position) => {
     const last = groups.at(-1);
-    if (last && word !== null && word === row.words[last.at(-1)]) last.push(place);
-    else groups.push([place]);
+    if (last && word !== null && word === row.words[last.at(-1)]) last.push(position);
+    else groups.push([position]);
   });
   const sum = (values) => groups.map((group) => group.reduce((total, i) => total + values[i], 0));
   const heads = (values) => groups.map((group) => values[group[0]]);
@@ -35,47 +35,47 @@ export function mergedWords(attribution) {
 
 /** The tokens, each its own group: the same shape as `mergedWords` gives. */
 export function asTokens(attribution) {
-  return { ...attribution, groups: attribution.scores.map((_, place) => [place]) };
+  return { ...attribution, groups: attribution.scores.map((_, position) => [position]) };
 }
 
 /** This minus the reference, both first divided by their L1 sum (Mask-LRP, figure 6). */
 export function difference(attribution, reference) {
-  const [mine, other] = [shares(attribution.scores), shares(reference.scores)];
-  return { ...attribution, scores: mine.map((value, i) => value - other[i]), layers: null, of: "difference" };
+  const [own, other] = [shares(attribution.scores), shares(reference.scores)];
+  return { ...attribution, scores: own.map((value, i) => value - other[i]), layers: null, of: "difference" };
 }
 
 /** Largest magnitude over the text's own tokens, or over all where all are special. */
 export function strongest(attribution) {
-  const own = ownPlaces(attribution.row);
-  const places = own.length ? own : attribution.scores.map((_, place) => place);
-  return places.reduce((most, i) => Math.max(most, Math.abs(attribution.scores[i])), 0);
+  const textPositions = textPositionsOf(attribution.row);
+  const positions = textPositions.length ? textPositions : attribution.scores.map((_, position) => position);
+  return positions.reduce((max, i) => Math.max(max, Math.abs(attribution.scores[i])), 0);
 }
 
-/** Places of the tokens that are the text's own. */
-function ownPlaces(row) {
-  return row.special.flatMap((special, place) => (special ? [] : [place]));
+/** Positions of the tokens that are the text's own. */
+function textPositionsOf(row) {
+  return row.special.flatMap((special, position) => (special ? [] : [position]));
 }
 
-/** Places by magnitude, strongest first, special ones left out; equal ones keep their order. */
+/** Positions by magnitude, strongest first, special ones left out; equal ones keep their order. */
 export function byMagnitude(attribution) {
-  const size = (place) => Math.abs(attribution.scores[place]);
-  return ownPlaces(attribution.row).sort((one, other) => size(other) - size(one));
+  const size = (position) => Math.abs(attribution.scores[position]);
+  return textPositionsOf(attribution.row).sort((first, second) => size(second) - size(first));
 }
 
 /** Spearman's correlation of two explanations of one text; null where one ranks nothing. */
-export function agreement(one, other) {
-  const [x, y] = [unitRanks(one), unitRanks(other)];
+export function agreement(first, second) {
+  const [x, y] = [unitRanks(first), unitRanks(second)];
   return x && y ? x.reduce((total, value, i) => total + value * y[i], 0) : null;
 }
 
 /** Whether two explanations are of the same tokens, so that they can be compared. */
-export function sameTokens(one, other) {
-  return one.row.ids.length === other.row.ids.length
-    && one.row.ids.every((id, place) => id === other.row.ids[place]);
+export function sameTokens(first, second) {
+  return first.row.ids.length === second.row.ids.length
+    && first.row.ids.every((id, position) => id === second.row.ids[position]);
 }
 
 function unitRanks(attribution) {
-  const scores = ownPlaces(attribution.row).map((place) => attribution.scores[place]);
+  const scores = textPositionsOf(attribution.row).map((position) => attribution.scores[position]);
   const ranks = midranks(scores);
   const mean = ranks.reduce((a, b) => a + b, 0) / ranks.length;
   const centred = ranks.map((rank) => rank - mean);
@@ -85,7 +85,7 @@ function unitRanks(attribution) {
 
 /** Ranks from 1, lowest first; equal scores share the mean of their ranks. */
 function midranks(scores) {
-  const order = scores.map((_, place) => place).sort((a, b) => scores[a] - scores[b]);
+  const order = scores.map((_, position) => position).sort((a, b) => scores[a] - scores[b]);
   const ranks = new Array(scores.length);
   for (let start = 0; start < order.length;) {
     let end = start;

@@ -1,4 +1,4 @@
-// Colours and brightness: kept on this machine, taken from the system where nothing was chosen.
+// Colours and brightness: stored in the browser; by default those of the system.
 
 import { byId } from "./dom.js";
 
@@ -8,7 +8,7 @@ const CHOSEN = { palette: "green_red", theme: "system" };
 export function settings() {
   for (const [name, usual] of Object.entries(CHOSEN)) {
     const values = buttons(name).map((button) => button.dataset.value);
-    const before = kept(name);
+    const before = readSetting(name);
     apply(name, values.includes(before) ? before : usual);
     for (const button of buttons(name)) {
       button.addEventListener("click", () => apply(name, button.dataset.value));
@@ -44,7 +44,7 @@ function apply(name, value) {
   }
 }
 
-function kept(name) {
+function readSetting(name) {
   try {
     return localStorage.getItem(`tokenlight.${name}`);
   } catch {

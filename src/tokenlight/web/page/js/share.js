@@ -1,4 +1,4 @@
-// Share and take away: a link, a picture, a page, the numbers.
+// Share and download: a link, an image, a page, or the numbers.
 
 import { fetched } from "./api.js";
 import { byId, fill, make } from "./dom.js";

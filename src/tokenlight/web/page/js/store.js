@@ -1,4 +1,4 @@
-// The one place where the page keeps what it knows. Panels watch the keys they draw.
+// The state of the page. Panels subscribe to the keys that they draw.
 
 /** What a link carries; everything else is found again from it. */
 export const DEFAULTS = {
@@ -44,6 +44,6 @@ export function asksDocuments() {
 export function fieldsInUse() {
   const sets = chosenModel()?.inputs ?? [["text"]];
   const about = (set) => set.includes("documents") === asksDocuments();
-  const filled = sets.filter(about).filter((set) => set.every((name, place) => place === 0 || state[name]));
-  return filled.toSorted((one, other) => other.length - one.length)[0] ?? sets.find(about);
+  const filled = sets.filter(about).filter((set) => set.every((name, index) => index === 0 || state[name]));
+  return filled.toSorted((first, second) => second.length - first.length)[0] ?? sets.find(about);
 }

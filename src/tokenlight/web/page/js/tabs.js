@@ -1,4 +1,4 @@
-// The four views of a result, one at a time; arrows move between them as between tabs anywhere.
+// The four views of a result, one at a time; the arrow keys move between them.
 
 import { byId } from "./dom.js";
 import { remember } from "./link.js";
@@ -16,8 +16,8 @@ export function tabs() {
     if (!(event.key in moves)) return;
     event.preventDefault();
     const all = buttons();
-    const place = all.findIndex((button) => button.dataset.tab === state.tab);
-    const next = all[(place + moves[event.key] + all.length) % all.length];
+    const current = all.findIndex((button) => button.dataset.tab === state.tab);
+    const next = all[(current + moves[event.key] + all.length) % all.length];
     choose(next.dataset.tab);
     next.focus();
   });

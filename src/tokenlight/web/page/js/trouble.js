@@ -1,4 +1,4 @@
-// What went wrong, in a sentence, with a way out.
+// The error box: a message, and buttons for what to do about it.
 
 import { byId, fill, make } from "./dom.js";
 

@@ -6,37 +6,49 @@ import { make } from "./dom.js";
 import { signed } from "./numbers.js";
 
 const HALF = 0.5; // of the weight on special tokens is worth saying
-const NOTHING = 0.005; // 0 % tells nothing, even beside other parts
 
-/** [{name, segment, share, total}]; `segment` is null for the special tokens together. */
+/** [{name, segment, share, total, percent}]; `segment` is null for the special tokens together. */
 export function segmentShares({ row, scores, target, prediction }) {
   const homes = homesOf(row);
   const names = namesOf(row, homes, target, prediction);
   const sum = (values) => values.reduce((total, value) => total + value, 0);
   const whole = sum(scores.map(Math.abs));
-  const texts = [...new Set(homes.filter((home) => home !== null))].sort((one, other) => one - other);
-  return [...texts, ...(homes.includes(null) ? [null] : [])].map((segment) => {
-    const own = scores.filter((_, place) => homes[place] === segment);
+  const texts = [...new Set(homes.filter((home) => home !== null))].sort((first, second) => first - second);
+  const parts = [...texts, ...(homes.includes(null) ? [null] : [])].map((segment) => {
+    const segmentScores = scores.filter((_, position) => homes[position] === segment);
     return {
       name: segment === null ? "special" : names[segment], segment,
-      share: whole ? sum(own.map(Math.abs)) / whole : 0, total: sum(own),
+      share: whole ? sum(segmentScores.map(Math.abs)) / whole : 0, total: sum(segmentScores),
     };
   });
+  const percents = roundToPercents(parts.map(({ share }) => share));
+  return parts.map((part, index) => ({ ...part, percent: percents[index] }));
+}
+
+/** Whole percentages that sum to 100, by the largest-remainder method (facts.py of the library). */
+export function roundToPercents(shares) {
+  const percents = shares.map((share) => Math.floor(100 * share));
+  const remainders = shares.map((share, index) => Number((100 * share - percents[index]).toFixed(9)));
+  const total = Math.round(100 * shares.reduce((sum, share) => sum + share, 0));
+  const missing = total - percents.reduce((sum, percent) => sum + percent, 0);
+  const byRemainder = shares.map((_, index) => index).sort((a, b) => remainders[b] - remainders[a]);
+  for (const index of byRemainder.slice(0, missing)) percents[index] += 1;
+  return percents;
 }
 
 /** A part in words; `of` names what is shared out where it is no plain weight. */
-export function weighed({ share, total }, of = "weight") {
-  return `${Math.round(100 * share)} % of the ${of}, sum ${signed(total)}`;
+export function weighed({ percent, total }, of = "weight") {
+  return `${percent} % of the ${of}, sum ${signed(total)}`;
 }
 
 /** What each source brought, the strongest first; null for fewer than three parts. */
 export function sources(reading, of) {
   const parts = segmentShares(reading).filter(({ segment, name }) => segment !== null && name !== "written");
   if (parts.length < 3) return null;
-  const ranked = parts.toSorted((one, other) => Math.abs(other.total) - Math.abs(one.total));
-  const most = Math.abs(ranked[0].total);
+  const ranked = parts.toSorted((first, second) => Math.abs(second.total) - Math.abs(first.total));
+  const max = Math.abs(ranked[0].total);
   return make("ol", { class: "sources", "aria-label": "Sources, the strongest first" }, ranked.map((part) => {
-    const name = make("span", { class: `name ${look(part.total, most) ?? ""}`, text: part.name, dir: "auto" });
+    const name = make("span", { class: `name ${look(part.total, max) ?? ""}`, text: part.name, dir: "auto" });
     const text = Array.from(reading.row.texts[part.segment].trim().replace(/\s+/g, " "));
     const begins = text.length > 60 ? `${text.slice(0, 59).join("")}…` : text.join("");
     return make("li", {}, name, make("span", { class: "note", text: weighed(part, of) }),
@@ -46,28 +58,28 @@ export function sources(reading, of) {
 
 /** The line about the special tokens; null where they carry little and nobody asked. */
 export function specialLine(reading, { always = false, of } = {}) {
-  const own = segmentShares(reading).find((part) => part.segment === null);
-  const least = always || reading.row.texts.length > 1 ? NOTHING : HALF;
-  if (!own || own.share <= least) return null;
+  const special = segmentShares(reading).find((part) => part.segment === null);
+  const isBesideParts = always || reading.row.texts.length > 1;
+  if (!special || (isBesideParts ? special.percent === 0 : special.share <= HALF)) return null;
   return make("p", {
     class: "segment on-special",
-    text: own.share > HALF ? mostOnSpecial(reading, own, of)
-      : `${Math.round(100 * own.share)} % of the ${of ?? "weight"} lies on special tokens, which are not words`,
+    text: special.share > HALF ? mostOnSpecial(reading, special, of)
+      : `${special.percent} % of the ${of ?? "weight"} falls on special tokens, which are not words`,
     title: "[CLS], [SEP] and the like are scored like any token, but they are not your words and stay uncoloured.",
   });
 }
 
-function mostOnSpecial({ row, scores, method }, { share }, of) {
-  const named = [...new Set(row.pieces.filter((_, place) => row.special[place] && scores[place]))];
+function mostOnSpecial({ row, scores, method }, { percent }, of) {
+  const named = [...new Set(row.pieces.filter((_, position) => row.special[position] && scores[position]))];
   const last = named.pop();
-  const tokens = named.length ? `${named.join(", ")} and ${last}, which are not words` : `${last}, which is not a word`;
-  return `most of ${of ? `this ${of}` : `what ${method} sees`} (${Math.round(100 * share)} %) lies on ${tokens}`;
+  const tokens = named.length ? `${named.join(", ")} and ${last}` : last;
+  return `${percent} % of ${of ? `this ${of}` : `${method}'s total score`} falls on ${tokens}`;
 }
 
 /** The part of every token; a row made from ids knows only its token types. */
 function homesOf(row) {
   const types = row.token_types ?? [];
-  return row.segments.map((segment, place) => segment ?? (row.special[place] ? null : types[place] ?? 0));
+  return row.segments.map((segment, position) => segment ?? (row.special[position] ? null : types[position] ?? 0));
 }
 
 function namesOf(row, homes, target, prediction) {

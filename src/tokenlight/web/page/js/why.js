@@ -1,4 +1,4 @@
-// The first view: one row a method, its text coloured, its trust in words beside it.
+// The first view: one row per method, with its coloured text and the result of its trust test.
 
 import { agreementTable } from "./agree.js";
 import { look } from "./colours.js";
@@ -41,7 +41,7 @@ function draw() {
 }
 
 function heading(target) {
-  const before = ["span", "contrast"].includes(target.kind) ? "Why " : "What speaks for ";
+  const before = ["span", "contrast"].includes(target.kind) ? "Why " : "What supports ";
   return make("h2", {}, before, make("b", { text: target.name, dir: "auto" }));
 }
 
@@ -52,13 +52,13 @@ function row(entry, number) {
   const answer = answerTokens(entry.attribution);
   const order = byMagnitude(shown);
   const text = highlighted(shown, {
-    label: `${entry.method}: arrow keys walk through the text, Enter pins`,
+    label: `${entry.method}: arrow keys move through the text, Enter pins`,
     special: state.special,
     dress(element, stretch, tokens) {
-      const score = stretch.places.reduce((sum, place) => sum + shown.scores[place], 0);
+      const score = stretch.positions.reduce((sum, position) => sum + shown.scores[position], 0);
       if (!stretch.special) element.classList.add(...[look(score, scale)].filter(Boolean));
       if (tokens.some((token) => answer.has(token))) element.classList.add("answer-token");
-      if (!stretch.places.some((place) => shown.row.attention[place])) element.classList.add("masked");
+      if (!stretch.positions.some((position) => shown.row.attention[position])) element.classList.add("masked");
       const pinned = state.pin !== null && tokens.includes(state.pin);
       element.setAttribute("role", "button");
       element.setAttribute("aria-pressed", String(pinned));
@@ -82,7 +82,7 @@ function row(entry, number) {
 /** The explanation this one is compared with, where a reference is chosen and fits. */
 function comparedWith(entry) {
   if (!state.reference || state.reference === entry.method) return null;
-  const other = state.entries.find((one) => one.method === state.reference);
+  const other = state.entries.find((entry) => entry.method === state.reference);
   return other && sameTokens(entry.attribution, other.attribution) ? other : null;
 }
 
@@ -93,12 +93,12 @@ function spoken(score, reference) {
 }
 
 function numbers(stretch, score, shown, order, reference) {
-  const place = stretch.places[0];
-  const rank = order.indexOf(place) + 1;
+  const position = stretch.positions[0];
+  const rank = order.indexOf(position) + 1;
   const { pieces } = shown.row;
-  const split = stretch.places.length > 1
-    ? stretch.places.map((one) => `${pieces[one]} ${signed(shown.scores[one])}`).join(" + ")
-    : pieces[place];
+  const split = stretch.positions.length > 1
+    ? stretch.positions.map((position) => `${pieces[position]} ${signed(shown.scores[position])}`).join(" + ")
+    : pieces[position];
   return [
     [`${surface(stretch)}  ${signed(score)}`, "strong"],
     spoken(score, reference).replace(/^[^,]*, /, ""),

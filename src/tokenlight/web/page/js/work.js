@@ -1,4 +1,4 @@
-// The work: explain first, so that colours come at once; trust and the game when they are looked at.
+// Requests of the page: explanations first, so that colours appear at once; then trust and the game.
 
 import { ask, back, Gone, pause, Refused } from "./api.js";
 import { byId } from "./dom.js";
@@ -24,7 +24,7 @@ export async function explain({ step = true } = {}) {
   const fields = fieldsInUse();
   const empty = fields.find((field) => !state[field].trim());
   if (empty !== undefined) {
-    trouble(`There is nothing in “${empty}” yet. Type something, or click an example.`);
+    trouble(`“${empty}” is empty. Type something, or click an example.`);
     byId(`field-${empty}`)?.focus();
     return;
   }
@@ -33,11 +33,11 @@ export async function explain({ step = true } = {}) {
   say("Explaining …");
   const began = performance.now();
   try {
-    const found = await ask("/api/explain", question(fields), signal, say);
+    const response = await ask("/api/explain", question(fields), signal, say);
     calm();
-    take(found, { served: true, source: "" });
+    take(response, { served: true, source: "" });
     remember({ step });
-    say(told(found, performance.now() - began));
+    say(describeResult(response, performance.now() - began));
     void more(signal);
   } catch (failure) {
     if (signal.aborted) return;
@@ -49,12 +49,12 @@ export async function explain({ step = true } = {}) {
 }
 
 /** Show explanations that come from a file; the game and trust work where their model is served. */
-export function present(found, source) {
+export function present(response, source) {
   const signal = anew();
-  const first = found.attributions[0].attribution;
+  const first = response.attributions[0].attribution;
   update({ busy: false, methods: [], target: "", rather: "", reference: "", pin: null, step: 0 });
-  take({ ...found, prediction: first.prediction }, { served: found.served ?? false, source });
-  say(`Opened ${source}: ${found.attributions.length} explanations.`);
+  take({ ...response, prediction: first.prediction }, { served: response.served ?? false, source });
+  say(`Opened ${source}: ${response.attributions.length} explanations.`);
   if (state.served) void more(signal);
 }
 
@@ -97,8 +97,8 @@ export function failed(failure, again) {
 
 /** What was refused and what to do about it; what a program would do is left out. */
 export function inWords({ code, message, hint }) {
-  const most = chosenModel()?.max_tokens;
-  if (code === "text_too_long" && most) return `This text is too long: the model reads at most ${most} tokens at once.`;
+  const maxTokens = chosenModel()?.max_tokens;
+  if (code === "text_too_long" && maxTokens) return `This text is too long: the model reads at most ${maxTokens} tokens at once.`;
   return [sentence(message), sentence(HINTS[code] ?? hint)].filter(Boolean).join(" ");
 }
 
@@ -120,12 +120,12 @@ function anew() {
 }
 
 function question(fields) {
-  const asked = { model: state.model, method: state.methods, layers: true };
-  for (const field of fields) asked[field] = state[field];
-  if (state.long !== "error") asked.long = state.long;
+  const body = { model: state.model, method: state.methods, layers: true };
+  for (const field of fields) body[field] = state[field];
+  if (state.long !== "error") body.long = state.long;
   const target = asTarget();
-  if (target !== null) asked.target = target;
-  return asked;
+  if (target !== null) body.target = target;
+  return body;
 }
 
 /** The target as the server reads it; null leaves the predicted one. */
@@ -136,15 +136,15 @@ export function asTarget() {
   return kinds.includes("token") ? { token: state.target } : state.target;
 }
 
-function take(found, { served, source }) {
+function take(response, { served, source }) {
   update({
-    entries: found.attributions, prediction: found.prediction, refused: found.refused ?? [],
-    trust: kept(found.attributions), games: new Map(), gamesFailed: "", guess: null, served, source,
+    entries: response.attributions, prediction: response.prediction, refused: response.refused ?? [],
+    trust: savedTrust(response.attributions), games: new Map(), gamesFailed: "", guess: null, served, source,
   });
 }
 
 /** Trust that explanations bring with them. */
-function kept(entries) {
+function savedTrust(entries) {
   const known = entries.filter((entry) => entry.attribution.extras.trust);
   return new Map(known.map((entry) => [entry.id, entry.attribution.extras.trust]));
 }
@@ -194,9 +194,9 @@ async function trust(signal) {
   await pause(REST, signal);
   for (const { id } of state.entries) {
     if (state.trust.has(id)) continue;
-    const found = await test(id, signal);
+    const result = await test(id, signal);
     if (signal.aborted) return;
-    update({ trust: new Map(state.trust).set(id, found) });
+    update({ trust: new Map(state.trust).set(id, result) });
   }
 }
 
@@ -214,11 +214,11 @@ async function test(id, signal) {
 async function games(signal) {
   const ids = state.entries.map((entry) => entry.id);
   for (const orders of [0, RANDOM_ORDERS]) {
-    const there = state.games.get(ids[0]);
-    if (there && (there.random || !orders)) continue;
-    const found = await ask("/api/perturb", { ids, random_orders: orders }, signal, say);
+    const known = state.games.get(ids[0]);
+    if (known && (known.random || !orders)) continue;
+    const response = await ask("/api/perturb", { ids, random_orders: orders }, signal, say);
     if (signal.aborted) return;
-    update({ games: new Map(found.games.map((game) => [game.id, game])), gamesFailed: "" });
+    update({ games: new Map(response.games.map((game) => [game.id, game])), gamesFailed: "" });
   }
 }
 
@@ -227,11 +227,11 @@ function say(text) {
   byId("status").textContent = text;
 }
 
-function told(found, milliseconds) {
-  const names = found.attributions.map((entry) => entry.method);
-  const made = names.length === 1 ? names[0] : `${names.length} methods`;
+function describeResult(response, milliseconds) {
+  const names = response.attributions.map((entry) => entry.method);
+  const methods = names.length === 1 ? names[0] : `${names.length} methods`;
   const time = milliseconds < 100 ? "under 0.1 s" : `${(milliseconds / 1000).toFixed(1)} s`;
-  return `The model says “${found.prediction.label.trim()}”. Explained by ${made} in ${time}.`;
+  return `The model says “${response.prediction.label.trim()}”. Explained by ${methods} in ${time}.`;
 }
 
 function sentence(text) {

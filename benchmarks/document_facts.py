@@ -1,0 +1,152 @@
+"""Which document did an instruct model's own answer come from? Facts are planted, so that it is known.
+
+    python benchmarks/document_facts.py --model FOLDER --cases 200 -o docs/results/context/NAME.json
+
+Six documents tell of six people; a question asks for one fact of one of them, which stands in one document
+alone. The model answers in its own words; cases with the right fact in the answer are kept. Scores of that
+answer are summed by document. The cost is the processor time relative to generating the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from counterfactual_pairs import wilson
+
+from tokenlight import Context, Continuation, Explainer
+
+NUM_DOCUMENTS = 6
+MAX_NEW_TOKENS = 16
+METHODS: dict[str, Any] = {
+    "attnlrp": "attnlrp",
+    "cp_lrp": "cp_lrp",
+    "grad_x_input": "grad_x_input",
+    "context_cite, 32 ablations": ("context_cite", {"units": "document", "samples": 32}),
+    "occlusion of documents": ("occlusion", {"units": "document"}),
+    "random": "random",
+}
+NAMES = (
+    "Alice Moreau", "Victor Lund", "Clara Jensen", "Hugo Bennett", "Nadia Petrov", "Oscar Flynn",
+    "Irene Castle", "Felix Howard", "Marta Silva", "Simon Clarke", "Julia Stone", "Peter Novak",
+)  # fmt: skip
+# A fact: the sentence that states it, the question that asks for it, and its possible values.
+FACTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("{name} lives in the city of {value}.", "In which city does {name} live?",
+     ("Lisbon", "Oslo", "Vienna", "Dublin", "Athens", "Prague", "Warsaw", "Madrid")),
+    ("{name} works as a {value}.", "What is the profession of {name}?",
+     ("baker", "pilot", "lawyer", "nurse", "painter", "farmer", "teacher", "carpenter")),
+    ("{name} has a pet {value}.", "Which pet does {name} have?",
+     ("parrot", "rabbit", "turtle", "hamster", "lizard", "kitten", "pony", "goldfish")),
+    ("The favorite color of {name} is {value}.", "What is the favorite color of {name}?",
+     ("purple", "orange", "green", "yellow", "blue", "red", "pink", "brown")),
+    ("{name} plays the {value} every evening.", "Which instrument does {name} play?",
+     ("violin", "piano", "guitar", "flute", "trumpet", "harp", "cello", "drums")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """Documents with a question, the fact that answers it, and the document that states it."""
+
+    context: Context
+    value: str
+    index: int
+
+
+def build_case(seed: int) -> Case:
+    """Return a case: every document states all facts of one person, with values of its own."""
+    draw = np.random.default_rng([23, seed])
+    names = draw.choice(NAMES, NUM_DOCUMENTS, replace=False)
+    values = [draw.choice(choices, NUM_DOCUMENTS, replace=False) for _, _, choices in FACTS]
+    documents = []
+    for person, name in enumerate(names):
+        order = draw.permutation(len(FACTS))
+        sentences = [FACTS[i][0].format(name=name, value=values[i][person]) for i in order]
+        documents.append(" ".join(sentences))
+    index = int(draw.integers(NUM_DOCUMENTS))
+    fact = int(draw.integers(len(FACTS)))
+    question = FACTS[fact][1].format(name=names[index])
+    return Case(Context(documents, question, "chat"), str(values[fact][index]), index)
+
+
+def generate_answer(explainer: Explainer, context: Context) -> tuple[str, float]:
+    """Return the model's own answer, and the processor seconds that it took."""
+    row = explainer.explain(context, "random", progress=False).row  # as explanations encode it
+    input_ids = torch.tensor([row.ids], device=explainer.model.device)
+    start = time.process_time()
+    with torch.inference_mode():
+        output = explainer.model.generate(
+            input_ids,
+            attention_mask=torch.ones_like(input_ids),
+            max_new_tokens=MAX_NEW_TOKENS,
+            do_sample=False,
+        )
+    seconds = time.process_time() - start
+    new_ids = output[0, input_ids.shape[1] :]
+    return explainer.tokenizer.decode(new_ids, skip_special_tokens=True), seconds
+
+
+def find_document(explainer: Explainer, case: Case, answer: str, method: Any) -> int:
+    """Return the document with the highest sum of scores for the whole answer."""
+    target = Continuation(answer, joint=True)
+    (attribution,) = explainer.explain(case.context, method, target, progress=False)
+    totals = [part.total for part in attribution.group_by("document")][:NUM_DOCUMENTS]
+    return int(np.argmax(totals))
+
+
+def measure(explainer: Explainer, cases: Iterable[Case], methods: dict[str, Any]) -> dict[str, Any]:
+    """Return, for each method, how often it names the right document, and its cost."""
+    right = dict.fromkeys(methods, 0)
+    seconds = dict.fromkeys(methods, 0.0)
+    num_asked = 0
+    num_answered = 0
+    generating = 0.0
+    for case in cases:
+        num_asked += 1
+        answer, duration = generate_answer(explainer, case.context)
+        if case.value.lower() not in answer.lower():
+            continue
+        num_answered += 1
+        generating += duration
+        for label, method in methods.items():
+            start = time.process_time()
+            right[label] += find_document(explainer, case, answer, method) == case.index
+            seconds[label] += time.process_time() - start
+    rows = {}
+    for label in methods:
+        share = right[label] / num_answered if num_answered else 0.0
+        low, high = wilson(share, max(1, num_answered))
+        cost = seconds[label] / generating if generating else 0.0
+        rows[label] = {"right": share, "low": low, "high": high, "cost": cost}
+    return {"asked": num_asked, "answered": num_answered, "rows": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--name", help="what the results call the model")
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--method", nargs="*", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("-o", "--output", required=True)
+    arguments = parser.parse_args()
+    explainer = Explainer.from_pretrained(arguments.model, dtype="float32")
+    cases = (build_case(seed) for seed in range(arguments.cases))
+    methods = {label: METHODS[label] for label in arguments.method}
+    results = measure(explainer, cases, methods)
+    results["model"] = arguments.name or Path(arguments.model).name
+    path = Path(arguments.output)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    print(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

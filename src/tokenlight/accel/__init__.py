@@ -1,0 +1,1 @@
+"""Optional speed: CUDA graphs, Triton kernels, and tensors on their way to and from a device."""

@@ -1,1 +1,0 @@
-"""The only place that touches a live model: attention seam, rewiring, tape."""

@@ -1,0 +1,189 @@
+"""``tokenlight explain --file``: explain the texts of a file one after the other.
+
+A text that cannot be explained is reported and skipped; the others are shown and written all the same.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tokenlight.cli.console import EXIT_INTERRUPTED, print_error, print_message
+from tokenlight.cli.flag_hints import spell_with_flags
+from tokenlight.cli.inputs import TextFile
+from tokenlight.cli.outputs import OutputWriter
+from tokenlight.cli.pipes import EXIT_UNREAD
+from tokenlight.data.attribution import Attribution
+from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.evaluation.choose import choose_best
+from tokenlight.evaluation.preflight import find_option_errors, try_target
+from tokenlight.evaluation.run import explain_by_text
+from tokenlight.evaluation.trust import assess_all
+from tokenlight.explainer import Explainer
+from tokenlight.explaining.input_rows import model_class_name
+from tokenlight.explaining.streams import TEXT_ERRORS, isolate_failures, read_chunks
+from tokenlight.files.tables import Example
+from tokenlight.plots.dataset_report import DataSetReport
+from tokenlight.progress import progress_bar
+
+# The location of a text in its file, and its explanations or the reason why it has none.
+TextOutcome = tuple[str, list[Attribution] | TokenlightError]
+
+
+def explain_file_texts(
+    explainer: Explainer,
+    text_file: TextFile,
+    options: dict[str, Any],
+    output: OutputWriter,
+    *,
+    trust: bool,
+) -> int:
+    """Explain, show and write the texts of a file.
+
+    Args:
+        explainer: The loaded model.
+        text_file: The texts.
+        options: Keywords of ``Explainer.explain``.
+        output: Where explanations are shown and written.
+        trust: Whether each explanation is tested (``--trust``).
+
+    Returns:
+        The number of texts that could not be explained.
+
+    Raises:
+        TokenlightError: The options do not fit the model, whatever the text.
+        typer.Exit: The command was interrupted, or nobody reads its output any more.
+    """
+    if explainer._live.head.kind == "span" and not text_file.has_questions:
+        raise BadInput(
+            f"{model_class_name(explainer)} answers questions about a context. Give a file with the columns "
+            "'question' and 'context'.",
+            code="file-without-questions",
+        )
+    try_target(explainer, options["target"])
+    note = ""
+    if options["method"] == "best":
+        # The method is chosen once, on a sample of all texts.
+        choice = choose_best(explainer, _read_nonempty_texts(text_file), seed=options["seed"])
+        note = f"method='best': {choice.reason}"
+        options = {**options, "method": [choice.method]}
+    # The page lists the texts in words unless tokens are asked for.
+    output.report = DataSetReport(
+        Path(text_file.source).name, output.words is not False, output.reference
+    )
+    try:
+        _write_explanations(explainer, text_file, options, output, trust=trust, note=note)
+    except KeyboardInterrupt:
+        _finish_interrupted(output, text_file.num_texts)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    output.finish()
+    if output.num_omitted:
+        print_error(
+            f"{output.num_omitted} of {text_file.num_texts} texts could not be explained; the reasons are "
+            "given above."
+        )
+    return output.num_omitted
+
+
+def _read_nonempty_texts(text_file: TextFile) -> list[Any]:
+    texts = []
+    with closing(text_file.read_examples()) as rows:
+        for _, example in rows:
+            if isinstance(example, BadInput):
+                continue
+            is_empty = example.text == "" or str(example.text).isspace()
+            if not is_empty:
+                texts.append(example.text)
+    return texts
+
+
+def _write_explanations(
+    explainer: Explainer,
+    text_file: TextFile,
+    options: Mapping[str, Any],
+    output: OutputWriter,
+    *,
+    trust: bool,
+    note: str,
+) -> None:
+    """Show each text as soon as it is explained; add ``note`` to every explanation."""
+    outcomes = _explain_each_text(explainer, text_file, {**options, "progress": False}, trust=trust)
+    extra_notes = (note,) if note else ()
+    with progress_bar("explaining", text_file.num_texts) as advance, closing(outcomes):
+        for location, outcome in outcomes:
+            if isinstance(outcome, TokenlightError):
+                # If the first text fails, the options may be wrong for all texts: then stop at once.
+                is_first_text = output.num_shown + output.num_omitted == 0
+                if is_first_text:
+                    _raise_option_error(explainer, options)
+                output.num_omitted += 1
+                print_message(f"{location} is left out: {spell_with_flags(outcome)}", "yellow")
+            else:
+                attributions = [
+                    replace(attribution, notes=attribution.notes + extra_notes)
+                    for attribution in outcome
+                ]
+                output.add(attributions, location)
+            if output.is_unread:
+                raise typer.Exit(EXIT_UNREAD)
+            advance(1)
+
+
+def _raise_option_error(explainer: Explainer, options: Mapping[str, Any]) -> None:
+    """Raise if the options fail on a harmless text too: then they are at fault, not the text."""
+    errors = find_option_errors(explainer, options["method"], options["seed"])
+    if errors:
+        raise errors[0]
+
+
+def _finish_interrupted(output: OutputWriter, num_texts: int) -> None:
+    """Write what is finished, marked as incomplete, and report it."""
+    finished = f"{output.num_shown} of {num_texts} texts"
+    if output.report is not None:
+        output.report.metadata["stopped"] = f"after {finished}; the others are missing"
+    output.finish()
+    written = " and written" if output.num_shown and output.files else ""
+    print_message(f"stopped: {finished} are shown{written}.", "yellow")
+
+
+def _explain_each_text(
+    explainer: Explainer, text_file: TextFile, options: Mapping[str, Any], *, trust: bool
+) -> Generator[TextOutcome, None, None]:
+    """Yield the outcome of each text, in order and in constant memory."""
+    other_options = {name: value for name, value in options.items() if name != "method"}
+
+    def explain(examples: Sequence[Example]) -> list[list[Attribution]]:
+        return explain_by_text(explainer, examples, options["method"], other_options)
+
+    def assess(groups: Sequence[list[Attribution]]) -> list[list[Attribution]]:
+        return [
+            assess_all(explainer, attributions, seed=options["seed"]) for attributions in groups
+        ]
+
+    # Chunks grow: the first text is shown soon, later ones are packed into full batches.
+    batch_tokens = explainer._live.batch_tokens or explainer._live.default_batch_tokens
+    with closing(text_file.read_examples()) as rows:
+        for chunk in read_chunks(rows, batch_tokens):
+            for location, outcome in _process_chunk(chunk, explain):
+                if trust and not isinstance(outcome, TokenlightError):
+                    (assessed,) = isolate_failures(assess, [outcome], TEXT_ERRORS)
+                    yield location, assessed
+                else:
+                    yield location, outcome
+
+
+def _process_chunk(
+    chunk: Sequence[tuple[str, Example | BadInput]],
+    explain: Callable[[Sequence[Example]], list[list[Attribution]]],
+) -> Iterator[TextOutcome]:
+    """Explain the rows of a chunk together; a row that could not be read keeps its error."""
+    examples = [example for _, example in chunk if not isinstance(example, BadInput)]
+    outcomes = iter(isolate_failures(explain, examples, TEXT_ERRORS))
+    for location, example in chunk:
+        if isinstance(example, BadInput):
+            yield location, example
+        else:
+            yield location, next(outcomes)

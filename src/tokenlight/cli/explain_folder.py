@@ -1,0 +1,121 @@
+"""``tokenlight explain --file DATA -o FOLDER``: explain many texts into Parquet files, by many workers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import typer
+
+from tokenlight.cli.console import (
+    EXIT_UNFINISHED,
+    print_error,
+    print_message,
+    resumable_command,
+)
+from tokenlight.cli.flag_hints import spell_text_with_flags
+from tokenlight.cli.options import EngineKind
+from tokenlight.errors import BadInput
+from tokenlight.scale import Engine, explain_files
+
+DEFAULT_BLOCK_SIZE = 1024  # texts per output file
+
+
+def explain_into_folder(arguments: Mapping[str, Any], methods: Any, target: Any) -> None:
+    """Explain the texts of ``--file`` into the folder ``-o``.
+
+    Args:
+        arguments: The options of ``tokenlight explain`` by name.
+        methods: Names and options of the methods, or ``"best"``; exactly one method is accepted.
+        target: What to explain.
+
+    Raises:
+        BadInput: Several methods, or GPUs on a device that has none.
+        typer.Exit: Some blocks could not be made; the same command tries them again.
+    """
+    if methods == "best" or len(methods) > 1:
+        names = ["best"] if methods == "best" else [name for name, _ in methods]
+        raise BadInput(
+            f"A folder holds one row per text by a single method, but got {' and '.join(names)}. "
+            "Run the command once per method, each with its own folder.",
+            code="several-methods-for-folder",
+        )
+    device = _choose_device(arguments)
+    with resumable_command(lambda: f"finished texts are in {arguments['out']}"):
+        result = explain_files(
+            arguments["file"],
+            arguments["out"],
+            model=arguments["model"],
+            method=methods[0],
+            target=target,
+            text=arguments["column"],
+            keep=_parse_column_names(arguments["keep"]),
+            limit=arguments["limit"],
+            engine=_make_engine(arguments, device),
+            device=device,
+            load_arguments={
+                name: arguments[name] for name in ("dtype", "quantize") if arguments[name]
+            },
+            block=arguments["block"] or DEFAULT_BLOCK_SIZE,
+            on_message=print_message,
+            explain_mask=arguments["explain_mask"],
+            token_types=arguments["token_types"],
+            long=arguments["long"],
+            seed=arguments["seed"],
+        )
+    _print_result(result)
+
+
+def _choose_device(arguments: Mapping[str, Any]) -> str:
+    """Return ``--device``, or by default a GPU where the workers have one."""
+    num_gpus = arguments["gpus_per_worker"]
+    device = arguments["device"]
+    if device is None:
+        # Ray places workers on GPUs only if it is told how many each of them needs.
+        is_local = arguments["engine"] != "ray"
+        has_gpu = num_gpus or (is_local and torch.cuda.is_available())
+        device = "cuda" if has_gpu else "cpu"
+    if num_gpus and not device.startswith("cuda"):
+        raise BadInput(
+            f"--gpus-per-worker {num_gpus} requests GPUs, but --device {device} does not use any. "
+            "Leave one of them out.",
+            code="gpus-without-gpu-device",
+        )
+    return str(device)
+
+
+def _make_engine(arguments: Mapping[str, Any], device: str) -> Engine:
+    kind: EngineKind = arguments["engine"] or "local"
+    num_workers = arguments["workers"]
+    if num_workers is None and device == "cuda" and kind == "local":
+        num_workers = torch.cuda.device_count()  # one worker per GPU
+    num_gpus = arguments["gpus_per_worker"]
+    return Engine(kind, num_workers, arguments["address"], 1 if num_gpus is None else num_gpus)
+
+
+def _parse_column_names(names: str | None) -> list[str]:
+    stripped = [name.strip() for name in (names or "").split(",")]
+    return [name for name in stripped if name]
+
+
+def _print_result(result: Any) -> None:
+    """Print how many texts were explained and refused; exit where blocks are missing."""
+    rate = ""
+    if result.num_blocks_made:
+        # The rate counts texts of this call only, not those of earlier calls.
+        num_texts_now = result.num_rows + result.num_refused - result.num_existing
+        rate = f", {num_texts_now / result.seconds:.1f} texts/s"
+    print_message(
+        f"{result.num_rows:,} of {result.num_texts:,} texts are in {result.folder}/rows{rate}"
+    )
+    if result.num_refused:
+        print_message(
+            f"{result.num_refused:,} texts could not be explained; see {result.folder}/refused",
+            "yellow",
+        )
+    if result.failed_blocks:
+        block_number, reason = result.failed_blocks[0]
+        print_error(
+            f"{len(result.failed_blocks)} blocks failed; run the same command again to retry. "
+            f"Block {block_number}: {spell_text_with_flags(reason)}"
+        )
+        raise typer.Exit(EXIT_UNFINISHED)

@@ -1,0 +1,278 @@
+"""Random sub-texts: what chance does to one text, shared by all explanations that are tested on it.
+
+Words are removed in random orders. Each order gives two sub-texts per removal: one without its first few
+words, one without its first half. Two tests read them. The top words of an explanation must do more than the
+first words of random orders, and the sums of its scores over the words that are left must predict the
+log-odds of the sub-texts better than the same scores shuffled among the words, which costs no pass.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenlight.evaluation.removal import PerturbedText, Removal, TargetProbability
+
+NUM_TOP_WORDS = 3
+# Random orders after which a test may stop; the last number is the most that are tried.
+ORDER_BLOCKS = (6, 12)
+NUM_SHUFFLES = 499
+TIE_TOLERANCE = 1e-9  # changes this close count as equal
+MIN_PROBABILITY = 1e-6  # probabilities are clipped to this before their log-odds
+INTERVAL = (5, 95)  # percentiles of what random choices do
+
+
+def compute_log_odds(probabilities: Any) -> np.ndarray:
+    """Return ln p / (1 − p); certainty counts as one in a million."""
+    clipped = np.clip(np.asarray(probabilities, dtype=float), MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    return np.asarray(np.log(clipped) - np.log1p(-clipped))
+
+
+@dataclass(frozen=True, eq=False)
+class RemovalEvidence:
+    """What one removal says about one explanation.
+
+    Attributes:
+        removal: How words were removed.
+        counts: Words that were removed at each point of the curve: none, the top words, half, all.
+        curve: The probability at each point, when words are removed in the order of their scores.
+        random: The probabilities of the sub-texts, of shape ``order point``, without the first and last
+            point.
+        share_beaten: Share of the random removals of as many words that have a smaller effect.
+        correlation: Correlation of the sums of scores with the log-odds of the sub-texts.
+        correlation_rank: Share of shuffled scores that predict the sub-texts less well.
+        sums: The sum of scores of the words that are left in each sub-text, of shape ``order point``.
+        all_correlations: The correlation, then that of each shuffle; the same shuffles for every removal.
+    """
+
+    removal: Removal
+    counts: tuple[int, ...]
+    curve: np.ndarray
+    random: np.ndarray
+    share_beaten: float
+    correlation: float
+    correlation_rank: float
+    sums: np.ndarray
+    all_correlations: np.ndarray
+
+    @property
+    def largest_fall(self) -> float:
+        """The largest fall of the probability when words are removed in the order of their scores."""
+        return float(self.curve[0] - self.curve[1:-1].min())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values: the numbers, the curve with its random interval, and the sub-texts."""
+        low, high = np.percentile(self.random, INTERVAL, axis=0)
+        odds = compute_log_odds(self.random)
+        return {
+            "removal": self.removal.name,
+            "words_are": self.removal.participle,
+            "beaten": round(self.share_beaten, 4),
+            "correlation": round(self.correlation, 4),
+            "correlation_rank": round(self.correlation_rank, 4),
+            "counts": list(self.counts),
+            "curve": _round_all(self.curve),
+            "random_low": _round_all(low),
+            "random_high": _round_all(high),
+            "log_odds_fall": round(float(np.subtract(*compute_log_odds(self.curve[:2]))), 4),
+            "log_odds_random": _round_all(
+                compute_log_odds(self.curve[0]) - np.percentile(odds[:, 0], INTERVAL[::-1])
+            ),
+            "subtexts": {
+                "sums": _round_all(self.sums.ravel()),
+                "log_odds": _round_all(odds.ravel()),
+            },
+        }
+
+
+def _round_all(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
+
+
+class RandomSubtexts:
+    """Random sub-texts of one text for one target, under every removal.
+
+    Args:
+        probability: Computes the probability of the target.
+        removals: The ways to remove words.
+        generator: Draws the orders and the shuffles.
+        num_top_words: Words that count as top words; at most half of the text.
+        max_orders: The most random orders to try.
+
+    Attributes:
+        words: Token positions of each word.
+        counts: Words that are removed from a sub-text: the number of top words, and half.
+        before: Probability of the target in the unperturbed text.
+    """
+
+    def __init__(
+        self,
+        probability: TargetProbability,
+        removals: Sequence[Removal],
+        generator: np.random.Generator,
+        num_top_words: int = NUM_TOP_WORDS,
+        max_orders: int = ORDER_BLOCKS[-1],
+    ) -> None:
+        self.probability = probability
+        self.removals = list(removals)
+        self.words = probability.words
+        num_words = len(self.words)
+        num_top = min(num_top_words, max(1, num_words // 2))
+        self.counts = tuple(sorted({num_top, max(num_top, num_words // 2)}))
+        self.num_top_words = num_top
+        # Every order is drawn now, so that the number of looks does not change any of them.
+        self.orders = [generator.permutation(num_words) for _ in range(max_orders)]
+        self.shuffles = np.stack([generator.permutation(num_words) for _ in range(NUM_SHUFFLES)])
+        self.tie_breaks = generator.random(num_words)
+        nothing = np.empty(0, int)
+        (before,) = probability.run([PerturbedText(self.removals[0], nothing)])
+        self.before = float(before)
+        self._random: list[list[np.ndarray]] = [[] for _ in self.removals]  # removal order point
+        self._empty: np.ndarray | None = None  # the probability without any word, per removal
+
+    @property
+    def num_orders(self) -> int:
+        """The random orders that were measured so far."""
+        return len(self._random[0])
+
+    @property
+    def max_change(self) -> float:
+        """The largest change of the probability by any sub-text so far."""
+        probabilities = [np.concatenate(orders) for orders in self._random if orders]
+        if self._empty is not None:
+            probabilities.append(self._empty)
+        if not probabilities:
+            return 0.0
+        return float(np.abs(self.before - np.concatenate(probabilities)).max())
+
+    def select_positions(self, word_indices: np.ndarray) -> np.ndarray:
+        """Return the token positions of some words."""
+        return np.concatenate([self.words[i] for i in word_indices])
+
+    def sum_words(self, scores: np.ndarray) -> np.ndarray:
+        """Return the sum of the token scores of each word."""
+        return np.array([scores[positions].sum() for positions in self.words])
+
+    def rank_words(self, word_scores: np.ndarray) -> np.ndarray:
+        """Return the words by score, highest first; equal scores in a random order."""
+        return np.lexsort((self.tie_breaks, -word_scores))
+
+    def measure(self, scores: np.ndarray, num_orders: int) -> list[RemovalEvidence]:
+        """Test one explanation against ``num_orders`` random orders.
+
+        Args:
+            scores: One score per token.
+            num_orders: Random orders to compare with; those that are known already cost nothing.
+
+        Returns:
+            The evidence of each removal.
+        """
+        word_scores = self.sum_words(scores)
+        curves = self._run_missing(self.rank_words(word_scores), num_orders)
+        return [self._judge(i, word_scores, curve, num_orders) for i, curve in enumerate(curves)]
+
+    def _run_missing(self, own_order: np.ndarray, num_orders: int) -> np.ndarray:
+        """Run the explanation's own order and what is missing of the random orders, in one stream.
+
+        Returns:
+            The probabilities of the own order, of shape ``removal point``.
+        """
+        new_orders = range(self.num_orders, min(num_orders, len(self.orders)))
+        texts = []
+        for removal in self.removals:
+            texts += self._list_texts(removal, own_order, 0)
+            for j in new_orders:
+                texts += self._list_texts(removal, self.orders[j], j)
+            if self._empty is None:
+                texts.append(PerturbedText(removal, self.select_positions(own_order)))
+        probabilities = self.probability.run(texts)
+        by_removal = probabilities.reshape(len(self.removals), -1)
+        num_points = len(self.counts)
+        if self._empty is None:
+            self._empty = by_removal[:, -1]
+            by_removal = by_removal[:, :-1]
+        for i, row in enumerate(by_removal):
+            self._random[i] += list(row[num_points:].reshape(-1, num_points))
+        return by_removal[:, :num_points]
+
+    def _list_texts(self, removal: Removal, order: np.ndarray, draw: int) -> list[PerturbedText]:
+        texts = []
+        for count in self.counts:
+            texts.append(PerturbedText(removal, self.select_positions(order[:count]), draw))
+        return texts
+
+    def _judge(
+        self, removal_index: int, word_scores: np.ndarray, curve: np.ndarray, num_orders: int
+    ) -> RemovalEvidence:
+        random = np.stack(self._random[removal_index][:num_orders])  # order point
+        # Top words: a lower log-odds is a larger effect.
+        own_odds = compute_log_odds(curve)
+        odds = compute_log_odds(random)
+        is_beaten = own_odds < odds - TIE_TOLERANCE
+        is_tied = np.abs(own_odds - odds) <= TIE_TOLERANCE
+        share_beaten = float((is_beaten + 0.5 * is_tied).mean())
+        # Sub-texts: sums of scores, shuffled and not, against log-odds.
+        presence = self._presence(len(random))
+        shuffled = np.vstack([word_scores, word_scores[self.shuffles]])  # shuffle word
+        sums = presence @ shuffled.T  # order point shuffle
+        correlations = _correlate(sums, odds)
+        assert self._empty is not None
+        return RemovalEvidence(
+            removal=self.removals[removal_index],
+            counts=(0, *self.counts, len(self.words)),
+            curve=np.array([self.before, *curve, self._empty[removal_index]]),
+            random=random,
+            share_beaten=share_beaten,
+            correlation=float(correlations[0]),
+            correlation_rank=_rank_first(correlations),
+            sums=sums[:, :, 0],
+            all_correlations=correlations,
+        )
+
+    def _presence(self, num_orders: int) -> np.ndarray:
+        """Return which words are left in each sub-text, of shape ``order point word``."""
+        presence = np.ones((num_orders, len(self.counts), len(self.words)))
+        for j in range(num_orders):
+            for point, count in enumerate(self.counts):
+                presence[j, point, self.orders[j][:count]] = 0.0
+        return presence
+
+
+def rank_all_removals(evidence: Sequence[RemovalEvidence]) -> float:
+    """Rank the mean correlation over the removals among that of shuffled scores.
+
+    The shuffles are those of each removal, so that the rank of random scores is uniform however alike the
+    removals are.
+    """
+    return _rank_first(np.mean([item.all_correlations for item in evidence], axis=0))
+
+
+def _rank_first(values: np.ndarray) -> float:
+    """Return the mid-rank of the first value among the others, from 0 to 1."""
+    own = values[0]
+    others = values[1:]
+    num_below = (others < own - TIE_TOLERANCE).sum()
+    num_tied = (np.abs(others - own) <= TIE_TOLERANCE).sum()
+    return float((num_below + 0.5 * num_tied + 0.5) / (len(others) + 1))
+
+
+def _correlate(sums: np.ndarray, odds: np.ndarray) -> np.ndarray:
+    """Correlate sums with log-odds among sub-texts of one size, and average over the sizes.
+
+    Sub-texts of different sizes are not compared: a shorter text loses log-odds whatever was removed.
+
+    Args:
+        sums: Of shape ``order point shuffle``.
+        odds: Of shape ``order point``.
+
+    Returns:
+        The mean Pearson correlation of each shuffle; 0 where nothing varies.
+    """
+    centered_sums = sums - sums.mean(axis=0)
+    centered_odds = odds - odds.mean(axis=0)
+    products = (centered_sums * centered_odds[:, :, None]).sum(axis=0)  # point shuffle
+    sizes = np.sqrt((centered_sums**2).sum(axis=0) * (centered_odds**2).sum(axis=0)[:, None])
+    is_constant = sizes <= TIE_TOLERANCE
+    correlations = np.where(is_constant, 0.0, products / np.where(is_constant, 1.0, sizes))
+    return np.asarray(correlations.mean(axis=0))

@@ -1,0 +1,193 @@
+"""Verdicts in plain English: one sentence per grade, and the findings behind it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.evaluation.grade import (
+    GOOD_GRADES,
+    INCONCLUSIVE,
+    NO_BETTER_THAN_CHANCE,
+    SUMS_ALONE,
+    TOP_WORDS_ALONE,
+    WORSE_THAN_CHANCE,
+)
+from tokenlight.plots.facts import format_percent
+
+# A change of the probability below this is not called a change.
+MIN_VISIBLE_CHANGE = 0.005
+
+
+@dataclass(frozen=True)
+class RemovedUnits:
+    """What is removed and which probability is watched, as a verdict names them.
+
+    Attributes:
+        noun: One unit: ``word``, ``patch``, or ``patch or word``.
+        plural: Several of them.
+        outcome: The target, such as ``positive``.
+    """
+
+    noun: str
+    plural: str
+    outcome: str
+
+    @classmethod
+    def of_attribution(cls, attribution: Attribution) -> "RemovedUnits":
+        """Return the words for a text, an image, or an image beside a text."""
+        is_answer = attribution.target.kind == "span"
+        outcome = "answer" if is_answer else attribution.target.name
+        image = attribution.row.image
+        if image is None:
+            return cls("word", "words", outcome)
+        if image.token_positions:
+            return cls("patch or word", "patches and words", outcome)
+        return cls("patch", "patches", outcome)
+
+    @property
+    def probability(self) -> str:
+        """The probability, such as ``P(positive)``."""
+        return f"P({self.outcome})"
+
+    @property
+    def separator(self) -> str:
+        """Names of patches contain commas."""
+        return ", " if self.noun == "word" else "; "
+
+    def count(self, number: int) -> str:
+        """Return "the top word" or "the 3 top words"."""
+        return f"the top {self.noun}" if number == 1 else f"the {number} top {self.plural}"
+
+
+def describe_floor(units: RemovedUnits, before: float) -> str:
+    """Say that a target which the model does not believe in cannot lose probability."""
+    return f"the model gives {units.outcome} {format_percent(before)}; there is nothing to remove"
+
+
+def describe_ceiling(units: RemovedUnits, before: float, max_change: float) -> str:
+    """Say that the model answers the same whatever is removed."""
+    change = format_percent(max_change).replace(" %", " points")
+    return (
+        f"whatever {units.plural} are removed, {units.probability} stays within {change} of "
+        f"{format_percent(before)}; there is nothing to test"
+    )
+
+
+def describe_ties(units: RemovedUnits, num_tied: int, num_tokens: int) -> str:
+    """Say that equal scores rank nothing."""
+    if num_tied == num_tokens:
+        return f"all {units.plural} have the same score, so the explanation ranks nothing"
+    return f"{num_tied} of {num_tokens} tokens have the same score, so there is hardly an order to test"
+
+
+def describe_result(
+    result: Mapping[str, Any],
+    judgements: Sequence[str],
+    units: RemovedUnits,
+    weakness: str,
+) -> str:
+    """Return the verdict: why this grade, then what removing the top words does.
+
+    Args:
+        result: The results as they are saved.
+        judgements: What each removal says alone.
+        units: What was removed.
+        weakness: What is weak in the evidence; may be empty.
+    """
+    effect = describe_effect(result, units)
+    participles = [removal["words_are"] for removal in result["removals"]]
+    grade = result["grade"]
+    if grade in GOOD_GRADES:
+        others = _join(participles[1:], "and")
+        same = f"the same holds when {units.plural} are {others}" if others else ""
+        return "; ".join(filter(None, (weakness, effect, same)))
+    if grade == INCONCLUSIVE:
+        reason = weakness or _describe_disagreement(participles, judgements, units)
+        return f"{reason}; {effect}"
+    compared = {NO_BETTER_THAN_CHANCE: "no more than", WORSE_THAN_CHANCE: "less than"}[grade]
+    reason = (
+        f"its top {units.plural} do {compared} random ones, whether they are "
+        f"{_join(participles, 'or')}"
+    )
+    return f"{reason}; {effect}"
+
+
+def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
+    """Say what removing the top words does, and what removing as many random words does."""
+    first = result["removals"][0]
+    top_words = result["top_words"]
+    names = units.separator.join(top_words)
+    before, after = first["curve"][:2]
+    subject = f"with {units.count(len(top_words))} ({names}) {first['words_are']}"
+    change = f"falls from {format_percent(before)} to {format_percent(after)}"
+    if abs(before - after) < MIN_VISIBLE_CHANGE:
+        change = f"stays at {format_percent(after)}"
+    elif after > before:
+        change = f"rises from {format_percent(before)} to {format_percent(after)}"
+    low, high = first["random_low"][0], first["random_high"][0]
+    plural = units.noun if len(top_words) == 1 else units.plural
+    random = f"{format_percent(low)} to {format_percent(high)}"
+    return (
+        f"{subject}, {units.probability} {change}; with {len(top_words)} random {plural}, {random}"
+    )
+
+
+def _describe_disagreement(
+    participles: Sequence[str], judgements: Sequence[str], units: RemovedUnits
+) -> str:
+    """Say which removals, or which of the two tests, are not in favour."""
+    good: list[str] = []
+    other: list[str] = []
+    for participle, judgement in zip(participles, judgements, strict=True):
+        (good if judgement in GOOD_GRADES else other).append(participle)
+    if good and other:
+        return (
+            f"better than chance when {units.plural} are {_join(good, 'or')}, not clearly so when they are "
+            f"{_join(other, 'or')}"
+        )
+    alone = {SUMS_ALONE, TOP_WORDS_ALONE}.intersection(judgements)
+    if alone == {TOP_WORDS_ALONE}:
+        return (
+            f"its top {units.plural} do more than random ones, but its scores do not predict what "
+            f"other combinations of {units.plural} do"
+        )
+    if alone == {SUMS_ALONE}:
+        return (
+            f"its scores predict what random combinations of {units.plural} do, but its top "
+            f"{units.plural} do no more than random ones"
+        )
+    return "the tests point in its favour, but one text is not enough"
+
+
+def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
+    """Return the findings behind the grade, one sentence per removal: "why this grade?"."""
+    findings = []
+    num_top = len(result["top_words"])
+    for removal in result["removals"]:
+        before, after = removal["curve"][:2]
+        low, high = removal["log_odds_random"]
+        num_subtexts = len(removal["subtexts"]["sums"])
+        findings.append(
+            f"{units.plural} {removal['words_are']}: {units.count(num_top)} move {units.probability} from "
+            f"{format_percent(before)} to {format_percent(after)}, "
+            f"{_format_change(-removal['log_odds_fall'])} in log-odds ({num_top} random: "
+            f"{_format_change(-high)} to {_format_change(-low)}), more than "
+            f"{100 * removal['beaten']:.0f} % of random choices of equal size; the sums of its scores "
+            f"follow {num_subtexts} random sub-texts with r = {removal['correlation']:.2f}, better than "
+            f"{100 * removal['correlation_rank']:.0f} % of shuffled scores"
+        )
+    return findings
+
+
+def _format_change(value: float) -> str:
+    """Format a change of the log-odds, with a minus as wide as the plus."""
+    return f"{value:+z.1f}".replace("-", "−")
+
+
+def _join(parts: Sequence[str], word: str) -> str:
+    """Join to "deleted, masked or replaced"."""
+    if not parts:
+        return ""
+    *others, last = parts
+    return f"{', '.join(others)} {word} {last}" if others else last

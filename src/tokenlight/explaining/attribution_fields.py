@@ -1,0 +1,161 @@
+"""From the arrays of a batch to the fields of its Attributions."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from tokenlight.data.attribution import METHOD_CLASS, to_read_only_array
+from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.tokens import TokenRow
+from tokenlight.explaining.explain_options import ExplainOptions
+from tokenlight.explaining.session import Session, describe_row
+from tokenlight.methods._method import Method, class_path
+from tokenlight.perturb.engine import ReplacementIds
+from tokenlight.registry import registered_name
+from tokenlight.version import VERSION
+
+VISION_TOWER_NOTE = (
+    "the scores are of patches as the language model receives them; "
+    "its vision tower is not explained"
+)
+ATTENTION_SINK_NOTE = (
+    "each row of attention sums to less than one: "
+    "the rest goes to an attention sink, not to a token"
+)
+
+
+class BatchColumns:
+    """The results of a batch for one method and one target per row.
+
+    It exists before its numbers do: :meth:`fill` adds them when the device has computed them, and a lazy
+    Attribution reads its fields from here when it is first used.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        rows: Sequence[TokenRow],
+        has_attention_sink: bool,
+        targets: Sequence[ResolvedTarget],
+        shared_fields: dict[str, Any],
+    ) -> None:
+        self.session = session
+        self.rows = rows
+        self.targets = targets
+        self.shared_fields = shared_fields
+        self.sink_notes = (ATTENTION_SINK_NOTE,) if has_attention_sink else ()
+        # Set by fill(), when the device has computed them.
+        self.logits: Sequence[np.ndarray]
+        self.predicting_logits: Sequence[np.ndarray]
+        self.sums: np.ndarray
+        self.layers: np.ndarray | None
+        self.extras: Sequence[dict[str, Any]] | None
+
+    def fill(
+        self,
+        *,
+        logits: Sequence[np.ndarray],
+        predicting_logits: Sequence[np.ndarray],
+        sums: np.ndarray,
+        layers: np.ndarray | None,
+        extras: Sequence[dict[str, Any]] | None,
+    ) -> None:
+        """Add the numbers of the batch.
+
+        Args:
+            logits: Those of each row as it was explained.
+            predicting_logits: Those of each row without an explain mask, which give the prediction.
+            sums: The scores, ``batch token``.
+            layers: The terms of the scores, ``batch layer token``, if the method has them.
+            extras: Further measurements of each row, JSON values by name.
+        """
+        self.logits = logits
+        self.predicting_logits = predicting_logits
+        self.sums = sums
+        self.layers = layers
+        self.extras = extras
+
+    def build_fields(self, index: int) -> dict[str, Any]:
+        """Build the fields of the Attribution of one row."""
+        row = self.rows[index]
+        shared_fields = self.shared_fields
+        logits = self.logits[index]
+        if logits.ndim == 2:
+            # Two per token, start and end or chosen and others: saved flat, one kind after the other.
+            logits = logits.T.ravel()
+        layers = None
+        if self.layers is not None:
+            layers = to_read_only_array(self.layers[index, :, : len(row)])
+        # What the method measured of this row, beside what holds for the whole batch.
+        extras = dict(shared_fields["extras"])
+        if self.extras:
+            extras.update(self.extras[index])
+        return {
+            **shared_fields,
+            "row": row,
+            "prediction": self.session._live.head.predict(self.predicting_logits[index], row),
+            "logits": to_read_only_array(logits),
+            # A copy for each Attribution: a user may write into it.
+            "options": dict(shared_fields["options"]),
+            "versions": dict(library_versions()),
+            "notes": (
+                *shared_fields["notes"],
+                *describe_row(self.session, row),
+                *self.sink_notes,
+            ),
+            "target": self.targets[index],
+            "scores": to_read_only_array(self.sums[index, : len(row)]),
+            "layers": layers,
+            "steps": (),
+            "extras": extras,
+        }
+
+
+def build_shared_fields(
+    session: Session, options: ExplainOptions, method_index: int, notes: Sequence[str | None]
+) -> dict[str, Any]:
+    """Build the fields that all explanations of a batch by one method have in common."""
+    method = options.methods[method_index]
+    all_notes: list[str | None] = []
+    if options.default_method_reason is not None:
+        default_name, reason = options.default_method_reason
+        if default_name == method.name:
+            all_notes.append(reason)
+    # The notes of the method itself come after the reason why it was chosen.
+    all_notes += notes
+    if session._live.vision_inputs is not None and method.needs:
+        all_notes.append(VISION_TOWER_NOTE)
+    # Some models have no padding token; the note says which token stands for it.
+    if getattr(method, "baseline", None) == "pad":
+        replacements = ReplacementIds.from_model(session._live, session.tokenizer)
+        all_notes.append(replacements.note("pad"))
+    all_notes += session._model_notes
+    return {
+        "method": method.name,
+        "model": session.name,
+        "seed": options.seed,
+        "options": method.options,
+        "notes": tuple(note for note in all_notes if note),
+        "extras": _describe_class(method),
+    }
+
+
+def _describe_class(method: Method) -> dict[str, str]:
+    """Name the class of a method that is not registered; the name of a registered one says enough."""
+    if registered_name(type(method)) is not None:
+        return {}
+    return {METHOD_CLASS: class_path(type(method))}
+
+
+@cache
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that compute explanations."""
+    return {
+        "tokenlight": VERSION,
+        "torch": str(torch.__version__),
+        "transformers": str(transformers.__version__),
+    }

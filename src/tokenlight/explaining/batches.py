@@ -1,0 +1,271 @@
+"""Batches of rows through the model: recorded once, read by every method.
+
+A batch has two steps: everything the device has to do is launched, then its numbers are fetched. Between the
+two steps the next batch is launched, so that the device does not wait for Python.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.data.target import ResolvedTarget, TargetLike
+from tokenlight.data.tokens import TokenRow, apply_explain_mask
+from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
+from tokenlight.explaining.memory import check_memory, should_recompute_maps
+from tokenlight.explaining.pending_batch import (
+    PassLogits,
+    PassResults,
+    PendingBatch,
+    TargetRound,
+)
+from tokenlight.explaining.pending_scores import launch_scores
+from tokenlight.explaining.replay_batches import make_replay_batch
+from tokenlight.explaining.session import Session, pack_rows
+from tokenlight.explaining.text_result import MethodGroups
+from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks
+from tokenlight.hooks.locks import pause
+from tokenlight.model.live import ModelInputs
+from tokenlight.model.objective import ArgmaxTargets, trim_logits
+from tokenlight.progress import progress_bar
+from tokenlight.trace.recording import record
+from tokenlight.trace.tape import Recording
+
+# Indices of rows that go through the model together.
+RowIndices = Sequence[int]
+
+
+def explain_rows(
+    session: Session, targeted_rows: Sequence[TargetedRow], options: ExplainOptions
+) -> list[MethodGroups]:
+    """Explain each row for its target, in batches that the rows share.
+
+    Returns:
+        For each row one list per method, with one Attribution per target.
+    """
+    rows = [row for row, _ in targeted_rows]
+    check_memory(session._live, rows, options)
+    # Rows of similar length share a batch, so the batches are not in the order of the rows.
+    batches = pack_rows(session, rows, options)
+    groups_by_row: list[MethodGroups] = [[] for _ in rows]
+    with progress_bar("explaining", len(rows), options.progress) as advance:
+        for row_indices, batch_groups in explain_batches(session, targeted_rows, batches, options):
+            for row_index, groups in zip(row_indices, batch_groups, strict=True):
+                groups_by_row[row_index] = groups
+            advance(len(row_indices))
+            # Between two batches other work may have its turn.
+            pause()
+    return groups_by_row
+
+
+def explain_batches(
+    session: Session,
+    targeted_rows: Sequence[TargetedRow],
+    batches: Sequence[RowIndices],
+    options: ExplainOptions,
+) -> Iterator[tuple[RowIndices, list[MethodGroups]]]:
+    """Yield each batch with the Attributions of its rows.
+
+    A batch is launched before the previous one is fetched; the autograd graph of the previous one is freed
+    by then. A batch that does not fit into memory is split into halves. If a single row does not fit, each
+    block of the model is recomputed in the backward pass.
+    """
+    launcher = _BatchLauncher(session, targeted_rows, options, is_only_batch=len(batches) == 1)
+    queue = list(reversed(batches))
+    running: tuple[RowIndices, PendingBatch] | None = None
+    while queue:
+        row_indices = queue.pop()
+        batch = launcher.try_launch(row_indices)
+        # Only now is the previous batch waited for: the device has work again.
+        if running:
+            yield running[0], running[1].fetch_attributions()
+        # No other name refers to the previous batch, so this frees its tensors.
+        running = None
+        if batch is None:
+            halves, batch = launcher.split_or_recompute(row_indices)
+            queue += reversed(halves)
+        if batch is not None:
+            running = (row_indices, batch)
+    if running:
+        yield running[0], running[1].fetch_attributions()
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchLauncher:
+    """Launches batches that are given as indices, so that they can be split and their rows be found again."""
+
+    session: Session
+    targeted_rows: Sequence[TargetedRow]
+    options: ExplainOptions
+    is_only_batch: bool
+
+    def launch(self, row_indices: RowIndices, *, recompute: bool = False) -> PendingBatch:
+        return launch_batch(
+            self.session,
+            [self.targeted_rows[index][0] for index in row_indices],
+            [self.targeted_rows[index][1] for index in row_indices],
+            self.options,
+            recompute=recompute,
+            is_only_batch=self.is_only_batch,
+        )
+
+    def try_launch(self, row_indices: RowIndices) -> PendingBatch | None:
+        """Launch a batch; return None if it does not fit into memory, but could in parts."""
+        try:
+            return self.launch(row_indices)
+        except torch.OutOfMemoryError:
+            can_recompute = bool(list_blocks(self.session._live.model))
+            if len(row_indices) == 1 and not can_recompute:
+                raise
+        # Outside the except block: the exception keeps alive what was computed so far.
+        return None
+
+    def split_or_recompute(
+        self, row_indices: RowIndices
+    ) -> tuple[list[RowIndices], PendingBatch | None]:
+        """Make a batch that does not fit into memory smaller.
+
+        Returns:
+            The two halves of the batch, to be tried next; or, for a single row, the batch itself, launched so
+            that each block of the model is recomputed in the backward pass.
+        """
+        # Free what is cached before the parts are tried.
+        self.session._live.graph_cache.clear()
+        torch.cuda.empty_cache()
+        half = len(row_indices) // 2
+        if half:
+            return [row_indices[:half], row_indices[half:]], None
+        return [], self.launch(row_indices, recompute=True)
+
+
+def launch_batch(
+    session: Session,
+    rows: Sequence[TokenRow],
+    targets: Sequence[TargetLike],
+    options: ExplainOptions,
+    *,
+    recompute: bool = False,
+    is_only_batch: bool = True,
+) -> PendingBatch:
+    """Launch everything the device has to do for a batch.
+
+    The device is waited for only where a target or a method must know the logits before it can go on.
+
+    Args:
+        session: The model with its tokenizer.
+        rows: The rows of the batch.
+        targets: One target per row; "all" stands for several.
+        options: What the call decided, with its methods.
+        recompute: Recompute each block of the model in the backward pass, which saves memory.
+        is_only_batch: No other batch is launched while this one is computed.
+    """
+    live = session._live
+    masked_rows = rows
+    if options.explain_mask != "none":
+        masked_rows = [
+            apply_explain_mask(row, options.explain_mask, session.tokenizer) for row in rows
+        ]
+    if recompute:
+        batch = _launch_pass(session, rows, masked_rows, targets, options, recompute=True)
+        return replace(batch, notes=[RECOMPUTED_NOTE])
+    replay = make_replay_batch(live, masked_rows, targets, options, is_only_batch=is_only_batch)
+    # A captured graph already has the memory that its attention maps need.
+    has_graph = replay is not None and live.graph_cache.has_graph(replay.shape_key)
+    if not has_graph and should_recompute_maps(live, masked_rows, options):
+        return _launch_pass(session, rows, masked_rows, targets, options, recompute=True)
+    # Too large for a graph, or of a kind that no graph can hold: launch kernel by kernel.
+    if replay is None:
+        return _launch_pass(session, rows, masked_rows, targets, options)
+    # Methods that need nothing of the model are computed beside the graph.
+    model_methods = tuple(method for method in options.methods if method.recorded_sites)
+    replayed_options = replace(options, methods=model_methods)
+
+    def launch_on(tensors: Sequence[Tensor]) -> PassResults:
+        inputs = replay.to_model_inputs(tensors)
+        batch = _launch_pass(session, rows, masked_rows, targets, replayed_options, inputs=inputs)
+        return batch.results
+
+    results = live.graph_cache.run(replay, launch_on)
+    token_mask = replay.tensors[-1]
+    return PendingBatch.from_replay(
+        session, options, results, masked_rows, replay.targets, token_mask
+    )
+
+
+def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
+    session: Session,
+    rows: Sequence[TokenRow],
+    masked_rows: Sequence[TokenRow],
+    targets: Sequence[TargetLike],
+    options: ExplainOptions,
+    *,
+    inputs: ModelInputs | None = None,
+    recompute: bool = False,
+) -> PendingBatch:
+    """Record one forward pass over ``masked_rows`` and launch every method for every target."""
+    live = session._live
+    recording = record(
+        live,
+        masked_rows,
+        options.recorded_sites,
+        batch_tokens=options.batch_tokens,
+        recompute=recompute,
+        inputs=inputs,
+    )
+    predicting = recording
+    if options.explain_mask != "none":
+        # With [CLS] masked the model predicts something else: ask for the prediction of the text as it is.
+        predicting = record(live, rows, frozenset())
+    targets_by_round, num_rounds = _target_rounds(session, rows, targets, predicting)
+    rounds = []
+    for round_index, round_targets in enumerate(targets_by_round):
+        is_last = round_index == len(targets_by_round) - 1
+        tape = recording.make_tape(round_targets, release_graph=is_last)
+        scores = launch_scores(options.methods, tape)
+        rounds.append(TargetRound(tape.targets, scores, tape.checks))
+    return PendingBatch(
+        session,
+        options,
+        PassLogits(masked_rows, recording.fetched_logits, recording.has_attention_sink),
+        PassLogits(rows, predicting.fetched_logits),
+        num_rounds,
+        rounds,
+        notes=[],
+    )
+
+
+def _target_rounds(
+    session: Session, rows: Sequence[TokenRow], targets: Sequence[TargetLike], recording: Recording
+) -> tuple[list[Sequence[ResolvedTarget]], list[int]]:
+    """Resolve the targets of a batch into rounds of one target per row.
+
+    Returns:
+        The targets of each round, and the number of targets of each row. A row with fewer targets than
+        others repeats its last one.
+    """
+    head = session._live.head
+    num_alternatives = ArgmaxTargets.count_alternatives(head, targets)
+    if num_alternatives is not None and recording.logits.dim() == 2:
+        # The device itself picks the predicted classes, so that nobody waits for the logits.
+        predicted = ArgmaxTargets.from_logits(
+            head, recording.logits, recording.fetched_logits, num_alternatives
+        )
+        return [predicted], [1] * len(rows)
+    # If no target depends on the logits, the backward pass is launched before they arrive.
+    logits = [np.empty(0)] * len(rows)
+    if any(head.depends_on_logits(target) for target in targets):
+        logits = trim_logits(head, recording.finite_logits, recording.rows)
+    resolved = []
+    for target, row_logits, row in zip(targets, logits, rows, strict=True):
+        resolved.append(head.resolve(target, row_logits, row))
+    num_rounds = [len(row_targets) for row_targets in resolved]
+    targets_by_round: list[Sequence[ResolvedTarget]] = []
+    for round_index in range(max(num_rounds)):
+        round_targets = []
+        for row_targets in resolved:
+            last_index = len(row_targets) - 1
+            round_targets.append(row_targets[min(round_index, last_index)])
+        targets_by_round.append(round_targets)
+    return targets_by_round, num_rounds

@@ -1,0 +1,197 @@
+"""One call of explain(): check its options, choose its methods, explain a list or an iterator."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Any, Literal
+
+from tokenlight import registry
+from tokenlight.data.tokens import ExplainMask, LongTextPolicy
+from tokenlight.errors import BadInput, check_choice
+from tokenlight.explaining.default_method import (
+    candidate_methods,
+    choose_default_method,
+    describe_choice,
+    detect_input_kind,
+    is_auto,
+)
+from tokenlight.explaining.explain_options import (
+    ExplainOptions,
+    check_integer,
+    check_target_is_scalar,
+    iter_rows,
+)
+from tokenlight.explaining.garbage import gc_paused
+from tokenlight.explaining.session import Session
+from tokenlight.explaining.strategies import run_strategies
+from tokenlight.explaining.streams import explain_isolated, explain_stream
+from tokenlight.explaining.text_result import TextResult
+from tokenlight.methods._method import Method, check_declarations
+
+
+def check_options(  # noqa: PLR0913 - the keywords users set, each by name
+    session: Session,
+    *,
+    explain_mask: ExplainMask = "none",
+    token_types: Literal["tokenizer", "zeros"] = "tokenizer",
+    long: LongTextPolicy = "error",
+    seed: int = 0,
+    batch_tokens: int | None = None,
+    batch_size: int | None = None,
+    progress: bool | None = None,
+) -> ExplainOptions:
+    """Check the keywords of explain(); the methods are added later.
+
+    Raises:
+        BadInput: A keyword has a value that is not valid.
+    """
+    if batch_tokens is None:
+        batch_tokens = session._live.batch_tokens or session._live.default_batch_tokens
+    if batch_size is not None:
+        batch_size = check_integer("batch_size", batch_size, 1)
+    return ExplainOptions(
+        methods=(),
+        seed=check_integer("seed", seed, 0),
+        explain_mask=check_choice("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
+        token_types=check_choice("token_types", token_types, ("tokenizer", "zeros")),
+        long=check_choice("long", long, ("error", "truncate", "stride")),
+        batch_tokens=check_integer("batch_tokens", batch_tokens, 1),
+        batch_size=batch_size,
+        progress=progress,
+    )
+
+
+def explain_list(
+    session: Session,
+    texts: Sequence[Any],
+    method: Any,
+    target: Any,
+    options: ExplainOptions,
+    *,
+    keep_errors: bool = False,
+) -> list[TextResult]:
+    """Explain a list of texts, all by the same methods.
+
+    Args:
+        session: The model with its tokenizer.
+        texts: At least one input.
+        method: One method or a list, as users give them.
+        target: One target, or a list with one per text.
+        options: The checked keywords of the call.
+        keep_errors: Return the error of a refused text in its result rather than raise it.
+
+    Returns:
+        One result per text, in order.
+    """
+    options = _add_methods(session, options, method, texts[0])
+    given_targets = target if isinstance(target, list) else [target]
+    for given_target in given_targets:
+        check_target_is_scalar(given_target)
+    targets = given_targets if isinstance(target, list) else given_targets * len(texts)
+    if len(targets) != len(texts):
+        raise BadInput(
+            f"{len(targets)} targets were given for {len(texts)} texts. Give one target, or one per text.",
+            code="target-count",
+        )
+
+    # A part of the texts with its targets, for isolating the texts that fail.
+    def explain_chunk(chunk: list[Any], first_number: int) -> list[TextResult]:
+        chunk_targets = targets[first_number : first_number + len(chunk)]
+        return run_strategies(session, chunk, chunk_targets, options, first_number=first_number)
+
+    with gc_paused(len(texts) * len(options.methods)):
+        if keep_errors:
+            return explain_isolated(texts, explain_chunk)
+        return run_strategies(session, texts, targets, options)
+
+
+def explain_iterator(
+    session: Session, inputs: Iterator[Any], method: Any, target: Any, options: ExplainOptions
+) -> Iterator[TextResult]:
+    """Explain the texts of an iterator, in constant memory.
+
+    Everything but the texts is checked at once; the texts are read as results are needed, except for the
+    first one if it decides on the default method.
+    """
+    inputs = iter_rows(inputs)
+    example = None
+    if any(map(is_auto, _as_specs(method))):
+        # The first text decides on the default method, and is put back.
+        first_inputs = list(islice(inputs, 1))
+        inputs = chain(first_inputs, inputs)
+        example = first_inputs[0] if first_inputs else None
+    options = _add_methods(session, options, method, example)
+    if isinstance(target, list):
+        raise BadInput(
+            "A list of targets needs a list of texts, not an iterator. Give one target, or a list of texts.",
+            code="targets-for-iterator",
+        )
+    check_target_is_scalar(target)
+    # A bar for each chunk would flicker.
+    quiet_options = replace(options, progress=False)
+
+    def explain_chunk(chunk: list[Any], first_number: int) -> list[TextResult]:
+        targets = [target] * len(chunk)
+        with gc_paused(len(chunk) * len(options.methods)):
+            return run_strategies(session, chunk, targets, quiet_options, first_number=first_number)
+
+    return explain_stream(inputs, explain_chunk, options.batch_tokens)
+
+
+def _as_specs(method: Any) -> list[Any]:
+    return method if isinstance(method, list) else [method]
+
+
+def _add_methods(
+    session: Session, options: ExplainOptions, method: Any, example: Any
+) -> ExplainOptions:
+    """Add the methods to the options, with the default method in place of ``"auto"``.
+
+    Args:
+        session: The model with its tokenizer.
+        options: The checked keywords of the call.
+        method: One method or a list, as users give them.
+        example: The first input, which decides on the default.
+    """
+    specs = _as_specs(method)
+    if any(map(is_auto, specs)):
+        kind = detect_input_kind(session, example)
+        name = choose_default_method(session, kind, example)
+        # The note says whether the preferred method was passed over.
+        is_fallback = name != candidate_methods(kind)[0]
+        reason = describe_choice(kind, name, is_fallback=is_fallback)
+        options = replace(options, default_method_reason=(name, reason))
+        specs = [name if is_auto(spec) else spec for spec in specs]
+    return replace(options, methods=resolve_methods(session, specs, options.seed))
+
+
+def resolve_methods(session: Session, method: Any, seed: int) -> tuple[Method, ...]:
+    """Build the methods of a call.
+
+    Args:
+        session: The model with its tokenizer.
+        method: A name, a (name, options) pair, a Method, or a list of these.
+        seed: The seed of methods that sample, unless their options set one.
+
+    Raises:
+        BadInput: No method is given, or an option has a value that is not valid.
+        UnknownName: There is no such method or option.
+    """
+    specs = _as_specs(method)
+    if not specs:
+        raise BadInput(
+            f"No method was given. Choose from {', '.join(registry.list_names('methods'))}.",
+            code="no-method",
+        )
+    methods = []
+    for spec in specs:
+        if isinstance(spec, Method):
+            methods.append(spec)
+            continue
+        name, method_options = registry.resolve_spec("methods", spec)
+        methods.append(
+            Method.build_for_model(name, method_options, seed=seed, model=session._live.model)
+        )
+    # Instances may come from anywhere; registered classes were checked when they were written.
+    check_declarations([spec for spec in specs if isinstance(spec, Method)])
+    return tuple(methods)

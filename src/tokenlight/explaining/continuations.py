@@ -1,0 +1,148 @@
+"""Every token of a continuation from one forward pass.
+
+No token of a causal model sees those after it. So the logits of a whole text are those of each of its
+beginnings, and so are the gradients at its embeddings: one forward pass serves all tokens of a continuation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import NextToken, ResolvedTarget
+from tokenlight.data.tokens import TokenRow
+from tokenlight.explaining.attribution_fields import BatchColumns, build_shared_fields
+from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
+from tokenlight.explaining.pending_scores import launch_scores
+from tokenlight.explaining.session import Session, verify_rows
+from tokenlight.explaining.text_result import MethodGroups
+from tokenlight.hooks.locks import pause
+from tokenlight.methods._method import Method
+from tokenlight.trace.recording import record
+from tokenlight.trace.sites import Site
+from tokenlight.trace.tape import Recording
+
+# Sites with values that do not depend on later tokens. Attention received does: it is a mean over all.
+PREFIX_INVARIANT_SITES = frozenset(
+    {Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT, Site.RELEVANCE_GRADIENT}
+)
+
+
+def can_share_forward(
+    session: Session, targeted_rows: Sequence[TargetedRow], options: ExplainOptions
+) -> bool:
+    """Return whether the rows are beginnings of one text, and every method may read them from one pass.
+
+    To a token, the tokens after it are padding: a model that padding changes needs a row for each.
+    """
+    if len(targeted_rows) < 2 or options.explain_mask != "none":
+        return False
+    if not all(map(is_prefix_invariant, options.methods)) or not _are_prefixes(targeted_rows):
+        return False
+    rows = [row for row, _ in targeted_rows]
+    # Verifying the model also finds out whether padding changes its logits.
+    verify_rows(session, rows, options.methods)
+    batching = session._live.batching
+    computations = {batching.regime_key(row) for row in rows}
+    if len(computations) > 1:
+        return False  # The model computes a beginning differently than the whole text.
+    return session._live.is_padding_invariant and batching.is_batch_invariant
+
+
+def _are_prefixes(targeted_rows: Sequence[TargetedRow]) -> bool:
+    """Return whether all rows are beginnings of the last one, each asked for its next token."""
+    whole_row, _ = targeted_rows[-1]
+    if whole_row.image is not None:
+        return False
+    for row, target in targeted_rows:
+        if not isinstance(target, NextToken) or row.texts != whole_row.texts:
+            return False
+    return True
+
+
+def is_prefix_invariant(method: Method) -> bool:
+    """Return whether the scores need one pass, and nothing that depends on later tokens."""
+    return (
+        bool(method.needs)
+        and method.recorded_sites <= PREFIX_INVARIANT_SITES
+        and method.cost(1).forwards == 1
+    )
+
+
+def explain_continuation(
+    session: Session, targeted_rows: Sequence[TargetedRow], options: ExplainOptions
+) -> MethodGroups:
+    """Explain each token of a continuation by one forward pass, and one backward pass per token.
+
+    Args:
+        session: The model with its tokenizer.
+        targeted_rows: The beginnings of one text, the longest last, each with its next token.
+        options: What the call decided, with its methods.
+
+    Returns:
+        For each method one Attribution per token.
+    """
+    rows = [row for row, _ in targeted_rows]
+    # One forward pass over the whole text, with logits at the last token of each beginning.
+    last_positions = tuple(len(row) - 1 for row in rows)
+    recording = record(
+        session._live,
+        [replace(rows[-1], target_positions=last_positions)],
+        options.recorded_sites,
+        batch_tokens=options.batch_tokens,
+    )
+    logits = list(recording.finite_logits[0])
+    # The target of each beginning is its next token.
+    targets = []
+    for (row, target), row_logits in zip(targeted_rows, logits, strict=True):
+        targets.append(session._live.head.resolve(target, row_logits, row)[0])
+    scores_by_token, notes = _score_tokens(recording, rows[-1], targets, options.methods)
+    groups: MethodGroups = []
+    for method_index in range(len(options.methods)):
+        columns = BatchColumns(
+            session,
+            rows,
+            recording.has_attention_sink,
+            targets,
+            build_shared_fields(session, options, method_index, [notes[method_index]]),
+        )
+        sums = np.array([token_scores[method_index] for token_scores in scores_by_token])
+        columns.fill(logits=logits, predicting_logits=logits, sums=sums, layers=None, extras=None)
+        group = []
+        for index in range(len(rows)):
+            group.append(Attribution.lazy(partial(columns.build_fields, index)))
+        groups.append(group)
+    return groups
+
+
+def _score_tokens(
+    recording: Recording,
+    whole_row: TokenRow,
+    targets: Sequence[ResolvedTarget],
+    methods: Sequence[Method],
+) -> tuple[list[list[np.ndarray]], list[str | None]]:
+    """Score each target by a backward pass of its own.
+
+    Returns:
+        For each target and method an array over the tokens of the whole row; and the note of each method.
+    """
+    scores_by_token = []
+    notes: list[str | None] = []
+    for index, target in enumerate(targets):
+        # The logits of the recording are ``batch token vocabulary``: the first index selects the token.
+        terms = tuple(((index, *position), weight) for position, weight in target.terms)
+        is_last = index == len(targets) - 1
+        tape = recording.make_tape([replace(target, terms=terms)], release_graph=is_last)
+        token_scores = []
+        for pending in launch_scores(methods, tape):
+            sums, _ = pending.fetch([whole_row])
+            token_scores.append(sums[0])
+        scores_by_token.append(token_scores)
+        # Some errors show only when the numbers arrive, such as a readout that was not found.
+        for check in tape.checks:
+            check(tape.targets)
+        notes = [method.note(tape) for method in methods]
+        pause()
+    return scores_by_token, notes

@@ -1,0 +1,285 @@
+"""The arguments of one call of explain(): its inputs as a list of texts, and its checked options."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from math import inf
+from typing import Annotated, Any, Literal, TypedDict
+
+import numpy as np
+
+from tokenlight.data.target import TargetLike
+from tokenlight.data.tokens import (
+    ExplainMask,
+    LongTextPolicy,
+    Question,
+    TextInput,
+    TokenRow,
+    Tokens,
+)
+from tokenlight.errors import BadInput, BadTarget, TokenlightError, join_first
+from tokenlight.errors.arguments import Range, Seed
+from tokenlight.files.tables import Example, parse_example
+from tokenlight.inputs.picture import Picture, is_picture
+from tokenlight.inputs.prompt import Chat, Context
+from tokenlight.methods._method import Method
+from tokenlight.trace.sites import Sites
+
+TargetedRow = tuple[TokenRow, TargetLike]  # a row of tokens and the target to explain in it
+SingleInput = TextInput | Chat | Context | Picture | TokenRow
+TOKENIZER_OUTPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """Everything one call of explain() decided, checked.
+
+    Attributes:
+        methods: The methods, in the order of the call.
+        explain_mask: Which special tokens are masked in the pass that is explained.
+        token_types: Where token types come from.
+        long: What to do with a text that is longer than the model reads.
+        seed: The seed of everything that is sampled.
+        batch_tokens: The most tokens that go through the model at once.
+        progress: Whether to show a progress bar; None: on a terminal.
+        batch_size: The most rows that go through the model at once.
+        default_method_reason: The name of the method that ``method="auto"`` chose, and why.
+    """
+
+    methods: tuple[Method, ...]
+    explain_mask: ExplainMask
+    token_types: Literal["tokenizer", "zeros"]
+    long: LongTextPolicy
+    seed: int
+    batch_tokens: int
+    progress: bool | None
+    batch_size: int | None = None
+    default_method_reason: tuple[str, str] | None = None
+
+    @property
+    def recorded_sites(self) -> Sites:
+        """What the methods together need recorded of a forward pass."""
+        return frozenset().union(*(method.recorded_sites for method in self.methods))
+
+
+class ExplainKeywords(TypedDict, total=False):
+    """The keywords of explain(), as users may set them."""
+
+    explain_mask: ExplainMask
+    token_types: Literal["tokenizer", "zeros"]
+    long: LongTextPolicy
+    seed: int
+    batch_tokens: int | None
+    batch_size: int | None
+    text: str | None
+    progress: bool | None
+
+
+class FileKeywords(TypedDict, total=False):
+    """The keywords of explain() that explain_files() passes on to it."""
+
+    target: Any
+    explain_mask: ExplainMask
+    token_types: Literal["tokenizer", "zeros"]
+    long: LongTextPolicy
+    seed: int
+    batch_tokens: int | None
+    batch_size: int | None
+
+
+class AttributeKeywords(ExplainKeywords, total=False):
+    """The keywords of attribute() that it passes on to explain()."""
+
+    method: Any
+
+
+class EvaluateKeywords(TypedDict, total=False):
+    """The keywords of evaluate() beside the explanations and the metrics."""
+
+    seed: Seed
+    batch_tokens: Annotated[int, Range(1, inf)] | None
+    progress: bool | None
+
+
+def check_target_is_scalar(target: Any) -> None:
+    """Refuse a target that is an array or has one in a field, since it equals nothing.
+
+    Raises:
+        BadTarget: The target, or a field of it, has a shape.
+    """
+    values = [target]
+    if is_dataclass(target):
+        values += [getattr(target, field.name) for field in fields(target)]
+    for value in values:
+        if getattr(value, "shape", ()) != ():
+            raise BadTarget(
+                f"An array of shape {tuple(value.shape)} is not a target. Give one target, or a list with "
+                "one per text.",
+                code="target-is-array",
+            )
+
+
+@contextmanager
+def text_number_in_errors(number: int | None) -> Iterator[None]:
+    """Add the number of the text, counted from 0, to every error; None adds nothing."""
+    try:
+        yield
+    except TokenlightError as error:
+        if number is None:
+            raise
+        message = f"Text {number} (counted from 0): {error}"
+        raise type(error)(message, code=error.code) from error
+
+
+def normalize_inputs(inputs: Any, column: str | None) -> Any:
+    """Return the texts of a table, or other inputs as they are.
+
+    Tables of pandas, Arrow and datasets are recognized by their attributes, so none of these libraries is
+    imported.
+
+    Args:
+        inputs: A table, what a tokenizer returned, or any other input of explain().
+        column: The column of the texts; None finds it by its name.
+
+    Returns:
+        A list of Examples for a table, or an iterator if the table has no length; Tokens for the output
+        of a tokenizer; a Picture for an image with a text; anything else unchanged.
+
+    Raises:
+        BadInput: ``inputs`` has several splits, or ``column`` is given for something that is not a table.
+    """
+    column_names = getattr(inputs, "column_names", None)
+    if isinstance(column_names, Mapping):
+        first_split = next(iter(column_names), "test")
+        raise BadInput(
+            f"This dataset has several splits ({', '.join(column_names)}). Give one of them, such as "
+            f"x[{first_split!r}].",
+            code="dataset-has-splits",
+        )
+    # A table comes first: other mappings may have a key named as a column.
+    rows = _table_rows(inputs)
+    if rows is not None:
+        examples = _iter_examples(rows, column)
+        return list(examples) if hasattr(inputs, "__len__") else examples
+    if column is not None:
+        raise BadInput(
+            f"text={column!r} names a column, but an object of type {type(inputs).__name__} has none. Give a "
+            "data frame.",
+            code="column-without-table",
+        )
+    if isinstance(inputs, Mapping) and {*inputs} == {"image", "text"}:
+        return Picture(inputs["image"], text=inputs["text"])
+    if isinstance(inputs, Mapping) and "input_ids" in inputs:
+        return _read_tokenizer_output(inputs)
+    return inputs
+
+
+def _table_rows(inputs: Any) -> Iterable[Mapping[str, Any]] | None:
+    """Return the rows of a table; None for anything else."""
+    if hasattr(inputs, "column_names"):  # Arrow or datasets
+        rows: Iterable[Mapping[str, Any]]
+        rows = inputs.to_pylist() if hasattr(inputs, "to_pylist") else inputs
+        return rows
+    if hasattr(inputs, "itertuples"):  # pandas
+        records: list[Mapping[str, Any]] = inputs.rename(columns=str).to_dict("records")
+        return records
+    return None
+
+
+def _iter_examples(rows: Iterable[Mapping[str, Any]], column: str | None) -> Iterator[Example]:
+    for number, row in enumerate(rows, start=1):
+        location = f"row {number} of the table"
+        yield parse_example(row, location, text=column, with_annotations=False)
+
+
+def _read_tokenizer_output(inputs: Mapping[str, Any]) -> Tokens:
+    """Turn what a tokenizer returned into Tokens, for one text or several."""
+    values = [inputs.get(name) for name in TOKENIZER_OUTPUTS]
+    # One text, given without a batch axis.
+    if _count_axes(values[0]) == 1:
+        values = [None if value is None else _add_batch_axis(value) for value in values]
+    return Tokens.from_ids(*values)
+
+
+def _count_axes(ids: Any) -> int:
+    """Count the axes of token ids: 1 for one text, 2 for a batch."""
+    if hasattr(ids, "shape"):
+        return len(ids.shape)
+    if isinstance(ids, list | tuple) and len(ids) > 0:
+        return 1 + _count_axes(ids[0])
+    return 0
+
+
+def _add_batch_axis(values: Any) -> Any:
+    return values[None] if hasattr(values, "shape") else [values]
+
+
+def as_list(inputs: Any) -> tuple[Sequence[Any], bool]:
+    """Return inputs as a list of texts, and whether a single text was given.
+
+    Raises:
+        BadInput: The inputs are a table, empty, or nothing that can be explained.
+    """
+    if isinstance(inputs, Tokens) and len(inputs):
+        return inputs.rows, len(inputs) == 1
+    # An array of texts is a list of texts; an array of numbers may be an image.
+    if isinstance(inputs, np.ndarray) and (inputs.dtype.kind in "UO" or not inputs.ndim):
+        inputs = inputs.tolist()
+    single_kinds = (str, tuple, Question, Chat, Context, TokenRow, Example)
+    if isinstance(inputs, single_kinds) or is_picture(inputs):
+        return [inputs], True
+    _refuse_columns(inputs)
+    if not _is_collection(inputs):
+        raise BadInput(
+            f"An object of type {type(inputs).__name__} cannot be explained. Give a text, or a list "
+            "of texts.",
+            code="input-is-no-text",
+        )
+    texts = list(iter_rows(inputs))
+    if not texts:
+        raise BadInput("The list of texts is empty. Give at least one text.", code="no-texts")
+    return texts, False
+
+
+def _is_collection(inputs: Any) -> bool:
+    """Return whether inputs can be iterated over; bytes and arrays without axes cannot."""
+    is_scalar_array = getattr(inputs, "shape", None) == ()
+    is_bytes = isinstance(inputs, bytes | bytearray)
+    return isinstance(inputs, Iterable) and not is_scalar_array and not is_bytes
+
+
+def _refuse_columns(inputs: Any) -> None:
+    """Refuse a mapping or a table, since iterating over it gives the names of its columns."""
+    columns = inputs if isinstance(inputs, Mapping) else getattr(inputs, "columns", None)
+    if columns is None:
+        return
+    names = [str(name) for name in columns] or ["text"]
+    raise BadInput(
+        f"An object of type {type(inputs).__name__} has columns ({join_first(names, 6)}), not texts. Give "
+        f"one column, for example x[{names[0]!r}].",
+        code="columns-instead-of-texts",
+    )
+
+
+def iter_rows(inputs: Iterable[Any]) -> Iterator[Any]:
+    """Yield each text by itself; :class:`Tokens` in the list may hold several."""
+    for entry in inputs:
+        if isinstance(entry, Tokens):
+            yield from entry
+        else:
+            yield entry
+
+
+def check_integer(option: str, value: Any, minimum: int) -> int:
+    """Return ``value`` as an int.
+
+    Raises:
+        BadInput: It is not an integer of at least ``minimum``.
+    """
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or value < minimum:
+        raise BadInput(
+            f"{option}={value!r} is not valid. Give an integer of at least {minimum}.",
+            code="not-an-integer",
+        )
+    return int(value)

@@ -1,0 +1,55 @@
+"""Whether a model supports a method, asked on a short row before anything is explained."""
+
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import TokenlightError, UnsupportedModel
+from tokenlight.explaining.pending_scores import launch_scores
+from tokenlight.explaining.session import Session, verify_rows
+from tokenlight.methods._method import Method
+from tokenlight.model.live import LiveModel
+from tokenlight.model.objective import trim_logits
+from tokenlight.model.probe_rows import make_probe_row
+from tokenlight.trace.recording import record
+
+
+def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
+    """Return whether ``method`` has rules for everything this model computes.
+
+    The operations of a model are known only when they run, so the method scores one short row, made of
+    the tokens of ``row`` and computed by the model in the same way as ``row`` itself.
+
+    Args:
+        session: The model with its tokenizer.
+        method: The method to ask for.
+        row: A row like those that will be explained, of any length.
+
+    Returns:
+        False if the model is refused; True also if the probe fails for another reason, which the
+        explanation itself will report.
+    """
+    try:
+        # First the checks that precede every explanation, such as recorded attention.
+        verify_rows(session, [row], [method])
+        _score_probe(session._live, method, row)
+    except UnsupportedModel:
+        return False
+    except TokenlightError:
+        return True
+    return True
+
+
+def _score_probe(live: LiveModel, method: Method, row: TokenRow) -> None:
+    """Score a short row like ``row`` for the model's own prediction; the scores are not used."""
+    probe = make_probe_row(live, row)
+    if live.batching.border_sides(row) != live.batching.border_sides(probe):
+        # The model computes texts of this length in another way than short ones.
+        read_length = row.source_length or len(row)  # of the encoder, if there is one
+        probe = make_probe_row(live, row, live.batching.shortest_like(read_length))
+    recording = record(live, [probe], method.recorded_sites)
+    (logits,) = trim_logits(live.head, recording.finite_logits, [probe])
+    target = live.head.resolve(live.head.default_target, logits, probe)[0]
+    tape = recording.make_tape([target], release_graph=True)
+    # Some errors show only when the numbers arrive.
+    for pending in launch_scores([method], tape):
+        pending.fetch([probe])
+    for check in tape.checks:
+        check(tape.targets)

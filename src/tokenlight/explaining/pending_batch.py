@@ -1,0 +1,281 @@
+"""A batch that the device is computing, and the Attributions it becomes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from tokenlight.accel.transfer import AsyncTensor, Deferred
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import NotFinite
+from tokenlight.explaining.attribution_fields import BatchColumns, build_shared_fields
+from tokenlight.explaining.explain_options import ExplainOptions
+from tokenlight.explaining.garbage import collect_young
+from tokenlight.explaining.pending_scores import PendingScores
+from tokenlight.explaining.session import Session
+from tokenlight.explaining.text_result import MethodGroups
+from tokenlight.model.live import LiveModel
+from tokenlight.model.objective import ArgmaxTargets, trim_logits
+from tokenlight.trace.recording import record
+from tokenlight.trace.sites import Sites
+from tokenlight.trace.tape import Recording, Tape
+
+
+@dataclass(frozen=True, slots=True)
+class PassLogits:
+    """The logits of one forward pass on their way from the device; they hold no autograd graph."""
+
+    rows: Sequence[TokenRow]
+    logits: AsyncTensor
+    has_attention_sink: bool = False
+
+    def fetch_logits(self, live: LiveModel, sites: Sites) -> list[np.ndarray]:
+        """Wait for the device and return the logits of each row."""
+        values = self.logits.numpy()
+        if not np.isfinite(values).all():
+            # A recording of the same rows says which layer the first NaN comes from.
+            record(live, self.rows, sites).finite_logits  # noqa: B018
+            raise NotFinite(
+                "The model returns NaN or infinity for a text of the batch. Load it in a wider dtype "
+                "(float32, float64).",
+                code="batch-logits-not-finite",
+            )
+        return trim_logits(live.head, values, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRound:
+    """The scores of a batch for one target per row.
+
+    Attributes:
+        targets: One target per row.
+        scores: One entry per method.
+        checks: What must hold of the numbers before they are used.
+    """
+
+    targets: Sequence[ResolvedTarget]
+    scores: list[PendingScores]
+    checks: list[Deferred]
+
+    def refresh(self, logits: AsyncTensor) -> "TargetRound":
+        """Return the same round with the numbers of a replay."""
+        targets = self.targets
+        if isinstance(targets, ArgmaxTargets):
+            targets = targets.refresh(logits)
+        scores = [pending.refresh() for pending in self.scores]
+        checks = [check.refresh() for check in self.checks]
+        return TargetRound(targets, scores, checks)
+
+
+@dataclass(frozen=True, slots=True)
+class PassResults:
+    """What one pass over a batch computes, without the session that launched it.
+
+    A captured graph keeps its results. The session owns the graphs, so that results which referred to it
+    would keep both alive.
+
+    Attributes:
+        explained_pass: The forward pass that is explained.
+        predicting_pass: The pass over the rows without an explain mask, which gives the predictions.
+        num_rounds: The number of targets of each row.
+        rounds: One entry per target; rows with fewer targets than others repeat their last one.
+    """
+
+    explained_pass: PassLogits
+    predicting_pass: PassLogits
+    num_rounds: list[int]
+    rounds: list[TargetRound]
+
+    def fetch_arrays(self) -> list[np.ndarray]:
+        """Wait for the device and return all it computed: logits, then scores."""
+        # In an order that a replay of the same shape repeats.
+        arrays = [self.explained_pass.logits.numpy()]
+        for target_round in self.rounds:
+            arrays += [pending.values.numpy() for pending in target_round.scores]
+        return arrays
+
+    def refresh(self) -> "PassResults":
+        """Return the same results with the numbers of a replay."""
+        logits = self.explained_pass.logits.refresh()
+        return replace(
+            self,
+            explained_pass=replace(self.explained_pass, logits=logits),
+            predicting_pass=replace(self.predicting_pass, logits=logits),
+            rounds=[target_round.refresh(logits) for target_round in self.rounds],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PendingBatch:
+    """A batch that the device is computing.
+
+    Attributes:
+        session: The model with its tokenizer.
+        options: What the call decided, with its methods.
+        explained_pass: The forward pass that is explained.
+        predicting_pass: The pass over the rows without an explain mask, which gives the predictions.
+        num_rounds: The number of targets of each row.
+        rounds: One entry per target; rows with fewer targets than others repeat their last one.
+        notes: Notes for every Attribution of the batch.
+    """
+
+    session: Session
+    options: ExplainOptions
+    explained_pass: PassLogits
+    predicting_pass: PassLogits
+    num_rounds: list[int]
+    rounds: list[TargetRound]
+    notes: list[str]
+
+    @property
+    def results(self) -> PassResults:
+        """What the device computes."""
+        return PassResults(self.explained_pass, self.predicting_pass, self.num_rounds, self.rounds)
+
+    @classmethod
+    def from_replay(
+        cls,
+        session: Session,
+        options: ExplainOptions,
+        results: PassResults,
+        rows: Sequence[TokenRow],
+        targets: Sequence[ResolvedTarget],
+        token_mask: Tensor,
+    ) -> "PendingBatch":
+        """Return the batch of ``rows`` that a replay, or its eager pass, computed.
+
+        Args:
+            session: The model with its tokenizer.
+            options: What the call decided, including methods that need nothing of the model.
+            results: What was computed.
+            rows: The rows that went through the model.
+            targets: Their targets; empty where the model's predictions are explained.
+            token_mask: ``batch token``, false at padding.
+        """
+        (target_round,) = results.rounds
+        targets = targets or target_round.targets
+        explained_pass = replace(results.explained_pass, rows=rows)
+        batch = cls(
+            session,
+            options,
+            explained_pass,
+            replace(results.predicting_pass, rows=rows),
+            results.num_rounds,
+            [replace(target_round, targets=targets)],
+            notes=[],
+        )
+        scores = target_round.scores
+        if len(scores) == len(options.methods):
+            return batch
+        all_scores = batch._add_model_free_scores(
+            explained_pass, targets, options, token_mask, scores
+        )
+        return replace(batch, rounds=[TargetRound(targets, all_scores, target_round.checks)])
+
+    def _add_model_free_scores(
+        self,
+        explained_pass: PassLogits,
+        targets: Sequence[ResolvedTarget],
+        options: ExplainOptions,
+        token_mask: Tensor,
+        scores: Sequence[PendingScores],
+    ) -> list[PendingScores]:
+        """Add the scores of methods that need nothing of the model, which no replay computes."""
+        live = self.session._live
+        # A recording of nothing: such methods read the rows and their lengths alone.
+        recording = Recording(
+            rows=tuple(explained_pass.rows),
+            token_mask=token_mask,
+            logits=token_mask.new_empty(0, dtype=live.dtype),
+            fetched_logits=explained_pass.logits,
+            hidden_states=(),
+            attention_maps=(),
+            received_attention=(),
+            sites=frozenset(),
+            live=live,
+            batch_tokens=0,
+        )
+        tape = Tape(recording, targets)
+        replayed_scores = iter(scores)
+        all_scores = []
+        for method in options.methods:
+            if method.recorded_sites:
+                all_scores.append(next(replayed_scores))
+            else:
+                all_scores.append(PendingScores(method, method.compute_scores(tape), tape))
+        return all_scores
+
+    def fetch_attributions(self) -> list[MethodGroups]:
+        """Return the Attributions of each row.
+
+        The objects are created while the device is still computing; only then is it waited for.
+        """
+        # Columns and attributions are created empty and filled when the numbers arrive.
+        columns = self._build_columns()
+        groups_by_row = self._build_lazy_attributions(columns)
+        # The launch left cycles behind; collect them while the device still computes.
+        collect_young()
+        self._fill_columns(columns)
+        return groups_by_row
+
+    def _build_columns(self) -> list[list[BatchColumns]]:
+        """Return, for each method, the columns of each round, still without numbers."""
+        columns = []
+        for method_index in range(len(self.options.methods)):
+            method_columns = []
+            for target_round in self.rounds:
+                note = target_round.scores[method_index].note
+                method_columns.append(
+                    BatchColumns(
+                        self.session,
+                        self.explained_pass.rows,
+                        self.explained_pass.has_attention_sink,
+                        target_round.targets,
+                        build_shared_fields(
+                            self.session, self.options, method_index, [note, *self.notes]
+                        ),
+                    )
+                )
+            columns.append(method_columns)
+        return columns
+
+    def _build_lazy_attributions(self, columns: list[list[BatchColumns]]) -> list[MethodGroups]:
+        groups_by_row = []
+        for row_index, num_rounds in enumerate(self.num_rounds):
+            groups: MethodGroups = []
+            for method_columns in columns:
+                group = []
+                for round_columns in method_columns[:num_rounds]:
+                    group.append(Attribution.lazy(partial(round_columns.build_fields, row_index)))
+                groups.append(group)
+            groups_by_row.append(groups)
+        return groups_by_row
+
+    def _fill_columns(self, columns: list[list[BatchColumns]]) -> None:
+        """Wait for the device, check its numbers and hand them to the columns."""
+        live = self.session._live
+        rows = self.explained_pass.rows
+        logits = self.explained_pass.fetch_logits(live, self.options.recorded_sites)
+        # Without an explain mask both passes are one.
+        predicting_logits = logits
+        if self.predicting_pass.logits is not self.explained_pass.logits:
+            predicting_logits = self.predicting_pass.fetch_logits(live, frozenset())
+        for round_index, target_round in enumerate(self.rounds):
+            for check in target_round.checks:
+                check(target_round.targets)
+            for method_index, pending in enumerate(target_round.scores):
+                extras = pending.extras
+                if isinstance(extras, Deferred):
+                    extras = extras()
+                sums, layers = pending.fetch(rows)
+                columns[method_index][round_index].fill(
+                    logits=logits,
+                    predicting_logits=predicting_logits,
+                    sums=sums,
+                    layers=layers,
+                    extras=extras,
+                )

@@ -1,0 +1,190 @@
+"""Batches with shapes that may return, so that their CUDA graphs are worth capturing."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from tokenlight.accel.graphs import ReplayBatch
+from tokenlight.data.target import ResolvedTarget, TargetLike
+from tokenlight.data.tokens import TokenRow
+from tokenlight.explaining.explain_options import ExplainOptions
+from tokenlight.methods._method import Method
+from tokenlight.model.arithmetic import float32_product_precision
+from tokenlight.model.live import LiveModel, ModelInputs
+from tokenlight.model.objective import ArgmaxTargets
+from tokenlight.model.padding import needs_padding
+from tokenlight.trace.sites import Site
+
+# Multiplications of a pass, with weights and in attention, up to which it is replayed: beyond, the device
+# computes for longer than Python needs to launch it.
+MAX_REPLAYED_PRODUCTS = 2e13
+# The same where Python can prepare another batch meanwhile.
+MAX_REPLAYED_PRODUCTS_OF_MANY_HALF = 4e12
+MAX_REPLAYED_PRODUCTS_OF_MANY = 5e11
+
+
+@dataclass(frozen=True, eq=False)
+class ModelReplayBatch(ReplayBatch):
+    """A batch that can be replayed, with what turns its tensors into arguments of the model."""
+
+    arguments: dict[str, Tensor]
+    tensor_names: list[str]
+    pad_id: int | None
+
+    def to_model_inputs(self, tensors: Sequence[Tensor]) -> ModelInputs:
+        """Return these tensors, or others of the same shapes, as the model takes them."""
+        *values, token_mask = tensors
+        replaced = dict(zip(self.tensor_names, values, strict=True))
+        return ModelInputs({**self.arguments, **replaced}, token_mask, self.pad_id)
+
+
+def make_replay_batch(
+    live: LiveModel,
+    rows: Sequence[TokenRow],
+    targets: Sequence[TargetLike],
+    options: ExplainOptions,
+    *,
+    is_only_batch: bool = True,
+) -> ModelReplayBatch | None:
+    """Prepare a batch for a CUDA graph.
+
+    Args:
+        live: The model.
+        rows: The rows of the batch.
+        targets: One target per row.
+        options: What the call decided, with its methods.
+        is_only_batch: No other batch is launched while this one is computed.
+
+    Returns:
+        None if a pass over the batch cannot be replayed, or is too large to profit from it.
+    """
+    if not _is_replayable(live, rows, options, _max_products(live, is_only_batch=is_only_batch)):
+        return None
+    # A graph holds fixed targets, so that they must not depend on what it computes.
+    resolved_targets = _resolve_constant_targets(live, rows, targets)
+    if resolved_targets is None:
+        return None
+    arguments, token_mask, pad_id = live.build_inputs(rows)
+    tensor_names = []
+    for name, value in arguments.items():
+        if value.device == token_mask.device:
+            tensor_names.append(name)
+    # Everything beside the values of the tensors that shapes the pass.
+    shape_key = (
+        token_mask.shape,
+        *_describe_rows(live, rows),
+        tuple(tensor_names),
+        pad_id,
+        None if resolved_targets else ArgmaxTargets.count_alternatives(live.head, targets),
+        tuple(options.methods),
+        float32_product_precision(token_mask.device),
+    )
+    return ModelReplayBatch(
+        tensors=[*(arguments[name] for name in tensor_names), token_mask],
+        targets=resolved_targets,
+        shape_key=shape_key,
+        text_key=tuple(row.ids for row in rows),
+        arguments=arguments,
+        tensor_names=tensor_names,
+        pad_id=pad_id,
+    )
+
+
+def _describe_rows(live: LiveModel, rows: Sequence[TokenRow]) -> tuple[Hashable, ...]:
+    """Return the facts of the rows that change which kernels a pass launches."""
+    is_padded = needs_padding([len(row.ids) for row in rows])
+    is_masked = not all([row.is_unmasked for row in rows])
+    positions = []
+    if live.head.task != "text":
+        positions = [(len(row), row.target_position) for row in rows]
+    return is_padded, is_masked, tuple(positions)
+
+
+def _max_products(live: LiveModel, *, is_only_batch: bool) -> float:
+    """Return how large a pass may be to profit from a replay."""
+    if is_only_batch:
+        return MAX_REPLAYED_PRODUCTS
+    if live.is_half_precision_gpu:
+        return MAX_REPLAYED_PRODUCTS_OF_MANY_HALF
+    return MAX_REPLAYED_PRODUCTS_OF_MANY
+
+
+def _resolve_constant_targets(
+    live: LiveModel, rows: Sequence[TokenRow], targets: Sequence[TargetLike]
+) -> list[ResolvedTarget] | None:
+    """Resolve targets that are one logit each and do not depend on the logits.
+
+    Returns:
+        One target per row, none where the device itself picks the predicted class; None if the targets
+        are of another kind.
+    """
+    head = live.head
+    if ArgmaxTargets.count_alternatives(head, targets) is not None:
+        return []
+    # A class is the same target for every text, so that it is resolved once.
+    has_plain_types = not set(map(type, targets)) - {int, str}
+    is_same_class = has_plain_types and len({*targets}) == 1 and head.task == "text"
+    num_distinct = 1 if is_same_class else len(rows)
+    resolved: list[ResolvedTarget] = []
+    for target, row in zip(targets[:num_distinct], rows, strict=False):
+        if head.depends_on_logits(target):
+            return None
+        # No logits are needed: the target does not depend on them.
+        row_targets = head.resolve(target, np.empty(0), row)
+        first_terms = row_targets[0].terms
+        if len(row_targets) != 1 or len(first_terms) > 1 or first_terms[0][1] != 1:
+            return None
+        resolved.append(row_targets[0])
+    return resolved * (len(rows) // num_distinct)
+
+
+def _is_replayable(
+    live: LiveModel, rows: Sequence[TokenRow], options: ExplainOptions, max_products: float
+) -> bool:
+    """Return whether one GPU computes plain texts by methods of one pass, of a size worth replaying."""
+    if not _is_on_one_gpu(live) or options.explain_mask != "none":
+        return False
+    has_joint_target = any([row.target_positions or row.continuation_ids for row in rows])
+    if has_joint_target or not _reads_plain_text(live):
+        return False
+    # Large passes keep the device busy without a graph.
+    num_tokens = max([len(row.ids) for row in rows])
+    if _count_products(live, len(rows), num_tokens) > max_products:
+        return False
+    return all(map(_needs_one_pass, options.methods))
+
+
+def _is_on_one_gpu(live: LiveModel) -> bool:
+    device_map = getattr(live.model, "hf_device_map", None) or {"": 0}
+    return live.device.type == "cuda" and len(set(device_map.values())) == 1
+
+
+def _reads_plain_text(live: LiveModel) -> bool:
+    """Return whether the model is a classifier or a language model that reads text alone."""
+    return (
+        live.head.kind != "span"
+        and live.head.task in ("text", "next")
+        and live.patch_inputs is None
+        and live.vision_inputs is None
+        and not live.generates_from_source
+    )
+
+
+def _count_products(live: LiveModel, num_rows: int, num_tokens: int) -> float:
+    """Estimate the multiplications of one forward pass."""
+    config = live.model.config.get_text_config()
+    hidden_size = getattr(config, "hidden_size", 0) or 0
+    num_layers = getattr(config, "num_hidden_layers", 0) or 0
+    per_token = live.graph_cache.num_parameters + 2 * num_layers * hidden_size * num_tokens
+    return float(num_rows * num_tokens * per_token)
+
+
+def _needs_one_pass(method: Method) -> bool:
+    """Return whether the method needs one pass, and can be part of a key."""
+    try:
+        hash(method)
+    except TypeError:  # An option is a list or a table.
+        return False
+    return Site.GRAPH not in method.recorded_sites and method.cost(1).forwards == 1

@@ -1,0 +1,1 @@
+"""Instrumenting a live model: locks, temporary patches, the attention hook."""

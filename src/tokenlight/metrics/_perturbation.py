@@ -1,0 +1,273 @@
+"""Metrics that remove ranked tokens from a text and watch the probability of a target."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from tokenlight.data.odds import target_log_odds
+from tokenlight.data.span_target import answer_log_probability, softmax
+from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.units import Unit, find_removable_units
+from tokenlight.errors import BadInput, NotFinite
+from tokenlight.errors.arguments import Count
+from tokenlight.metrics._metric import Case, Direction, Measurement, Metric, VariantOutputs
+from tokenlight.metrics._ranking import RankOrder, rank_subset, shares_to_counts
+from tokenlight.perturb.engine import Perturber
+from tokenlight.perturb.variants import Variant
+
+Perturb = Literal["delete", "pad", "mask"]
+WatchedTarget = Literal["explained", "predicted", "label"]
+MIN_PROBABILITY = 1e-12  # smaller probabilities are clipped to this before their logarithm
+
+
+class PerturbationMetric(Metric, abstract=True):
+    """Mean fall of the probability over texts without some of the ranked tokens.
+
+    At each step the first tokens of the ranking are removed or, if ``keeps_top``, all tokens after them.
+    Special tokens stay if ``protect_special``.
+    """
+
+    perturb: Perturb
+    protect_special: bool
+    keeps_top = False
+    needs_probability = True
+
+    @property
+    def removal_order(self) -> RankOrder:
+        """Which tokens are removed first: the option ``order``, if the metric has one."""
+        return getattr(self, "order", "top")
+
+    @property
+    def direction(self) -> Direction:
+        if self.removal_order == "top":
+            return self.better
+        return "lower" if self.better == "higher" else "higher"
+
+    @property
+    def needs_labels(self) -> bool:
+        return "label" in (getattr(self, "target", ""), getattr(self, "reference", ""))
+
+    @property
+    def masks_attention(self) -> bool:
+        """Whether replaced tokens have attention 0, so that no other token sees the replacement."""
+        return bool(getattr(self, "mask_pad_attention", False))
+
+    def rank_removable(self, case: Case) -> np.ndarray:
+        """Return the positions that may be removed, in the order of their removal."""
+        positions = np.arange(len(case.original))
+        if self.protect_special:
+            positions = case.original.rankable_positions
+        return rank_subset(case.attribution.scores, positions, self.removal_order)
+
+    def select_removed(self, order: np.ndarray, counts: Iterable[int]) -> list[np.ndarray]:
+        """Return the positions that are removed at each step.
+
+        Args:
+            order: Positions in the order of their removal.
+            counts: How many positions of ``order`` each step removes or, if ``keeps_top``, keeps.
+        """
+        if self.keeps_top:
+            return [order[count:] for count in counts]
+        return [order[:count] for count in counts]
+
+    def removal_counts(self, num_tokens: int) -> Iterable[int]:
+        """Return how many of the ranked tokens each step counts."""
+        return shares_to_counts(self.curve_points, num_tokens)
+
+    def removed_positions(self, case: Case) -> Iterable[np.ndarray]:
+        """Return the positions that each perturbed text lacks."""
+        order = self.rank_removable(case)
+        return self.select_removed(order, self.removal_counts(len(order)))
+
+    def remove_positions(self, original: Perturber, positions: np.ndarray) -> Variant:
+        """Return the text without some positions.
+
+        They are deleted (patches of an image, which would lose its grid, are occluded), or replaced by [PAD]
+        or [MASK]. Replacements are attended to unless ``masks_attention``.
+        """
+        if self.perturb == "delete":
+            return original.remove_tokens(positions)
+        replacement_id = original.replacement_ids.mask_id
+        if self.perturb == "pad":
+            replacement_id = original.replacement_ids.pad_id
+        if self.masks_attention:
+            return original.mask_tokens(positions, replacement_id)
+        return original.replace_tokens(positions, replacement_id)
+
+    def build_variants(self, case: Case) -> list[Variant]:
+        variants = [case.original.unperturbed()]
+        for positions in self.removed_positions(case):
+            variants.append(self.remove_positions(case.original, positions))
+        return variants
+
+    def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
+        watched: WatchedTarget = getattr(self, "target", "explained")
+        probabilities = target_probabilities(case, outputs, watched)
+        curve = self.compute_curve(float(probabilities[0]), probabilities[1:])
+        return Measurement(self.reduce_curve(curve), tuple(map(float, curve)))
+
+    def compute_curve(self, original: float, perturbed: np.ndarray) -> np.ndarray:
+        """Return the curve from the probabilities of the original and the perturbed texts: the fall."""
+        return original - perturbed
+
+    def reduce_curve(self, curve: np.ndarray) -> float:
+        """Return the number from the curve: its mean."""
+        return float(curve.mean())
+
+
+class AreaMetric(PerturbationMetric, abstract=True):
+    """Area under a curve by the trapezoid rule, as the ranked tokens are removed share by share."""
+
+    steps: Count
+    better: ClassVar[Direction] = "lower"
+
+    @property
+    def curve_points(self) -> tuple[float, ...]:
+        return tuple(step / self.steps for step in range(self.steps + 1))
+
+    def compute_curve(self, original: float, perturbed: np.ndarray) -> np.ndarray:  # noqa: ARG002 - not a fall
+        return perturbed
+
+    def reduce_curve(self, curve: np.ndarray) -> float:
+        return float(np.trapezoid(curve, self.curve_points))
+
+
+def find_sources(case: Case, unit: Unit) -> tuple[list[np.ndarray], np.ndarray]:
+    """Find the units of a text that may be removed; question and answer are not among them.
+
+    Args:
+        case: The explanation under test.
+        unit: The kind of unit, such as ``sentence``.
+
+    Returns:
+        The token positions of each unit, and the sum of its scores.
+
+    Raises:
+        BadInput: The target is a span, or the text has no such unit.
+    """
+    if case.attribution.target.kind == "span":
+        raise BadInput(
+            "This metric deletes sources, which would move an answer that is a span of the text. Use aopc or "
+            "comprehensiveness.",
+            code="sources-of-span",
+        )
+    row = case.attribution.row
+    scores = case.attribution.scores
+    # Special tokens, the question and the continuation are not sources.
+    is_fixed = np.ones(len(row), dtype=bool)
+    is_fixed[case.original.rankable_positions] = False
+    units = find_removable_units(row, unit, is_fixed)
+    if not units:
+        raise BadInput(
+            f"The text has no {unit} that could be removed. Choose other units, or leave the text out.",
+            code="no-removable-unit",
+        )
+    return units, np.array([scores[positions].sum() for positions in units])
+
+
+def remove_units(case: Case, units: list[np.ndarray], is_removed: np.ndarray) -> list[Variant]:
+    """Return the text without some of its units.
+
+    Args:
+        case: The explanation under test.
+        units: Token positions of each unit.
+        is_removed: Which units each variant lacks, of shape ``sample unit``.
+    """
+    variants = []
+    for sample in is_removed:
+        # An empty array first: a sample may remove nothing.
+        positions = [np.empty(0, dtype=int)]
+        for unit_positions, is_unit_removed in zip(units, sample, strict=True):
+            if is_unit_removed:
+                positions.append(unit_positions)
+        variants.append(case.original.remove_tokens(np.concatenate(positions)))
+    return variants
+
+
+def target_probabilities(
+    case: Case, outputs: VariantOutputs, watched: WatchedTarget = "explained"
+) -> np.ndarray:
+    """Return the probability of a target in each perturbed text.
+
+    Args:
+        case: The explanation under test.
+        outputs: The perturbed texts with their logits.
+        watched: The explained target, the predicted class, or the true label. A span or continuation is
+            always the explained one.
+
+    Raises:
+        BadInput: The true label is watched and not known.
+    """
+    target: ResolvedTarget = case.attribution.target
+    has_classes = target.kind != "span" and not case.attribution.row.continuation_ids
+    if watched != "explained" and has_classes:
+        index = case.label if watched == "label" else case.attribution.prediction.index
+        if index is None:
+            raise BadInput(
+                "target='label' needs the true label of every text, but this one has none. Give labels=….",
+                code="watched-label-required",
+            )
+        # The class as a target of its own: one logit with weight 1.
+        target = ResolvedTarget("class", case.head.labels[index], (((index,), 1.0),))
+    probabilities = []
+    for variant, logits in outputs:
+        probabilities.append(target_probability(case.head, target, variant, logits))
+    return np.array(probabilities)
+
+
+def target_probability(
+    head: Head, target: ResolvedTarget, variant: Variant, logits: np.ndarray
+) -> float:
+    """Return the probability of a target in a perturbed text.
+
+    - Class: softmax, or sigmoid if the labels do not exclude each other.
+    - Token of a language model: softmax over the vocabulary, whichever alternatives it was contrasted with.
+    - Contrast: the share of the first class in those that are named.
+    - Span: the product of start and end; a deleted side has probability 0. For two spans in contrast, the
+      share of the first in both.
+    - Answer: the product over its tokens.
+
+    Raises:
+        NotFinite: A logit is NaN or infinite.
+    """
+    if not np.isfinite(logits).all():
+        raise NotFinite(
+            "The model returns NaN or infinity for a perturbed text. Check its weights and precision.",
+            code="perturbed-logits-not-finite",
+        )
+    if target.kind == "span":
+        return _span_probability(target, variant, logits)
+    if target.kind == "answer":
+        positions = [position for (position, _), _ in target.terms]
+        return float(np.exp(answer_log_probability(logits[positions])))
+    # A sigmoid of a difference of logits is the softmax of that difference and 0.
+    if target.kind == "contrast":
+        return float(softmax(np.array([target_log_odds(head, target, logits), 0.0]))[0])
+    assert target.index is not None
+    if head.problem_type == "multi":
+        return float(softmax(np.array([logits[target.index], 0.0]))[0])
+    return float(softmax(logits)[target.index])
+
+
+def _span_probability(target: ResolvedTarget, variant: Variant, logits: np.ndarray) -> float:
+    """Return the probability of a span, or of the first of two spans in contrast."""
+    # The two spans of a contrast have weights of opposite sign. A side that they share has weight zero.
+    positive = 1.0
+    negative = 1.0
+    for (original_position, side), weight in target.terms:
+        if not weight:
+            continue
+        position = variant.position_of(original_position)
+        probability = 0.0
+        if position is not None:
+            probability = float(softmax(logits[:, side])[position])
+        if weight > 0:
+            positive *= probability
+        else:
+            negative *= probability
+    if all(weight > 0 for _, weight in target.terms):
+        return positive
+    # If both spans were deleted, neither is more likely.
+    total = positive + negative
+    return positive / total if total > 0 else 0.5

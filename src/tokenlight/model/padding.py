@@ -1,0 +1,144 @@
+"""Padding: how rows of different lengths become one rectangular batch.
+
+This is the one place to change how padding is handled: width, padding id and mask are decided here, and
+``LiveModel.build_inputs`` asks here for every batch. Padding is always on the right; code that slices
+``[: len(row)]`` relies on this.
+
+Related decisions are made elsewhere, with what is decided here as a given:
+
+* ``packing.py`` groups rows into batches and limits how much of a batch may be padding;
+* ``regimes.py`` says which widths a row must not be padded to, since the model would compute it differently;
+* ``probe.py`` finds out by trial whether padding changes the logits of a model (``is_padding_invariant``);
+* ``explaining/attribution_fields.py`` drops the scores of padding;
+* ``explaining/session.py`` (``find_pad_id``) says which given ids are padding, for rows that come padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.accel.transfer import concatenate_rows, to_device
+from tokenlight.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from tokenlight.model.live import LiveModel
+
+# GPU kernels read a mask fastest if each of its rows begins at such a multiple.
+ALIGNMENT_BYTES = 16
+
+
+@dataclass(frozen=True)
+class PaddedBatch:
+    """The shape of one right-padded batch.
+
+    Attributes:
+        is_real: Batch × width; true at real tokens, false at padding.
+        pad_id: The id that is put at padding; an id outside the vocabulary if the model has no padding
+            id and the batch needs none.
+        has_padding: Whether any row is shorter than the batch.
+        device: Where the tensors go.
+    """
+
+    is_real: np.ndarray
+    pad_id: int
+    has_padding: bool
+    device: torch.device
+
+    def token_mask(self) -> Tensor:
+        """Return ``is_real`` on the device."""
+        return to_device(self.is_real, self.device)
+
+    def pad(self, values: Sequence[Any], fill: int) -> Tensor:
+        """Return one value per token as a tensor, batch × width, with ``fill`` at padding."""
+        if not self.has_padding:
+            table = concatenate_rows(values).reshape(self.is_real.shape)
+        else:
+            table = np.full(self.is_real.shape, fill)
+            table[self.is_real] = concatenate_rows(values)
+        return to_device(table, self.device)
+
+
+def plan_padding(
+    live: LiveModel, rows: Sequence[Any], source_length: int | None, width: int | None = None
+) -> PaddedBatch:
+    """Decide the width and the padding id of a batch.
+
+    Args:
+        live: The model.
+        rows: Rows or variants, each with ``ids``.
+        source_length: Tokens of each row that an encoder reads; None if one stack reads all.
+        width: The width of the batch; by default as :func:`choose_width` says.
+
+    Raises:
+        UnsupportedModel: The batch needs padding, and no id is left to pad with.
+    """
+    lengths = [len(row.ids) for row in rows]
+    width = width or choose_width(live, lengths, source_length)
+    has_padding = min(lengths) < width
+    pad_id = choose_pad_id(live, rows)
+    if pad_id is None and has_padding:
+        raise UnsupportedModel(
+            f"{type(live.model).__name__} has no padding id, and the batch uses its whole vocabulary, so no "
+            "id is free to pad with. Set model.config.pad_token_id.",
+            code="no-padding-id",
+        )
+    if pad_id is None:
+        pad_id = live.vocab_size  # an id that no token has
+    # Right padding: the real tokens of a row come first.
+    is_real = np.arange(width) < np.array(lengths)[:, None]
+    return PaddedBatch(is_real, pad_id, has_padding, live.device)
+
+
+def needs_padding(lengths: Sequence[int]) -> bool:
+    """Return whether rows of these lengths are padded to share a batch."""
+    return len({*lengths}) > 1
+
+
+def round_up(length: int, multiple: int) -> int:
+    """Return the smallest multiple of ``multiple`` that is at least ``length``."""
+    return -(-length // multiple) * multiple
+
+
+def choose_width(live: LiveModel, lengths: Sequence[int], source_length: int | None) -> int:
+    """Return the width of a batch of rows of these lengths.
+
+    A GPU prepares kernels and graphs for every new shape. A batch that is padded anyway is therefore
+    padded to a multiple of :func:`padding_multiple`, so that shapes recur.
+    """
+    longest = max(lengths)
+    if not needs_padding(lengths) or source_length is not None:
+        return longest
+    width = round_up(longest, live.padding_multiple)
+    max_tokens = live.max_tokens
+    if max_tokens is not None:
+        width = min(width, max_tokens)
+    return width if live.batching.may_be_padded(longest, width) else longest
+
+
+def padding_multiple(live: LiveModel) -> int:
+    """Return the number of tokens of which the width of a padded batch is a multiple."""
+    can_pad_more = live.is_padding_invariant and live.vision_inputs is None
+    if live.device.type != "cuda" or not can_pad_more:
+        return 1
+    return max(1, ALIGNMENT_BYTES // live.dtype.itemsize)
+
+
+def choose_pad_id(live: LiveModel, rows: Sequence[Any]) -> int | None:
+    """Return the padding id of the model, or the lowest id that no row uses.
+
+    Returns:
+        None for images, which are never padded, and if ``rows`` use the whole vocabulary of a model
+        without a padding id.
+    """
+    if live.pad_id is not None or live.patch_inputs is not None:
+        return live.pad_id
+    used_ids = np.unique(np.concatenate([row.ids for row in rows]))
+    candidates = np.arange(min(live.vocab_size, len(used_ids) + 1))
+    free_ids = np.setdiff1d(candidates, used_ids)
+    return int(free_ids[0]) if len(free_ids) else None

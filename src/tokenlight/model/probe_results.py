@@ -1,0 +1,51 @@
+"""What was found out about a model, kept for as long as the model lives.
+
+Several ``LiveModel`` objects may wrap one model (each ``Explainer`` makes its own), so these facts belong to
+the model and not to the wrapper. The dictionary below is the only module-level state of this folder; it holds
+models weakly and must therefore never store anything that refers back to its model. What hooks remember
+between passes is in ``hooks/model_cache.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from tokenlight.model.embeddings import EmbeddingHooks, EmbeddingSite
+    from tokenlight.model.live import AttentionRoute
+
+
+@dataclass
+class ProbeResults:
+    """Results of probes of one model; None where the probe has not run yet.
+
+    Attributes:
+        is_padding_invariant: Whether padding leaves the logits of a short row unchanged.
+        is_batch_invariant: Whether another row of the batch leaves them unchanged.
+        padding_invariance_by_regime: The same as ``is_padding_invariant`` for longer rows, by the sides
+            of the length borders (see ``regimes.py``) and by whether eager attention maps are read.
+        verified_route: The route by which attention was recorded without a change of the logits.
+        embedding_hooks: Where the embeddings of a text enter the model.
+    """
+
+    is_padding_invariant: bool | None = None
+    is_batch_invariant: bool | None = None
+    padding_invariance_by_regime: dict[tuple[Any, bool], bool] = field(default_factory=dict)
+    verified_route: AttentionRoute | None = None
+    embedding_hooks: dict[EmbeddingSite, EmbeddingHooks] = field(default_factory=dict)
+
+
+_results_by_model: WeakKeyDictionary[nn.Module, ProbeResults] = WeakKeyDictionary()
+
+
+def get_probe_results(model: nn.Module) -> ProbeResults:
+    """Return the results of ``model``, empty ones on the first call."""
+    results = _results_by_model.get(model)
+    if results is None:
+        # setdefault, because another thread may have stored results in the meantime.
+        results = _results_by_model.setdefault(model, ProbeResults())
+    return results

@@ -1,0 +1,237 @@
+"""Which rows may share a batch, since a model may compute a row by its length or by its neighbors.
+
+A regime is what a model chooses by the length of the batch: the factors of its rotary embedding, or full
+instead of block-sparse attention. It sees the longest row, padding included, so rows of two regimes never
+share a batch. A model without such a choice has one regime, the empty tuple.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from tokenlight.accel.modules import list_modules
+from tokenlight.model.packing import batch_key
+
+Regime = tuple[int, ...]  # one number per choice; 0 below its border
+LengthRule = Callable[[int], int]
+GROWING_ROPE_TYPES = ("dynamic", "longrope", "su", "yarn_dynamic")  # they follow the batch length
+
+
+class BatchRules:
+    """What the rows of one model must have in common to share a batch.
+
+    Attributes:
+        is_batch_invariant: Whether a row's result is independent of the other rows of its batch.
+        padding_sensitive: Sides of the borders (see :meth:`border_sides`) on which padding changes a row.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._rules = find_length_rules(model)
+        self.is_batch_invariant = not shares_capacity(model)
+        self.padding_sensitive: set[Regime] = set()
+
+    @property
+    def has_borders(self) -> bool:
+        """Whether the model computes differently by the length of a batch."""
+        return bool(self._rules)
+
+    def regime(self, length: int) -> Regime:
+        """Return the regime of a batch that is ``length`` tokens wide."""
+        return tuple(rule(length) for rule in self._rules)
+
+    def regime_of_pass(self, arguments: Mapping[str, Tensor], token_mask: Tensor) -> Regime:
+        """Return the regime of a batch, by the tokens that the encoder reads if there is one."""
+        input_ids = arguments.get("input_ids")
+        if input_ids is None:
+            return self.regime(token_mask.shape[1])
+        return self.regime(input_ids.shape[1])
+
+    def regime_of(self, row: Any) -> Regime:
+        """Return the regime of a row by itself; for a source and a continuation, both regimes joined."""
+        if not self._rules:
+            return ()
+        source_length = getattr(row, "source_length", None)
+        if source_length is None:
+            return self.regime(len(row))
+        return self.regime(source_length) + self.regime(len(row) - source_length)
+
+    def border_sides(self, row: Any) -> Regime:
+        """Return for each border 1 if the row is beyond it, else 0.
+
+        A model is verified once for each combination.
+        """
+        return tuple(int(number > 0) for number in self.regime_of(row))
+
+    def regime_key(self, row: Any) -> Regime:
+        """Return what rows of one batch have in common, apart from the shapes of their inputs."""
+        if not self._rules:
+            return ()
+        regime = self.regime_of(row)
+        if self.border_sides(row) in self.padding_sensitive:
+            return (*regime, len(row))
+        return regime
+
+    def batch_keys(self, rows: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Return a key for each row; rows with different keys may not share a batch."""
+        return [(*self.regime_key(row), *batch_key(row)) for row in rows]
+
+    def one_row_per_side(self, rows: Any) -> list[Any]:
+        """Return the first row on each combination of sides: those with which the model is verified."""
+        if not self._rules:
+            return list(rows[:1])
+        first_rows: dict[Regime, Any] = {}
+        for row in rows:
+            first_rows.setdefault(self.border_sides(row), row)
+        return list(first_rows.values())
+
+    def longest_like_short(self, longest: int) -> int:
+        """Return the largest length up to ``longest`` on the same sides of all borders as one token."""
+        if not self._rules:
+            return longest
+        sides = self._border_sides_of_length(1)
+        return max(
+            length
+            for length in range(1, longest + 1)
+            if self._border_sides_of_length(length) == sides
+        )
+
+    def shortest_like(self, length: int) -> int:
+        """Return the smallest length on the same sides of all borders as ``length``."""
+        low = 1
+        high = length
+        sides = self._border_sides_of_length(length)
+        while low < high:
+            middle = (low + high) // 2
+            if self._border_sides_of_length(middle) == sides:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _border_sides_of_length(self, length: int) -> Regime:
+        return tuple(int(number > 0) for number in self.regime(length))
+
+    def may_be_padded(self, length: int, width: int) -> bool:
+        """Return whether a row of ``length`` tokens stays in its regime when padded to ``width``."""
+        return self.regime(length) == self.regime(width)
+
+
+def find_length_rules(model: nn.Module) -> list[LengthRule]:
+    """Find every choice that the model makes by the length of a batch."""
+    rules: dict[Any, LengthRule] = {}
+    for module in list_modules(model):
+        for key, rule in _iter_module_rules(module):
+            rules.setdefault(key, rule)  # the same choice, made by many modules, is one rule
+    if not rules and _names_growing_rope(model):
+        rules["unknown"] = _exact_length_regime
+    return list(rules.values())
+
+
+def _iter_module_rules(module: nn.Module) -> Iterator[tuple[Any, LengthRule]]:
+    """Yield the choices of one module by length, each with a key that equal choices share."""
+    yield from _iter_rope_rules(module)
+    if hasattr(module, "set_attention_type") and hasattr(module, "config"):
+        yield "sparse", partial(_block_sparse_regime, module)
+    max_selected = getattr(module, "index_topk", None)
+    if isinstance(max_selected, int):
+        yield ("sparse index", max_selected), partial(_sparse_index_regime, max_selected)
+    if hasattr(module, "chunk_length") and hasattr(module, "num_buckets"):
+        yield "buckets", partial(_bucket_regime, module)
+
+
+def _iter_rope_rules(module: Any) -> Iterator[tuple[Any, LengthRule]]:
+    """Yield the rotary embeddings of one module that depend on the length."""
+    for rope_type, layer_type in _rope_types(module):
+        if rope_type == "longrope":
+            border = _longrope_border(module, layer_type)
+            yield ("longrope", border), partial(_regime_beyond_border, border)
+        elif "dynamic" in rope_type:
+            key = ("dynamic", module.original_max_seq_len, layer_type)
+            yield key, partial(_dynamic_rope_regime, module, layer_type)
+    if type(getattr(module, "long_factor", None)) is list:  # modeling code that comes with a model
+        border = int(module.original_max_position_embeddings)
+        yield ("longrope", border), partial(_regime_beyond_border, border)
+
+
+def shares_capacity(model: nn.Module) -> bool:
+    """Return whether tokens of a batch compete for the capacity of experts, so that rows interact."""
+    for module in list_modules(model):
+        if hasattr(module, "expert_capacity"):
+            fraction = getattr(module, "moe_eval_capacity_token_fraction", 0.0)
+            if fraction < 1:  # with 1 or more every expert can take all tokens
+                return True
+    return False
+
+
+def _rope_types(module: nn.Module) -> list[tuple[str, str | None]]:
+    """Return the rotary embeddings of one module, each with the type of layer it is for."""
+    if not hasattr(module, "original_max_seq_len"):
+        return []
+    rope_type = getattr(module, "rope_type", None)
+    if isinstance(rope_type, dict):
+        return [(str(name), layer_type) for layer_type, name in rope_type.items()]
+    return [(str(rope_type), None)]
+
+
+def _longrope_border(module: Any, layer_type: str | None) -> int:
+    parameters = module.config.rope_parameters
+    if layer_type is not None:
+        parameters = parameters[layer_type]
+    return int(parameters["original_max_position_embeddings"])
+
+
+def _names_growing_rope(model: Any) -> bool:
+    """Return whether the config asks for factors that follow the batch, in code that is not known here."""
+    config = model.config.get_text_config()
+    for name in ("rope_parameters", "rope_scaling"):
+        parameters = getattr(config, name, None)
+        if isinstance(parameters, dict):
+            rope_type = parameters.get("rope_type", parameters.get("type"))
+            if rope_type in GROWING_ROPE_TYPES:
+                return True
+    return False
+
+
+# --- length rules ----------------------------------------------------------------------------------
+# Each returns the regime of a batch of ``length`` tokens: 0 below its border, else a number that equal
+# computations share.
+
+
+def _regime_beyond_border(border: int, length: int) -> int:
+    return int(length > border)
+
+
+def _exact_length_regime(length: int) -> int:
+    return length
+
+
+def _dynamic_rope_regime(module: Any, layer_type: str | None, length: int) -> int:
+    """Dynamic NTK: beyond the longest text so far, each length has factors of its own."""
+    original = int(module.original_max_seq_len)
+    cached = module.max_seq_len_cached
+    if layer_type is not None:
+        cached = getattr(module, f"{layer_type}_max_seq_len_cached", cached)
+    if length > int(cached):
+        return length
+    has_grown = int(cached) > original  # by a text that went through before
+    return int(has_grown and length >= original)
+
+
+def _block_sparse_regime(module: Any, length: int) -> int:
+    """BigBird: texts up to a border are read with full attention."""
+    if module.attention_type != "block_sparse":
+        return 0
+    config = module.config
+    return _regime_beyond_border((5 + 2 * config.num_random_blocks) * config.block_size, length)
+
+
+def _sparse_index_regime(max_selected: int, length: int) -> int:
+    """DeepSeek's sparse attention: which of several equal scores are selected depends on the length."""
+    return length if length > max_selected else 0
+
+
+def _bucket_regime(module: Any, length: int) -> int:
+    """Reformer: if the config does not set the number of buckets, the length does."""
+    return length if module.num_buckets is None else 0

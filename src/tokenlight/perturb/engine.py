@@ -1,0 +1,225 @@
+"""Stream perturbed inputs through the model: rows or variants in, logits out, in order.
+
+Every metric and every perturbation method goes through :func:`stream_logits`.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.accel.transfer import to_device
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import TextTooLong
+from tokenlight.hooks.locks import pause
+from tokenlight.model.embeddings import find_embedding_hooks
+from tokenlight.model.live import LiveModel, shared_source_length
+from tokenlight.model.packing import pack_batches
+from tokenlight.perturb.variants import EmbeddingDropout, Perturber, ReplacementIds, Variant
+
+# Other folders import the values of variants.py together with the function that runs them.
+__all__ = ["EmbeddingDropout", "Perturber", "ReplacementIds", "Variant", "stream_logits"]
+
+# Number of inputs that are deduplicated, sorted and packed together, by device type.
+WINDOW_SIZES = {"cpu": 1024, "cuda": 16384}
+MAX_WINDOW_LOGITS = 1 << 25  # entries of all logits of a window; vocabularies are large
+# A GPU runs asynchronously: while it works on one window, the next one is prepared.
+PREFETCHED_WINDOWS = {"cpu": 0, "cuda": 1}
+# No graph is kept, so a batch may be larger than in an explanation. On a CPU larger batches are not
+# faster, since their activations leave the cache.
+DEFAULT_BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
+BatchLogits = list[tuple[list[int], Tensor]]  # indices of rows, and their logits on the device
+
+
+def stream_logits(
+    live: LiveModel, sequences: Iterable[TokenRow | Variant], *, batch_tokens: int | None = None
+) -> Iterator[np.ndarray]:
+    """Yield the logits of each input, in order.
+
+    Memory is bounded: one window of inputs at a time is deduplicated, sorted by length, packed into
+    batches and run without a graph. If a batch does not fit into memory, it is halved. Logits that are
+    not finite are yielded as well, because the caller knows what they mean.
+
+    Args:
+        live: The model.
+        sequences: Rows or variants; read lazily, a window at a time.
+        batch_tokens: Number of tokens per batch, padding included.
+
+    Yields:
+        An array of labels for a classifier, or tokens × 2 for a span head.
+
+    Raises:
+        TextTooLong: An input has more tokens than the model reads.
+        BadInput: An input holds ids outside the vocabulary.
+    """
+    variants = (
+        sequence if isinstance(sequence, Variant) else Variant.from_row(sequence)
+        for sequence in sequences
+    )
+    device_type = live.device.type if live.device.type in WINDOW_SIZES else "cpu"
+    batch_tokens = batch_tokens or live.batch_tokens or DEFAULT_BATCH_TOKENS[device_type]
+    max_rows = MAX_WINDOW_LOGITS // max(1, len(live.head.labels))
+    window_size = min(WINDOW_SIZES[device_type], max(16, max_rows))
+    launched: deque[Iterator[np.ndarray]] = deque()
+    while window := list(islice(variants, window_size)):
+        keys = [variant.dedup_key for variant in window]
+        unique = dict(zip(keys, window, strict=True))
+        batches, batch_tokens = _launch_batches(live, list(unique.values()), batch_tokens)
+        launched.append(_collect_logits(keys, unique, batches))
+        if len(launched) > PREFETCHED_WINDOWS[device_type]:
+            yield from launched.popleft()
+    while launched:
+        yield from launched.popleft()
+
+
+def _collect_logits(
+    keys: list[Hashable], unique: dict[Hashable, Variant], batches: BatchLogits
+) -> Iterator[np.ndarray]:
+    """Wait for the device and yield the logits of the variant of each key, in order."""
+    keyed_variants = list(unique.items())
+    logits_by_key = {}
+    for batch, logits in batches:
+        batch_logits = logits.cpu().double().numpy()
+        has_token_axis = batch_logits.ndim == 3  # of a span head: batch × token × 2
+        for index, row_logits in zip(batch, batch_logits, strict=True):
+            key, variant = keyed_variants[index]
+            # Drop the logits of padding.
+            logits_by_key[key] = row_logits[: len(variant)] if has_token_axis else row_logits
+    for key in keys:
+        yield logits_by_key[key]
+
+
+def _launch_batches(
+    live: LiveModel, rows: list[Variant], batch_tokens: int
+) -> tuple[BatchLogits, int]:
+    """Run distinct rows; return their logits and the number of tokens per batch that fits into memory."""
+    _check_rows(live, rows)
+    _verify_model_for(live, rows)
+    pending = _pack_rows(live, rows, range(len(rows)), batch_tokens)
+    finished: BatchLogits = []
+    while pending:
+        batch = pending.popleft()
+        logits = _try_batch(live, [rows[index] for index in batch])
+        if logits is not None:
+            finished.append((batch, logits))
+            pause()
+            continue
+        # Out of memory. The tensors of the failed pass were released when _try_batch returned.
+        if live.device.type == "cuda":
+            torch.cuda.empty_cache()
+        batch_tokens = max(1, len(rows[batch[0]]) * len(batch) // 2)
+        remaining = list(batch)
+        for later_batch in pending:
+            remaining.extend(later_batch)
+        pending = _pack_rows(live, rows, remaining, batch_tokens)
+    return finished, batch_tokens
+
+
+def _check_rows(live: LiveModel, rows: Sequence[Variant]) -> None:
+    """Refuse rows that are too long for the model, and ids outside its vocabulary."""
+    max_tokens = live.max_tokens
+    if max_tokens is not None:
+        for row in rows:
+            source_length = row.source_length or 0
+            # Encoder and decoder have position embeddings of their own.
+            num_tokens = max(source_length, len(row) - source_length)
+            if num_tokens > max_tokens:
+                raise TextTooLong(
+                    f"A perturbed text has {num_tokens} tokens, but this model reads at most "
+                    f"{max_tokens}. Give a shorter text.",
+                    code="variant-too-long",
+                )
+    ids = np.concatenate([row.ids for row in rows])
+    live.check_ids(int(ids.min()), int(ids.max()))
+
+
+def _verify_model_for(live: LiveModel, rows: Sequence[Variant]) -> None:
+    """Verify the model for each length regime among ``rows``, so that padding is known to be safe."""
+    for variant in live.batching.one_row_per_side(rows):
+        row = variant.row
+        if live.batching.has_borders:
+            row = _to_probe_row(variant)
+        live.verify(replace(row, target_positions=()), reads_attention=False)
+
+
+def _to_probe_row(variant: Variant) -> TokenRow:
+    """Return a row of the same length as ``variant``, for the probes of the model."""
+    if variant.original_positions is None:
+        return variant.row
+    # The padding token of an emptied text has the position −1; any token stands for it here.
+    positions = np.maximum(variant.original_positions, 0).tolist()
+    return replace(
+        variant.row.take(positions), target_position=None, source_length=variant.source_length
+    )
+
+
+def _pack_rows(
+    live: LiveModel, rows: list[Variant], indices: Sequence[int], batch_tokens: int
+) -> deque[list[int]]:
+    """Group the rows at ``indices`` into batches."""
+    selected = [rows[index] for index in indices]
+    # Without any id to pad with, each row goes alone: it needs no padding.
+    needs_pad_id = live.patch_inputs is None
+    is_alone = needs_pad_id and live.choose_pad_id(selected) is None
+    groups = pack_batches(
+        [len(row) for row in selected],
+        batch_tokens,
+        is_padding_invariant=live.is_padding_invariant,
+        max_rows=1 if is_alone else live.rows_per_batch(),
+        batch_keys=live.batching.batch_keys(selected),
+    )
+    batches: deque[list[int]] = deque()
+    for group in groups:
+        batches.append([indices[position] for position in group])
+    return batches
+
+
+def _try_batch(live: LiveModel, rows: list[Variant]) -> Tensor | None:
+    """Return the logits of ``rows``; None if several rows do not fit into memory together."""
+    try:
+        inputs = live.build_inputs(rows)
+        _, token_mask, _ = inputs
+        _, logits = live.run(inputs, _dropped_embeddings(live, rows, token_mask))
+    except RuntimeError as error:
+        is_out_of_memory = isinstance(
+            error, torch.OutOfMemoryError
+        ) or "can't allocate memory" in str(error)
+        if len(rows) == 1 or not is_out_of_memory:
+            raise
+        return None
+    return logits
+
+
+def _dropped_embeddings(
+    live: LiveModel, rows: list[Variant], token_mask: Tensor
+) -> AbstractContextManager[None]:
+    """Set entries of embeddings to zero inside the block, as the ``embedding_dropout`` of each row says."""
+    if all(row.embedding_dropout is None for row in rows):
+        return nullcontext()
+    embedding_hooks = find_embedding_hooks(live, rows[0].row, "hidden")
+    source_length = shared_source_length(rows)
+    zero_masks: list[Tensor] = []  # one per hook point, drawn when the hidden size is known
+
+    def drop(hook_index: int, embeddings: Tensor) -> Tensor:
+        if not zero_masks:
+            is_zero = _draw_zeros(rows, (*token_mask.shape, embeddings.shape[2]))
+            token_zeros = to_device(is_zero, token_mask.device)
+            position_zeros = embedding_hooks.spread_to_positions(token_zeros, token_mask)
+            zero_masks.extend(embedding_hooks.split_by_hook(position_zeros, source_length))
+        return embeddings.masked_fill(zero_masks[hook_index].to(embeddings.device), 0.0)
+
+    return embedding_hooks.attached(live.model, token_mask.shape[1], source_length, drop)
+
+
+def _draw_zeros(rows: list[Variant], shape: tuple[int, int, int]) -> np.ndarray:
+    """Return batch × token × hidden, true where an entry of an embedding becomes zero."""
+    is_zero = np.zeros(shape, dtype=bool)
+    for index, row in enumerate(rows):
+        if row.embedding_dropout is not None:
+            is_zero[index, : len(row)] = row.embedding_dropout.draw_zeros(shape[2])
+    return is_zero

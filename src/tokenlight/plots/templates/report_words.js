@@ -1,0 +1,102 @@
+"use strict";
+// Which words drive a group of texts: pure functions over the entries of the report.
+const MAX_WORDS = 10, MAX_CLUSTERS = 8, LEADING_WORDS = 3, MIN_SHARE = 0.05;
+
+const isWrong = entry => "label" in entry && entry.label !== entry.predicted;
+
+// The explanation of the predicted class by one method; the differences between methods do not count.
+function findExplanation(entry, method) {
+  return entry.explained.find(explanation => explanation.name === method && !explanation.kind
+    && explanation.target === entry.predicted);
+}
+
+// Word → its share of all absolute scores in the text, signed: positive speaks for the predicted class.
+function computeShares(entry, method) {
+  const explanation = findExplanation(entry, method), shares = new Map();
+  if (!explanation) return shares;
+  let total = 0;
+  for (const [lineNumber, scores] of explanation.lines) {
+    const shape = entry.lines[lineNumber], values = scores.split(",");
+    shape.texts.forEach((text, i) => {
+      if (values[i] === "" || values[i] === undefined || (shape.looks[i] || "").startsWith("chip")) return;
+      const word = text.trim().toLowerCase(), score = Number(values[i]);
+      total += Math.abs(score);
+      if (/[\p{L}\p{N}]/u.test(word)) shares.set(word, (shares.get(word) || 0) + score);
+    });
+  }
+  for (const [word, score] of shares) shares.set(word, total ? score / total : 0);
+  return shares;
+}
+
+// Word → sum of shares and number of texts, over some texts.
+function sumShares(entries, sharesOf) {
+  const sums = new Map();
+  for (const entry of entries)
+    for (const [word, share] of sharesOf(entry)) {
+      const sum = sums.get(word) || { share: 0, count: 0, example: entry };
+      sum.share += share;
+      sum.count += 1;
+      sums.set(word, sum);
+    }
+  return sums;
+}
+
+// The words that raise a group of errors above the right predictions of the same class; for a group of right
+// or unlabelled texts, those with the largest Σ share · ln(N / number of texts with the word).
+function rankWords(group, all, sharesOf) {
+  const own = sumShares(group.entries, sharesOf);
+  const isRightAlike = entry => "label" in entry && !isWrong(entry) && entry.predicted === group.predicted;
+  const rightTexts = group.isError ? all.filter(isRightAlike) : [];
+  const right = sumShares(rightTexts, sharesOf);
+  const everywhere = group.isError ? new Map() : sumShares(all, sharesOf);
+  const ranked = [];
+  for (const [word, { share, count, example }] of own) {
+    const other = right.get(word) || { share: 0, count: 0 };
+    const weight = group.isError
+      ? share / group.entries.length - (rightTexts.length ? other.share / rightTexts.length : 0)
+      : share * Math.log(all.length / everywhere.get(word).count);
+    if (weight > 0) ranked.push({ word, weight, count, example, rightCount: other.count, rightTotal: rightTexts.length });
+  }
+  return ranked.sort((a, b) => b.weight - a.weight || a.word.localeCompare(b.word)).slice(0, MAX_WORDS);
+}
+
+// Texts by true and predicted label: errors first, large groups first.
+function groupTexts(entries) {
+  const groups = new Map();
+  for (const entry of entries) {
+    const isError = isWrong(entry), key = JSON.stringify([isError ? entry.label : null, entry.predicted]);
+    if (!groups.has(key)) groups.set(key, { label: entry.label, predicted: entry.predicted, isError, entries: [] });
+    groups.get(key).entries.push(entry);
+  }
+  return [...groups.values()].sort((a, b) => b.isError - a.isError || b.entries.length - a.entries.length);
+}
+
+// Errors whose strongest words are the same: each text belongs to the largest cluster that it fits.
+function clusterErrors(errors, all, sharesOf) {
+  const documents = sumShares(all, sharesOf);
+  const rarity = word => Math.log(all.length / documents.get(word).count);
+  const leadingWords = entry => [...sharesOf(entry)].filter(([word, share]) => share >= MIN_SHARE && rarity(word) > 0)
+    .sort((a, b) => b[1] * rarity(b[0]) - a[1] * rarity(a[0])).slice(0, LEADING_WORDS).map(([word]) => word);
+  let remaining = errors.map(entry => ({ entry, words: leadingWords(entry) }));
+  const clusters = [];
+  while (clusters.length < MAX_CLUSTERS) {
+    const counts = new Map();
+    for (const { words } of remaining) for (const word of words) counts.set(word, (counts.get(word) || 0) + 1);
+    const shared = [...counts].filter(([, count]) => count > 1)
+      .sort((a, b) => b[1] * rarity(b[0]) - a[1] * rarity(a[0]) || a[0].localeCompare(b[0]));
+    if (!shared.length) break;
+    const word = shared[0][0], members = remaining.filter(({ words }) => words.includes(word));
+    const others = shared.slice(1).map(([other]) => other)
+      .filter(other => 2 * members.filter(({ words }) => words.includes(other)).length >= members.length);
+    clusters.push({ words: [word, ...others].slice(0, LEADING_WORDS), entries: members.map(member => member.entry) });
+    remaining = remaining.filter(member => !members.includes(member));
+  }
+  return clusters;
+}
+
+// One cell of a CSV file; a cell that a spreadsheet would take for a formula is marked as text.
+function formatCell(value) {
+  let cell = String(value ?? "");
+  if (/^[=+\-@\t\r]/.test(cell) && !/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(cell)) cell = "'" + cell;
+  return /[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
+}

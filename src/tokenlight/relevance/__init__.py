@@ -1,1 +1,0 @@
-"""LRP as another backward pass: pure torch, knows no model."""

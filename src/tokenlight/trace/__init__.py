@@ -1,0 +1,1 @@
+"""What one forward pass leaves behind: sites, recording, tape, attention maps."""

@@ -1,0 +1,90 @@
+"""Recorded passes over further rows, in batches of similar length."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from tokenlight.data.tokens import TokenRow
+from tokenlight.hooks.locks import pause
+from tokenlight.model.live import LiveModel
+from tokenlight.model.packing import (
+    CPU_PADDING_POLICY,
+    GPU_PADDING_POLICY,
+    pack_batches,
+    run_in_halves,
+)
+from tokenlight.model.padding import round_up
+from tokenlight.trace.recording import record
+from tokenlight.trace.sites import SITES_WITHOUT_ATTENTION, Site, Sites
+from tokenlight.trace.tape import Recording
+
+ResultT = TypeVar("ResultT")
+# Called with the indices of the rows of a recording, and the recording.
+ReadRecording = Callable[[list[int], Recording], ResultT]
+
+
+def read_recordings(
+    live: LiveModel,
+    rows: Sequence[TokenRow],
+    sites: Sites,
+    read: ReadRecording[ResultT],
+    *,
+    batch_tokens: int,
+) -> list[tuple[list[int], ResultT]]:
+    """Record all rows, batch by batch, and read each recording before the next one is made.
+
+    Rows of similar length share a batch, so that hardly any padding is computed: eight texts of half the
+    length cost little more than four whole ones.
+
+    Args:
+        live: The model.
+        rows: The rows, in any order.
+        sites: What is recorded.
+        read: Reads what is needed of a recording; it must not keep the recording, which holds a graph.
+        batch_tokens: The most tokens of a batch, padding included. A batch that does not fit into memory
+            is halved.
+
+    Returns:
+        For each batch the indices of its rows, and what ``read`` returned.
+    """
+    _verify_model(live, rows, sites)
+    results: list[tuple[list[int], ResultT]] = []
+    for batch in _pack_rows(live, rows, batch_tokens):
+
+        def run(part: slice, batch: list[int]) -> list[tuple[list[int], ResultT]]:
+            indices = batch[part]
+            recording = record(
+                live, [rows[index] for index in indices], sites, batch_tokens=batch_tokens
+            )
+            return [(indices, read(indices, recording))]
+
+        results += run_in_halves(partial(run, batch=batch), len(batch))
+        # Between two batches other work may have its turn.
+        pause()
+    return results
+
+
+def _verify_model(live: LiveModel, rows: Sequence[TokenRow], sites: Sites) -> None:
+    """Verify the model on each side of its length borders; rows may be shorter than those seen so far."""
+    reads_attention = bool(sites - SITES_WITHOUT_ATTENTION)
+    for row in live.batching.one_row_per_side(rows):
+        live.verify(
+            row,
+            reads_attention=reads_attention,
+            try_attention_hook=Site.RELEVANCE_GRADIENT in sites,
+        )
+
+
+def _pack_rows(live: LiveModel, rows: Sequence[TokenRow], batch_tokens: int) -> list[list[int]]:
+    """Return the indices of the rows of each batch."""
+    multiple = live.padding_multiple
+    is_gpu = live.device.type == "cuda"
+    return pack_batches(
+        # Lengths are rounded up to those that the model is really given.
+        [round_up(len(row), multiple) for row in rows],
+        batch_tokens,
+        is_padding_invariant=live.is_padding_invariant,
+        max_rows=live.rows_per_batch(),
+        batch_keys=live.batching.batch_keys(rows),
+        padding_policy=GPU_PADDING_POLICY if is_gpu else CPU_PADDING_POLICY,
+    )

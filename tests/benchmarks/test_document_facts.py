@@ -1,0 +1,46 @@
+"""A planted fact stands in one document alone, and a model that copies is traced to it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.copying import case as copied_case
+from tests.copying import copier
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import document_facts as bench
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_fact_stands_in_one_document_alone(seed):
+    case = bench.build_case(seed)
+    documents = list(case.context.documents)
+    assert len(documents) == bench.NUM_DOCUMENTS
+    stating = [i for i, text in enumerate(documents) if f" {case.value}" in text]
+    assert stating == [case.index]
+    assert case.value not in case.context.question
+
+
+def test_cases_are_drawn_with_their_seed():
+    assert bench.build_case(3) == bench.build_case(3)
+    assert len({bench.build_case(seed).value for seed in range(40)}) > 15
+
+
+def test_a_copied_answer_is_traced_to_its_document(monkeypatch):
+    """The planted model has no generate(): its answer, the value after the name, is known."""
+    cases = []
+    for seed in range(4):
+        context, answer, index = copied_case(seed)
+        cases.append(bench.Case(context, answer.strip(), index))
+    answers = {id(case.context): f" {case.value}" for case in cases}
+    wrong = bench.Case(cases[0].context, "another value", 0)
+    monkeypatch.setattr(
+        bench, "generate_answer", lambda _explainer, context: (answers[id(context)], 1.0)
+    )
+    methods = {"grad_x_input": "grad_x_input", "random": "random"}
+    results = bench.measure(copier(), [*cases, wrong], methods)
+    assert (results["asked"], results["answered"]) == (5, 4)
+    assert results["rows"]["grad_x_input"]["right"] == 1.0

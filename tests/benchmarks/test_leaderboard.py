@@ -1,0 +1,81 @@
+"""The leaderboard: ranks by hand, equal methods tie, many tasks of one measure weigh as one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokenlight.bench.suite import load_suite
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import leaderboard
+from leaderboard import Board, Column
+
+
+def make_board():
+    good = np.full(50, 0.9)
+    middle = np.full(50, 0.5)
+    bad = np.full(50, 0.1)
+    values = {"A": good, "B": middle, "C": bad}
+    turned = {"A": bad, "B": middle, "C": good}
+    board = Board(names={"A": "attcat", "B": "cat"}, made=["x on cpu"])
+    board.columns = [
+        Column("AOPC", "one", values, 1),
+        *(Column("Planted words", f"task {n}", turned, 1) for n in range(3)),
+        Column("Soft erasure", "one", values, -1),
+    ]
+    return board
+
+
+def test_ranks_are_means_over_measures_of_means_over_tasks():
+    ranks = make_board().ranks()
+    assert [ranks[name]["AOPC"][0] for name in "ABC"] == [1, 2, 3]
+    assert [ranks[name]["Planted words"][0] for name in "ABC"] == [3, 2, 1]
+    assert [ranks[name]["Soft erasure"][0] for name in "ABC"] == [3, 2, 1]  # lower is better there
+    assert [ranks[name][""][0] for name in "ABC"] == pytest.approx([7 / 3, 2, 5 / 3])
+    assert ranks["A"][""] == pytest.approx((7 / 3, 7 / 3, 7 / 3))  # every resample says the same
+
+
+def test_equal_methods_share_a_rank_and_chance_widens_the_interval():
+    drawn = np.random.default_rng(0)
+    same = drawn.normal(size=40)
+    values = {"A": same, "B": same.copy(), "C": same + drawn.normal(0, 1, 40)}
+    ranks = Board(columns=[Column("AOPC", "one", values, 1)]).ranks()
+    assert ranks["A"][""] == ranks["B"][""]
+    _, low, high = ranks["C"][""]
+    assert (low, high) == (1.0, 3.0)
+
+
+def test_a_method_without_a_number_somewhere_is_ranked_by_the_others():
+    board = make_board()
+    board.columns.append(Column("Signs", "one", {"A": np.ones(9), "B": np.zeros(9)}, 1))
+    ranks = board.ranks()
+    assert "Signs" not in ranks["C"]
+    assert ranks["C"][""][0] == pytest.approx(5 / 3)
+
+
+def test_pages_have_a_row_for_every_method_and_a_table_for_every_measure():
+    board = make_board()
+    text = leaderboard.markdown(board, "abc")
+    for title in ("Ranks", "AOPC", "Planted words", "Soft erasure"):
+        assert f"\n## {title}\n" in text
+    assert text.count("\n| A |") == 4
+    assert "at commit `abc`" in text
+    html = leaderboard.page(board, "abc")
+    assert html.count("<table>") == 4
+    assert "<script" not in html
+
+
+def test_the_package_shows_methods_without_options_by_their_own_names():
+    table = leaderboard.table(make_board(), "abc")
+    assert table["means"] == {"attcat": 0.9, "cat": 0.5}
+    assert table["ranks"]["attcat"] == [2.3, 2.3, 2.3]
+    assert table["texts"] == 50
+
+
+def test_every_measure_is_a_metric_of_its_suite():
+    for _, suite, label, _ in leaderboard.MEASURES:
+        assert label in {metric.label for metric in load_suite(suite).metrics}

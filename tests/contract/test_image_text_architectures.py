@@ -1,0 +1,148 @@
+"""The architecture matrix of models that read a picture and a text: both in one row, one hook."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.image_text_models import (
+    FAMILIES,
+    IMAGE,
+    QUESTION,
+    REFUSED,
+    TAKEN,
+    build,
+    pictured,
+    reading,
+)
+from tests.model_state import assert_unchanged, snapshot
+from tests.tolerance import FLOAT64, PLAIN, EverythingInFloat64, allowed, assert_close
+from tokenlight import Explainer
+from tokenlight.errors import UnsupportedModel
+from tokenlight.trace.recording import record
+from tokenlight.trace.sites import Site
+
+METHODS = ["attcat", "gae", "raw_att", "attnlrp", "occlusion"]
+ROUNDED = allowed(torch.float64, PLAIN)
+
+
+@pytest.fixture(params=TAKEN, scope="module")
+def family(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def explainer(family):
+    return Explainer(build(family), reading())
+
+
+def build_bare_arguments(explainer, picture):
+    """What the bare model would be given: ids, types and pixels, each by its own name."""
+    (row,) = [explainer.explain(picture, method="random").row]
+    arguments, _, _ = explainer._live.build_inputs([row])
+    model_arguments = {
+        name: tensor for name, tensor in arguments.items() if name != "read_positions"
+    }
+    return row, model_arguments | explainer._live.vision_inputs.pixel_arguments(
+        model_arguments["pixel_values"]
+    )
+
+
+def test_a_family_is_explained_and_left_as_it_was(family):
+    model = build(family)
+    before = snapshot(model)
+    explainer = Explainer(model, reading())
+    with EverythingInFloat64():
+        attributions = explainer.explain(pictured(), METHODS)
+    _, arguments = build_bare_arguments(explainer, pictured())
+    assert_unchanged(before, snapshot(model))
+    with torch.no_grad(), EverythingInFloat64():
+        bare = model(**arguments).logits[0, -1].numpy()
+    for attribution in attributions:
+        assert_close(attribution.logits, bare, ROUNDED)
+        assert attribution.patches().size == attribution.row.ids.count(IMAGE)
+        assert np.abs(attribution.patches()).max() > 0
+        words = [unit for unit in attribution.group_by("document") if unit.name == "prompt"]
+        assert [unit.text for unit in words] == [QUESTION]
+
+
+def test_input_times_gradient_is_that_of_the_vectors_the_language_model_reads(explainer):
+    model = explainer.model
+    with EverythingInFloat64():
+        ours = explainer.explain(pictured(), "grad_x_input", "logit")
+        row, arguments = build_bare_arguments(explainer, pictured())
+        entered = []
+
+        def record_embeddings(_module, _args, keywords):
+            entered.append(keywords["inputs_embeds"].detach().requires_grad_())
+            return (), {**keywords, "inputs_embeds": entered[0]}
+
+        language = model.get_decoder()
+        with language.register_forward_pre_hook(record_embeddings, with_kwargs=True):
+            logit = model(**arguments).logits[0, -1, ours.target.terms[0][0][0]]
+        (gradient,) = torch.autograd.grad(logit, entered)
+        theirs = (gradient * entered[0]).sum(dim=-1)[0].detach().numpy()
+    assert_close(ours.scores, theirs)
+    assert_close(ours.patches().ravel(), theirs[[i == IMAGE for i in row.ids]])
+
+
+def test_another_picture_gets_other_scores(explainer):
+    first, second = (explainer.explain(pictured(seed), "grad_x_input") for seed in (0, 1))
+    assert not np.allclose(first.patches(), second.patches(), rtol=1e-2)
+
+
+def test_a_hidden_patch_is_the_picture_with_its_pixels_filled(explainer):
+    attribution = explainer.explain(pictured(), ("occlusion", {"window": 1}), "logit")
+    row = attribution.row
+    image = row.image
+    arguments = build_bare_arguments(explainer, pictured())[1]
+    height, width = image.patch_size
+    filled = image.pixels.copy()
+    filled[:, :height, -width:] = image.pixels.mean(axis=(1, 2), keepdims=True)
+    pixels = torch.from_numpy(filled).double()[None]
+    arguments |= explainer._live.vision_inputs.pixel_arguments(pixels)
+    with torch.no_grad():
+        bare = explainer.model(**arguments).logits[0, -1]
+    best = attribution.target.terms[0][0][0]
+    fall = attribution.logits[best] - bare[best].item()
+    assert abs(attribution.patches()[0, -1] - fall) < ROUNDED * np.abs(attribution.logits).max()
+
+
+def test_batch_mates_change_no_score(explainer):
+    with EverythingInFloat64():
+        texts = [pictured(0), pictured(1, "what is this red cat on the mat ?"), pictured(2)]
+        together = explainer.explain(texts, ["grad_x_input", "gae"])
+        alone = [
+            attribution
+            for text in texts
+            for attribution in explainer.explain(text, ["grad_x_input", "gae"])
+        ]
+    for ours, theirs in zip(together, alone, strict=True):
+        assert_close(ours.scores, theirs.scores, FLOAT64)
+
+
+def test_only_the_language_model_is_listened_to(explainer):
+    row = explainer.explain(pictured(), "random").row
+    explainer._live.verify(row, reads_attention=True)
+    maps = record(explainer._live, [row], frozenset({Site.ATTENTION})).attention
+    assert len(maps) == 2
+    assert {tuple(attention_map.shape) for attention_map in maps} == {(1, 4, len(row), len(row))}
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_a_family_whose_tokens_are_no_places_of_the_picture_is_refused_by_name(family):
+    model = build(family)
+    before = snapshot(model)
+    with pytest.raises(UnsupportedModel, match=FAMILIES[family][0]):
+        Explainer(model, reading()).explain(pictured(), "occlusion")
+    assert_unchanged(before, snapshot(model))
+
+
+def test_a_picture_that_enters_at_later_blocks_too_has_no_scores_at_the_first():
+    explainer = Explainer(build("qwen3-vl"), reading())
+    for method in ("grad_x_input", "integrated_gradients", "attcat", "attnlrp"):
+        with pytest.raises(UnsupportedModel, match="more of a text than its token embeddings"):
+            explainer.explain(pictured(), method)
+    attributions = explainer.explain(pictured(), ["occlusion", "rollout"])
+    assert [attribution.patches().shape for attribution in attributions] == [(2, 2)] * 2

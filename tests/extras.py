@@ -1,0 +1,19 @@
+"""Libraries that only ``make test-extras`` installs: there a missing one fails, elsewhere it skips."""
+
+import importlib
+import os
+
+import pytest
+
+
+def extra_library(*names):
+    """The first of some modules that can be imported."""
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    reason = f"{' or '.join(names)} is not installed; run: make test-extras"
+    if os.environ.get("TOKENLIGHT_EXTRAS") == "1":
+        return pytest.fail(reason)
+    return pytest.skip(reason)

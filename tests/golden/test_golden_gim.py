@@ -1,0 +1,29 @@
+"""The method gim equals what the authors' package computes (:mod:`make_gim`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.families import build
+from tests.tiny import tiny_bert
+from tokenlight import Explainer, Tokens
+
+VECTORS = load_file(Path(__file__).parent / "vectors" / "gim.safetensors")
+TEXTS = [[2, 7, 31, 90, 18, 55, 64, 23, 3], [2, 44, 12, 83, 3]]
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_scores_equal_those_of_gim_explain(name: str) -> None:
+    model = tiny_bert() if name == "bert" else build(name).double()
+    explainer = Explainer(model)
+    expected = VECTORS[name]
+    for ids, row in zip(TEXTS, expected, strict=True):
+        tokens = Tokens.from_ids([ids])
+        attribution = explainer.explain(tokens, ("gim", {"at": "words"}), target=1)
+        gap = np.abs(attribution.scores - row[: len(ids)]).max()
+        assert gap <= 1e-6 * np.abs(expected).max(), (attribution.scores, row)
+        assert not row[len(ids) :].any()

@@ -1,0 +1,60 @@
+"""A pytest plug-in: what a test module leaves open fails that module, and no later one."""
+
+import sys
+import warnings
+
+import pytest
+
+from tests.garbage import collect_garbage
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_open(request):
+    """Collect garbage behind the module, after its own fixtures have ended."""
+    yield
+    leaks = collect_leaks() + find_twice_imported_modules()
+    if leaks:
+        listed = "\n".join(f"- {leak}" for leak in leaks)
+        pytest.fail(
+            f"{request.node.nodeid} leaves this to the garbage collector; close it where it is opened "
+            f"(-X tracemalloc=20 shows where that is):\n{listed}",
+            pytrace=False,
+        )
+
+
+def collect_leaks():
+    """What objects complain of while they are collected: a file that is open, or any other error."""
+    leaks = []
+
+    def note(unraisable):
+        # Words alone: the objects themselves would come to life again.
+        name = unraisable.exc_type.__name__
+        leaks.append(f"{name}: {unraisable.exc_value} ({unraisable.object!r})")
+
+    hook = sys.unraisablehook
+    sys.unraisablehook = note
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ResourceWarning)
+            collect_garbage()
+    finally:
+        sys.unraisablehook = hook
+    return leaks
+
+
+def find_twice_imported_modules():
+    """Submodules that their package no longer knows, because a test has imported one of the two again.
+
+    Later tests would patch or compare one module while the code uses the other.
+    """
+    leaks = []
+    for name, module in list(sys.modules.items()):
+        package_name, _, attribute = name.rpartition(".")
+        if not name.startswith("tokenlight.") or module is None:
+            continue
+        package = sys.modules.get(package_name)
+        # A function may bear the name of its module in the package: ``from .record import record``.
+        known = getattr(package, attribute, None)
+        if known is None or (isinstance(known, type(sys)) and known is not module):
+            leaks.append(f"{name} is not the module that {package_name} knows: imported twice")
+    return leaks

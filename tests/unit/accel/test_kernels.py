@@ -1,0 +1,206 @@
+"""Kernels against the same computation in plain torch, on a GPU, with every kind of mask."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from tokenlight import Explainer, Tokens
+from tokenlight.accel import tensors
+from tokenlight.hooks import attention
+from tokenlight.hooks.attention import AttentionMask, AttentionOperands, AttentionParams
+from tokenlight.trace import plan
+from tokenlight.trace.attention_maps import LazyAttentionMap
+
+COVERED_MODULES = ("accel/dot_kernel", "accel/head_means_kernel", "accel/received_kernel")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+KINDS = ("none", "causal", "padding", "window", "added", "bias of each head", "both")
+
+
+def make_mask(kind: str, shape: tuple[int, int, int], real: torch.Tensor) -> AttentionMask:
+    batch, heads, n = shape
+    position = torch.arange(n, device="cuda")
+    distance = position[:, None] - position
+    window = ((distance >= 0) & (distance < 5)).expand(batch, 1, n, n)
+    noise = torch.randn(1, heads, n, n, device="cuda")
+    padding = real[:, None, None, :].expand(batch, 1, n, n)
+    return {
+        "none": AttentionMask(),
+        "causal": AttentionMask(is_causal=True),
+        "padding": AttentionMask(allowed=padding),
+        "window": AttentionMask(allowed=window),
+        "added": AttentionMask(bias=noise[:, :1]),
+        "bias of each head": AttentionMask(bias=noise),
+        "both": AttentionMask(allowed=window, bias=noise),
+    }[kind]
+
+
+# Nothing is shrunk: each try would compile kernels.
+@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@example("none", torch.float32, 1, (4, 2), 512, 128, 0)
+@example("both", torch.float32, 1, (4, 2), 1100, 128, 0)
+@given(
+    st.sampled_from(KINDS),
+    st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
+    st.integers(1, 3),
+    st.sampled_from([(1, 1), (4, 2), (8, 2), (12, 12)]),
+    st.integers(1, 1100),
+    st.sampled_from([8, 32, 64, 80, 128, 256]),
+    st.integers(0, 2**31),
+)
+def test_the_kernel_gives_what_its_twin_gives(kind, dtype, batch, heads, n, width, seed):
+    torch.manual_seed(seed)
+    query = torch.randn(batch, heads[0], n, width, device="cuda", dtype=dtype)
+    key = torch.randn(batch, heads[1], n, width, device="cuda", dtype=dtype)
+    lengths = torch.randint(1, n + 1, (batch, 1), device="cuda")
+    real = torch.arange(n, device="cuda") < lengths
+    mask = make_mask(kind, (batch, heads[0], n), real)
+    weights = real / real.sum(dim=1, keepdim=True) / heads[0]
+    params = AttentionParams(width**-0.5)
+    ours = attention.compute_received(query, key, mask, params, weights).sum(dim=1)
+    # In float64, from the same rounded inputs; its products and sums take n · width roundings of float32.
+    added = None if mask.bias is None else mask.bias.double()
+    twin_mask = AttentionMask(mask.allowed, added, mask.is_causal)
+    twin = attention.compute_received_in_chunks(
+        query.double(), key.double(), twin_mask, params, weights.double()
+    )
+    bound = 4 * (width + n) ** 0.5 * torch.finfo(torch.float32).eps
+    assert (ours - twin).abs().max() <= bound * twin.abs().max()
+    repeated = attention.compute_received(query, key, mask, params, weights).sum(dim=1)
+    assert torch.equal(ours, repeated)
+
+
+@pytest.mark.parametrize("heads", [(8, 8), (8, 2)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_row_sums_of_the_fused_forward_serve_as_well(heads, causal):
+    torch.manual_seed(0)
+    n = 700
+    params = AttentionParams(0.125)
+    query = torch.randn(2, heads[0], n, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    key, value = (
+        torch.randn(2, heads[1], n, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(2)
+    )
+    mask = AttentionMask(is_causal=causal)
+    output, logsumexp = attention.attend_fused(query, key, value, mask, params)
+    assert logsumexp is not None
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, is_causal=causal, scale=params.scaling, enable_gqa=True
+    )
+    assert torch.equal(output, expected)
+    grads = torch.autograd.grad(output.float().square().sum(), (query, key, value))
+    others = torch.autograd.grad(expected.float().square().sum(), (query, key, value))
+    for ours, theirs in zip(grads, others, strict=True):
+        assert (ours - theirs).abs().max() <= 2**-7 * theirs.abs().max()
+    real = torch.ones(2, n, dtype=torch.bool, device="cuda")
+    weights = real / real.sum(dim=1, keepdim=True) / heads[0]
+    by_sums = attention.compute_received(query, key, mask, params, weights, logsumexp).sum(dim=1)
+    alone = attention.compute_received(query, key, mask, params, weights).sum(dim=1)
+    assert (by_sums - alone).abs().max() <= 1e-4 * alone.abs().max()
+
+
+@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@example("none", torch.float32, 1, (4, 2), 130, 256, 0)
+@given(
+    st.sampled_from(KINDS),
+    st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
+    st.integers(1, 3),
+    st.sampled_from([(1, 1), (8, 2), (12, 12)]),
+    st.integers(1, 300),
+    st.sampled_from([8, 64, 80, 128]),
+    st.integers(0, 2**31),
+)
+def test_means_over_heads_are_those_of_the_maps(kind, dtype, batch, heads, n, width, seed):
+    torch.manual_seed(seed)
+    query, gradient = (
+        torch.randn(batch, heads[0], n, width, device="cuda", dtype=dtype) for _ in range(2)
+    )
+    key, value = (
+        torch.randn(batch, heads[1], n, width, device="cuda", dtype=dtype) for _ in range(2)
+    )
+    real = torch.arange(n, device="cuda") < torch.randint(1, n + 1, (batch, 1), device="cuda")
+    mask = make_mask(kind, (batch, heads[0], n), real)
+    params = AttentionParams(width**-0.5)
+    lazy_map = LazyAttentionMap(AttentionOperands(mask, params, query, key, value, query))
+    means = lazy_map.compute_head_means(gradient)
+    (alone,) = lazy_map.compute_head_means(None)
+    bias = None if mask.bias is None else mask.bias.double()
+    twin_mask = AttentionMask(mask.allowed, bias, mask.is_causal)
+    tensors = [tensor.double() for tensor in (query, key, value, query)]
+    twin = LazyAttentionMap(AttentionOperands(twin_mask, params, *tensors))
+    maps = twin.compute()
+    products = maps * twin.gradient_at_map(gradient.double(), 1.0)
+    expected = [maps, products, products.clamp(min=0)]
+    bound = 8 * (width + n) ** 0.5 * torch.finfo(torch.float32).eps
+    largest = products.abs().max()
+    for ours, theirs, scale in zip(means, expected, (maps.max(), largest, largest), strict=True):
+        assert (ours - theirs.mean(dim=1)).abs().max() <= bound * scale
+    assert torch.equal(alone, means[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("shape", [(3, 7, 5), (2, 33, 768), (1, 9, 4100)])
+def test_dot_products_are_those_of_plain_steps(dtype, shape):
+    torch.manual_seed(0)
+    first, second = (
+        [torch.randn(*shape, device="cuda", dtype=dtype) for _ in range(4)] for _ in range(2)
+    )
+    second[2] = second[2].mT.contiguous().mT  # as a gradient may lie
+    ours = tensors.compute_dot_products(first, second, torch.device("cuda", 0))
+    pairs = zip(first, second, strict=True)
+    theirs = torch.stack([(a.double() * b.double()).sum(dim=-1) for a, b in pairs], dim=1)
+    assert ours.shape == theirs.shape
+    bound = 4 * shape[-1] ** 0.5 * torch.finfo(torch.float32).eps
+    assert (ours - theirs).abs().max() <= bound * theirs.abs().max()
+
+
+MAPPED = [
+    "raw_att",
+    "rollout",
+    "grads",
+    "att_grads",
+    "grad_sam",
+    "att_gradcam",
+    "cam",
+    "gae",
+    "attcat",
+]
+
+
+@pytest.mark.parametrize("length", [24, 21])
+def test_methods_see_no_difference_without_maps(monkeypatch, length):
+    """Against float64 the scores without maps are as near as those of the model's own maps."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=100, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
+        intermediate_size=96, num_labels=2, pad_token_id=0,
+    )  # fmt: skip
+    model = transformers.BertForSequenceClassification(config).eval().bfloat16()
+    ids = torch.randint(5, 100, (4, 24))
+    mask = torch.ones_like(ids)
+    ids[1:, length:] = mask[1:, length:] = 0  # 21: a padded batch
+    tokens = Tokens.from_ids(ids, mask)
+
+    def scores(model, is_lazy):
+        monkeypatch.setattr(plan, "_prefers_lazy_maps", lambda *_: is_lazy)
+        attributions = Explainer(model).explain(tokens, MAPPED, target=1)
+        by_method = [attributions[i :: len(MAPPED)] for i in range(len(MAPPED))]
+        return [
+            np.concatenate([attribution.scores for attribution in group]) for group in by_method
+        ]
+
+    on_gpu = model.to("cuda")
+    ours = scores(on_gpu, True)
+    with_maps = scores(on_gpu, False)
+    exact = scores(model.to("cpu").double(), False)
+    for name, without, mapped, true in zip(MAPPED, ours, with_maps, exact, strict=True):
+        largest = np.abs(true).max()
+        bound = 2 * np.abs(mapped - true).max() + 2**-7 * largest
+        assert np.abs(without - true).max() <= bound, name

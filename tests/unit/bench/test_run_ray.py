@@ -1,0 +1,90 @@
+"""Ray makes the parts that local processes make, also where it loses a worker on the way."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.bench_runs import bytes_of, finished_parts, make
+from tests.gates import GatedEngine
+from tests.patience import PATIENCE
+from tokenlight.bench.run import run_suite
+from tokenlight.errors import BadInput
+from tokenlight.scale import Engine
+
+pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.xdist_group("bench"),
+    # Third party, 2026-11: Ray's own process handling.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+COUNT = 48
+
+
+def actors():
+    """Processes of this test's actors that are at work."""
+    processes = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command_line = path.read_bytes()
+        except OSError:
+            continue  # it ended meanwhile
+        process = int(path.parent.name)
+        if command_line.startswith(b"ray::MapWorker") and is_descendant(process):
+            processes.append(process)
+    return processes
+
+
+def is_descendant(process):
+    """Return whether a process was started by this one, or by one that this one started.
+
+    Another run on this machine has actors of the same name.
+    """
+    while process > 1:
+        if process == os.getpid():
+            return True
+        try:
+            status = Path(f"/proc/{process}/stat").read_text()
+        except OSError:
+            return False  # it ended meanwhile
+        # The name in parentheses may hold anything; state and parent stand behind it.
+        process = int(status.rpartition(")")[2].split()[1])
+    return False
+
+
+def test_two_actors_of_which_one_is_killed_make_the_same_tables(bert_folder, tmp_path):
+    suite = make(tmp_path / "suite", bert_folder, COUNT, methods=["attcat", "rollout"])
+    run_suite(suite, tmp_path / "local", engine=Engine(workers=1), progress=False)
+    folder = tmp_path / "ray"
+    gate = tmp_path / "gate"
+    before = set(actors())
+    killed = []
+
+    def kill_one():
+        ends = time.monotonic() + PATIENCE
+        while not killed and time.monotonic() < ends:
+            if finished_parts(folder) >= 4 and (alive := set(actors()) - before):
+                killed.append(min(alive))
+                os.kill(killed[0], signal.SIGKILL)
+            time.sleep(0.01)
+        gate.touch()
+
+    killer = threading.Thread(target=kill_one, daemon=True)
+    killer.start()
+    engine = GatedEngine("ray", workers=2, gate=str(gate), tasks=2)
+    finished = run_suite(suite, folder, engine=engine, progress=False)
+    killer.join()
+    assert len(killed) == 1
+    assert (finished.num_made, finished.failed_parts) == (24, ())
+    assert bytes_of(folder) == bytes_of(tmp_path / "local")
+
+
+def test_a_cluster_that_is_not_there_is_told(bert_folder, tmp_path):
+    suite = make(tmp_path / "suite", bert_folder, 2, methods=["random"])
+    with pytest.raises(BadInput, match="no Ray cluster at"):
+        run_suite(suite, tmp_path / "run", engine=Engine("ray", 1, address="127.0.0.1:1"))

@@ -1,0 +1,182 @@
+"""A suite says all that is wrong with it at once, and a user's own fits in ten lines."""
+
+import pytest
+import yaml
+
+from tests.bench_runs import make
+from tests.expect import expect_error
+from tokenlight.bench import plan_checks
+from tokenlight.bench import planner as planning
+from tokenlight.bench.plan import RunRequest, make_slug
+from tokenlight.bench.run import run_suite
+from tokenlight.bench.suite import (
+    InvalidSuite,
+    find_suite,
+    list_shipped,
+    load_suite,
+    parse_suite,
+    read_suite_file,
+)
+from tokenlight.bench.suite_entries import MethodEntry
+from tokenlight.cli import main
+from tokenlight.errors import DamagedFile, UnknownName
+
+TEN_LINES = """\
+data: [reviews.jsonl]
+models: [tokenlight/sentiment]
+methods: [attcat, "transatt:row_normalize=false", random]
+metrics: [aopc, lodds]
+"""
+
+
+def describe(text):
+    return parse_suite(yaml.safe_load(text), name="mine", folder=".")
+
+
+def test_a_suite_of_a_users_own_needs_four_lines():
+    suite, problems = describe(TEN_LINES)
+    assert problems == []
+    assert (suite.name, suite.data[0].name, suite.models[0].name) == (
+        "mine",
+        "reviews",
+        "sentiment",
+    )
+    assert suite.methods[1].options == {"row_normalize": "false"}
+    assert [metric.label for metric in suite.metrics] == ["aopc", "lodds"]
+    assert (suite.slice, suite.seed, suite.protocol.long) == (64, 0, "truncate")
+
+
+def test_every_shipped_suite_can_be_read_and_names_real_methods_and_metrics():
+    assert "quick" in list_shipped()
+    for name in list_shipped():
+        assert list(plan_checks.find_entry_problems(load_suite(name))) == [], name
+
+
+def test_each_makes_one_entry_for_every_combination():
+    entry = MethodEntry(
+        "mask_lrp", "rate {corruption}", {"mask": "corrupted"},
+        each={"corruption": [0.1, 0.2], "seed": [0, 1, 2]}, group="rate {corruption}",
+    )  # fmt: skip
+    variants = list(entry.expand())
+    assert len(variants) == 6
+    assert variants[4].options == {"mask": "corrupted", "corruption": 0.2, "seed": 1}
+    assert {variant.group for variant in variants} == {"rate 0.1", "rate 0.2"}
+    plain = MethodEntry("attcat", "attcat", each={"hidden": ["input", "output"]})
+    assert [variant.label for variant in plain.expand()] == [
+        "attcat hidden=input",
+        "attcat hidden=output",
+    ]
+    layers = MethodEntry("decoded_gradcam", "layer {layer}", each={"layer": "layers"})
+    assert [variant.label for variant in layers.expand(2)] == ["layer 0", "layer 1", "layer 2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("metrcs: [aopc]", "key 'metrcs'. Did you mean 'metrics'?"),
+        ("slice: 0", "slice: 0 is not valid. It should be greater than or equal to 1"),
+        ("seed: soon", "seed: 'soon' is not valid. It should be a valid integer"),
+        ("protocol: {explain_mask: cls}", "explain_mask: 'cls' is not valid. It should be 'none', 'cls_sep'"),
+        ("protocol: {target: all}", "It explains several classes per text"),
+        ("methods: [{label: Ours}]", "methods, entry 1, name: This key is missing"),
+        ("data: [{name: a}, {name: a}]", "The data set 'a' is given twice"),
+        ("models: [{name: m, data: reviws}]", "data set 'reviws'"),
+        ("published: {reviews: {atcat: {aopc: 1}}}", "method 'atcat'. Did you mean 'attcat'?"),
+        ("published: {reviews: {attcat: {aopcc: 1}}}", "metric 'aopcc'"),
+        ("published: {reviews: {attcat: {aopc: high}}}", "could not convert string to float: 'high'"),
+        ("heads: {margin: 0.1}", "heads, conllu: This key is missing"),
+        ("kind: tabel", "kind: 'tabel' is not valid. It should be 'table' or 'figure'"),
+    ],
+)  # fmt: skip
+def test_each_mistake_is_told_with_its_place_and_the_nearest_name(text, expected):
+    content = yaml.safe_load(TEN_LINES) | yaml.safe_load(text)
+    _, problems = parse_suite(content, name="mine", folder=".")
+    assert any(expected in problem for problem in problems), problems
+
+
+def test_numbers_that_yaml_takes_for_texts_are_numbers():
+    suite, problems = describe(TEN_LINES + "published: {reviews: {attcat: {lodds: -.641}}}")
+    assert problems == []
+    assert suite.published["reviews"]["attcat"]["lodds"] == -0.641
+
+
+def test_published_numbers_and_notes_do_not_change_what_is_computed():
+    bare, _ = describe(TEN_LINES)
+    annotated, _ = describe(TEN_LINES + "notes: [x]\npublished: {reviews: {attcat: {aopc: .3}}}")
+    other, _ = describe(TEN_LINES + "seed: 1")
+    assert bare.compute_digest() == annotated.compute_digest() != other.compute_digest()
+
+
+def test_a_suite_that_is_not_there_names_those_that_are(tmp_path):
+    with expect_error(UnknownName, "unknown-name", mentions="Did you mean 'quick'"):
+        find_suite("quik")
+    with expect_error(DamagedFile, "missing-suite"):
+        find_suite(tmp_path / "none.yaml")
+    (tmp_path / "broken.yaml").write_text("data: [")
+    with expect_error(DamagedFile, "suite-not-yaml"):
+        read_suite_file(tmp_path / "broken.yaml")
+
+
+def test_all_problems_are_listed_before_any_work(bert_folder, tmp_path, capsys):
+    path = make(
+        tmp_path / "suite", bert_folder, 6,
+        data=["texts.jsonl", {"name": "lost", "local": "lost/test"}],
+        methods=["atcat", "rollout:residul=1", {"name": "decoded_gradcam", "options": {"layer": 9}}],
+        metrics=["aopc", "aopcc", "rationale"],
+        btach_tokens=3,
+    )  # fmt: skip
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "run", str(path), "--data", str(tmp_path), "-o", str(tmp_path / "out")])
+    assert end.value.code == 2
+    errors = " ".join(capsys.readouterr().err.split())
+    assert "nothing was run" in errors
+    for problem in (
+        "key 'btach_tokens'. Did you mean 'batch_tokens'?",
+        "method 'atcat'",
+        "option of method rollout 'residul'",
+        "metric 'aopcc'",
+        "Data set lost: lost/test is not in",
+        "rationale compares with spans that a person marked",
+    ):
+        assert problem in errors, problem
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_method_that_fails_on_a_model_is_refused_unless_the_model_is_a_twin(
+    bert_folder, tmp_path
+):
+    methods = ["rollout", {"name": "gradcam", "label": "deep", "options": {"layer": 99}}]
+    path = make(tmp_path / "a", bert_folder, 4, methods=methods)
+    with pytest.raises(InvalidSuite, match=r"tiny on texts .*: deep: .*layer=99"):
+        run_suite(path, tmp_path / "out")
+    rows = [{"text": "a good film", "label": 1}]
+    models = [{"name": "big", "hub": "someone/big", "twin": "tokenlight/sentiment"}]
+    path = make(tmp_path / "b", bert_folder, 1, rows=rows, methods=methods, models=models)
+    suite, _ = read_suite_file(path)
+    plan, problems = planning.make_plan(suite, RunRequest(offline=True))
+    assert problems == []
+    assert [cell.is_run for cell in plan.cells] == [True, False]
+    assert "layer=99" in plan.cells[1].reason
+
+
+def test_a_data_set_of_another_task_is_refused(bert_folder, tmp_path):
+    rows = [{"question": "who?", "context": "the film"}]
+    path = make(tmp_path / "a", bert_folder, 1, rows=rows)
+    with pytest.raises(InvalidSuite, match="The model is a classifier, but the data set is for qa"):
+        run_suite(path, tmp_path / "out")
+
+
+def test_the_most_specific_name_wins():
+    mapping = {"m": "1", "d": "2", "m/d": "3"}
+    assert RunRequest.lookup(mapping, "m", "d") == "3"
+    assert RunRequest.lookup(mapping, "n", "d") == "2"
+    assert RunRequest.lookup(mapping, "m", "e") == "1"
+    assert RunRequest.lookup(mapping, "n", "e") == ""
+
+
+def test_slugs_are_safe_file_names_and_distinct():
+    names = ["attcat", "a/b", "a b", "../x", "Grad-CAM l0", "α", ""]
+    slugs = [make_slug(name) for name in names]
+    assert slugs[0] == "attcat"
+    assert len(set(slugs)) == len(names)
+    assert all("/" not in slug and not slug.startswith(".") for slug in slugs)

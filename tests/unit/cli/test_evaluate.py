@@ -1,0 +1,222 @@
+"""The commands evaluate, diff and idf."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from tests.tiny import tiny_bert
+from tokenlight.cli.evaluate import diff, evaluate, idf
+from tokenlight.evaluation import run as resuming
+
+TEXTS = ["the film is not very good", "we love this movie", "a dull plot", "never ever hate it"]
+app = typer.Typer()
+app.command()(evaluate)
+app.command()(diff)
+app.command()(idf)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def data_file(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    rows = [{"text": text, "label": i % 3} for i, text in enumerate(TEXTS)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_evaluate_prints_the_table_and_writes_everything(bert_folder, data_file, tmp_path):
+    out = tmp_path / "out"
+    result = run("evaluate", data_file, "-m", bert_folder, "-x", "attcat", "-x", "random",
+               "--metric", "aopc", "--metric", "hiding_game:steps=4", "-o", out)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "aopc ↑" in result.output
+    assert "written:" in result.output
+    assert {p.name for p in out.iterdir()} >= {
+        "rows.parquet",
+        "summary.json",
+        "curves.png",
+        "report.html",
+    }
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["methods"]["attcat"]["hiding_game"]["count"] == 4
+    second_run = run("evaluate", data_file, "-m", bert_folder, "-x", "attcat", "-x", "random",
+                "--metric", "aopc", "--metric", "hiding_game:steps=4", "-o", out)  # fmt: skip
+    assert second_run.exit_code == 0
+    assert second_run.output == result.output
+
+
+def test_evaluate_stopped_says_what_is_kept(bert_folder, data_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(resuming, "SHARD_SIZE", 2)
+    real = resuming._compute_shard
+    turns = []
+
+    def interrupted(*call_arguments):
+        turns.append(1)
+        if len(turns) == 2:
+            raise KeyboardInterrupt
+        return real(*call_arguments)
+
+    monkeypatch.setattr(resuming, "_compute_shard", interrupted)
+    arguments = (
+        "evaluate",
+        data_file,
+        "-m",
+        bert_folder,
+        "--metric",
+        "aopc",
+        "-o",
+        tmp_path / "out",
+    )
+    stopped = run(*arguments)
+    assert stopped.exit_code == 130
+    assert "2 of 4 texts are saved" in stopped.output
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert len(turns) == 3
+
+
+def test_evaluate_takes_the_best_method(bert_folder, data_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr("tokenlight.evaluation.choose.DEFAULT_CANDIDATES", ("cat", "gae"))
+    result = run(
+        "evaluate", data_file, "-m", bert_folder, "-x", "best", "--limit", 2, "-o", tmp_path / "o"
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("best: ")
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (("--metric", "aopcc"), "Did you mean 'aopc'"),
+        (("-x", "atcat"), "Did you mean 'attcat'"),
+        (("--metric", "rationale"), "spans that a person marked"),
+    ],
+)
+def test_evaluate_refuses_in_one_line(bert_folder, data_file, tmp_path, extra, message):
+    result = run("evaluate", data_file, "-m", bert_folder, "-o", tmp_path / "out", *extra)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_evaluate_names_the_flags_for_a_text_that_is_too_long(bert_folder, tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("a dull plot\nwe love this movie\n" + "a film " * 60)
+    result = run("evaluate", path, "-m", bert_folder, "--long", "error", "-o", tmp_path / "out")
+    assert "--long truncate" in result.output
+    assert "long=" not in result.output
+
+
+@pytest.mark.parametrize(("library", "extra"), [("scipy", "bench"), ("matplotlib", "plots")])
+def test_a_missing_library_is_told_before_anything_is_measured(
+    data_file, tmp_path, monkeypatch, library, extra
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    result = run("evaluate", data_file, "-m", "/no/such/model", "-o", tmp_path / "out")
+    assert result.exit_code == 2
+    assert f"tokenlight evaluate needs {library}." in result.output
+    assert f"tokenlight[{extra}]" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_data_are_not_written_over(data_file, tmp_path):
+    content = data_file.read_bytes()
+    result = run("diff", "a", "b", data_file, "--json", data_file)
+    assert result.exit_code == 2
+    assert "would overwrite DATA" in result.output
+    result = run("idf", data_file, "-o", data_file)
+    assert result.exit_code == 2
+    assert "would overwrite CORPUS" in result.output
+    assert data_file.read_bytes() == content
+    rows = tmp_path / "rows.parquet"
+    rows.write_bytes(b"precious")
+    result = run("evaluate", rows, "-o", tmp_path)
+    assert result.exit_code == 2
+    assert "would overwrite DATA" in result.output
+
+
+def test_diff_of_a_model_with_itself_passes(bert_folder, data_file, tmp_path):
+    files = ["--json", tmp_path / "d.json", "--html", tmp_path / "d.html"]
+    result = run("diff", bert_folder, bert_folder, data_file, *files)
+    assert result.exit_code == 0, result.output
+    assert "What changed from A to B" in (tmp_path / "d.html").read_text(encoding="utf-8")
+    assert "no change exceeds its limit" in result.output
+    comparison = json.loads((tmp_path / "d.json").read_text())
+    assert comparison["flips"]["mean"] == 0
+    assert comparison["focus"]["mean"] == pytest.approx(1)
+    assert comparison["change"]["mean"] == pytest.approx(0)
+
+
+def test_diff_goes_on_behind_an_empty_row_and_names_it_with_method_and_column(
+    bert_folder, tmp_path
+):
+    data = tmp_path / "reviews.csv"
+    data.write_text('review,stars\nthe film is good,1\n"",2\na dull plot,3\n')
+    result = run(
+        "diff", bert_folder, bert_folder, data, "-x", "attcat", "--json", tmp_path / "d.json"
+    )
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[0] == "2 texts, text from review, explained by attcat"
+    assert "skipped: row 2 of reviews.csv, which has no text" in result.output
+    comparison = json.loads((tmp_path / "d.json").read_text())
+    assert (comparison["texts"], comparison["method"]) == (2, "attcat")
+    assert comparison["left_out"] == ["row 2 of reviews.csv"]
+    data.write_text('review\n""\n" "\n')
+    result = run("diff", bert_folder, bert_folder, data)
+    assert result.exit_code == 2
+    assert "None of the 2 texts contains a word" in result.output
+
+
+def test_evaluate_tells_paired_differences_and_that_few_texts_are_few(
+    bert_folder, data_file, tmp_path
+):
+    arguments = ("-m", bert_folder, "-x", "attcat", "-x", "random", "--metric", "aopc")
+    result = run("evaluate", data_file, *arguments, "-o", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    assert "\ndifference from attcat, text by text" in result.output
+    few = "texts: the intervals are rough. Give 20 or more to compare methods."
+    assert few in result.output
+    assert few in json.loads((tmp_path / "o" / "summary.json").read_text("utf-8"))["caution"]
+    assert few in (tmp_path / "o" / "report.html").read_text("utf-8")
+    values = {"attcat": {}, "random": {}}
+    for row in pq.read_table(tmp_path / "o" / "rows.parquet").to_pylist():
+        values[row["method"]][row["text"]] = row["aopc"]
+    gaps = [values["random"][text] - values["attcat"][text] for text in values["attcat"]]
+    assert f"\n  random  aopc {np.mean(gaps):+.3f} [" in result.output
+    differences = json.loads((tmp_path / "o" / "summary.json").read_text("utf-8"))["differences"]
+    assert differences["aopc"]["random"]["mean"] == pytest.approx(np.mean(gaps), abs=1e-12)
+    report = (tmp_path / "o" / "report.html").read_text("utf-8")
+    assert "Difference from attcat, text by text" in report
+    assert f"<td>{np.mean(gaps):+.3f}</td>" in report
+
+
+def test_diff_of_two_models_fails_the_build(bert_folder, data_file, tmp_path, tokenizer):
+    other = tiny_bert(dtype=torch.float32)
+    with torch.no_grad():
+        other.classifier.weight.copy_(-other.classifier.weight)
+        other.classifier.bias.copy_(-other.classifier.bias)
+    other.save_pretrained(tmp_path / "other")
+    tokenizer.save_pretrained(tmp_path / "other")
+    result = run("diff", bert_folder, tmp_path / "other", data_file)
+    assert result.exit_code == 1
+    assert "of predictions changed (limit 1.0%)" in result.output
+
+
+def test_diff_of_precisions(bert_folder, data_file):
+    result = run(
+        "diff", bert_folder, bert_folder, data_file, "--dtype-b", "bfloat16", "--min-focus", "0.5"
+    )
+    assert result.exit_code in (0, 1), result.output
+    assert "AOPC, B − A" in result.output

@@ -1,0 +1,490 @@
+"""``tokenlight explain --file``: every text of a file, one by one or in one file."""
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from transformers import BertForTokenClassification
+
+import tokenlight as library
+from tests.patience import PATIENCE
+from tests.tiny import randomised, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tests.tolerance import FLOAT32, assert_close
+from tests.unit.plots.test_dataset_report import read_entries
+from tokenlight import cli
+from tokenlight.errors import MissingExtra
+
+ROWS = (
+    "review,stars\n"
+    "A charming film,3\n"
+    '"  ",1\n'
+    f'"{"a film " * 40}",2\n'
+    "slowly the plot was dull,1\n"
+    "never ever good,2\n"
+)  # fmt: skip
+
+
+def tiny_bert_tokens(dtype):
+    return randomised(BertForTokenClassification(tiny_config()), dtype)
+
+
+@pytest.fixture(scope="module")
+def classifier(bert_folder):
+    return str(bert_folder)
+
+
+@pytest.fixture
+def tokenlight(capsys, monkeypatch):
+    """Run a command here; gives (exit status, standard output, standard error)."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        return end.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    path = tmp_path / "reviews.csv"
+    path.write_text(ROWS)
+    return path
+
+
+def test_each_text_is_shown_with_its_number(tokenlight, classifier, tmp_path):
+    path = tmp_path / "two.txt"
+    path.write_text("A charming film\n\nthe plot was dull\n")
+    code, output, errors = tokenlight("explain", "--file", path, "-m", classifier)
+    assert (code, errors) == (0, "")
+    first, second = output.split("\n\nline 3 of two.txt\n")
+    assert first.startswith("line 1 of two.txt\nprediction  ")
+    assert "charm" in first
+    assert second.startswith("prediction  ")
+    assert "dull" in second
+    assert "charm" not in second
+
+
+def test_a_refused_text_does_not_stop_the_others(tokenlight, classifier, reviews):
+    code, output, errors = tokenlight("explain", "--file", reviews, "-m", classifier)
+    assert code == 2
+    titles = [line for line in output.splitlines() if line.startswith("row ")]
+    assert titles == [f"row {number} of reviews.csv" for number in (1, 4, 5)]
+    messages = errors.splitlines()
+    assert messages[0] == "reviews.csv: text from review; kept columns: stars"
+    assert messages[1].startswith("row 2 of reviews.csv is left out: The text '  ' is empty")
+    assert messages[2].startswith("row 3 of reviews.csv is left out: The text has 82 tokens, but")
+    assert "--long truncate" in messages[2]
+    assert messages[3].startswith("error: 2 of 5 texts could not be explained")
+    assert len(messages) == 4
+
+
+def test_no_file_is_written_if_no_text_can_be_explained(tokenlight, classifier, tmp_path):
+    path = tmp_path / "blank.csv"
+    page = tmp_path / "page.html"
+    path.write_text('text\n"  "\n"  "\n')
+    code, output, errors = tokenlight("explain", "--file", path, "-m", classifier, "--html", page)
+    assert (code, output) == (2, "")
+    assert "row 2 of blank.csv is left out: The text '  ' is empty" in errors
+    assert "error: 2 of 2 texts could not be explained" in errors
+    assert not page.exists()
+
+
+def test_the_terminal_shows_the_true_label_of_each_row_and_tells_once_how_the_method_was_chosen(
+    tokenlight, classifier, tmp_path
+):
+    path = tmp_path / "labelled.csv"
+    path.write_text(
+        "text,label\na charming film,positive\nnever good,negative\nthe plot,positive\n"
+    )
+    code, output, _ = tokenlight("explain", "--file", path, "-m", classifier, "--json", "-")
+    attributions = [
+        library.Attribution.from_dict(attribution) for attribution in json.loads(output)
+    ]
+    assert code == 0
+    assert all(attribution.notes[0].startswith("method='auto'") for attribution in attributions)
+    code, output, _ = tokenlight("explain", "--file", path, "-m", classifier)
+    assert code == 0
+    assert output.count("method='auto'") == 1
+    for number, attribution in enumerate(attributions, 1):
+        truth = attribution.extras["label"]
+        wrong = ", misclassified" if attribution.prediction.label != truth else ""
+        assert f"row {number} of labelled.csv  true label {truth}{wrong}\n" in output
+
+
+def test_one_file_holds_all_and_every_option_works(tokenlight, classifier, reviews, tmp_path):
+    paths = {kind: tmp_path / f"all.{kind}" for kind in ("html", "json", "csv", "parquet")}
+    options = [part for kind, path in paths.items() for part in (f"--{kind}", path)]
+    code, output, errors = tokenlight(
+        *("explain", "--file", reviews, "-m", classifier, "-x", "attcat", "-x", "gae", "--words"),
+        *("--target", "negative", "--long", "truncate", "--reference", "gae", "--layers", *options),
+    )
+    assert code == 2
+    assert output.count("for negative") == 4
+    assert "layer by layer" in output
+    assert "attcat − gae" in output
+    assert [line for line in errors.splitlines() if line.startswith("wrote")] == [
+        f"wrote {path}" for path in paths.values()
+    ]
+    attributions = library.load(paths["json"])
+    assert [attribution.method for attribution in attributions] == ["attcat", "gae"] * 4
+    assert [attribution.extras["place"] for attribution in attributions][::2] == [
+        f"row {number} of reviews.csv" for number in (1, 3, 4, 5)
+    ]
+    rows = list(csv.DictReader(io.StringIO(paths["csv"].read_text(encoding="utf-8"))))
+    assert {row["token"] for row in rows} >= {"charming", "dull", "never"}
+    assert {row["place"] for row in rows} == {
+        attribution.extras["place"] for attribution in attributions
+    }
+    assert {row["stars"] for row in rows} == {"1", "2", "3"}
+    texts = read_entries(paths["html"].read_text(encoding="utf-8"))
+    assert [text["number"] for text in texts] == [1, 3, 4, 5]
+    assert [explanation["name"] for explanation in texts[0]["explained"]] == [
+        "attcat",
+        "gae",
+        "attcat − gae",
+    ]
+    assert texts[0]["columns"] == {"stars": "3"}
+
+
+def test_a_file_gives_the_explanations_of_its_single_texts(tokenlight, classifier, reviews):
+    """Texts that are read together, some of them refused, have the scores they have alone."""
+    arguments = ("-m", classifier, "-x", "attcat", "-x", "gae", "--json", "-")
+    code, output, _ = tokenlight("explain", "--file", reviews, *arguments)
+    assert code == 2
+    together = json.loads(output)
+    assert len(together) == 6
+    alone = []
+    for text in ("A charming film", "slowly the plot was dull", "never ever good"):
+        alone += json.loads(tokenlight("explain", text, *arguments)[1])
+    for attribution, other in zip(together, alone, strict=True):
+        assert attribution["row"] == other["row"]
+        assert attribution["method"] == other["method"]
+        assert_close(attribution["scores"], other["scores"], FLOAT32)
+
+
+def test_json_is_a_list_whatever_the_number(tokenlight, classifier, reviews):
+    arguments = ("explain", "--file", reviews, "-m", classifier, "--json", "-")
+    code, output, _ = tokenlight(*arguments, "--limit", "1")
+    assert code == 0
+    [only] = json.loads(output)
+    assert only["row"]["texts"] == ["A charming film"]
+    reviews.write_text('review\n"  "\n')
+    code, output, _ = tokenlight(*arguments)
+    assert code == 2
+    assert json.loads(output) == []
+
+
+def test_all_classes_and_trust(tokenlight, classifier, reviews):
+    code, output, _ = tokenlight(
+        *("explain", "--file", reviews, "-m", classifier, "--target", "all", "--trust"),
+        *("--limit", "1"),
+    )
+    assert code == 0
+    assert output.count("for a verdict; with the top word") == 3
+
+
+def test_pairs_are_read_as_evaluate_reads_them(tokenlight, classifier, tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"premise": "a good plot", "hypothesis": "the film", "other": "a movie"}]
+    rows += [{"premise": None, "hypothesis": "b", "other": "c"}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    code, output, errors = tokenlight("explain", "--file", path, "-m", classifier, "--json", "-")
+    assert code == 2
+    assert "line 2 of pairs.jsonl is left out: " in errors
+    assert "its 'premise' is null" in errors
+    assert json.loads(output)[0]["row"]["texts"] == ["a good plot", "the film"]
+    _, output, _ = tokenlight(
+        *("explain", "--file", path, "-m", classifier, "--text", "hypothesis+other"),
+        *("--json", "-", "--limit", "1"),
+    )
+    assert json.loads(output)[0]["row"]["texts"] == ["the film", "a movie"]
+
+
+def test_questions_are_answered(tokenlight, tmp_path):
+    folder = tmp_path / "answerer"
+    tiny_bert_qa(torch.float32).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    path = tmp_path / "questions.jsonl"
+    row = {"question": "Where is the cat?", "context": "The cat sat on the mat in town ."}
+    path.write_text(json.dumps(row))
+    code, output, _ = tokenlight("explain", "--file", path, "-m", folder)
+    assert code == 0
+    assert "for the answer ‘" in output
+    errors_of_all = tokenlight("explain", "--file", path, "-m", folder, "--target", "all")[2]
+    assert "'all' is not in the context" in errors_of_all
+
+
+def test_an_error_that_concerns_every_text_ends_the_command_at_once(
+    tokenlight, classifier, reviews, monkeypatch
+):
+    code, output, errors = tokenlight(
+        "explain", "--file", reviews, "-m", classifier, "--target", "positiv"
+    )
+    assert (code, output) == (2, "")
+    assert "Did you mean 'positive'" in errors
+    assert "left out" not in errors
+
+    def missing(*_, **__):
+        raise MissingExtra("no library.")
+
+    monkeypatch.setattr("tokenlight.explainer.Explainer.explain_texts", missing)
+    errors = tokenlight("explain", "--file", reviews, "-m", classifier)[2]
+    assert errors.splitlines()[1:] == ["error: no library."]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--target", "7"), "Label number 7 does not exist"),
+        (("-x", "lime:samples=0"), "samples"),
+        (("--target", "positive", "--rather-than", "positive"), "names one class twice"),
+        (("--target", "predicted", "--rather-than", "predicted"), "names one class twice"),
+        (("--rather-than", "9"), "Label number 9 does not exist"),
+        (("--generate", "3"), "does not continue texts"),
+        (("--token", "dull"), "--token dull asks for a token's label"),
+        (("--seed", "-1"), "seed=-1 is not valid"),
+        (("-x", "attcat", "-x", "attcat"), "--method attcat is given twice"),
+    ],
+)
+def test_a_target_or_option_that_the_model_does_not_have(
+    tokenlight, classifier, reviews, options, message
+):
+    code, output, errors = tokenlight("explain", "--file", reviews, "-m", classifier, *options)
+    assert (code, output) == (2, "")
+    assert message in errors
+    assert "left out" not in errors
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (tiny_bert_qa, (), "Give a file with the columns 'question' and 'context'"),
+        (tiny_bert_tokens, (), "Use --target all for every word"),
+        (tiny_bert_tokens, ("--token", "film", "--target", "nobody"), "Unknown label 'nobody'"),
+    ],
+)
+def test_a_model_of_another_kind(tokenlight, tmp_path, reviews, model, options, message):
+    folder = tmp_path / "model"
+    model(torch.float32).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    code, output, errors = tokenlight("explain", "--file", reviews, "-m", folder, *options)
+    assert (code, output) == (2, "")
+    assert message in errors
+    assert "left out" not in errors
+
+
+def test_an_error_of_one_text_skips_only_that_text(tokenlight, classifier, reviews, tmp_path):
+    """The label that is predicted for one text is another's alternative."""
+    code, output, _ = tokenlight(
+        *("explain", "--file", reviews, "-m", classifier, "--rather-than", "negative"),
+        *("--limit", "1"),
+    )
+    assert code == 0
+    assert "rather than negative" in output
+    folder = tmp_path / "model"
+    tiny_bert_tokens(torch.float32).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    code, output, errors = tokenlight("explain", "--file", reviews, "-m", folder, "--token", "dull")
+    assert code == 2
+    assert "row 4 of reviews.csv" in output
+    assert "row 1 of reviews.csv is left out: The text has no word 'dull'" in errors
+
+
+def test_ctrl_c_keeps_finished_texts(tokenlight, classifier, tmp_path, monkeypatch):
+    from tokenlight.explainer import Explainer
+
+    path = tmp_path / "many.txt"
+    page = tmp_path / "all.csv"
+    path.write_text("a good film\n" * 20)
+    real = Explainer.explain_texts
+    turns = []
+
+    def interrupted(self, inputs, *arguments, **options):
+        turns.append(1)
+        if len(turns) == 3:
+            raise KeyboardInterrupt
+        return real(self, inputs, *arguments, **options)
+
+    monkeypatch.setattr(Explainer, "explain_texts", interrupted)
+    code, output, errors = tokenlight(
+        "explain", "--file", path, "-m", classifier, "--json", "-", "--csv", page,
+        "--html", tmp_path / "all.html",
+    )  # fmt: skip
+    assert code == 130
+    assert "after 8 of 20 texts; the others are missing" in (tmp_path / "all.html").read_text(
+        "utf-8"
+    )
+    assert "stopped: 8 of 20 texts are shown and written." in errors
+    assert len(json.loads(output)) == 8
+    assert "line 8 of many.txt" in page.read_text(encoding="utf-8")
+
+
+def test_sigterm_keeps_finished_texts_and_leaves_no_partial_file(classifier, tmp_path):
+    path, page, progress_file = (
+        tmp_path / name for name in ("many.txt", "out/a.csv", "shown.json")
+    )
+    path.write_text("a good film\n" * 20_000)
+    command = [sys.executable, "-m", "tokenlight", "explain", "--file", path, "-m", classifier]
+    with progress_file.open("w") as stream:
+        process = subprocess.Popen(
+            [*map(str, command), "--json", "-", "--csv", str(page)],
+            stdout=stream, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    while not progress_file.stat().st_size and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, errors
+    num_explained = len(json.loads(progress_file.read_text()))
+    assert 0 < num_explained < 20_000
+    written_rows = {row["place"] for row in csv.DictReader(page.read_text().splitlines())}
+    assert len(written_rows) in (
+        num_explained,
+        num_explained - 1,
+    )  # a text may be shown when the signal comes, and not yet kept
+    assert f"stopped: {len(written_rows)} of 20000 texts are shown and written." in errors
+    assert [file.name for file in page.parent.iterdir()] == ["a.csv"]
+
+
+def test_annotated_spans_are_not_read(tokenlight, classifier, tmp_path):
+    path = tmp_path / "marked.jsonl"
+    path.write_text(json.dumps({"text": "a good film", "spans": "nonsense"}))
+    code, _, errors = tokenlight("explain", "--file", path, "-m", classifier)
+    assert code == 0
+    assert "left out" not in errors
+
+
+def test_a_wrong_file_is_told_before_a_model_is_loaded(tokenlight, tmp_path):
+    path = tmp_path / "reviews.csv"
+    path.write_bytes("review\ncafé\n".encode("latin1"))
+    for arguments, message in (
+        (("--file", tmp_path / "revews.csv"), "revews.csv does not exist"),
+        (("--file", path), "Line 2 of reviews.csv is not UTF-8"),
+    ):
+        code, _, errors = tokenlight("explain", *arguments, "-m", "/no/such/model")
+        assert code == 2
+        assert message in errors
+
+
+def test_texts_are_explained_in_chunks_that_grow(tokenlight, classifier, tmp_path):
+    """The first text is on the terminal before the last one is explained."""
+    from tokenlight.explainer import Explainer
+
+    path = tmp_path / "many.txt"
+    chunk_sizes = []
+    path.write_text("a good film\n" * 20)
+    real = Explainer.explain_texts
+
+    def watched(self, inputs, *arguments, **options):
+        chunk_sizes.append(len(inputs))
+        return real(self, inputs, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Explainer, "explain_texts", watched)
+        code, output, _ = tokenlight("explain", "--file", path, "-m", classifier)
+    assert code == 0
+    assert chunk_sizes == [1, 7, 12]
+    assert output.count("of many.txt") == 20
+
+
+def test_no_output_is_written_over_the_file(tokenlight, reviews):
+    code, _, errors = tokenlight("explain", "--file", reviews, "--csv", reviews)
+    assert code == 2
+    assert "would overwrite --file" in errors
+    assert reviews.read_text() == ROWS
+
+
+def test_the_best_method_is_chosen_once(tokenlight, classifier, reviews, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr("tokenlight.evaluation.choose.DEFAULT_CANDIDATES", ("cat", "gae"))
+    code, output, _ = tokenlight(
+        "explain", "--file", reviews, "-m", classifier, "--method", "best", "--json", "-"
+    )
+    assert code == 2
+    entries = json.loads(output)
+    assert len({entry["method"] for entry in entries}) == 1
+    assert all("method='best'" in entry["notes"][-1] for entry in entries)
+
+
+def test_evaluate_names_the_columns_it_reads(tokenlight, classifier, reviews, tmp_path):
+    arguments = ("evaluate", reviews, "-m", classifier, "--limit", 1, "--metric", "aopc")
+    code, _, errors = tokenlight(*arguments, "-o", tmp_path / "out")
+    assert code == 0
+    words = "text from review, no label; not read: stars"
+    assert errors.splitlines()[0] == f"reviews.csv: {words}"
+    about = json.loads((tmp_path / "out" / "summary.json").read_text())["about"]
+    assert list(about)[:3] == ["model", "data", "columns"]
+    assert about["columns"] == words
+    assert f"<dd>{words}</dd>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    errors = tokenlight(*arguments, "--label", "stras", "-o", tmp_path / "other")[2]
+    assert "Did you mean 'stars'? Name the column of the label with --label COLUMN." in errors
+
+
+def test_a_file_of_lines_has_no_columns_to_name(tokenlight, classifier, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a good film\n")
+    errors = tokenlight("evaluate", path, "-m", classifier, "-o", tmp_path / "out")[2]
+    assert "text from" not in errors
+
+
+def test_evaluate_looks_for_the_file_before_it_imports_torch():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\n"
+        "from tokenlight.cli import main\n"
+        "try:\n    main(['evaluate', 'no-such.csv', '-o', 'out'])\n"
+        "except SystemExit as end:\n    assert end.code == 2\n"
+        "assert not {'torch', 'transformers', 'scipy'} & set(sys.modules)"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == "error: no-such.csv does not exist. Check its name.\n"
+
+
+def test_missing_labels_are_asked_for_in_flags(tokenlight, classifier, reviews, tmp_path):
+    code, _, errors = tokenlight(
+        "evaluate", reviews, "-m", classifier, "--metric", "hiding_game", "-o", tmp_path / "out"
+    )
+    assert code == 2
+    assert "Give --label COLUMN, or its option reference=predicted to compare" in errors
+    assert "labels=" not in errors
+    errors = tokenlight(
+        "evaluate", reviews, "-m", classifier, "--metric", "rationale", "-o", tmp_path / "out"
+    )[2]
+    assert "Give a file with a column 'spans'" in errors
+
+
+def test_resuming_with_other_texts_or_labels_is_refused(tokenlight, classifier, tmp_path):
+    path = tmp_path / "a.jsonl"
+    out = tmp_path / "out"
+    arguments = ("evaluate", path, "-m", classifier, "--metric", "aopc", "-o", out)
+
+    def evaluate_rows(*rows):
+        path.write_text("\n".join(map(json.dumps, rows)))
+        return tokenlight(*arguments)
+
+    assert evaluate_rows({"text": "a good film"})[0] == 0
+    labels = evaluate_rows({"text": "a good film", "label": 1})[2]
+    assert "other settings: true labels and marks (was " in labels
+    assert "other settings: words of the texts (was " in evaluate_rows({"text": "a bad film"})[2]
+    more = evaluate_rows({"text": "a good film"}, {"text": "a bad film"})[2]
+    assert "other settings: texts (was 1, now 2)" in more
+
+
+def test_a_number_that_rounds_to_zero_has_no_sign():
+    from tokenlight.evaluation.aggregate import format_cell
+
+    numbers = {"mean": -0.0001, "low": -0.0004, "high": -0.0, "count": 3}
+    assert format_cell(numbers) == "0.000 [0.000, 0.000]"
+    assert format_cell({**numbers, "low": -0.0006}) == "0.000 [-0.001, 0.000]"

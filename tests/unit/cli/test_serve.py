@@ -1,0 +1,124 @@
+"""``tokenlight serve``: prints where it listens, ends on Ctrl-C, and says what is missing."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from tests.patience import PATIENCE
+from tests.unit.api_server import HEADS
+from tokenlight.cli import main
+
+
+def command(*arguments, before=""):
+    code = f"import sys\n{before}\nfrom tokenlight.cli import main\nmain(sys.argv[1:])"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "serve", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"},
+    )
+
+
+@pytest.fixture
+def refused(capsys):
+    """What the command says when it refuses; in this process, which has its libraries at hand."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["serve", *map(str, arguments)])
+        assert ended.value.code == 2
+        return re.sub(r"\s+", " ", capsys.readouterr().err)
+
+    return run
+
+
+def test_it_serves_a_folder_until_ctrl_c(bert_folder, tmp_path):
+    heads = tmp_path / "heads.json"
+    heads.write_text(json.dumps(HEADS))
+    server = command("--port", 0, "--model", bert_folder, "--heads", f"tiny-bert={heads}")
+    try:
+        line = server.stdout.readline()
+        match = re.fullmatch(r"tokenlight serves (http://127\.0\.0\.1:\d+)\n", line)
+        assert match, (line, server.stderr.read() if server.poll() is not None else "")
+        address = match[1]
+        assert httpx.get(f"{address}/healthz", timeout=PATIENCE).json()["models"] == 1
+        assert httpx.get(f"{address}/api/heads/tiny-bert", timeout=PATIENCE).json()["layers"] == 3
+        answer = httpx.post(f"{address}/api/explain", json={"text": "good film"}, timeout=PATIENCE)
+        assert answer.json()["model"] == "tiny-bert"
+        assert httpx.get(address, timeout=PATIENCE).status_code == 200
+    finally:
+        server.send_signal(signal.SIGINT)
+        _, err = server.communicate(timeout=PATIENCE)
+    assert server.returncode == 0, err
+    assert "Traceback" not in err
+    assert err.endswith("stopped\n")
+
+
+@pytest.mark.parametrize("library", ["fastapi", "uvicorn"])
+def test_a_missing_library_names_the_line_to_install(library, refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    assert "pip install 'tokenlight[web]'" in refused("--port", 0)
+
+
+def test_wrong_options_are_reported_before_listening(bert_folder, tmp_path, refused):
+    assert "MODEL=FILE" in refused("--heads", "nothing")
+    assert "No model found" in refused("--model", tmp_path / "none")
+    message = refused("--model", bert_folder, "--heads", f"other={write_heads(tmp_path)}")
+    assert "'other'" in message
+    assert "none.json cannot be opened: No such file or directory." in refused(
+        "--open", tmp_path / "none.json"
+    )
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        message = refused("--model", bert_folder, "--port", occupied.getsockname()[1])
+    assert "Address already in use" in message
+    assert "--port 0 for a free port." in message
+    assert "Errno" not in message
+    assert "ERROR:" not in message
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("nowhere.invalid", r"Name or service not known|Temporary failure"),
+        ("http://127.0.0.1", r"Name or service not known|Temporary failure"),
+        ("203.0.113.7", "Cannot assign requested address"),
+        ("", "Name or service not known"),
+    ],
+)
+def test_a_host_that_is_not_this_machine_is_refused_before_a_model_is_loaded(host, why, refused):
+    message = refused("--host", host)
+    pattern = rf"Cannot listen on --host '{re.escape(host)}' --port 8000: ({why}).*\. Give --host 127.0.0.1"
+    assert re.search(pattern, message)
+    assert "loading" not in message
+
+
+def test_a_port_that_is_none_is_refused(refused):
+    assert "65535" in refused("--port", 65536)
+
+
+def write_heads(folder):
+    path = folder / "heads.json"
+    path.write_text(json.dumps(HEADS))
+    return path
+
+
+def test_help_imports_nothing_heavy():
+    before = (
+        "import atexit\natexit.register(lambda: print('heavy', {'torch', 'fastapi', 'numpy', "
+        "'uvicorn', 'transformers'} & set(sys.modules)))"
+    )
+    running = command("--help", before=before)
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert "--host" in out
+    assert "heavy set()" in out

@@ -1,0 +1,98 @@
+"""The ways to remove words: which a text has, what they put there, and that no two are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.tiny import tiny_bert
+from tokenlight import Explainer
+from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
+from tokenlight.evaluation.subtexts import RandomSubtexts
+from tokenlight.perturb.engine import ReplacementIds
+
+TEXT = "A charming film, and often very funny."
+
+
+@pytest.fixture(scope="module")
+def sentiment():
+    return Explainer.from_pretrained("tokenlight/sentiment")
+
+
+def list_for(explainer, attribution, seed=0):
+    words = TargetProbability(explainer, attribution, {}).words
+    return words, list_removals(explainer, attribution.row, words, np.random.default_rng(seed))
+
+
+def test_words_are_deleted_masked_and_replaced_by_likely_words(sentiment):
+    attribution = sentiment.explain(TEXT, "random")
+    words, removals = list_for(sentiment, attribution)
+    assert [removal.name for removal in removals] == ["delete", "mask", "infill"]
+    row = attribution.row
+    removed = np.concatenate(words[1:3])
+    special_ids = TargetProbability(sentiment, attribution, {}).special_ids
+    deleted, masked, replaced = (
+        PerturbedText(removal, removed).build(special_ids, np.empty(0, int)) for removal in removals
+    )
+    assert len(deleted) == len(row) - len(removed)
+    assert set(masked.ids[removed]) == {sentiment.tokenizer.mask_token_id}
+    assert len(replaced) == len(row)
+    # No word is replaced by itself, and no other token changes.
+    assert (replaced.ids[removed] != np.array(row.ids)[removed]).all()
+    kept = np.setdiff1d(np.arange(len(row)), removed)
+    np.testing.assert_array_equal(replaced.ids[kept], np.array(row.ids)[kept])
+    is_special = np.isin(replaced.ids[removed], sentiment.tokenizer.all_special_ids)
+    assert not is_special.any()
+
+
+def test_the_same_seed_draws_the_same_words(sentiment):
+    attribution = sentiment.explain(TEXT, "random")
+    _, first = list_for(sentiment, attribution)
+    _, second = list_for(sentiment, attribution)
+    _, other = list_for(sentiment, attribution, seed=1)
+    np.testing.assert_array_equal(first[2].replacement_ids, second[2].replacement_ids)
+    assert (first[2].replacement_ids != other[2].replacement_ids).any()
+
+
+def test_a_stand_in_for_the_mask_token_is_named(tokenizer, monkeypatch):
+    """Case 4: a tokenizer without [MASK] masks by [PAD], says so, and does so once."""
+    explainer = Explainer(tiny_bert(), tokenizer)
+    attribution = explainer.explain("the film is not very good", "random")
+    special_ids = ReplacementIds(0, 0, "pad", "pad")
+    monkeypatch.setattr(ReplacementIds, "from_model", lambda *_: special_ids)
+    _, removals = list_for(explainer, attribution)
+    assert [removal.participle for removal in removals] == [
+        "deleted",
+        "replaced by [PAD]",
+        "replaced by likely words",
+    ]
+
+
+def test_random_sub_texts_are_run_once(sentiment):
+    attribution = sentiment.explain(TEXT, "random")
+    cache = {}
+    probability = TargetProbability(sentiment, attribution, cache)
+    _, removals = list_for(sentiment, attribution)
+    subtexts = RandomSubtexts(probability, removals, np.random.default_rng(0))
+    first = subtexts.measure(attribution.scores, 2)
+    num_texts = len(cache)
+    again = subtexts.measure(attribution.scores, 2)
+    assert len(cache) == num_texts
+    for item, same in zip(first, again, strict=True):
+        assert item.to_dict() == same.to_dict()
+    subtexts.measure(-attribution.scores, 2)
+    # Three removals of two sub-texts: the inverted order alone was missing.
+    assert len(cache) <= num_texts + 6
+
+
+def test_the_correlation_is_that_of_numpy_within_each_size(sentiment):
+    attribution = sentiment.explain(TEXT, "random")
+    probability = TargetProbability(sentiment, attribution, {})
+    _, removals = list_for(sentiment, attribution)
+    subtexts = RandomSubtexts(probability, removals, np.random.default_rng(0))
+    evidence = subtexts.measure(attribution.scores, 6)[0]
+    odds = np.log(evidence.random / (1 - evidence.random))
+    expected = []
+    for point in range(odds.shape[1]):
+        expected.append(np.corrcoef(evidence.sums[:, point], odds[:, point])[0, 1])
+    assert evidence.correlation == pytest.approx(np.mean(expected))

@@ -1,0 +1,110 @@
+"""What stands in for a [MASK] or [PAD] that a tokenizer does not have: said, and not compared with itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.image_models import build
+from tests.tiny import tiny_bert, tiny_tokenizer
+from tokenlight import Explainer
+from tokenlight.evaluation.evaluate import build_metrics
+from tokenlight.evaluation.replacement_tokens import replacement_warnings
+from tokenlight.metrics._ranking import compare_removal_orders
+from tokenlight.perturb.engine import ReplacementIds
+
+TEXTS = ["we love this dull old movie", "the film was good , we love it"]
+METHODS = ["attcat", "grad_x_input", "random"]
+PAD_AND_MASK = [("aopc", {"perturb": "pad"}), ("aopc", {"perturb": "mask"})]
+KEYS = "aopc(perturb=pad) and aopc(perturb=mask)"
+
+
+def bare(*missing: str) -> Explainer:
+    """An explainer whose tokenizer and model name none of these tokens."""
+    tokenizer = tiny_tokenizer()
+    model = tiny_bert()
+    for name in missing:
+        setattr(tokenizer, f"{name}_token", None)
+        setattr(model.config, f"{name}_token_id", None)
+    return Explainer(model, tokenizer, name="bare")
+
+
+def test_a_missing_mask_token_is_named_and_not_compared_with_its_stand_in():
+    explainer = bare("mask")
+    evaluation = explainer.evaluate(explainer.explain(TEXTS, METHODS), PAD_AND_MASK)
+    means = [
+        [part.summary[key]["mean"] for key in evaluation.metrics]
+        for part in evaluation.by_method.values()
+    ]
+    assert all(pad == mask for pad, mask in means)
+    assert evaluation.warnings == (
+        "aopc(perturb=mask): the tokenizer has no [MASK] token; its [PAD] token replaces removed "
+        "tokens instead.",
+        f"{KEYS} remove tokens in the same way here, so they are not compared.",
+    )
+    assert evaluation.to_dict()["cautions"] == list(evaluation.warnings)
+
+
+def test_a_model_with_all_tokens_gets_no_warning():
+    explainer = bare()
+    evaluation = explainer.evaluate(
+        explainer.explain(TEXTS, METHODS), [*PAD_AND_MASK, "deletion", "lodds"]
+    )
+    assert not [
+        warning for warning in evaluation.warnings if "token" in warning and "instead" in warning
+    ]
+    assert not [warning for warning in evaluation.warnings if "same way" in warning]
+
+
+def test_the_same_removal_is_not_compared_and_others_still_are():
+    metrics = build_metrics(["aopc", *PAD_AND_MASK])
+    means = {key: {"a": 3.0, "b": 2.0, "c": 1.0} for key in metrics}
+    apart = ReplacementIds(0, 4)
+    same = ReplacementIds(0, 0, "eos", "eos")
+    ((_, sentence),) = compare_removal_orders(metrics, means, apart)
+    assert "however tokens are removed" in sentence
+    ((_, sentence),) = compare_removal_orders(metrics, means, same)
+    assert "between tokens deleted and replaced by the end-of-text token" in sentence
+    assert not list(
+        compare_removal_orders(
+            build_metrics(PAD_AND_MASK), {key: means["aopc"] for key in metrics}, same
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [
+        (("pad",), ("unk", "mask")),
+        (("pad", "mask"), ("unk", "unk")),
+        (("mask",), ("pad", "pad")),
+        ((), ("pad", "mask")),
+    ],
+)
+def test_replacement_ids_know_their_names(missing, expected):
+    explainer = bare(*missing)
+    replacement_ids = ReplacementIds.from_model(explainer._live, explainer.tokenizer)
+    assert (replacement_ids.pad_name, replacement_ids.mask_name) == expected
+    assert (replacement_ids.note("pad") is None) == ("pad" not in missing)
+    assert (replacement_ids.note("mask") is None) == ("mask" not in missing)
+
+
+def test_a_metric_that_hides_its_stand_in_from_attention_says_nothing():
+    """What has attention 0 is read by no token, whatever it is."""
+    metrics = build_metrics(
+        ["hiding_game", ("aopc", {"perturb": "mask", "mask_pad_attention": True})]
+    )
+    assert not list(replacement_warnings(metrics, ReplacementIds(0, 0, "pad", "pad")))
+
+
+def test_a_method_whose_baseline_is_missing_says_so():
+    sentence = "the tokenizer has no [PAD] token; its unknown token replaces removed tokens instead"
+    for method in ("occlusion", "deeplift_shap"):
+        assert sentence in bare("pad").explain(TEXTS[0], method).notes
+        assert sentence not in bare().explain(TEXTS[0], method).notes
+
+
+def test_patches_are_occluded_by_every_removal():
+    replacement_ids = ReplacementIds.from_model(Explainer(build("vit"))._live)
+    assert len({replacement_ids.removal(perturb) for perturb in ("delete", "pad", "mask")}) == 1
+    (sentence,) = replacement_warnings(build_metrics(["aopc", *PAD_AND_MASK]), replacement_ids)
+    assert sentence.startswith("aopc and aopc(perturb=pad) and aopc(perturb=mask) remove")

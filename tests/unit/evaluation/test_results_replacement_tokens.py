@@ -1,0 +1,100 @@
+"""Does the order of methods depend on what stands in a removed token's place: words, and numbers by hand."""
+
+from __future__ import annotations
+
+from tokenlight import registry
+from tokenlight.evaluation.measure import Record
+from tokenlight.evaluation.results import Evaluation
+from tokenlight.metrics._metric import Measurement
+from tokenlight.metrics._ranking import compare_removal_orders
+
+WAYS = ("delete", "mask", "pad")
+
+
+def metrics(name="aopc"):
+    return {way: registry.build("metrics", name, {"perturb": way}) for way in WAYS}
+
+
+def means(**orders):
+    """Methods of an order, best first, with means 0.9, 0.8 …"""
+    return {way: {m: 0.9 - i / 10 for i, m in enumerate(order)} for way, order in orders.items()}
+
+
+def test_the_same_order_under_every_removal_is_stable():
+    notes = list(compare_removal_orders(metrics(), means(delete="abcd", mask="abcd", pad="abcd")))
+    assert notes == [
+        (
+            True,
+            "aopc orders the 4 methods alike however tokens are removed (lowest: Kendall's tau 1.00 "
+            "between tokens deleted and replaced by [MASK]); a is first.",
+        )
+    ]
+
+
+def test_a_low_tau_or_another_best_method_is_unstable():
+    # abcd against dcba: every pair turned. abcd against bacd: one of six pairs, tau 4 / 6.
+    ((steady, sentence),) = compare_removal_orders(
+        metrics(), means(delete="abcd", mask="dcba", pad="abcd")
+    )
+    assert not steady
+    assert "tau -1.00 between tokens deleted and replaced by [MASK]" in sentence
+    ((steady, _),) = compare_removal_orders(
+        metrics(), means(delete="abcd", mask="abdc", pad="abcd")
+    )
+    assert steady
+    # Another is first.
+    assert list(
+        compare_removal_orders(metrics(), means(delete="abcd", mask="bacd", pad="abcd"))
+    ) == [
+        (
+            False,
+            "The order of the 4 methods by aopc depends on how tokens are removed: Kendall's tau 0.67 "
+            "between tokens deleted and replaced by [MASK]; first is “a” (deleted), “b” (replaced by "
+            "[MASK]), “a” (replaced by [PAD]). Do not rank methods by one of these alone.",
+        )
+    ]
+
+
+def test_the_lowest_is_first_if_lower_is_better():
+    orders = means(delete="abc", mask="abc", pad="abc")
+    ((_, sentence),) = compare_removal_orders(metrics("sufficiency"), orders)
+    assert sentence.endswith("; c is first.")
+
+
+def test_too_few_methods_one_way_other_options_or_no_number_say_nothing():
+    assert not list(compare_removal_orders(metrics(), means(delete="ab", mask="ba", pad="ab")))
+    one_metric = {"delete": metrics()["delete"]}
+    assert not list(compare_removal_orders(one_metric, means(delete="abc")))
+    other = {
+        **one_metric,
+        "mask": registry.build("metrics", "aopc", {"perturb": "mask", "until": 0.5}),
+    }
+    assert not list(compare_removal_orders(other, means(delete="abc", mask="cba")))
+    missing = means(delete="abc", mask="cba", pad="abc")
+    missing["mask"]["a"] = float("nan")
+    assert not list(compare_removal_orders(metrics(), missing))
+
+
+def test_an_evaluation_warns_in_its_notes_and_on_its_page(tmp_path):
+    requests = {f"aopc {way}": metric for way, metric in metrics().items()}
+    orders = means(delete="abc", mask="cba", pad="abc")
+    records = tuple(
+        Record(
+            0,
+            method,
+            "x",
+            "x",
+            None,
+            4,
+            {f"aopc {w}": Measurement(orders[w][method]) for w in WAYS},
+        )
+        for method in "abc"
+    )
+    evaluation = Evaluation(records, requests)
+    (note,) = evaluation.notes
+    assert "tau -1.00" in note
+    assert note.endswith("Do not rank methods by one of these alone.")
+    page = (evaluation.save(tmp_path) / "report.html").read_text()
+    assert "Do not rank methods by one of these alone." in page
+    evaluation = Evaluation(records, {"aopc delete": requests["aopc delete"]})
+    assert evaluation.notes == ()

@@ -1,0 +1,397 @@
+"""The trust score: an explanation against chance, in plain words, and its health."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertForTokenClassification, BertModel
+
+from tests.planted_model import oracle, planted, scored
+from tests.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_config
+from tokenlight import Attribution, Explainer, Question, TokenTarget
+from tokenlight.data.postprocess import merge_words
+from tokenlight.evaluation.grade import RemovalResult, assign_grade, is_decided, judge_removal
+from tokenlight.evaluation.removal import TargetProbability
+from tokenlight.evaluation.removal_test import RemovalTest, count_tied
+from tokenlight.evaluation.trust import assess_all, assess_trust, run_health_checks
+
+WORDS = list(range(10, 26))
+
+
+def assess_planted(kind, words=WORDS, **options):
+    """Assess scores of one kind for a model whose true weights are known."""
+    explainer = planted()
+    truth = oracle(explainer, words, scored(explainer, words, [0] * len(words)).prediction.index)
+    scores = {
+        "oracle": truth,
+        "inverted": -truth,
+        "random": np.random.default_rng(2).normal(size=len(words)),
+    }[kind]
+    return assess_trust(explainer, scored(explainer, words, scores), **options).extras["trust"]
+
+
+def test_the_oracle_is_faithful_under_every_removal():
+    trust = assess_planted("oracle")
+    assert trust["grade"] == "faithful"
+    # The planted text is ids, for which no language model proposes words.
+    assert [removal["removal"] for removal in trust["removals"]] == ["delete", "mask"]
+    for removal in trust["removals"]:
+        assert removal["beaten"] > 0.9
+        assert removal["correlation"] > 0.9
+        assert removal["correlation_rank"] > 0.99
+
+
+def test_the_inverted_oracle_is_worse_than_chance():
+    trust = assess_planted("inverted")
+    assert trust["grade"] == "worse than chance"
+    for removal in trust["removals"]:
+        assert removal["beaten"] < 0.1
+        assert removal["correlation"] < -0.9
+
+
+def test_random_scores_are_no_better_than_chance():
+    """Of many, few are graded better."""
+    explainer = planted()
+    draw = np.random.default_rng(2)
+    test = RemovalTest(explainer)
+    grades = []
+    for _ in range(20):
+        words = draw.choice(np.arange(5, 40), size=16, replace=False).tolist()
+        for _ in range(10):
+            attribution = scored(explainer, words, draw.normal(size=len(words)))
+            grades.append(test(attribution)["grade"])
+    assert grades.count("no better than chance") > 100
+    # Of 200 at 5 % each, 18 or fewer in 99 of 100 such draws.
+    assert grades.count("faithful") + grades.count("better than chance") <= 18
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed"),
+    [("oracle", {"faithful"}), ("inverted", {"worse than chance"})],
+)
+def test_the_grade_knows_the_oracle_from_its_inverse_in_texts_of_any_length(kind, allowed):
+    explainer = planted()
+    draw = np.random.default_rng(5)
+    for length in (8, 12, 20, 30):
+        words = draw.choice(np.arange(5, 40), size=length, replace=False).tolist()
+        truth = oracle(explainer, words, scored(explainer, words, [0] * length).prediction.index)
+        scores = truth if kind == "oracle" else -truth
+        result = assess_trust(explainer, scored(explainer, words, scores)).extras["trust"]
+        assert result["grade"] in allowed, (length, result)
+
+
+GOOD = RemovalResult(0.99, 0.99, has_effect=True)
+CHANCE = RemovalResult(0.5, 0.5, has_effect=True)
+
+
+def test_a_good_grade_needs_every_removal():
+    assert assign_grade([GOOD, GOOD, GOOD], 0.99, 0.0, 16)[0] == "faithful"
+    grade, judgements = assign_grade([GOOD, CHANCE, GOOD], 0.99, 0.0, 16)
+    assert grade == "cannot tell"
+    assert judgements == ["better than chance", "no better than chance", "better than chance"]
+    assert assign_grade([CHANCE, CHANCE], 0.5, 0.0, 16)[0] == "no better than chance"
+
+
+def test_one_test_alone_is_inconclusive():
+    top_words = RemovalResult(0.99, 0.5, has_effect=True)
+    sums = RemovalResult(0.5, 0.99, has_effect=True)
+    assert judge_removal(top_words) == "top words alone"
+    assert judge_removal(sums) == "sums alone"
+    assert assign_grade([top_words, top_words], 0.5, 0.0, 16)[0] == "cannot tell"
+    assert assign_grade([sums, sums], 0.99, 0.0, 16)[0] == "cannot tell"
+
+
+def test_words_that_hardly_move_the_model_are_not_called_good():
+    assert judge_removal(GOOD._replace(has_effect=False)) == "no better than chance"
+
+
+def test_clear_cases_are_decided_early_and_others_are_not():
+    assert is_decided([GOOD, GOOD], 0.995)
+    assert is_decided([CHANCE, CHANCE], 0.5)
+    assert not is_decided([GOOD, GOOD], 0.96)
+    assert not is_decided([GOOD, CHANCE], 0.9)
+
+
+def test_a_clear_text_takes_fewer_random_orders():
+    assert assess_planted("oracle")["orders"] == 6
+    assert assess_planted("oracle", max_orders=3)["orders"] == 3
+
+
+def test_the_oracle_with_most_weight_on_special_tokens_is_not_called_faithful():
+    explainer = planted()
+    truth = oracle(explainer, WORDS, scored(explainer, WORDS, [0] * len(WORDS)).prediction.index)
+    attribution = scored(explainer, WORDS, truth)
+    scores = attribution.scores.copy()
+    scores[[0, -1]] = np.abs(truth).sum()  # two thirds of the weight
+    trust = assess_trust(explainer, replace(attribution, scores=scores)).extras["trust"]
+    assert trust["special"] == pytest.approx(2 / 3)
+    assert trust["grade"] == "better than chance"
+    assert trust["verdict"].startswith("most of its total score falls on special tokens; ")
+
+
+def test_weight_on_special_tokens_and_short_texts_are_never_called_faithful():
+    assert assign_grade([GOOD, GOOD], 0.99, 0.3, 16)[0] == "faithful"
+    assert assign_grade([GOOD, GOOD], 0.99, 0.7, 16)[0] == "better than chance"
+    assert assign_grade([GOOD, GOOD], 0.99, 0.0, 3)[0] == "cannot tell"
+
+
+def test_the_verdict_says_what_removing_the_top_words_does_and_names_every_removal():
+    trust = assess_planted("oracle")
+    named = ", ".join(trust["top_words"])
+    effect, random, same = trust["verdict"].split("; ")
+    label = f"P(LABEL_{_predicted()})"
+    assert effect.startswith(f"with the 3 top words ({named}) deleted, {label} falls from ")
+    assert random.startswith("with 3 random words, ")
+    assert same == "the same holds when words are masked"
+    assert len(trust["findings"]) == 2
+    assert trust["findings"][1].startswith("words masked: the 3 top words move ")
+
+
+def _predicted():
+    return scored(planted(), WORDS, [0] * len(WORDS)).prediction.index
+
+
+def test_removing_words_against_the_class_raises_its_probability():
+    assert " rises from " in assess_planted("inverted")["verdict"]
+
+
+def test_a_target_that_the_model_does_not_believe_in_has_nothing_to_remove():
+    """Case 1: the true label of a wrong prediction, at 1 %."""
+    weights = np.zeros((40, 2))
+    weights[WORDS, 0] = np.linspace(0.1, 0.5, len(WORDS))
+    explainer = planted(weights)
+    attribution = scored(explainer, WORDS, -weights[WORDS, 0], target=1)
+    trust = assess_trust(explainer, attribution).extras["trust"]
+    assert trust["grade"] == "untested"
+    assert trust["verdict"] == "the model gives LABEL_1 0.8 %; there is nothing to remove"
+
+
+def test_removals_that_differ_are_named(monkeypatch):
+    """Case 2: what holds for deleted words need not hold for masked ones."""
+    weights = np.random.default_rng(0).normal(size=(40, 2))
+    weights[:4] = 0.0
+    explainer = planted(weights)
+    truth = oracle(explainer, WORDS, scored(explainer, WORDS, [0] * len(WORDS)).prediction.index)
+    real = TargetProbability.run
+
+    def ignores_masks(self, texts):
+        """The probability of the whole text wherever words are masked, plus noise."""
+        values = real(self, texts)
+        for i, text in enumerate(texts):
+            if text.removal.name == "mask":
+                noise = np.random.default_rng(text.positions.tolist()).random()
+                values[i] = 0.5 + 0.4 * noise
+        return values
+
+    monkeypatch.setattr(TargetProbability, "run", ignores_masks)
+    trust = assess_trust(explainer, scored(explainer, WORDS, truth)).extras["trust"]
+    assert trust["grade"] == "cannot tell"
+    assert trust["verdict"].startswith(
+        "better than chance when words are deleted, not clearly so when they are masked; with the 3"
+    )
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.002])
+def test_a_model_that_no_word_moves_has_nothing_to_test(weight):
+    """An order can beat every other by the last digits of a model that has learned nothing."""
+    weights = np.zeros((40, 2))
+    weights[WORDS, 0] = weight * np.arange(1, len(WORDS) + 1) / len(WORDS)
+    explainer = planted(weights)
+    trust = assess_trust(explainer, scored(explainer, WORDS, range(len(WORDS)))).extras["trust"]
+    assert trust["grade"] == "untested"
+    assert trust["verdict"].startswith("whatever words are removed, P(LABEL_0) stays within ")
+    assert trust["verdict"].endswith("; there is nothing to test")
+
+
+@pytest.mark.parametrize("num_words", [2, 3, 4])
+def test_a_short_text_cannot_tell(num_words):
+    words = WORDS[:num_words]
+    weights = np.zeros((40, 2))
+    weights[words, 0] = 0.5 * 2.0 ** np.arange(num_words)
+    explainer = planted(weights)
+    trust = assess_trust(explainer, scored(explainer, words, weights[words, 0])).extras["trust"]
+    assert trust["grade"] == "cannot tell"
+    assert trust["verdict"].startswith(
+        f"one text of {num_words} words is too short for a verdict; with the "
+    )
+
+
+def test_one_word_has_nothing_to_rank():
+    trust = assess_planted("oracle", [10])
+    assert trust["verdict"] == "the text has one word, so there is nothing to rank"
+    assert trust["grade"] == "untested"
+
+
+def test_equal_scores_rank_nothing():
+    explainer = planted()
+    trust = assess_trust(explainer, scored(explainer, WORDS, [1] * len(WORDS))).extras["trust"]
+    assert trust["verdict"] == "all words have the same score, so the explanation ranks nothing"
+    assert trust["grade"] == "untested"
+    assert {"check": "ties", "state": "bad", "says": "all scores are equal"} in trust["health"]
+
+
+def test_equal_tokens_of_unequal_words_rank_nothing(tokenizer):
+    """Case 4: a word of two tokens has twice the sum of a word of one, and still no order."""
+    explainer = Explainer(tiny_bert(), tokenizer)
+    attribution = explainer.explain("charming slower film was fun and good", "attcat")
+    assert len(attribution) - 2 > len(attribution.words())
+    constant = replace(attribution, scores=np.ones(len(attribution)), layers=None)
+    assert assess_trust(explainer, constant).extras["trust"]["grade"] == "untested"
+
+
+def test_mostly_tied_scores_cannot_tell():
+    explainer = planted()
+    truth = oracle(explainer, WORDS, _predicted())
+    scores = np.where(truth == truth.max(), 1.0, 0.0)
+    trust = assess_trust(explainer, scored(explainer, WORDS, scores)).extras["trust"]
+    assert trust["grade"] == "cannot tell"
+    assert trust["verdict"].startswith("15 of 16 tokens have the same score, so there is hardly an")
+
+
+def test_the_largest_group_of_ties_is_counted():
+    assert count_tied(np.array([1.0, 2.0, 1.0, 3.0, 1.0])) == 3
+    assert count_tied(np.array([1.0, 2.0])) == 0
+    assert count_tied(np.array([])) == 0
+
+
+def test_the_same_seed_gives_the_same_trust():
+    first = assess_planted("random", seed=3)
+    assert first == assess_planted("random", seed=3)
+    assert first["removals"] != assess_planted("random", seed=4)["removals"]
+
+
+def test_several_explanations_of_a_text_are_each_tested_and_share_what_is_asked(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    texts = ["the film is not very good and we love this movie", "a dull plot"]
+    attributions = explainer.explain(texts, ["attcat", "gae", "random"])
+    batch_sizes = []
+    explainer._live.model.register_forward_pre_hook(
+        lambda _module, _args, inputs: batch_sizes.append(len(inputs["input_ids"])),
+        with_kwargs=True,
+    )
+    alone = [assess_trust(explainer, attribution) for attribution in attributions]
+    one_by_one = sum(batch_sizes)
+    batch_sizes.clear()
+    together = assess_all(explainer, attributions)
+    for assessed, other in zip(together, alone, strict=True):
+        trust = assessed.extras["trust"]
+        expected = other.extras["trust"]
+        assert trust["verdict"] == expected["verdict"]
+        assert trust.get("orders") == expected.get("orders")
+    assert sum(batch_sizes) < 0.8 * one_by_one
+
+
+def test_words_of_several_tokens_are_removed_whole(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    attribution = assess_trust(
+        explainer, explainer.explain("charming slower film was fun and good", "attcat")
+    )
+    words = set(attribution.extras["trust"].get("top_words", ()))
+    assert words
+    assert words <= set(["charming", "slower", "film", "was", "fun", "and", "good"])
+
+
+def test_trust_survives_a_file(tokenizer, tmp_path):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    attribution = assess_trust(explainer, explainer.explain("the film is not very good", "attcat"))
+    json.dumps(attribution.extras["trust"], allow_nan=False)
+    assert (
+        Attribution.load(attribution.save(tmp_path / "a.json")).extras["trust"]
+        == attribution.extras["trust"]
+    )
+
+
+def test_a_model_without_probabilities_is_not_tested_and_says_so(tokenizer):
+    explainer = Explainer(tiny_bert(id2label={0: "score"}, label2id={"score": 0}), tokenizer)
+    trust = assess_trust(explainer, explainer.explain("good film", "attcat")).extras["trust"]
+    assert trust["grade"] == "untested"
+    assert trust["verdict"].startswith("not tested: The removal test needs a probability")
+    assert trust["health_line"]
+
+
+def test_scores_of_words_are_not_tested(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    attribution = merge_words(explainer.explain("charming slower film", "attcat"))
+    assert (
+        "these are word scores" in assess_trust(explainer, attribution).extras["trust"]["verdict"]
+    )
+
+
+def test_the_answer_of_a_question_is_tested(tokenizer):
+    explainer = Explainer(tiny_bert_qa(), tokenizer)
+    attribution = explainer.explain(
+        Question(question="who sat", context="the cat sat on the mat"), "attcat"
+    )
+    trust = assess_trust(explainer, attribution).extras["trust"]
+    assert trust["verdict"] == "the model gives answer 1.4 %; there is nothing to remove"
+
+
+def test_health_of_a_sound_explanation(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    attribution = explainer.explain(("the film is not very good", "we love it"), "attcat")
+    trust = assess_trust(explainer, attribution).extras["trust"]
+    assert trust["health_line"] == "same alone and in a batch · nothing cut off · no ties"
+    assert all(check["state"] == "good" for check in trust["health"])
+    quick = assess_trust(explainer, attribution, repeat=False).extras["trust"]
+    assert [check["check"] for check in quick["health"]] == ["truncation", "ties"]
+
+
+def test_health_of_one_token_among_many_and_of_two_texts(tokenizer):
+    tagger = BertForTokenClassification(tiny_config())
+    embedder = BertModel(tiny_config(), add_pooling_layer=False)
+    for model, text, target, repeated in (
+        (tiny_bert_lm(), "the film was [MASK] and slow", "predicted", "good"),
+        (randomised(tagger, torch.float64), "the film was charming", TokenTarget("film"), "good"),
+        # Each of the two is explained alone, so there is no batch to change its scores.
+        (randomised(embedder, torch.float64), ("the film", "a fun movie"), "predicted", None),
+    ):
+        explainer = Explainer(model, tokenizer)
+        attribution = explainer.explain(text, "attcat", target)
+        states = {
+            check["check"]: check["state"]
+            for check in run_health_checks(explainer, attribution, repeat=True)
+        }
+        assert states.get("batch") == repeated
+
+
+def test_health_shows_a_cut_ties_and_lost_relevance(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    attribution = explainer.explain("good film . " * 30, "attcat", long="truncate")
+    trust = assess_trust(
+        explainer, replace(attribution, extras={"conservation": [1.0, 0.91]})
+    ).extras["trust"]
+    checks = {check["check"]: check for check in trust["health"]}
+    num_truncated = attribution.row.num_truncated
+    num_tokens = num_truncated + len(attribution)
+    assert checks["truncation"]["says"] == f"{num_truncated} of {num_tokens} tokens cut off"
+    assert checks["conservation"] == {
+        "check": "conservation",
+        "state": "doubtful",
+        "says": "0.910 of the relevance kept; biases and the softmax absorb or add the rest",
+    }
+
+
+def test_health_notices_scores_that_a_neighbour_changes(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    attribution = explainer.explain("the film is good", "attcat")
+    moved = replace(
+        attribution, scores=attribution.scores + np.linspace(0, 1, len(attribution)), layers=None
+    )
+    (batch,) = (
+        c for c in assess_trust(explainer, moved).extras["trust"]["health"] if c["check"] == "batch"
+    )
+    assert batch["state"] == "bad"
+    assert "batched with another text" in batch["says"]
+
+
+def test_the_explanation_itself_is_unchanged(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    attribution = explainer.explain("the film is good", "attcat")
+    b = assess_trust(explainer, attribution)
+    np.testing.assert_array_equal(attribution.scores, b.scores)
+    assert "trust" not in attribution.extras
+    assert torch.is_grad_enabled()

@@ -1,0 +1,110 @@
+"""A whole answer at the price of few passes: the same numbers, and the passes that are stated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tokenlight import Continuation, Contrast, Explainer, registry
+from tokenlight.explaining.continuations import is_prefix_invariant
+
+PROMPT = "the cat sat on a mat"
+TEXT = " the red dog ran and sat"
+METHODS = ["grad_x_input", "saliency", "attnlrp", "cp_lrp"]
+
+
+@pytest.fixture(scope="module", params=["llama", "bart"])
+def explainer(request: pytest.FixtureRequest) -> Explainer:
+    ends = request.param == "bart"
+    return Explainer(writer("bart") if ends else small_llama(), writing_tokenizer(ends=ends))
+
+
+@pytest.fixture
+def passes(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Counts tokens that go forward as texts, and backwards, from the second explanation on."""
+    counts: Counter[str] = Counter()
+    grad = torch.autograd.grad
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        counts["backwards"] += 1
+        return grad(*arguments, **options)
+
+    monkeypatch.setattr(torch.autograd, "grad", counting)
+
+    def forward(_: Any, __: Any, options: dict[str, Any]) -> None:
+        counts["forwards"] += len(options["input_ids"])
+
+    hook = explainer._live.model.register_forward_pre_hook(forward, with_kwargs=True)
+    yield counts
+    hook.remove()
+
+
+def test_one_shared_forward_gives_the_scores_of_a_forward_per_token(
+    explainer: Explainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = explainer.explain(PROMPT, METHODS, Continuation(TEXT))
+    monkeypatch.setattr("tokenlight.explaining.strategies.can_share_forward", lambda *_: False)
+    alone = explainer.explain(PROMPT, METHODS, Continuation(TEXT))
+    assert len(shared) == len(alone) > 4 * len(METHODS)
+    for attribution, other in zip(shared, alone, strict=True):
+        assert (attribution.method, attribution.row) == (other.method, other.row)
+        assert attribution.target.title == other.target.title
+        for (coordinate, weight), (other_coordinate, other_weight) in zip(
+            attribution.target.terms, other.target.terms, strict=True
+        ):
+            assert coordinate == other_coordinate
+            assert abs(weight - other_weight) < 1e-12
+        assert attribution.prediction.labels == other.prediction.labels
+        scale = np.abs(other.scores).max()
+        np.testing.assert_allclose(attribution.scores, other.scores, rtol=0, atol=1e-10 * scale)
+        np.testing.assert_allclose(attribution.logits, other.logits, rtol=0, atol=1e-10)
+
+
+def test_a_continuation_takes_one_forward_and_one_backward_per_token(
+    explainer: Explainer, passes: Counter[str]
+) -> None:
+    explainer.explain(PROMPT, "grad_x_input", Continuation(TEXT))  # looks at the model first
+    passes.clear()
+    attribution = explainer.explain(PROMPT, "grad_x_input", Continuation(TEXT))
+    assert passes == {"forwards": 1, "backwards": len(attribution)}
+
+
+@pytest.mark.parametrize(
+    "method", ["grad_x_input", "saliency", "attnlrp", "cp_lrp", "gae", "attcat"]
+)
+@pytest.mark.parametrize("target", ["answer", "contrast"])
+def test_a_whole_answer_takes_the_passes_that_its_cost_states(
+    explainer: Explainer, passes: Counter[str], method: str, target: str
+) -> None:
+    target_object = {"answer": Continuation(TEXT, joint=True), "contrast": Contrast("red", "dog")}[
+        target
+    ]
+    explainer.explain(PROMPT, method, target_object)
+    passes.clear()
+    attributions = explainer.explain(PROMPT, method, target_object)
+    tokens = len(attributions[0] if isinstance(attributions, list) else attributions)
+    cost = registry.build("methods", method, {}).cost(tokens)
+    assert passes == {"forwards": cost.forwards, "backwards": cost.backwards}
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "cp_lrp"])
+def test_relevance_of_a_whole_answer_is_the_sum_of_its_tokens(
+    explainer: Explainer, method: str
+) -> None:
+    (joint,) = explainer.explain(PROMPT, method, Continuation(TEXT, joint=True))
+    summed = np.zeros(len(joint))
+    for attribution in explainer.explain(PROMPT, method, Continuation(TEXT, against=None)):
+        summed[: len(attribution)] += attribution.scores
+    np.testing.assert_allclose(joint.scores, summed, rtol=0, atol=1e-10 * np.abs(summed).max())
+
+
+def test_methods_that_read_more_than_embeddings_keep_a_row_for_each_token() -> None:
+    built = {name: registry.build("methods", name, {}) for name in registry.list_names("methods")}
+    assert sorted(METHODS) == sorted(name for name in built if is_prefix_invariant(built[name]))
+    other = registry.build("methods", "grad_x_input", {"at": "words"})
+    assert not is_prefix_invariant(other)

@@ -1,0 +1,62 @@
+"""Support of a method is asked on a short row, before anything is explained."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.families import build
+from tests.tiny import tiny_bert, tiny_tokenizer
+from tokenlight import Explainer, registry
+from tokenlight.data.tokens import TokenRow, Tokens
+from tokenlight.errors import UnsupportedModel
+from tokenlight.explaining import method_support
+from tokenlight.explaining.method_support import supports_method
+from tokenlight.methods.attnlrp import AttentionAwareRelevance
+
+
+def make_row(num_tokens: int) -> TokenRow:
+    return Tokens.from_ids([[5 + i % 7 for i in range(num_tokens)]]).rows[0]
+
+
+@pytest.mark.parametrize("name", ["attnlrp", "integrated_gradients", "attcat"])
+def test_a_bert_supports_the_usual_methods(name: str) -> None:
+    explainer = Explainer(tiny_bert(), tiny_tokenizer())
+    assert supports_method(explainer, registry.build("methods", name), make_row(4))
+
+
+def test_a_model_with_an_operation_without_rule_does_not_support_relevance() -> None:
+    explainer = Explainer(build("gpt_oss"))
+    assert not supports_method(explainer, registry.build("methods", "attnlrp"), make_row(3))
+    assert supports_method(
+        explainer, registry.build("methods", "integrated_gradients"), make_row(3)
+    )
+
+
+def test_a_long_text_is_asked_about_by_a_short_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    record = method_support.record
+
+    def watch(live, rows, *arguments, **keywords):
+        lengths.extend(len(row) for row in rows)
+        return record(live, rows, *arguments, **keywords)
+
+    monkeypatch.setattr(method_support, "record", watch)
+    explainer = Explainer(tiny_bert(), tiny_tokenizer())
+    assert supports_method(explainer, registry.build("methods", "attnlrp"), make_row(60))
+    assert max(lengths) < 60
+
+
+def test_the_choice_of_a_default_is_asked_once_per_kind_of_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+
+    def refuse(*_):
+        calls.append("probe")
+        raise UnsupportedModel("no rule for this operation.")
+
+    monkeypatch.setattr(AttentionAwareRelevance, "__call__", refuse)
+    explainer = Explainer(tiny_bert(), tiny_tokenizer())
+    assert explainer.default_method() == "integrated_gradients"
+    assert explainer.explain("good film").method == "integrated_gradients"
+    assert calls == ["probe"]

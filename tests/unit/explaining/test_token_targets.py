@@ -1,0 +1,311 @@
+"""Heads with an output for each token: masked language models and token classifiers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertForTokenClassification
+
+import tokenlight as tl
+from tests.expect import expect_error
+from tests.tiny import randomised, tiny_bert_lm, tiny_config, tiny_tokenizer
+from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
+
+MASKED = "the film was [MASK] and slow"
+TAGGED = "the film was charming but the plot slow"
+
+
+@pytest.fixture(scope="module")
+def filler():
+    return tl.Explainer(tiny_bert_lm(), tiny_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def tagger():
+    model = randomised(BertForTokenClassification(tiny_config()), torch.float64)
+    return tl.Explainer(model, tiny_tokenizer())
+
+
+def bare(explainer, row):
+    arguments = {
+        "input_ids": torch.tensor([row.ids]),
+        "token_type_ids": torch.tensor([row.token_type_ids]),
+    }
+    with torch.no_grad():
+        return explainer.model(**arguments).logits[0].numpy()
+
+
+class TestMasked:
+    def test_the_logits_are_those_at_the_mask(self, filler):
+        attribution = filler.explain(MASKED)
+        assert attribution.row.pieces[attribution.row.target_position] == "[MASK]"
+        np.testing.assert_allclose(
+            attribution.logits,
+            bare(filler, attribution.row)[attribution.row.target_position],
+            atol=1e-9,
+        )
+        assert attribution.target.index == int(np.argmax(attribution.logits))
+
+    def test_a_word_its_number_and_a_contrast(self, filler):
+        number = filler.tokenizer.convert_tokens_to_ids("good")
+        for target in ("good", number):
+            assert filler.explain(MASKED, target=target).target.index == number
+        contrast = filler.explain(MASKED, "grad_x_input", tl.Contrast("good", "bad"))
+        parts = [filler.explain(MASKED, "grad_x_input", word) for word in ("good", "bad")]
+        np.testing.assert_allclose(contrast.scores, parts[0].scores - parts[1].scores, atol=1e-10)
+
+    def test_one_of_two_masks_is_named_by_its_number(self, filler):
+        text = "the [MASK] was [MASK]"
+        with expect_error(BadInput, "not-one-mask", mentions="2 masked tokens"):
+            filler.explain(text)
+        attribution = filler.explain(text, target=tl.TokenTarget(4, "good"))
+        assert attribution.row.target_position == 4
+        np.testing.assert_allclose(attribution.logits, bare(filler, attribution.row)[4], atol=1e-9)
+
+    def test_a_text_without_a_mask_says_how_to_write_one(self, filler):
+        with expect_error(BadInput, "not-one-mask", mentions="0 masked tokens"):
+            filler.explain("the film was good")
+
+    @pytest.mark.parametrize(
+        ("text", "target", "error"),
+        [
+            ((MASKED, MASKED), "predicted", UnsupportedModel),
+            (tl.Question("who", MASKED), "predicted", UnsupportedModel),
+            (MASKED, tl.SpanTarget(), BadTarget),
+            (MASKED, tl.Continuation(" good"), BadTarget),
+            (MASKED, "all", BadTarget),
+        ],
+    )
+    def test_a_wrong_use_says_what_it_can_do(self, filler, text, target, error):
+        with pytest.raises(error, match="fills in|Name the tokens"):
+            filler.explain(text, target=target)
+
+    def test_a_masked_token_is_contrasted_with_its_alternatives(self, filler):
+        default = filler.explain(MASKED, "grad_x_input", "good")
+        assert default.target == filler.explain(MASKED, "grad_x_input", tl.NextToken("good")).target
+        expected = np.zeros(len(default))
+        for (index,), weight in default.target.terms:
+            plain = tl.NextToken(index, against=None)
+            expected += weight * filler.explain(MASKED, "grad_x_input", plain).scores
+        np.testing.assert_allclose(default.scores, expected, rtol=0, atol=1e-9)
+        position = default.row.target_position
+        by_position = tl.TokenTarget(position, tl.NextToken("good", against=None))
+        plain = filler.explain(MASKED, "grad_x_input", by_position)
+        assert plain.question == "‘good’, its logit alone"
+
+    def test_occlusion_never_replaces_the_mask(self, filler):
+        attribution = filler.explain(MASKED, ("occlusion", {"window": 1, "special": "replace"}))
+        assert attribution.scores[attribution.row.target_position] == 0
+        assert np.count_nonzero(attribution.scores) == len(attribution) - 1
+
+    def test_removing_words_never_removes_the_mask(self, filler):
+        attributions = filler.explain(
+            [MASKED, "a [MASK] cat sat on the mat"], ["occlusion", "random"]
+        )
+        measured = filler.evaluate(attributions, ["aopc", "lodds", ("aopc", {"perturb": "mask"})])
+        assert len(measured.rows) == 4
+        from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
+
+        row = attributions[0].row
+        original = Perturber(row, ReplacementIds.from_model(filler._live, filler.tokenizer))
+        assert row.target_position not in original.rankable_positions
+        fewer = original.delete_tokens([1, 2])
+        (logits,) = stream_logits(filler._live, [fewer])
+        shortened = row.take([i for i in range(len(row)) if i not in (1, 2)])
+        assert shortened.target_position == row.target_position - 2 == fewer.target_position
+        np.testing.assert_allclose(
+            logits, bare(filler, shortened)[shortened.target_position], atol=1e-9
+        )
+        with pytest.raises(BadInput, match="cannot be deleted"):
+            original.delete_tokens([row.target_position])
+
+
+class TestTagged:
+    def test_a_word_is_found_and_its_first_token_asked(self, tagger):
+        attribution = tagger.explain(TAGGED, target=tl.TokenTarget("charming"))
+        assert attribution.row.pieces[attribution.row.target_position] == "charm"
+        np.testing.assert_allclose(
+            attribution.logits,
+            bare(tagger, attribution.row)[attribution.row.target_position],
+            atol=1e-9,
+        )
+        assert attribution.prediction.label in tagger.labels
+
+    def test_a_label_and_a_contrast_for_one_word(self, tagger):
+        attribution = tagger.explain(TAGGED, target=tl.TokenTarget("plot", "neutral"))
+        assert attribution.target.name == "neutral"
+        with pytest.raises(UnknownName):
+            tagger.explain(TAGGED, target=tl.TokenTarget("plot", "neutrl"))
+
+    def test_one_of_equal_words_can_be_chosen(self, tagger):
+        with pytest.raises(BadTarget, match="occurs 2 times"):
+            tagger.explain(TAGGED, target=tl.TokenTarget("the"))
+        first, second = (
+            tagger.explain(TAGGED, target=tl.TokenTarget("the", occurrence=i)) for i in (0, 1)
+        )
+        assert first.row.target_position < second.row.target_position
+
+    def test_without_a_word_the_error_tells_what_the_model_says_of_each(self, tagger):
+        with expect_error(BadTarget, "which-word"):
+            tagger.explain(TAGGED)
+
+    def test_all_is_every_word_with_the_label_it_gets(self, tagger):
+        attributions = tagger.explain(TAGGED, ["attcat", "gae"], "all")
+        assert len(attributions) == 2 * 8
+        assert [attribution.method for attribution in attributions] == ["attcat"] * 8 + ["gae"] * 8
+        for attribution in attributions:
+            logits = bare(tagger, attribution.row)[attribution.row.target_position]
+            np.testing.assert_allclose(attribution.logits, logits, atol=1e-9)
+            assert attribution.target.index == int(np.argmax(logits))
+
+    @pytest.mark.parametrize("at", [99, -1, "absent"])
+    def test_a_token_that_is_not_there_is_refused(self, tagger, at):
+        with pytest.raises(BadTarget):
+            tagger.explain(TAGGED, target=tl.TokenTarget(at))
+
+    def test_batch_mates_and_order_change_nothing(self, tagger):
+        texts = [TAGGED, "a cat sat", "the plot was very very dull and slow"]
+        targets = [tl.TokenTarget("plot"), tl.TokenTarget("cat"), tl.TokenTarget("dull")]
+        for method in ("attcat", "transatt", "gae"):
+            together = tagger.explain(texts, method, targets)
+            for text, target, attribution in zip(texts, targets, together, strict=True):
+                alone = tagger.explain(text, method, target)
+                scale = np.abs(alone.scores).max()
+                np.testing.assert_allclose(
+                    attribution.scores, alone.scores, rtol=0, atol=1e-9 * scale
+                )
+
+    def test_it_is_measured_without_losing_its_token(self, tagger):
+        attribution = tagger.explain(TAGGED, ["occlusion", "random"], tl.TokenTarget("plot"))
+        measured = tagger.evaluate(attribution, ["aopc", "comprehensiveness"])
+        assert np.isfinite(measured.by_method["occlusion"].summary["aopc"]["mean"])
+
+    def test_it_survives_a_file(self, tagger, tmp_path):
+        attribution = tagger.explain(TAGGED, target=tl.TokenTarget("plot"))
+        back = tl.Attribution.load(attribution.save(tmp_path / "token.json"))
+        assert back.row == attribution.row
+        assert back.row.target_position == attribution.row.target_position
+
+    def test_a_classifier_refuses_a_token_target(self):
+        from tests.tiny import tiny_bert
+
+        explainer = tl.Explainer(tiny_bert(), tiny_tokenizer())
+        with expect_error(BadTarget, "no-token-labels"):
+            explainer.explain(TAGGED, target=tl.TokenTarget("plot"))
+
+
+NAMED = "the red cat sat in blue town"
+TAGS = (
+    "O",
+    "B-ORG",
+    "I-ORG",
+    "O",
+    "O",
+    "I-LOC",
+    "I-LOC",
+)  # a name may begin with I, as CoNLL has it
+LABELS = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
+
+
+@pytest.fixture(scope="module")
+def namer():
+    """A tagger whose last layer is solved for, so that it gives the words of NAMED their TAGS."""
+    numbers = dict(enumerate(LABELS))
+    config = tiny_config(id2label=numbers, label2id={name: i for i, name in numbers.items()})
+    model = randomised(BertForTokenClassification(config), torch.float64)
+    ids = torch.tensor([tiny_tokenizer()(NAMED)["input_ids"]])
+    with torch.no_grad():
+        states = model.bert(ids).last_hidden_state[0, 1:-1]
+        expected = 4.0 * torch.eye(len(LABELS), dtype=torch.float64)
+        expected = expected[[LABELS.index(tag) for tag in TAGS]] - model.classifier.bias
+        expected += torch.cos(torch.arange(expected.numel())).reshape(expected.shape)  # no ties
+        model.classifier.weight.copy_(torch.linalg.lstsq(states, expected).solution.T)
+    return tl.Explainer(model, tiny_tokenizer())
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        "method", ["grad_x_input", "attnlrp", "integrated_gradients", "attcat"]
+    )
+    def test_two_words_are_one_target_whose_scores_are_their_sum(self, namer, method):
+        joint = namer.explain(NAMED, method, tl.TokenTarget("red cat"))
+        words = [namer.explain(NAMED, method, tl.TokenTarget(word)) for word in ("red", "cat")]
+        assert [attribution.target.name for attribution in words] == ["B-ORG", "I-ORG"]
+        assert joint.target.name == joint.prediction.label == "ORG"
+        summed = words[0].scores + words[1].scores
+        scale = np.abs(summed).max()
+        np.testing.assert_allclose(joint.scores, summed, rtol=0, atol=1e-9 * scale)
+        chances = [attribution.prediction.probability for attribution in words]
+        assert joint.prediction.probability == pytest.approx(np.prod(chances), rel=1e-9)
+
+    def test_entities_are_the_names_that_tags_mark(self, namer):
+        attributions = namer.explain(NAMED, ["grad_x_input", "gae"], "entities")
+        named = [
+            (attribution.method, attribution.target.name, attribution.row.target_positions)
+            for attribution in attributions
+        ]
+        entities = [("ORG", (2, 3)), ("LOC", (6, 7))]
+        assert named == [(m, *name) for m in ("grad_x_input", "gae") for name in entities]
+
+    def test_a_type_stands_for_the_likeliest_of_its_tags_at_each_word(self, namer):
+        attribution = namer.explain(NAMED, "grad_x_input", tl.TokenTarget("red cat", "LOC"))
+        logits = bare(namer, attribution.row)[[2, 3]]
+        expected = [1 + int(np.argmax(word_logits[1:3])) for word_logits in logits]
+        assert attribution.row.continuation_ids == tuple(expected)
+        np.testing.assert_allclose(
+            attribution.logits[:2], logits[range(2), expected], rtol=0, atol=1e-9
+        )
+        explained = namer.explain(NAMED, "grad_x_input", tl.TokenTarget("town", "LOC"))
+        assert explained.target.name in ("B-LOC", "I-LOC")
+
+    @pytest.mark.parametrize("words", ["red cat", "town"])
+    def test_a_contrast_of_labels_is_the_difference_of_two(self, namer, words):
+        this, that = (
+            namer.explain(NAMED, "grad_x_input", tl.TokenTarget(words, kind)).scores
+            for kind in ("ORG", "LOC")
+        )
+        target_object = tl.TokenTarget(words, tl.Contrast("ORG", "LOC"))
+        attribution = namer.explain(NAMED, "grad_x_input", target_object)
+        np.testing.assert_allclose(attribution.scores, this - that, rtol=0, atol=1e-10)
+        assert "rather than" in attribution.target.name
+
+    def test_a_bare_contrast_is_asked_of_the_one_name_that_is_labelled_so(self, namer):
+        bare_one = namer.explain(NAMED, "grad_x_input", tl.Contrast("ORG", "LOC"))
+        target_object = tl.TokenTarget("red cat", tl.Contrast("ORG", "LOC"))
+        named = namer.explain(NAMED, "grad_x_input", target_object)
+        assert bare_one.row == named.row
+        np.testing.assert_array_equal(bare_one.scores, named.scores)
+        assert namer.explain(NAMED, "grad_x_input", "LOC").row.target_positions == (6, 7)
+        with expect_error(BadTarget, "which-word"):  # two names, and none is meant more
+            namer.explain(NAMED, "grad_x_input", tl.Contrast("predicted", "LOC"))
+
+    def test_a_name_is_measured_trusted_saved_and_drawn(self, namer, tmp_path):
+        from tokenlight.plots.scene import build_scenes
+        from tokenlight.trust import assess_trust
+
+        target = tl.TokenTarget("red cat", tl.Contrast("ORG", "LOC"))
+        for target_object in (target, tl.TokenTarget("red cat")):
+            attributions = namer.explain(
+                NAMED, [("occlusion", {"window": 1}), "gae"], target_object
+            )
+            assert attributions[0].scores[[2, 3]] == pytest.approx(
+                0, abs=1e-12
+            )  # they are the question
+            measured = namer.evaluate(attributions, ["aopc", "comprehensiveness", "top_k_drop"])
+            assert np.isfinite(measured.by_method["occlusion"].summary["aopc"]["mean"])
+            back = tl.Attribution.load(attributions[0].save(tmp_path / "name.json"))
+            assert back.row == attributions[0].row
+            checked = assess_trust(namer, attributions[1]).extras["trust"]["health"]
+            assert {check["check"]: check["state"] for check in checked}["batch"] == "good"
+            assert build_scenes(attributions)[0].targets[0].title.startswith("‘red cat’ as ORG")
+
+    def test_an_invalid_entity_name_is_refused(self, namer, tagger):
+        with expect_error(BadTarget, "word-not-in-text", mentions="cat town"):
+            namer.explain(NAMED, target=tl.TokenTarget("cat town"))
+        with pytest.raises(UnknownName, match="LOC"):
+            namer.explain(NAMED, target=tl.TokenTarget("red cat", "LOK"))
+        with expect_error(BadTarget, "contrast-of-equal-labels"):
+            namer.explain(NAMED, target=tl.TokenTarget("red cat", tl.Contrast("ORG", "ORG")))
+        with expect_error(BadTarget, "which-word"):
+            tagger.explain(TAGGED, target="entities")  # its labels mark no names

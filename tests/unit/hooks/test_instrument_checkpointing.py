@@ -1,0 +1,71 @@
+"""Blocks computed again in the backward pass: the same scores, and only where memory is short."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.families import build
+from tests.tiny import randomised
+from tests.tolerance import assert_close
+from tokenlight import Explainer, Tokens
+from tokenlight.explaining import batches
+from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks
+
+IDS = torch.randint(5, 120, (1, 12), generator=torch.Generator().manual_seed(2))
+METHODS = ["attcat", "attnlrp", "cp_lrp", "grad_x_input", "cat"]
+
+
+@pytest.fixture
+def short_of_memory(monkeypatch):
+    """A device on which no pass fits unless its blocks are computed again: ``recompute`` of each call."""
+    original_record = batches.record
+    calls = []
+
+    def record(*args, recompute=False, **kwargs):
+        calls.append(recompute)
+        if not recompute:
+            raise torch.OutOfMemoryError("on purpose")
+        return original_record(*args, recompute=recompute, **kwargs)
+
+    monkeypatch.setattr(batches, "record", record)
+    return calls
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize("method", [*METHODS, ["attcat", "attnlrp"]], ids=str)
+def test_a_pass_that_does_not_fit_in_memory_gives_the_same_scores(family, method, request):
+    model = randomised(build(family), torch.float64)
+    methods = method if isinstance(method, list) else [method]
+    expected = Explainer(model).explain(Tokens.from_ids(IDS), methods, target=1)
+    recompute_calls = request.getfixturevalue("short_of_memory")
+    for _ in range(2):  # with and without a check of the operations
+        attributions = Explainer(model).explain(Tokens.from_ids(IDS), methods, target=1)
+        for ours, theirs in zip(attributions, expected, strict=True):
+            assert_close(ours.scores, theirs.scores)
+            assert RECOMPUTED_NOTE in ours.notes
+            assert RECOMPUTED_NOTE not in theirs.notes
+    assert recompute_calls == [False, True] * 2
+    assert all("forward" not in vars(module) for module in model.modules())
+
+
+def test_the_graph_of_a_block_is_not_kept():
+    model = randomised(build("llama"), torch.float64)
+    live = Explainer(model)._live
+    rows = Tokens.from_ids(IDS).rows
+    sites = frozenset().union(
+        *(m.recorded_sites for m in Explainer(model)._resolve_methods("grad_x_input", 0))
+    )
+    saved_elements = []
+    for recompute in (False, True):
+        sizes = []
+
+        def pack(tensor, sizes=sizes):
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            batches.record(live, rows, sites, recompute=recompute)
+        saved_elements.append(sum(sizes))
+    assert list_blocks(model)
+    assert saved_elements[1] < saved_elements[0] / 4

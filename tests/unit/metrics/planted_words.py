@@ -1,0 +1,30 @@
+"""Four words of known weight, for values of metrics that can be computed by hand."""
+
+from __future__ import annotations
+
+from math import exp
+
+import numpy as np
+
+from tests.planted_model import VOCABULARY
+
+WORDS = [10, 11, 12, 13]  # weights for class 1 against class 0: +2, +1, 0, −1
+
+
+def weights(**more):
+    table = np.zeros((VOCABULARY, 2))
+    table[10:14, 1] = [2, 1, 0, -1]
+    for token, weight in more.items():
+        table[int(token[1:]), 1] = weight
+    return table
+
+
+def sigmoid(x):
+    return 1 / (1 + exp(-x))
+
+
+def value(explainer, attribution, metric, **options):
+    (row,) = explainer.evaluate(attribution, metric, **options).rows
+    key = metric if isinstance(metric, str) else metric[0]
+    assert row[f"{key}.skipped"] is None, row[f"{key}.skipped"]
+    return row[key], row.get(f"{key}.curve")

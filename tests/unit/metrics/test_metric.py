@@ -1,0 +1,20 @@
+"""What all metrics share."""
+
+from __future__ import annotations
+
+from tests.planted_model import planted, scored
+from tests.unit.metrics.planted_words import WORDS, weights
+
+
+def test_informational_parts_have_no_direction():
+    explainer = planted(weights())
+    attribution = scored(explainer, WORDS, [2, 1, 0, -1])
+    evaluation = explainer.evaluate([attribution], ["soft_sufficiency", "naopc"])
+    directions = {key: summary["better"] for key, summary in evaluation.summary.items()}
+    assert directions["soft_sufficiency"] == directions["naopc.aopc"] == "higher"
+    assert {
+        directions["soft_sufficiency.kept"],
+        directions["naopc.lowest"],
+        directions["naopc.highest"],
+    } == {"neither"}
+    assert "soft_sufficiency.kept  " in evaluation.format_table()

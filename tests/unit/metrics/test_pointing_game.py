@@ -1,0 +1,33 @@
+"""The pointing game, computed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.handmade_attributions import attribution_of, split
+from tests.unit.handmade_attributions import row_of as text_row
+from tokenlight import registry
+from tokenlight.data.target import Head
+from tokenlight.errors import BadInput
+from tokenlight.metrics._metric import Case
+from tokenlight.perturb.engine import Perturber, ReplacementIds
+
+
+def test_pointing_game():
+    text = "one two three four five six"
+    row = text_row([text], [split(text)])
+    head = Head("classification", labels=("negative", "positive"))
+    metric = registry.build("metrics", "pointing_game", {})
+    for scores, hit in (([9, 1, 2, 5, 4, 3, 0, 9], 1.0), ([9, 6, 2, 5, 4, 3, 0, 9], 0.0)):
+        # [CLS] and [SEP] have the highest score, and never count.
+        attribution = attribution_of(row, scores)
+        case = Case(
+            attribution, Perturber(row, ReplacementIds(0, 0)), head, spans=((0, 8, 18),)
+        )  # three four
+        measurement = metric.measure(case, [])
+        assert measurement.value == hit
+        assert measurement.parts["chance"] == pytest.approx(2 / 6)
+    with pytest.raises(BadInput, match="marked"):
+        metric.measure(replace(case, spans=()), [])

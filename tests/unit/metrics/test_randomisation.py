@@ -1,0 +1,33 @@
+"""Randomisation of a planted model, computed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.planted_model import MASK, PAD, oracle, planted, scored
+from tokenlight import registry
+from tokenlight.metrics._metric import Case
+from tokenlight.perturb.engine import Perturber, ReplacementIds
+
+
+def test_randomisation_of_a_planted_model():
+    explainer = planted()
+    words = list(range(10, 22))
+    attribution = scored(explainer, words, oracle(explainer, words, 1), target=1)
+    metric = registry.build("metrics", "randomisation")
+    case = Case(
+        attribution, Perturber(attribution.row, ReplacementIds(PAD, MASK)), explainer._live.head
+    )
+    same = replace(attribution, method="same")
+    negated = replace(attribution, scores=-attribution.scores)
+    flat = replace(attribution, scores=np.zeros(len(attribution)))
+    measurement = metric.measure(replace(case, extra_attributions=(same, negated, flat)), [])
+    assert measurement.curve == pytest.approx((1, -1, 0))
+    assert measurement.value == pytest.approx(0)
+    magnitudes = registry.build("metrics", "randomisation", {"absolute": True})
+    assert magnitudes.measure(
+        replace(case, extra_attributions=(negated,)), []
+    ).value == pytest.approx(1)

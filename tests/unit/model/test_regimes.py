@@ -1,0 +1,206 @@
+"""Rows share a batch only where the model computes each of them as it does alone."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from tests.encoder_decoder_models import SOURCE, WRITTEN, writer, writing_tokenizer
+from tests.families import DECODER, SMALL, SOME, build_from
+from tests.tolerance import FLOAT32, assert_close
+from tokenlight import Continuation, Explainer, Tokens
+from tokenlight.errors import UnsupportedModel
+from tokenlight.model.regimes import BatchRules, shares_capacity
+from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
+
+BORDER = 40  # beyond what a probe of 32 tokens sees
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": BORDER,
+    "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 4.0,
+}  # fmt: skip
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+BLOCKS = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}
+SPARSE_BORDER = 14
+
+
+def phi3(head="ForSequenceClassification"):
+    settings = {"rope_parameters": dict(LONGROPE), "original_max_position_embeddings": BORDER}
+    return build_from("Phi3", {**DECODER, **settings}, head)
+
+
+def experts(fraction):
+    settings = {"moe_eval_capacity_token_fraction": fraction, "expert_capacity": 2}
+    return writer("nllb-moe", torch.float32, **settings)
+
+
+def make_row(length, seed=0):
+    ids = torch.randint(5, 120, (1, length), generator=torch.Generator().manual_seed(seed))
+    ids[0, -1] = 2
+    (row,) = Tokens.from_ids(ids)
+    return row
+
+
+def bare_logits(model, ids):
+    with torch.no_grad():
+        return copy.deepcopy(model)(torch.tensor([list(map(int, ids))])).logits[0].numpy()
+
+
+def test_longrope_has_a_border():
+    rules = BatchRules(phi3())
+    assert [rules.regime(n) for n in (1, BORDER, BORDER + 1, 60)] == [(0,), (0,), (1,), (1,)]
+    assert rules.shortest_like(60) == BORDER + 1
+    assert rules.longest_like_short(60) == BORDER
+
+
+def test_dynamic_factors_have_a_regime_for_each_length_beyond_the_border():
+    arguments = {**DECODER, "max_position_embeddings": BORDER, "rope_parameters": dict(DYNAMIC)}
+    model = build_from("Llama", arguments)
+    rules = BatchRules(model)
+    assert [rules.regime(n) for n in (1, BORDER, 41, 42)] == [(0,), (0,), (41,), (42,)]
+    with torch.no_grad():
+        model(torch.arange(5, 50)[None])  # a user's own pass, which the model remembers
+    assert [rules.regime(n) for n in (39, 40, 45, 46)] == [(0,), (1,), (1,), (46,)]
+
+
+def test_factors_for_each_type_of_layer_are_found():
+    ropes = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": dict(LONGROPE),
+    }
+    settings = {"layer_types": ["sliding_attention", "full_attention"], "query_pre_attn_scalar": 8}
+    model = build_from("Gemma3Text", {**DECODER, **settings, "rope_parameters": ropes})
+    assert BatchRules(model).regime(60) == (1,)
+
+
+def test_unknown_rotary_code_has_one_regime_per_length():
+    model = build_from("GPT2", {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 120})
+    model.config.rope_parameters = {"type": "su"}
+    assert BatchRules(model).regime(7) == (7,)
+
+
+def test_block_sparse_attention_has_a_border_as_long_as_it_is_block_sparse():
+    model = build_from("BigBird", {**SMALL, **BLOCKS})
+    rules = BatchRules(model)
+    assert [rules.regime(n) for n in (SPARSE_BORDER, SPARSE_BORDER + 1)] == [(0,), (1,)]
+    model.base_model.set_attention_type("original_full")
+    assert rules.regime(60) == (0,)
+
+
+def test_buckets_set_by_the_length_have_one_regime_per_length():
+    prefix, arguments, _ = SOME["reformer"]
+    assert BatchRules(build_from(prefix, arguments)).regime(7) == (0,)
+    assert BatchRules(build_from(prefix, {**arguments, "num_buckets": None})).regime(7) == (7,)
+
+
+def test_a_sparse_index_has_one_regime_per_length():
+    prefix, arguments, _ = SOME["axk2"]
+    rules = BatchRules(build_from(prefix, arguments))
+    assert [rules.regime(n) for n in (16, 17, 18)] == [(0,), (17,), (18,)]
+
+
+def test_a_model_without_borders_has_one_regime():
+    rules = BatchRules(build_from("Bert", SMALL))
+    assert rules.regime(1) == rules.regime(60) == ()
+    assert not rules.has_borders
+    assert rules.is_batch_invariant
+
+
+def test_perturbed_texts_on_both_sides_of_a_border_have_the_logits_of_each_alone():
+    model = phi3()
+    explainer = Explainer(model)
+    row = make_row(BORDER + 4)
+    original = Perturber(row, ReplacementIds.from_model(explainer._live))
+    variants = [original.delete_tokens(range(count)) for count in range(9)]
+    all_logits = list(stream_logits(explainer._live, variants))
+    for variant, logits in zip(variants, all_logits, strict=True):
+        assert_close(logits, bare_logits(model, variant.ids), FLOAT32)
+
+
+def test_aopc_of_a_long_text_is_that_of_its_shorter_texts_alone():
+    model = phi3()
+    explainer = Explainer(model)
+    attribution = explainer.explain(make_row(BORDER + 4), "grad_x_input", target=1)
+    together = explainer.evaluate([attribution], ["aopc"], progress=False)
+    explainer._live.batch_size = 1
+    alone = explainer.evaluate([attribution], ["aopc"], progress=False)
+    assert_close([together.rows[0]["aopc"]], [alone.rows[0]["aopc"]], FLOAT32)
+
+
+@pytest.mark.parametrize("words", [BORDER - 3, BORDER + 3])
+def test_each_token_of_a_continuation_is_predicted_from_its_own_prefix(words):
+    model = phi3("ForCausalLM")
+    tokenizer = writing_tokenizer(ends=False)
+    prompt = " ".join(["the red cat sat on a mat"] * 7).split()[:words]
+    continuation = "die katze sass auf a mat"
+    explainer = Explainer(model, tokenizer)
+    attributions = explainer.explain(
+        " ".join(prompt), "grad_x_input", Continuation(f" {continuation}")
+    )
+    assert len(attributions) == len(continuation.split())
+    ids = tokenizer(" ".join(prompt) + " " + continuation)["input_ids"]
+    for number, attribution in enumerate(attributions):
+        beginning = ids[: words + number]
+        assert_close(attribution.logits, bare_logits(model, beginning)[-1], FLOAT32)
+
+
+def test_routers_with_a_capacity_for_all_tokens_do_not_share_it():
+    assert not shares_capacity(experts(1.0))
+    assert shares_capacity(experts(0.5))
+    assert shares_capacity(experts(-1.0))
+
+
+def test_perturbed_texts_do_not_compete_for_experts():
+    model = experts(-1.0)
+    explainer = Explainer(model, writing_tokenizer())
+    attributions = explainer.explain(SOURCE, ("occlusion", {"window": 1}), Continuation(WRITTEN))
+    row = attributions[-1].row
+    original = Perturber(row, ReplacementIds.from_model(explainer._live))
+    variants = [original.replace_tokens([i]) for i in range(row.source_length)]
+    for variant, logits in zip(variants, stream_logits(explainer._live, variants), strict=True):
+        source, decoded = np.split(variant.ids[None].astype(np.int64), [row.source_length], axis=1)
+        fresh = copy.deepcopy(model)
+        with torch.no_grad():
+            bare = fresh(torch.tensor(source), decoder_input_ids=torch.tensor(decoded)).logits[
+                0, -1
+            ]
+        assert_close(logits, bare.numpy(), FLOAT32)
+
+
+def test_steps_of_a_path_do_not_compete_for_experts():
+    path = ("integrated_gradients", {"n_steps": 4})
+    together = Explainer(experts(-1.0), writing_tokenizer()).explain(
+        SOURCE, path, Continuation(WRITTEN)
+    )
+    alone = Explainer(experts(-1.0), writing_tokenizer()).explain(
+        SOURCE, path, Continuation(WRITTEN), batch_tokens=1, batch_size=1
+    )
+    for ours, theirs in zip(together, alone, strict=True):
+        assert_close(ours.scores, theirs.scores, FLOAT32)
+
+
+def test_a_text_and_its_baseline_do_not_compete_for_experts():
+    explainer = Explainer(experts(-1.0), writing_tokenizer())
+    with pytest.raises(UnsupportedModel, match="other rows of its batch.*integrated_gradients"):
+        explainer.explain(SOURCE, "deeplift_shap", Continuation(WRITTEN))
+
+
+class BatchMixing(torch.nn.Module):
+    """A layer that adds the mean over the batch: no row is computed by itself."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, vectors):
+        output = self.layer(vectors)
+        return output + output.mean(dim=0, keepdim=True)
+
+
+def test_a_layer_that_mixes_the_rows_of_a_batch_is_found_by_the_probe():
+    model = build_from("Bert", SMALL)
+    model.classifier = BatchMixing(model.classifier)
+    rows = [make_row(9, seed) for seed in range(4)]
+    attributions = Explainer(model).explain(rows, "grad_x_input", target=1)
+    for row, attribution in zip(rows, attributions, strict=True):
+        assert_close(attribution.logits, bare_logits(model, row.ids), FLOAT32)

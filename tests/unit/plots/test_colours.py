@@ -1,0 +1,67 @@
+"""Stronger is darker, the sign decides the hue, and everything stays readable."""
+
+from itertools import pairwise
+
+import pytest
+
+from tests.colour_contrast import contrast
+from tokenlight.plots.colours import (
+    NUM_STEPS,
+    PALETTES,
+    relative_luminance,
+    score_to_step,
+    step_colour,
+    text_colour,
+)
+
+EVERY = [number for number in range(-NUM_STEPS, NUM_STEPS + 1) if number]
+
+
+@pytest.mark.parametrize("palette", PALETTES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_stronger_is_darker_on_light_paper(palette, sign):
+    lights = [
+        relative_luminance(step_colour(sign * n, palette=palette)) for n in range(NUM_STEPS + 1)
+    ]
+    assert all(previous > following for previous, following in pairwise(lights))
+
+
+@pytest.mark.parametrize("palette", PALETTES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_stronger_leaves_dark_paper_further(palette, sign):
+    lights = [
+        relative_luminance(step_colour(sign * n, dark=True, palette=palette))
+        for n in range(NUM_STEPS + 1)
+    ]
+    assert all(previous < following for previous, following in pairwise(lights))
+
+
+def test_the_sign_decides_the_hue():
+    for n in range(1, NUM_STEPS + 1):
+        red, green, blue = step_colour(n)
+        assert green > red
+        assert green > blue
+        red, green, blue = step_colour(-n)
+        assert red > green
+        red, _, blue = step_colour(n, palette="blue_orange")
+        assert blue > red
+        red, _, blue = step_colour(-n, palette="blue_orange")
+        assert red > blue
+
+
+@pytest.mark.parametrize("palette", PALETTES)
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("number", EVERY)
+def test_every_step_can_be_read(palette, dark, number):
+    background = step_colour(number, dark=dark, palette=palette)
+    assert contrast(background, text_colour(background)) >= 4.5
+
+
+def test_steps_follow_the_score():
+    assert [score_to_step(s, 2.0) for s in (-2, -1, 0, 0.01, 1, 2, 5)] == [-12, -6, 0, 0, 6, 12, 12]
+    assert score_to_step(1.0, 0.0) == 0
+
+
+def test_contrast_is_that_of_the_standard():
+    assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
+    assert contrast((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)

@@ -1,0 +1,29 @@
+"""Percentages that are shown together sum to 100."""
+
+import pytest
+
+from tests.unit.handmade_attributions import attribution_of, row_of
+from tokenlight.plots.facts import round_segment_shares, round_to_percents
+
+
+@pytest.mark.parametrize(
+    ("shares", "percents"),
+    [
+        ([0.335, 0.335, 0.33], [34, 33, 33]),
+        ([1 / 3, 1 / 3, 1 / 3], [34, 33, 33]),
+        ([0.006, 0.497, 0.497], [0, 50, 50]),
+        ([0.29, 0.71], [29, 71]),  # 100 * 0.29 is 28.999999999999996
+        ([1.0], [100]),
+        ([0.0, 0.0], [0, 0]),
+        ([], []),
+    ],
+)
+def test_percentages_sum_to_the_rounded_sum(shares, percents):
+    assert round_to_percents(shares) == percents
+
+
+def test_shares_of_segments_sum_to_100_percent():
+    row = row_of(["good", "bad"], [[(0, 4)], [(0, 3)]])
+    parts = round_segment_shares(attribution_of(row, [0.11, 0.335, 0.11, 0.335, 0.11]))
+    assert [part.name for part in parts] == ["first", "second", "special"]
+    assert [part.percent for part in parts] == [34, 33, 33]

@@ -1,0 +1,317 @@
+"""The terminal shows colours where it can, numbers where it cannot, and obeys no token."""
+
+import io
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from markupsafe import escape
+from rich.console import Console
+
+from tests.colour_contrast import contrast
+from tests.expect import expect_error
+from tests.unit.handmade_attributions import attribution_of, row_of, sample, split, with_method
+from tokenlight.data.prediction import Prediction
+from tokenlight.errors import BadInput
+from tokenlight.plots.colours import NUM_STEPS, step_colour
+from tokenlight.plots.html import render_page
+from tokenlight.plots.terminal import make_console, show
+
+EVIL = "a [red]b[/red] \x1b[31mc\x1b]0;title\x07 d\x00 e\u202ef\rg :smile: [link=x]h"
+
+
+def render_terminal(attributions, *, colours="truecolor", width=100, **options):
+    stream = io.StringIO()
+    console = Console(
+        file=stream, force_terminal=colours is not None, color_system=colours, width=width
+    )
+    show(attributions, console=console, **options)
+    return stream.getvalue()
+
+
+def without_codes(output):
+    return re.sub(r"\x1b\[[0-9;]*m", "", output)
+
+
+def background(output, word):
+    """The background colour a word is printed on."""
+    match = re.search(rf"48;2;(\d+);(\d+);(\d+)m{word}", output)
+    return tuple(map(int, match.groups())) if match else None
+
+
+def test_words_stand_on_the_colour_of_their_sign_and_strength():
+    row = row_of(["strong weak bad none"], [split("strong weak bad none")])
+    output = render_terminal(attribution_of(row, [5, 1.0, 0.5, -1.0, 0.0, 5]))
+    text = output.split("\n\n")[1]
+    assert background(text, "strong") == step_colour(NUM_STEPS, dark=True)
+    assert background(text, "weak") == step_colour(NUM_STEPS // 2, dark=True)
+    assert background(text, "bad") == step_colour(-NUM_STEPS, dark=True)
+    assert background(text, "none") is None
+
+
+def test_light_paper_is_respected_where_the_terminal_tells(monkeypatch):
+    monkeypatch.setenv("COLORFGBG", "0;15")
+    row = row_of(["good"], [[(0, 4)]])
+    assert background(render_terminal(attribution_of(row, [0, 1, 0])), "good") == step_colour(
+        NUM_STEPS
+    )
+
+
+def test_without_colours_the_strongest_carry_their_number():
+    row = row_of(["fine but dull"], [split("fine but dull")])
+    output = render_terminal(attribution_of(row, [0, 0.42, 0.01, -0.3, 0]), colours=None)
+    assert "fine(+0.42) but dull(-0.3)" in output
+    assert "\x1b" not in output
+    assert re.search(r"fine\s+\+0.42\s+\+{12}", output)
+    assert re.search(r"dull\s+-0.3\s+-{9}", output)
+
+
+def test_tables_that_wrap_have_a_blank_line_between_them():
+    row = row_of(["fine but dull"], [split("fine but dull")])
+    names = ("first", "second", "third", "fourth")
+    attributions = [attribution_of(row, [0, 0.42, 0.01, -0.3, 0], method=name) for name in names]
+    lines = [
+        line.strip() for line in render_terminal(attributions, colours=None, width=50).splitlines()
+    ]
+    heads = [i for i, line in enumerate(lines) if len({*names} & {*line.split()}) > 1]
+    assert len(heads) == 2
+    assert [lines[i - 1] for i in heads] == ["", ""]
+    assert lines[heads[1] - 2].startswith("but")
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_color_means_no_escape_code_at_all(monkeypatch, variable, value):
+    for name in ("FORCE_COLOR", "COLORTERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    show(sample(), layers=True, console=make_console(stream))
+    assert "charming" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("colours", [None, "256", "truecolor"])
+def test_no_token_label_or_name_commands_the_terminal(colours):
+    row = row_of([EVIL], [split(EVIL)])
+    attribution = attribution_of(
+        row,
+        np.linspace(-1, 1, len(row)),
+        target=EVIL,
+        model=EVIL,
+        method=EVIL,
+        notes=(EVIL,),
+        prediction=Prediction(EVIL, 1, ("x", EVIL), (0.1, 0.9)),
+        extras={"trust": {"verdict": EVIL}},
+    )
+    for options in ({}, {"words": True}):
+        output = render_terminal(attribution, colours=colours, width=400, **options)
+        codes = re.findall(r"\x1b[^m]*m", output)
+        assert all(re.fullmatch(r"\x1b\[[0-9;]*m", code) for code in codes)
+        plain = without_codes(output)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", plain)
+        line = "a [red]b[/red] ␛[31mc␛]0;title␇ d␀ e⟨RLO⟩f␍g :smile: [link=x]h"
+        assert line in plain  # as target, note and label
+        assert plain.count("[red]") >= 4
+
+
+def test_the_whole_text_is_printed_once_in_its_own_order():
+    text = "An emoji 😀, a mark e\u0301, שלום and 漢字."
+    plain = without_codes(render_terminal(sample(text), width=200))
+    assert plain.count(text) == 1
+
+
+def test_prediction_target_and_model_are_named():
+    first = render_terminal(sample(), colours=None).splitlines()
+    assert first[0] == "prediction  positive 0.982  negative 0.018   tokenlight/sentiment"
+    assert "for positive" in first
+
+
+def test_methods_stand_side_by_side():
+    attribution = sample()
+    output = render_terminal(
+        [attribution, with_method(attribution, "rollout", 1), with_method(attribution, "gae", 2)],
+        colours=None,
+    )
+    assert re.search(r"attcat\s+rollout\s+gae", output)
+
+
+def test_a_difference_to_the_reference_is_printed():
+    attribution = sample()
+    output = render_terminal(
+        [attribution, with_method(attribution, "rollout", 1)], colours=None, reference="rollout"
+    )
+    assert "attcat − rollout (each scaled to Σ|score| = 1 over all tokens)\n" in output
+
+
+@pytest.mark.parametrize(
+    ("method", "heading"),
+    [
+        ("rollout", "rollout (no sign, same for every class)"),
+        ("gae", "gae (no sign)"),
+        ("attcat", "attcat"),
+        ("theirs", "theirs"),
+    ],
+)
+def test_scores_without_a_sign_or_a_class_say_so(method, heading):
+    attribution = with_method(sample(), method, 1)
+    negative = replace(attribution, target=replace(attribution.target, name="negative"))
+    output = render_terminal([attribution, negative], colours=None).splitlines()
+    assert output.count(heading) == 2  # once a target
+    assert f"class by class  {heading}" in output
+
+
+def test_a_target_that_is_not_a_class_is_called_a_target():
+    attribution = with_method(sample(), "rollout", 1)
+    span = replace(attribution, target=replace(attribution.target, kind="span"))
+    assert "rollout (no sign, same for every target)" in render_terminal(span, colours=None)
+
+
+def test_a_verdict_begins_with_its_grade():
+    trust = {"verdict": "removing the top word (dull) drops P; all do less", "grade": "faithful"}
+    attribution = replace(sample(), extras={"trust": trust})
+    assert "attcat  faithful: removing the top word (dull)" in render_terminal(
+        attribution, colours=None
+    )
+    ordered = {**trust, "verdict": "its order beats 98 % of random orders; removing the top word"}
+    attribution = replace(sample(), extras={"trust": ordered})
+    assert "attcat  faithful: its order beats 98 %" in render_terminal(attribution, colours=None)
+    for verdict in ("not tested: no head", "all words have the same score"):
+        attribution = replace(sample(), extras={"trust": {"verdict": verdict, "grade": "untested"}})
+        assert f"attcat  {verdict}" in render_terminal(attribution, colours=None)
+
+
+def test_words_are_shown_and_tokens_on_request():
+    row = row_of(["affecting"], [[(0, 6), (6, 9)]], words=[0, 0])
+    attribution = attribution_of(row, [0, 0.25, 0.5, 0])
+    assert "affecting(+0.75)" in render_terminal(attribution, colours=None)
+    assert "affect(+0.25)ing(+0.5)" in render_terminal(attribution, colours=None, words=False)
+    assert repr(attribution).endswith(": affecting +0.75>")
+
+
+def test_special_tokens_without_weight_are_not_mentioned_even_beside_a_pair_s_parts():
+    row = row_of(["good", "bad"], [[(0, 4)], [(0, 3)]])
+    none, some = ([special, 2.0, special, 2.0, special] for special in (0.005, 0.01))
+    line = "1 % of the weight falls on special tokens"
+    assert line in render_terminal(attribution_of(row, some), colours=None)
+    assert line in render_page(attribution_of(row, some))
+    assert "special tokens, which" not in render_terminal(attribution_of(row, none), colours=None)
+    assert "special tokens, which" not in render_page(attribution_of(row, none))
+
+
+@pytest.mark.parametrize(("threshold", "is_shown"), [(0.9, False), (0.7, True)])
+def test_page_and_terminal_agree_when_special_tokens_are_worth_a_word(
+    monkeypatch, threshold, is_shown
+):
+    monkeypatch.setattr("tokenlight.plots.facts.SPECIAL_SHARE_THRESHOLD", threshold)
+    row = row_of(["good"], [[(0, 4)]])
+    attribution = attribution_of(row, [4.0, 2.0, 4.0])
+    line = "80 % of attcat's total score falls on [CLS] and [SEP]"
+    assert (line in render_terminal(attribution, colours=None)) is is_shown
+    assert (escape(line) in render_page(attribution)) is is_shown
+
+
+def test_layers_show_their_terms_and_the_sum_is_the_score_of_the_list():
+    row = row_of(["up down"], [split("up down")])
+    layers = np.array([[9, 1.0, -0.5, 9], [9, 2.0, 0.5, 9]])
+    attribution = attribution_of(row, layers.sum(axis=0), layers=layers)
+    output = render_terminal(attribution, colours=None, layers=True)
+    assert re.search(r"L0\s+L1\s+Sum", output)
+    assert re.search(r"up\s+\+1\s+\+2\s+\+3\n", output)
+    assert re.search(r"down\s+-0.5\s+\+0.5\s+0\n", output)
+    assert output.count("+3") == 3, "at the word, in the list and in the table"
+
+
+def test_a_method_without_layers_says_so_where_they_are_asked_for():
+    row = row_of(["up down"], [split("up down")])
+    attribution = attribution_of(row, [0, 1.0, 0.5, 0])
+    with_layers, plain = (
+        render_terminal(attribution, colours=None, layers=layers) for layers in (True, False)
+    )
+    assert "attcat has no terms layer by layer" in with_layers
+    assert "layer by layer" not in plain
+
+
+def test_a_short_text_leaves_no_empty_lines_behind_it():
+    row = row_of(["up down"], [split("up down")])
+    short = attribution_of(row, [0, 1.0, 0.5, 0])
+    assert render_terminal(short, colours=None).splitlines()[-1].strip()
+    side_by_side = render_terminal([short, with_method(short, "gae", 1)], colours=None)
+    assert side_by_side.splitlines()[-1].strip()
+
+
+def test_many_layers_are_printed_in_blocks_that_fit():
+    output = render_terminal(sample(layers=40), colours=None, layers=True, width=80)
+    assert max(map(len, output.splitlines())) <= 80
+    for layer in range(40):
+        assert re.search(rf"\bL{layer}\b", output)
+
+
+def test_sixteen_colours_fall_back_to_numbers():
+    from tokenlight.plots.colours import make_painter
+
+    for system, expected in (
+        ("standard", False),
+        ("256", True),
+        ("truecolor", True),
+        (None, False),
+    ):
+        assert (make_painter(Console(color_system=system)) is not None) is expected
+
+
+@pytest.mark.parametrize("paper", ["light", "dark"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_each_step_of_256_colours_is_further_from_the_background(monkeypatch, paper, sign):
+    from tokenlight.plots.colours import make_painter
+
+    monkeypatch.setenv("TOKENLIGHT_PAPER", paper)
+    paint = make_painter(Console(color_system="256"))
+    grounds = [tuple(paint(sign * n).bgcolor.get_truecolor()) for n in range(1, NUM_STEPS + 1)]
+    blank = (255, 255, 255) if paper == "light" else (0, 0, 0)
+    far = [contrast(ground, blank) for ground in grounds]
+    assert far == sorted(far)
+    assert len(set(grounds)) >= 4
+    strong, weak = (1, 0) if sign > 0 else (0, 1)  # green over red, or red over green
+    assert all(ground[strong] > ground[weak] and ground[2] <= ground[strong] for ground in grounds)
+    for n in range(1, NUM_STEPS + 1):
+        style = paint(sign * n)
+        written = tuple(style.color.get_truecolor())
+        assert contrast(written, tuple(style.bgcolor.get_truecolor())) >= 4.5
+    assert paint(0).bgcolor is None
+
+
+def test_a_coloured_picture_says_how_its_colours_are_read(monkeypatch):
+    assert "green: for, red: against; brighter is stronger" in render_terminal(sample())
+    assert "is stronger" not in render_terminal(sample(), colours=None)
+    monkeypatch.setenv("TOKENLIGHT_PAPER", "light")
+    assert "darker is stronger" in render_terminal(sample())
+    monkeypatch.setenv("TOKENLIGHT_PAPER", "blue")
+    with expect_error(BadInput, "bad-paper", mentions="TOKENLIGHT_PAPER=blue"):
+        render_terminal(sample())
+
+
+def test_tokens_of_a_language_model_are_quoted_without_the_blank_that_begins_a_word():
+    labels = (" L", "\nAmy", " a", "a", " ", " b", " c")
+    ids = tuple(range(7))
+    prediction = Prediction(" L", 0, labels, (0.4, 0.2, 0.1, 0.1, 0.1, 0.06, 0.04), ids)
+    output = render_terminal(replace(sample(), prediction=prediction, model=""), colours=None)
+    first = output.splitlines()[0]
+    assert first.startswith("prediction  ‘L’ 0.400  ‘␊Amy’ 0.200  ‘ a’ 0.100  ‘a’ 0.100")
+    assert first.endswith("  and others")
+
+
+def test_equal_texts_are_two_texts():
+    first = sample()
+    second = with_method(sample(), "cat", 1)
+    output = render_terminal([first, second, first, second], colours=None)
+    assert output.count("prediction ") == 2
+    assert output.count("\nattcat\n") == 2
+
+
+def test_a_blank_line_stands_between_two_methods():
+    attribution = sample()
+    lines = render_terminal(
+        [attribution, with_method(attribution, "gae", 1)], colours=None
+    ).splitlines()
+    assert lines[lines.index("gae (no sign)") - 1] == ""

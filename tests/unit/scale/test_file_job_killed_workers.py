@@ -1,0 +1,164 @@
+"""Workers and drivers are killed, disks fill: finished blocks stay, and the rest comes out the same."""
+
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.gates import hold_after
+from tests.patience import PATIENCE
+from tests.scale_runs import InProcessEngine, read_output_files, write_parquet
+from tokenlight.files.folder_lock import find_lock_owner
+from tokenlight.scale import Engine, explain_files
+from tokenlight.scale import local_processes as processes
+
+pytestmark = pytest.mark.xdist_group("bench")
+COUNT = 96
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_parquet(tmp_path_factory.mktemp("kills") / "a.parquet", COUNT)
+
+
+def run_job(data, model, folder, engine):
+    options = {"method": "attcat", "keep": ["id"], "block": 4, "progress": False}
+    return explain_files(data, folder, model=str(model), engine=engine, **options)
+
+
+@pytest.fixture(scope="module")
+def complete_folder(data, bert_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kills") / "whole"
+    run_job(data, bert_folder, folder, InProcessEngine())
+    return folder
+
+
+def test_two_workers_of_which_one_is_killed_write_the_same_bytes(
+    data, complete_folder, bert_folder, tmp_path, monkeypatch
+):
+    killed = []
+    real = processes._WorkerProcess.send_task
+
+    def give(worker, task):
+        real(worker, task)
+        if task == 7 and not killed:
+            killed.append(worker.process.pid)
+            os.kill(worker.process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(processes._WorkerProcess, "send_task", give)
+    summary = run_job(data, bert_folder, tmp_path / "out", Engine(workers=2))
+    assert len(killed) == 1
+    assert (summary.num_rows, summary.failed_blocks) == (COUNT, ())
+    assert read_output_files(tmp_path / "out") == read_output_files(complete_folder)
+
+
+def test_a_block_that_exhausts_memory_fails_alone(
+    data, complete_folder, bert_folder, tmp_path, monkeypatch
+):
+    """Its worker is killed every time, as a system without memory does, until the block is arguments up."""
+    real = processes._WorkerProcess.send_task
+
+    def give(worker, task):
+        real(worker, task)
+        if task == 3:
+            os.kill(worker.process.pid, signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(processes._WorkerProcess, "send_task", give)
+        summary = run_job(data, bert_folder, tmp_path / "out", Engine(workers=1))
+    assert [number for number, _ in summary.failed_blocks] == [3]
+    assert "died 3 times (signal 9)" in summary.failed_blocks[0][1]
+    assert summary.num_rows == COUNT - 4
+    second_summary = run_job(data, bert_folder, tmp_path / "out", Engine(workers=1))
+    assert (
+        second_summary.num_existing,
+        second_summary.num_blocks_made,
+        second_summary.num_rows,
+    ) == (COUNT - 4, 1, COUNT)
+    assert read_output_files(tmp_path / "out") == read_output_files(complete_folder)
+
+
+def _drive(data, model, folder):
+    """Run the job with one worker, in a process of its own that never reaches its end.
+
+    The worker is forked from it, where the libraries are: loading them would take most of its time.
+    """
+    processes._process_context = lambda: multiprocessing.get_context("fork")
+    hold_after(4)
+    run_job(data, model, folder, Engine(workers=1))
+
+
+def list_block_files(folder):
+    """Return the files of finished blocks, each with a mark that changes when it is written again."""
+    marks = {}
+    for path in (folder / "rows").rglob("0*.parquet"):
+        status = path.stat()
+        marks[path] = (status.st_ino, status.st_mtime_ns)
+    return marks
+
+
+def test_a_driver_that_is_killed_thrice_leaves_nothing_half_done(
+    data, complete_folder, bert_folder, tmp_path
+):
+    folder = tmp_path / "out"
+    # Not forked from here, where earlier tests may have left threads.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tokenlight.scale.file_job"])
+    for _ in range(3):
+        files_before = list_block_files(folder)
+        driver = context.Process(target=_drive, args=(data, bert_folder, folder))
+        driver.start()
+        deadline = time.monotonic() + PATIENCE
+        # Blocks that the last driver had not entered into the manifest are made again, so files that
+        # were written count here, not files that exist: a driver may add none at all.
+        while driver.is_alive():
+            if len(list_block_files(folder).items() - files_before.items()) >= 2:
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.join()
+        assert driver.exitcode == -signal.SIGKILL
+        while find_lock_owner(folder):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert len(list_block_files(folder)) < COUNT // 4  # it was killed before the end
+    summary = run_job(data, bert_folder, folder, InProcessEngine())
+    assert (summary.num_rows, summary.failed_blocks) == (COUNT, ())
+    assert read_output_files(folder) == read_output_files(complete_folder)
+    lines = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    assert sum(line["rows"] for line in lines) == COUNT
+
+
+def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(
+    data, complete_folder, bert_folder, tmp_path
+):
+    """A file may grow to so many bytes and no more, which the system tells as it tells a full disk."""
+    folder = tmp_path / "out"
+    code = "from tokenlight.cli import main; main()"
+    biggest = max(len(content) for content in read_output_files(complete_folder).values())
+    sizes = sorted(len(content) for content in read_output_files(complete_folder).values())
+    assert sizes[0] < biggest
+    arguments = ["explain", "--file", str(data), "-o", str(folder), "-m", str(bert_folder)]
+    arguments += ["-x", "attcat", "--keep", "id", "--block", "4", "--workers", "1"]
+
+    def narrow():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (biggest - 1, biggest - 1))
+
+    run = [sys.executable, "-c", code, *arguments]
+    result = subprocess.run(
+        run, capture_output=True, text=True, preexec_fn=narrow, timeout=PATIENCE
+    )
+    assert result.returncode == 1, result.stderr
+    message = " ".join(result.stderr.split())
+    assert "is full. Finished work is kept: free some space, then run the same command" in message
+    assert not list(folder.rglob(".*.part"))
+    result = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE)
+    assert result.returncode == 0, result.stderr
+    assert read_output_files(folder) == read_output_files(complete_folder)

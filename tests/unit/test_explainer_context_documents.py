@@ -1,0 +1,139 @@
+"""Documents behind an answer: contexts, whole answers in one pass, and their parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.tolerance import EverythingInFloat64, assert_close
+from tokenlight import Attribution, Context, Continuation, Explainer
+from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.model.objective import Objective
+
+DOCUMENTS = ("the cat sat on a mat! the dog ran.", "a red dog sat and ran.")
+PROMPT = Context(DOCUMENTS, "the cat on a mat", template="{documents} and {question}")
+WRITTEN = "the red dog"
+JOINT_CONTINUATION = Continuation(" the red dog", joint=True)
+
+
+@pytest.fixture(scope="module")
+def llama() -> Explainer:
+    return Explainer(small_llama(), writing_tokenizer(ends=False))
+
+
+@pytest.fixture(scope="module")
+def bart() -> Explainer:
+    return Explainer(writer("bart"), writing_tokenizer())
+
+
+def compute_log_probabilities(explainer: Explainer, attribution: Attribution) -> torch.Tensor:
+    """The model's own log-probabilities of each written token, by a plain pass."""
+    ids = torch.tensor([attribution.row.ids])
+    decoder_inputs = {}
+    if attribution.row.source_length is not None:
+        decoder_inputs = {"decoder_input_ids": ids[:, attribution.row.source_length :]}
+        ids = ids[:, : attribution.row.source_length]
+    logits = explainer._live.model(input_ids=ids, use_cache=False, **decoder_inputs).logits[0]
+    written = torch.tensor(attribution.row.continuation_ids)
+    return logits[-len(written) :].log_softmax(dim=-1)[range(len(written)), written].detach()
+
+
+@pytest.mark.parametrize("name", ["llama", "bart"])
+class TestAWholeAnswer:
+    @pytest.fixture
+    def explainer(self, name: str, request: pytest.FixtureRequest) -> Explainer:
+        result: Explainer = request.getfixturevalue(name)
+        return result
+
+    def test_its_probability_is_the_product_of_the_tokens_own(self, explainer: Explainer) -> None:
+        with EverythingInFloat64():
+            (attribution,) = explainer.explain(PROMPT, "grad_x_input", JOINT_CONTINUATION)
+            alone = compute_log_probabilities(explainer, attribution)
+        assert attribution.prediction.probability == pytest.approx(
+            float(alone.sum().exp()), rel=1e-12
+        )
+        assert attribution.prediction.label == attribution.target.name.strip("‘’") == WRITTEN
+
+    @pytest.mark.parametrize("method", ["grad_x_input", "integrated_gradients", "attnlrp"])
+    def test_its_scores_are_the_sum_of_its_tokens_scores(
+        self, explainer: Explainer, method: str
+    ) -> None:
+        with EverythingInFloat64():
+            (joint,) = explainer.explain(PROMPT, method, JOINT_CONTINUATION)
+            rows = explainer.explain(PROMPT, method, Continuation(" the red dog", against=None))
+        total = np.zeros(len(joint))
+        for row in rows:
+            total[: len(row)] += row.scores
+        assert_close(joint.scores, total)
+
+    def test_a_span_of_it_sums_the_tokens_of_these_words_alone(self, explainer: Explainer) -> None:
+        continuation = Continuation(" the red dog", span="red", against=None)
+        with EverythingInFloat64():
+            (span,) = explainer.explain(PROMPT, "grad_x_input", replace(continuation, joint=True))
+            (token,) = explainer.explain(PROMPT, "grad_x_input", continuation)
+        assert_close(span.scores[: len(token)], token.scores)
+        assert not span.scores[len(token) :].any()  # what comes after foretells nothing
+        assert span.target.name == "‘red’"
+
+    def test_it_is_the_same_beside_answers_of_other_lengths(self, explainer: Explainer) -> None:
+        others = [
+            Continuation(" the", joint=True),
+            JOINT_CONTINUATION,
+            Continuation(" a mat", joint=True),
+        ]
+        with EverythingInFloat64():
+            attributions = explainer.explain([PROMPT] * 3, "occlusion", others)
+            (alone,) = explainer.explain(PROMPT, "occlusion", JOINT_CONTINUATION)
+        assert_close(attributions[1].scores, alone.scores)
+
+    def test_it_survives_saving_and_is_measured(self, explainer: Explainer, tmp_path: Any) -> None:
+        attributions = explainer.explain(PROMPT, "occlusion", JOINT_CONTINUATION)
+        loaded = Attribution.load(attributions[0].save(tmp_path / "whole.json"))
+        assert loaded.row == attributions[0].row
+        assert loaded.target == attributions[0].target
+        assert np.isfinite(explainer.evaluate(attributions, "aopc").summary["aopc"]["mean"])
+
+    def test_documents_and_question_are_parts_with_names(self, explainer: Explainer) -> None:
+        (attribution,) = explainer.explain(PROMPT, "grad_x_input", JOINT_CONTINUATION)
+        parts = attribution.group_by("document")
+        assert [part.name for part in parts] == ["document 1", "document 2", "question", "written"]
+        assert [part.text for part in parts] == [*DOCUMENTS, PROMPT.question, "the red"]
+        text_positions = [
+            i for i, special in enumerate(attribution.row.special_tokens_mask) if not special
+        ]
+        for unit in ("document", "sentence", "word", "token"):
+            total = sum(part.total for part in attribution.group_by(unit))
+            assert total == pytest.approx(attribution.scores[text_positions].sum(), abs=1e-12)
+        sentences = [part.text for part in attribution.group_by("sentence")][:3]
+        assert sentences == ["the cat sat on a mat!", "the dog ran.", "a red dog sat and ran."]
+
+
+def test_the_cross_entropy_of_an_answer_is_minus_its_log_probability() -> None:
+    logits = torch.tensor([[[1.0, 2.0], [-3.0, 0.5], [0.25, 0.0]]], dtype=torch.float64)
+    terms = tuple(((position, 0), 1.0) for position in (0, 2))
+    target = ResolvedTarget("answer", "‘x’", terms)
+    head = Head("classification", ("a", "b"), task="next")
+    loss = Objective.from_targets(head, [target], torch.tensor([5]), torch.float64)
+    shares = [math.exp(z) / (math.exp(z) + math.exp(o)) for z, o in ((1.0, 2.0), (0.25, 0.0))]
+    loss_value = float(loss(logits, torch.tensor([0]), "loss"))
+    assert loss_value == pytest.approx(-math.log(shares[0] * shares[1]), rel=1e-12)
+
+
+def test_the_written_tokens_of_an_answer_are_never_taken_away(llama: Explainer) -> None:
+    (attribution,) = llama.explain(PROMPT, ("shapley", {"samples": 2}), JOINT_CONTINUATION)
+    assert not attribution.scores[-2:].any()
+    assert attribution.scores[:-2].any()
+
+
+def test_a_generated_answer_is_explained_together(llama: Explainer) -> None:
+    (attribution,) = llama.explain(
+        PROMPT, "grad_x_input", Continuation(max_new_tokens=3, joint=True)
+    )
+    rows = llama.explain(PROMPT, "grad_x_input", Continuation(max_new_tokens=3))
+    assert attribution.row.continuation_ids == tuple(row.prediction.index for row in rows)

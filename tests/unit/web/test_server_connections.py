@@ -1,0 +1,243 @@
+"""Under siege: idle, dribbling and abandoned connections cost others nothing, and a signal ends in order."""
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+
+from tests.patience import PATIENCE
+from tests.unit.api_server import TEXT, allow_list, running_server, serving_client
+from tests.unit.cli.test_serve import command
+from tokenlight.web.app import create_app
+from tokenlight.web.limits import ServerLimits
+from tokenlight.web.server import RequestGuard
+
+
+class Slow:
+    """An application that answers /healthz at once, and everything else when it is let go."""
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.begun = threading.Event()
+        self.given_up = threading.Event()
+
+    async def __call__(self, scope, _receive, send):
+        if scope["type"] != "http":
+            return
+        if scope["path"] != "/healthz":
+            self.begun.set()
+            try:
+                await asyncio.to_thread(self.go.wait, 20)
+            except asyncio.CancelledError:
+                self.given_up.set()
+                raise
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+@contextmanager
+def slow(**limits):
+    app = Slow()
+    bounds = ServerLimits(**limits)
+    with running_server(RequestGuard(app, "127.0.0.1", bounds, lambda: True), bounds) as address:
+        try:
+            yield app, address
+        finally:
+            app.go.set()
+
+
+def connect(address, data=b""):
+    opened = socket.create_connection(
+        httpx.URL(address).netloc.decode().split(":"), timeout=PATIENCE
+    )
+    opened.sendall(data)
+    return opened
+
+
+def everything(connection):
+    """All that comes until it is closed."""
+    received = b""
+    with connection:
+        while piece := connection.recv(65536):
+            received += piece
+    return received
+
+
+def read_error(answer):
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+def test_idle_connections_make_room_for_new_ones(capfd):
+    with slow(connections=8) as (_, address), ExitStack() as crowd:
+        for _ in range(100):
+            crowd.enter_context(connect(address))
+            assert httpx.get(f"{address}/healthz", timeout=PATIENCE).status_code == 200
+    output = capfd.readouterr()
+    assert output.out + output.err == ""
+
+
+def test_a_new_connection_is_refused_when_all_are_busy():
+    with slow(connections=2) as (app, address), ThreadPoolExecutor(2) as pool:
+        at_work = [pool.submit(httpx.get, f"{address}/work", timeout=PATIENCE) for _ in range(2)]
+        while at_work and not app.begun.wait(PATIENCE):
+            pass
+        refused = None
+        while refused is None or refused.status_code == 200:  # until both have arrived
+            refused = httpx.get(f"{address}/healthz", timeout=PATIENCE)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "busy"
+        assert refused.headers["retry-after"] == "1"
+        app.go.set()
+        assert [future.result().status_code for future in at_work] == [200, 200]
+        assert httpx.get(f"{address}/healthz", timeout=PATIENCE).status_code == 200
+
+
+POST = b"POST /api/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"GET /healthz HTT", POST, POST + b'Content-Length: 90\r\n\r\n{"text": "go'],
+    ids=["nothing", "a line", "headers", "a body"],
+)
+def test_an_incomplete_request_times_out(begun, capfd):
+    with slow(receive_seconds=0.2) as (app, address):
+        status, error = read_error(everything(connect(address, begun)))
+        assert (status, error["code"]) == (408, "timeout")
+        assert not app.begun.is_set()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_second_request_on_a_connection_has_its_own_timeout():
+    """One that has arrived is answered however long that takes."""
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with slow(receive_seconds=1.0) as (app, address):
+        waits = connect(address, request.replace(b"healthz", b"work"))
+        assert not app.go.wait(2.0)  # twice as long as a request may take to arrive
+        app.go.set()
+        answer = b""
+        while not answer.endswith(b"0\r\n\r\n"):
+            answer += waits.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 200")
+        waits.sendall(request[:-2])
+        assert read_error(everything(waits))[0] == 408
+
+
+def test_a_request_is_cancelled_when_its_client_disconnects():
+    with slow() as (app, address):
+        asker = connect(address, b"GET /work HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert app.begun.wait(PATIENCE)
+        asker.close()
+        assert app.given_up.wait(PATIENCE)
+
+
+def test_the_next_does_not_wait_for_requests_that_were_abandoned(monkeypatch):
+    """Sixty-four leave before they are answered: the model is asked for none of them."""
+    texts = []
+    first = threading.Event()
+    go = threading.Event()
+    from tokenlight.web import tasks
+
+    explain = tasks.explain_batch
+
+    def watched(served, requests, max_passes):
+        if requests[0].explain_input == "wait":
+            first.set()
+            assert go.wait(PATIENCE)
+        texts.extend(request.explain_input for request in requests)
+        return explain(served, requests, max_passes)
+
+    app = create_app(allow_list(), try_methods=False)
+    monkeypatch.setattr(tasks, "explain_batch", watched)
+    body = json.dumps({"text": TEXT}).encode()
+    post = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with running_server(app) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(client.post, "/api/explain", json={"text": "wait"})
+            assert first.wait(PATIENCE)
+            for _ in range(64):
+                connect(address, post).close()
+            while len(address.server.server_state.connections) > 1:
+                assert not go.wait(0.01)
+            assert (
+                httpx.get(f"{address}/healthz", timeout=PATIENCE).status_code == 200
+            )  # the loop has gone round
+            go.set()
+            assert waits.result().status_code == 200
+        assert client.post("/api/explain", json={"text": "good film"}).status_code == 200
+    assert texts == ["wait", "good film"]
+
+
+WORK_WITHOUT_END = """
+import signal, time
+from tokenlight.hooks.locks import pause
+from tokenlight.web import tasks
+from tokenlight.web.worker import Lane, ModelWorker
+queue_job = ModelWorker.submit
+def told(self, lane, *given):
+    job = queue_job(self, lane, *given)
+    if lane is Lane.LONG:
+        print("waiting", flush=True)
+    return job
+ModelWorker.submit = told
+def endless(*_):
+    while True:
+        time.sleep(0.01)
+        pause()
+tasks.evaluate = endless
+# As libraries do that start workers of their own, Ray among them.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_rejects_waiting_requests_and_exits_with_0(sent, bert_folder):
+    server = command("--port", 0, "--model", bert_folder, before=WORK_WITHOUT_END)
+    try:
+        address = re.search(r"http://\S+", server.stdout.readline())[0]
+        with (
+            ThreadPoolExecutor(3) as pool,
+            httpx.Client(base_url=address, timeout=PATIENCE) as client,
+        ):
+            ask = lambda _: client.post("/api/evaluate", json={"texts": [TEXT]})  # noqa: E731
+            waiting = [pool.submit(ask, number) for number in range(3)]
+            dribbling = connect(address, POST + b"Content-Length: 90\r\n\r\n{")
+            idle = connect(address)
+            assert client.get("/healthz").status_code == 200
+            while client.post("/api/explain", json={"text": "good film"}).status_code != 200:
+                pass
+            assert [server.stdout.readline() for _ in waiting] == ["waiting\n"] * 3
+            server.send_signal(sent)
+            for answer in (future.result() for future in waiting):
+                assert answer.status_code == 503, answer.text
+                assert answer.json()["error"]["code"] == "shutting_down"
+            assert everything(idle) == everything(dribbling) == b""
+    finally:
+        if server.poll() is None:
+            server.send_signal(sent)  # an impatient hand changes nothing
+        _, err = server.communicate(timeout=PATIENCE)
+    assert server.returncode == 0, err
+    assert "Traceback" not in err
+    assert err.endswith("stopped\n")
+
+
+def test_a_long_request_is_finished_though_short_ones_keep_coming():
+    with serving_client() as client, ThreadPoolExecutor(9) as pool:
+        text = "the film is not bad, but the plot was dull. " * 40
+        payload = {
+            "text": text,
+            "long": "stride",
+            "method": ["gae", "integrated_gradients:n_steps=8"],
+        }
+        long = pool.submit(client.post, "/api/explain", json=payload)
+        while not long.done():
+            assert client.post("/api/explain", json={"text": TEXT}).status_code == 200
+        assert long.result().status_code == 200, long.result().text

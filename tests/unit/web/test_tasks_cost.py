@@ -1,0 +1,65 @@
+"""Requests that cost too much are refused before they start."""
+
+import pytest
+
+from tests.unit.api_server import TEXT, allow_list, assert_error, serving_client
+from tokenlight.web.api_errors import ApiError
+from tokenlight.web.limits import ServerLimits
+from tokenlight.web.requests import EvaluateBody, ExplainBody
+from tokenlight.web.tasks import ExplainRequest, check_cost, encode_row, evaluate, explain_alone
+
+
+@pytest.fixture(scope="module")
+def client():
+    with serving_client() as running_client:
+        yield running_client
+
+
+def test_costly_requests_are_refused_before_they_start(client):
+    payload = {"text": TEXT, "method": "shapley:samples=90000"}
+    error = assert_error(client.post("/api/explain", json=payload), 422, "too_costly")
+    assert "tokens through the model" in error["message"]
+
+
+def test_the_cost_of_a_text_in_windows_is_the_sum_over_windows(client):
+    long = {"text": "good film " * 1500, "long": "stride"}
+    for method in ("integrated_gradients", "attention_flow"):
+        payload = {**long, "method": method}
+        assert_error(client.post("/api/explain", json=payload), 422, "too_costly")
+    answer = client.post("/api/explain", json={**long, "text": "good film " * 100})
+    assert "overlapping windows" in answer.json()["attributions"][0]["attribution"]["notes"][-1]
+
+
+def test_the_cost_of_a_question_counts_one_window():
+    served = allow_list().get_model("answers")
+    context = "the cat sat . " * 100
+    payload = ExplainBody(question="who?", context=context, method="attcat", long="stride")
+    one_window = 3 * served.explainer.max_tokens
+    explain_alone(served, ExplainRequest.from_body(payload, served), one_window)
+
+
+def test_the_cost_of_all_classes_counts_each_class():
+    served = allow_list().get_model("tiny")
+    request = ExplainRequest.from_body(ExplainBody(text=TEXT, target="all"), served)
+    check_cost(request, served, [30], 3 * 30 * len(served.labels))
+    with pytest.raises(ApiError, match="tokens through the model"):
+        check_cost(request, served, [30], 3 * 30 * len(served.labels) - 1)
+
+
+@pytest.mark.parametrize(
+    ("metric", "target", "explanations", "changed"),
+    [
+        ("kendall", "predicted", 1 + 3, 0),
+        ("randomisation", "predicted", 1 + 5, 0),  # the head, three blocks, the embeddings
+        ("deletion:steps=50", "predicted", 1, 52),
+        ("deletion:steps=50", "all", 3, 3 * 52),
+    ],
+)
+def test_the_cost_of_an_evaluation_counts_all_passes(metric, target, explanations, changed):
+    served = allow_list().get_model("tiny")
+    tokens = len(encode_row(served, TEXT, "error"))
+    payload = EvaluateBody(texts=[TEXT], metrics=[metric], target=target)
+    cost = tokens * (3 * explanations + changed)
+    evaluate(served, payload, ServerLimits(evaluated_passes=cost))
+    with pytest.raises(ApiError, match="tokens through the model"):
+        evaluate(served, payload, ServerLimits(evaluated_passes=cost - 1))
