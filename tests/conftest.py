@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
+# A shell without job control starts background jobs with Ctrl-C ignored, and a process hands that on to its
+# children: commands under test would then wait for ever for the Ctrl-C that a test sends them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # What one test found out about a model must not spare another its probes.
