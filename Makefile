@@ -151,7 +151,7 @@ lock: $(VENV)/.python
 	mkdir -p build
 	$(RUN) -m pip install --quiet --dry-run --ignore-installed --report build/lock.json \
 	  --constraint constraints.txt torch '.[cli,plots,bench,baselines,vision,web,gguf]' --group test
-	$(RUN) -m tests.supply_chain lock build/lock.json
+	$(RUN) -m tests.tools.supply_chain lock build/lock.json
 
 # The tests' packages from the lock alone: pip refuses a file whose hash is another.
 locked: $(VENV)/.python
@@ -160,7 +160,7 @@ locked: $(VENV)/.python
 
 sbom: $(VENV)/.dev
 	mkdir -p dist
-	$(RUN) -m tests.supply_chain sbom dist/sbom.json
+	$(RUN) -m tests.tools.supply_chain sbom dist/sbom.json
 
 # Known weaknesses of what is locked, where a list of them can be reached; else it says so and passes.
 audit: $(VENV)/.dev
@@ -170,7 +170,7 @@ audit: $(VENV)/.dev
 	@sed 's/==\([^ +]*\)+[^ ]*/==\1/; s/ \\$$//; /--hash/d' requirements.lock > build/audit.txt
 	@$(VENV)-audit/bin/pip-audit --disable-pip --no-deps --timeout 15 --progress-spinner off \
 	  --requirement build/audit.txt --format json --output build/audit.json > build/audit.log 2>&1 || true
-	@$(RUN) -m tests.supply_chain audited build/audit.json
+	@$(RUN) -m tests.tools.supply_chain audited build/audit.json
 
 clean:
 	rm -rf build dist site demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

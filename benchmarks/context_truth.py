@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.copying import case, copier
+from tests.helpers.copying import case, copier
 from tokenlight import Continuation
 
 CASES, DOCUMENTS = 200, 6
@@ -56,7 +56,7 @@ def main() -> None:
     lines = [
         "# Which document did the answer come from?",
         "",
-        f"A model with one copying head (`tests/copying.py`) answers from one of {DOCUMENTS} documents of",
+        f"A model with one copying head (`tests/helpers/copying.py`) answers from one of {DOCUMENTS} documents of",
         f"ten words, {CASES} seeded cases; scores of the answer are summed by document. The share of cases",
         "with the right document first, and Wilson's 95 % interval; chance is 17 %. The model is made for",
         "this question: the table shows that the numbers arrive, not how they fare on models that reason.",

@@ -22,10 +22,14 @@ import torch
 import transformers
 from hypothesis import HealthCheck, settings
 
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tolerance import EverythingInFloat64
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tolerance import EverythingInFloat64
 
-pytest_plugins = ["tests.leaks", "tests.random_order", "tests.worker_groups"]
+pytest_plugins = [
+    "tests.plugins.leaks",
+    "tests.plugins.random_order",
+    "tests.plugins.worker_groups",
+]
 BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if BESIDE.is_dir():
     os.environ.setdefault("TOKENLIGHT_DATA", str(BESIDE))

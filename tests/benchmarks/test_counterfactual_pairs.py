@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.copying import copier
+from tests.helpers.copying import copier
 from tokenlight.data.target import ResolvedTarget
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

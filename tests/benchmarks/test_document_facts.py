@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.copying import case as copied_case
-from tests.copying import copier
+from tests.helpers.copying import case as copied_case
+from tests.helpers.copying import copier
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import document_facts as bench

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.api_server import allow_list, running_server
+from tests.helpers.api_server import allow_list, running_server
 from tokenlight.web.app import create_app
 from tokenlight.web.limits import ServerLimits
 

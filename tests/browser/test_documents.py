@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.browser.conftest import serving
-from tests.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
 from tokenlight import Context, Continuation, Explainer
 
 DOCUMENTS = [

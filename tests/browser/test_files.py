@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.colour_contrast import contrast
-from tests.unit.handmade_attributions import sample, with_method
+from tests.helpers.colour_contrast import contrast
+from tests.helpers.handmade_attributions import sample, with_method
 from tokenlight.plots.html import render_fragment, render_page
 
 # What JupyterLab, the old notebook and others write about the tables of an output.

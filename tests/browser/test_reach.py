@@ -116,7 +116,7 @@ def test_the_system_decides_where_nothing_was_chosen(visitor):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_are_read_easily_on_their_paper(visitor, scheme):
     """Contrast of at least 4.5 (WCAG AA) for every text that stands on plain paper or a token."""
-    from tests.colour_contrast import contrast
+    from tests.helpers.colour_contrast import contrast
 
     visit = visitor(color_scheme=scheme).open(text=TEXT, method=["attcat", "gae"])
     visit.page.locator(".grade").first.wait_for()

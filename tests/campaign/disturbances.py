@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.campaign.harness import ROOT, Campaign, Ended, Job, closed_pipe, difference, read
 from tests.campaign.jobs import Files, make_model
-from tests.scale_runs import write_parquet
+from tests.helpers.scale_runs import write_parquet
 
 RENAMES = Path(__file__).parent / "renames"
 KILLS_IN_A_ROW = 4

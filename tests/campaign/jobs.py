@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from tests import bench_runs, scale_runs
 from tests.campaign.harness import Job
-from tests.families import build
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers import bench_runs, scale_runs
+from tests.helpers.families import build
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 
 TOKENLIGHT = [sys.executable, "-m", "tokenlight"]
 TEXT = "good film , slow plot"

@@ -1,6 +1,7 @@
 """The architecture matrix: families of sequence classifiers, unmodified, through one attention hook.
 
-The support table in docs/architectures.md is generated from ``tests.families``; these tests prove its rows.
+The support table in docs/architectures.md is generated from ``tests.helpers.families``; these tests
+prove its rows.
 """
 
 from __future__ import annotations
@@ -11,9 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from tests.families import EVERY, FAMILIES, SOME, build
-from tests.model_state import assert_unchanged, snapshot
-from tests.tolerance import FLOAT32, FLOAT64, EverythingInFloat64, Roundings, allowed, assert_close
+from tests.helpers.families import EVERY, FAMILIES, SOME, build
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tolerance import (
+    FLOAT32,
+    FLOAT64,
+    EverythingInFloat64,
+    Roundings,
+    allowed,
+    assert_close,
+)
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import TokenlightError, UnsupportedModel
 from tokenlight.trace.recording import record

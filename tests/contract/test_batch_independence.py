@@ -8,11 +8,11 @@ import copy
 import pytest
 import torch
 
-from tests import image_models, image_text_models
-from tests.encoder_decoder_models import SOURCE, WRITERS, WRITTEN, writer, writing_tokenizer
-from tests.families import DECODER, EVERY, FAMILIES, SEQ2SEQ, SMALL, SOME, build, build_from
-from tests.model_state import changes, state_tree
-from tests.tolerance import EverythingInFloat64, assert_close
+from tests.helpers import image_models, image_text_models
+from tests.helpers.encoder_decoder_models import SOURCE, WRITERS, WRITTEN, writer, writing_tokenizer
+from tests.helpers.families import DECODER, EVERY, FAMILIES, SEQ2SEQ, SMALL, SOME, build, build_from
+from tests.helpers.model_state import changes, state_tree
+from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Continuation, Explainer, Tokens
 from tokenlight.model.live import LiveModel
 from tokenlight.model.regimes import BatchRules

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.expect import expect_error
-from tests.families import FAMILIES, build
-from tests.model_state import assert_unchanged, snapshot
-from tests.tolerance import EverythingInFloat64, assert_close
+from tests.helpers.expect import expect_error
+from tests.helpers.families import FAMILIES, build
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tests.twins.test_relevance_every_family import FOLLOWED, TEXTS, classifier, padded_tokens
 from tokenlight import Explainer, Tokens, registry
 from tokenlight.errors import BadInput, UnsupportedModel

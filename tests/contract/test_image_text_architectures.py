@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.image_text_models import (
+from tests.helpers.image_text_models import (
     FAMILIES,
     IMAGE,
     QUESTION,
@@ -16,8 +16,8 @@ from tests.image_text_models import (
     pictured,
     reading,
 )
-from tests.model_state import assert_unchanged, snapshot
-from tests.tolerance import FLOAT64, PLAIN, EverythingInFloat64, allowed, assert_close
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tolerance import FLOAT64, PLAIN, EverythingInFloat64, allowed, assert_close
 from tokenlight import Explainer
 from tokenlight.errors import UnsupportedModel
 from tokenlight.trace.recording import record

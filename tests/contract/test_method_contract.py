@@ -12,9 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import MistralConfig, MistralForSequenceClassification
 
-from tests.model_state import assert_unchanged, snapshot
-from tests.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
-from tests.tolerance import DIVIDING, FLOAT32, PLAIN, EverythingInFloat64, assert_close, condition
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tolerance import (
+    DIVIDING,
+    FLOAT32,
+    PLAIN,
+    EverythingInFloat64,
+    assert_close,
+    condition,
+)
 from tokenlight import Attribution, Contrast, Explainer, Question, Tokens, registry
 from tokenlight.errors import BadInput, NotFinite, TokenlightError, UnknownName
 from tokenlight.trace.tape import Recording, Tape

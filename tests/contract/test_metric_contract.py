@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.model_state import assert_unchanged, snapshot
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
 from tokenlight.evaluation.measure import Record
 from tokenlight.metrics._metric import Metric

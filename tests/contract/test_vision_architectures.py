@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.image_models import FAMILIES, build, pictures, pixels
-from tests.model_state import assert_unchanged, snapshot
-from tests.tolerance import allowed, assert_close
+from tests.helpers.image_models import FAMILIES, build, pictures, pixels
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tolerance import allowed, assert_close
 from tokenlight import Explainer, registry
 from tokenlight.errors import UnsupportedModel
 from tokenlight.inputs.picture import load_picture

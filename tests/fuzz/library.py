@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 import tokenlight
-from tests.families import build
 from tests.fuzz.judge import signature_refused
-from tests.scale_runs import InProcessEngine
-from tests.tiny import tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.families import build
+from tests.helpers.scale_runs import InProcessEngine
+from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
 from tokenlight import (
     Attribution,
     Chat,

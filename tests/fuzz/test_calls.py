@@ -12,7 +12,7 @@ import torch
 import tokenlight
 from tests.fuzz.judge import judge
 from tests.fuzz.library import Fixtures, calls, fuzzed
-from tests.tiny import tiny_bert, tiny_bert_lm, tiny_bert_qa
+from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_bert_qa
 from tokenlight import (
     Attribution,
     Chat,

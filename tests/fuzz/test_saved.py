@@ -7,7 +7,7 @@ import json
 
 import tokenlight
 from tests.fuzz.judge import judge, mutations
-from tests.tiny import tiny_bert, tiny_bert_qa
+from tests.helpers.tiny import tiny_bert, tiny_bert_qa
 from tokenlight import Explainer, Question
 from tokenlight.evaluation.corpus import DocumentFrequencies
 from tokenlight.heads.mask import HeadMask, as_head_mask

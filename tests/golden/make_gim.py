@@ -21,8 +21,8 @@ from safetensors.numpy import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from tests.families import build
-from tests.tiny import tiny_bert
+from tests.helpers.families import build
+from tests.helpers.tiny import tiny_bert
 
 TEXTS = [[2, 7, 31, 90, 18, 55, 64, 23, 3], [2, 44, 12, 83, 3]]
 

@@ -15,7 +15,7 @@ import torch
 from inseq.data.data_utils import TensorWrapper
 from safetensors.numpy import save_file
 
-from tests.encoder_decoder_models import (
+from tests.helpers.encoder_decoder_models import (
     PROMPT,
     SOURCE,
     WRITTEN,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.families import build
-from tests.tiny import tiny_bert
+from tests.helpers.families import build
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 
 VECTORS = load_file(Path(__file__).parent / "vectors" / "gim.safetensors")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.encoder_decoder_models import (
+from tests.helpers.encoder_decoder_models import (
     PROMPT,
     SOURCE,
     WRITTEN,

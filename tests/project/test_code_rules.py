@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.module_index import list_modules, list_test_files, read_declaration
+from tests.tools.module_index import list_modules, list_test_files, read_declaration
 
 SOURCE = Path(__file__).parents[2] / "src" / "tokenlight"
 MODULES = sorted(SOURCE.rglob("*.py"))
 # The plan of the house, lowest row first. A module may import its own folder and the rows below it;
 # imports for type checkers and inside functions count. docs/architecture.md draws it, and
-# ``python -m tests.generated_tables`` prints it into CONTRIBUTING.md.
+# ``python -m tests.tools.generated_tables`` prints it into CONTRIBUTING.md.
 ROWS = [
     ("facts", "errors", "version", "progress"),
     ("plain values, and names of methods", "data", "registry"),
@@ -167,7 +167,7 @@ def test_explaining_needs_only_the_tiny_core():
         "import sys\n"
         f"for name in {optional}: sys.modules[name] = None\n"
         "sys.path.insert(0, '.')\n"
-        "from tests.tiny import tiny_bert, tiny_tokenizer\n"
+        "from tests.helpers.tiny import tiny_bert, tiny_tokenizer\n"
         "from tokenlight import Explainer\n"
         "a = Explainer(tiny_bert(), tiny_tokenizer()).explain('good film', 'attcat')\n"
         "print(len(a.scores), bool(a.to_dict()))"

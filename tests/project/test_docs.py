@@ -19,10 +19,10 @@ import transformers
 import tokenlight.plugin
 import tokenlight.scale
 import tokenlight.trust
-from tests import generated_tables
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tolerance import assert_close
 from tests.project.test_code_rules import RANKS
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tolerance import assert_close
+from tests.tools import generated_tables
 from tokenlight import Explainer, errors, registry
 
 ROOT = Path(__file__).parents[2]
@@ -124,7 +124,9 @@ def test_a_checkout_shows_the_tables_as_they_are(hooks, page):
 @pytest.mark.parametrize("page", generated_tables.PAGES, ids=named)
 def test_tables_generated_from_the_tests_are_up_to_date(page):
     written = page.read_text("utf-8")
-    assert generated_tables.fill_tables(written) == written, "run: python -m tests.generated_tables"
+    assert generated_tables.fill_tables(written) == written, (
+        "run: python -m tests.tools.generated_tables"
+    )
 
 
 def test_links_of_the_guide_lead_to_files_in_a_checkout():

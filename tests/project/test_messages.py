@@ -2,15 +2,15 @@
 
 import pytest
 
-from tests.expect import expect_error
-from tests.messages import SNAPSHOT, collect_messages
+from tests.helpers.expect import expect_error
+from tests.tools.messages import SNAPSHOT, collect_messages
 from tokenlight import errors
 from tokenlight.errors import BadInput, TokenlightError
 
 
 def test_the_snapshot_holds_every_text_as_it_is():
     assert SNAPSHOT.read_text(encoding="utf-8") == collect_messages(), (
-        "run `python -m tests.messages` and read the difference"
+        "run `python -m tests.tools.messages` and read the difference"
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.garbage import collect_garbage
+from tests.helpers.garbage import collect_garbage
 
 ROOT = Path(__file__).parents[2]
 LEAKING = """
@@ -31,7 +31,14 @@ INNOCENT = (
 def run_pytest(folder, *options):
     """A run of its own in ``folder``, away from the settings of this suite."""
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
-    plugins = ["-p", "tests.leaks", "-p", "tests.random_order", "-p", "tests.worker_groups"]
+    plugins = [
+        "-p",
+        "tests.plugins.leaks",
+        "-p",
+        "tests.plugins.random_order",
+        "-p",
+        "tests.plugins.worker_groups",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
     result = subprocess.run(

@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 
-from tests.supply_chain import EXTRAS, LOCK, ROOT, audited, lock, locked, plain, sbom
+from tests.tools.supply_chain import EXTRAS, LOCK, ROOT, audited, lock, locked, plain, sbom
 
 
 def test_every_package_of_the_lock_has_a_version_and_a_hash():

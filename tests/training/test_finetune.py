@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 from transformers import BertModel
 
-from tests.tiny import tiny_config, tiny_tokenizer
+from tests.helpers.tiny import tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Question
 from training import finetune
 from training.tasks import TASKS, encode, labels_of, quick, training_rows

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.handmade_attributions import attribution_of, row_of, split
+from tests.helpers.handmade_attributions import attribution_of, row_of, split
 from tokenlight import SpanTarget, registry
 from tokenlight.data.target import Head
 from tokenlight.files.tables import parse_example

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.families import build
-from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.tolerance import EverythingInFloat64, assert_close
+from tests.helpers.families import build
+from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tests.twins.test_one_pass_twins import IDS, tiny_gpt2
 from tokenlight import Contrast, Explainer, Question, Tokens
 from tokenlight.errors import UnsupportedModel

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import BertForMaskedLM
 
-from tests.tiny import tiny_bert, tiny_bert_lm, tiny_config, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_config, tiny_tokenizer
 from tokenlight import Explainer
 
 TOKENIZER = tiny_tokenizer()

@@ -12,9 +12,9 @@ from unittest import mock
 import pytest
 import torch
 
-from tests.families import FAMILIES
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tolerance import FLOAT64, EverythingInFloat64, assert_close
+from tests.helpers.families import FAMILIES
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tolerance import FLOAT64, EverythingInFloat64, assert_close
 from tests.twins import gradient_form
 from tests.twins.gradient_form import Surrogate, activations_bent
 from tests.twins.gradient_form import _begun as begin_graph

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.planted_model import MASK, PAD, planted, row_of, scored
+from tests.helpers.planted_model import MASK, PAD, planted, row_of, scored
 
 EXPLAINER = planted(np.random.default_rng(5).normal(size=(40, 3)), labels=3)
 WEIGHTS = EXPLAINER.model.words.weight.detach().numpy()

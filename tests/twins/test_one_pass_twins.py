@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification
 
-from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Contrast, Explainer, SpanTarget, Tokens
 
 IDS = [[2, 17, 9, 30, 12, 44, 21, 8, 3], [2, 40, 33, 3]]

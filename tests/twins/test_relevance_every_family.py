@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers
 
-from tests.families import DECODER, FAMILIES, SOME, build
-from tests.tolerance import EverythingInFloat64, assert_close
+from tests.helpers.families import DECODER, FAMILIES, SOME, build
+from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tests.twins.gradient_form import scores
 from tests.unit.lrp.test_backward_whole_models import REFUSED as WITHOUT_RULES
 from tests.unit.test_explainer_language_models import FAMILIES as WRITERS

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.tolerance import FLOAT64, assert_close
+from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tolerance import FLOAT64, assert_close
 from tokenlight import Explainer, Question
 from tokenlight.errors import BadInput
 

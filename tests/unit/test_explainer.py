@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.expect import expect_error
-from tests.garbage import collect_garbage
-from tests.model_state import assert_unchanged, snapshot
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tolerance import assert_close
+from tests.helpers.expect import expect_error
+from tests.helpers.garbage import collect_garbage
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tolerance import assert_close
 from tokenlight import Attribution, Contrast, Explainer, Tokens
 from tokenlight.errors import BadInput, TextTooLong, UnknownName
 from tokenlight.explaining.batches import launch_batch

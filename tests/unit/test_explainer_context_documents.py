@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.encoder_decoder_models import small_llama, writer, writing_tokenizer
-from tests.tolerance import EverythingInFloat64, assert_close
+from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Attribution, Context, Continuation, Explainer
 from tokenlight.data.target import Head, ResolvedTarget
 from tokenlight.model.objective import Objective

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tokenlight
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, errors, registry
 from tokenlight.cli.methods import _order_names
 from tokenlight.explaining import default_method

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from tests.encoder_decoder_models import (
+from tests.helpers.encoder_decoder_models import (
     PROMPT,
     SOURCE,
     WORDS,
@@ -20,8 +20,8 @@ from tests.encoder_decoder_models import (
     writer,
     writing_tokenizer,
 )
-from tests.expect import expect_error
-from tests.families import CAUSAL, NO_WRITERS, build, causal
+from tests.helpers.expect import expect_error
+from tests.helpers.families import CAUSAL, NO_WRITERS, build, causal
 from tokenlight import Continuation, Explainer, NextToken, Tokens, save
 from tokenlight.errors import BadInput, BadTarget, NotFinite, TextTooLong, UnsupportedModel
 from tokenlight.trust import assess_trust

@@ -10,8 +10,8 @@ from torch import nn
 from transformers import pipeline
 
 import tokenlight
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.files.saved import to_token_rows

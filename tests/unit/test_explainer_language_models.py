@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenlight as tl
-from tests.expect import expect_error
-from tests.families import DECODER, GPT
-from tests.model_state import assert_unchanged, snapshot
-from tests.tiny import WORDS, tiny_tokenizer
-from tests.tolerance import FLOAT32, EverythingInFloat64, assert_close
+from tests.helpers.expect import expect_error
+from tests.helpers.families import DECODER, GPT
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tiny import WORDS, tiny_tokenizer
+from tests.helpers.tolerance import FLOAT32, EverythingInFloat64, assert_close
 from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel
 from tokenlight.hooks import attention_hook
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.unit.handmade_attributions import attribution_of, row_of, sample, split
-from tests.unit.html_reader import Reader
+from tests.helpers.handmade_attributions import attribution_of, row_of, sample, split
+from tests.helpers.html_reader import Reader
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.data.units import find_sentence_spans
 from tokenlight.evaluation.removal import TargetProbability
@@ -203,7 +203,7 @@ class TestParts:
         assert [p.score for p in parts] == pytest.approx([s.score for s in ATTRIBUTION.sentences()])
 
     def test_shown_sentences_of_a_byte_level_tokenizer_begin_with_their_own_token(self):
-        from tests.tiny_byte_tokenizers import tiny_bytes
+        from tests.helpers.tiny_byte_tokenizers import tiny_bytes
         from tokenlight.inputs.encode import encode_text
 
         row = encode_text("in the end! the cat sat.", tiny_bytes("roberta"), max_tokens=None)

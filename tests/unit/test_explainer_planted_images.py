@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.image_models import spotted, taught
-from tests.tolerance import FLOAT32
+from tests.helpers.image_models import spotted, taught
+from tests.helpers.tolerance import FLOAT32
 
 COVERED_MODULES = ("metrics/insertion",)
 METHODS = ["raw_att", "gae", "transatt", "attnlrp", "integrated_gradients"]

@@ -17,10 +17,10 @@ from transformers import (
     RobertaForQuestionAnswering,
 )
 
-from tests.expect import expect_error
-from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.tiny_byte_tokenizers import tiny_bytes
-from tests.unit.html_reader import Reader
+from tests.helpers.expect import expect_error
+from tests.helpers.html_reader import Reader
+from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_bytes
 from tokenlight import Contrast, Explainer, Question, SpanTarget, Tokens, load
 from tokenlight.data.span_target import find_best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel

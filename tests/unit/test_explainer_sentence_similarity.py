@@ -10,8 +10,8 @@ import torch
 from transformers import BertModel
 
 import tokenlight as tl
-from tests.expect import expect_error
-from tests.tiny import randomised, tiny_config, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import randomised, tiny_config, tiny_tokenizer
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
 
 COVERED_MODULES = ("explaining/similarity",)

@@ -12,8 +12,8 @@ from markupsafe import escape
 from rich.console import Console
 from transformers import RobertaConfig, RobertaForSequenceClassification
 
-from tests.tiny import randomised, tiny_bert, tiny_tokenizer
-from tests.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.tiny import randomised, tiny_bert, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_bytes
 from tokenlight import Attribution, Explainer, Tokens, load
 from tokenlight.data.postprocess import merge_words
 from tokenlight.errors import BadInput

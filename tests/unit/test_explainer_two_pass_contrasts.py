@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import BertModel
 
-from tests.encoder_decoder_models import small_llama, writer, writing_tokenizer
-from tests.expect import expect_error
-from tests.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
+from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Attribution, Continuation, Contrast, Explainer, RankedAbove
 from tokenlight.errors import BadTarget
 from tokenlight.trust import assess_trust

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.expect import expect_error
+from tests.helpers.expect import expect_error
 from tokenlight import registry
 from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.accel import graphs
 from tokenlight.accel.executor import (

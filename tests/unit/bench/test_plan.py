@@ -9,9 +9,9 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from tests.bench_runs import make, rows_of, sentences
-from tests.expect import expect_error
-from tests.tiny import tiny_bert_lm
+from tests.helpers.bench_runs import make, rows_of, sentences
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert_lm
 from tokenlight.bench import planner as planning
 from tokenlight.bench.part_runner import counted_forwards
 from tokenlight.bench.plan import (

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.unit.handmade_attributions import sample
-from tests.unit.html_reader import Reader
+from tests.helpers.expect import expect_error
+from tests.helpers.handmade_attributions import sample
+from tests.helpers.html_reader import Reader
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.bench.plan import Cell, Plan
 from tokenlight.bench.report import figures

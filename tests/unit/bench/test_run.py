@@ -13,11 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench_runs import begun, bytes_of, finished_parts, make, rows_of, sentences, wait_for
-from tests.expect import expect_error
-from tests.patience import PATIENCE
-from tests.random_order import SEED
-from tests.tolerance import FLOAT32
+from tests.helpers.bench_runs import (
+    begun,
+    bytes_of,
+    finished_parts,
+    make,
+    rows_of,
+    sentences,
+    wait_for,
+)
+from tests.helpers.expect import expect_error
+from tests.helpers.patience import PATIENCE
+from tests.helpers.tolerance import FLOAT32
+from tests.plugins.random_order import SEED
 from tokenlight import Explainer
 from tokenlight.bench import planner as planning
 from tokenlight.bench import tables

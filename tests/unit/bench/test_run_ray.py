@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench_runs import bytes_of, finished_parts, make
-from tests.gates import GatedEngine
-from tests.patience import PATIENCE
+from tests.helpers.bench_runs import bytes_of, finished_parts, make
+from tests.helpers.gates import GatedEngine
+from tests.helpers.patience import PATIENCE
 from tokenlight.bench.run import run_suite
 from tokenlight.errors import BadInput
 from tokenlight.scale import Engine

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from tests.bench_runs import make
-from tests.expect import expect_error
+from tests.helpers.bench_runs import make
+from tests.helpers.expect import expect_error
 from tokenlight.bench import plan_checks
 from tokenlight.bench import planner as planning
 from tokenlight.bench.plan import RunRequest, make_slug

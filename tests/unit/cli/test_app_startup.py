@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.helpers.patience import PATIENCE
 from tokenlight import cli
 from tokenlight.errors import BadInput
 

@@ -12,7 +12,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from tests.tiny import tiny_bert
+from tests.helpers.tiny import tiny_bert
 from tokenlight.cli.evaluate import diff, evaluate, idf
 from tokenlight.evaluation import run as resuming
 

@@ -11,9 +11,9 @@ import sys
 import pytest
 import torch
 
-from tests.patience import PATIENCE
-from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.unit.html_reader import Reader
+from tests.helpers.html_reader import Reader
+from tests.helpers.patience import PATIENCE
+from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import cli
 
 TEXT = "A charming and very good film, but slowly the plot was dull."

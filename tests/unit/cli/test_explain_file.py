@@ -13,9 +13,9 @@ import torch
 from transformers import BertForTokenClassification
 
 import tokenlight as library
-from tests.patience import PATIENCE
-from tests.tiny import randomised, tiny_bert_qa, tiny_config, tiny_tokenizer
-from tests.tolerance import FLOAT32, assert_close
+from tests.helpers.patience import PATIENCE
+from tests.helpers.tiny import randomised, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tests.helpers.tolerance import FLOAT32, assert_close
 from tests.unit.plots.test_dataset_report import read_entries
 from tokenlight import cli
 from tokenlight.errors import MissingExtra

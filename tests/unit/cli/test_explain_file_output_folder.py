@@ -6,7 +6,7 @@ import multiprocessing
 import pyarrow.dataset
 import pytest
 
-from tests.scale_runs import write_parquet
+from tests.helpers.scale_runs import write_parquet
 from tests.unit.cli.test_explain_file import tokenlight  # noqa: F401 - a fixture
 from tokenlight.scale import local_processes as processes
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import BertForTokenClassification, BertModel
 
-from tests.tiny import randomised, tiny_bert_lm, tiny_config, tiny_tokenizer
+from tests.helpers.html_reader import Reader
+from tests.helpers.tiny import randomised, tiny_bert_lm, tiny_config, tiny_tokenizer
 from tests.unit.cli.test_explain import saved, tokenlight  # noqa: F401 - a fixture
-from tests.unit.html_reader import Reader
 from tests.unit.test_explainer_language_models import TEMPLATE, built
 
 PROMPT = "the film was very"

@@ -9,7 +9,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from tests.tiny import tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert_qa, tiny_tokenizer
 from tokenlight import cli
 from tokenlight.cli.evaluate import evaluate
 

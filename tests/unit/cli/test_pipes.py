@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.bench_runs import make, sentences
-from tests.patience import PATIENCE
+from tests.helpers.bench_runs import make, sentences
+from tests.helpers.patience import PATIENCE
 
 COMMAND = "from tokenlight.cli import main; main()"
 pytestmark = pytest.mark.xdist_group("bench")

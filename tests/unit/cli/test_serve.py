@@ -11,8 +11,8 @@ import sys
 import httpx
 import pytest
 
-from tests.patience import PATIENCE
-from tests.unit.api_server import HEADS
+from tests.helpers.api_server import HEADS
+from tests.helpers.patience import PATIENCE
 from tokenlight.cli import main
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tests.expect import expect_error
-from tests.tiny import tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_tokenizer
 from tokenlight import Continuation, Contrast, NextToken
 from tokenlight.data.alternatives import choose_alternatives, name_tokens
 from tokenlight.data.odds import target_log_odds, target_log_probability

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, NotFinite
 

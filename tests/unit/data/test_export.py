@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import tokenlight
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.unit.handmade_attributions import sample
-from tests.unit.html_reader import Reader
+from tests.helpers.handmade_attributions import sample
+from tests.helpers.html_reader import Reader
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.unit.plots.test_dataset_report import explain_words
 from tokenlight import Explainer
 from tokenlight.data.attribution import AttributionList

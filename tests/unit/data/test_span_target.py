@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.tolerance import PLAIN, allowed, assert_close
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tolerance import PLAIN, allowed, assert_close
 from tokenlight import Explainer, Question, SpanTarget
 from tokenlight.data.span_target import find_best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tolerance import PLAIN, allowed, assert_close
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tolerance import PLAIN, allowed, assert_close
 from tokenlight import Contrast, Explainer, SpanTarget
 from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, BadTarget, UnknownName

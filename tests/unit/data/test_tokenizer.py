@@ -10,9 +10,9 @@ from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from transformers import PreTrainedTokenizerFast
 
-from tests.garbage import collect_garbage
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.garbage import collect_garbage
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_bytes
 from tokenlight import Explainer
 from tokenlight.data import tokenizer as tokenizing
 from tokenlight.data.tokenizer import Vocabulary, isolate_tokenizer

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack
 import numpy as np
 import pytest
 
-from tests.expect import expect_error
+from tests.helpers.expect import expect_error
 from tokenlight import Attribution
 from tokenlight.errors import BadInput, BadTarget, UnknownKeyword, Unwritable
 from tokenlight.errors.arguments import (

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Explainer, Question
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.evaluation.corpus import DocumentFrequencies

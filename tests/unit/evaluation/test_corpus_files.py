@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from tests.tiny import tiny_bert
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.evaluation.corpus import DocumentFrequencies
 

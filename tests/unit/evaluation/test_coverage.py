@@ -12,7 +12,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from tests.tiny import tiny_bert
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.cli.evaluate import evaluate
 from tokenlight.errors import BadInput, UnknownName

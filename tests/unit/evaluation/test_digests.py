@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.evaluation import digests
 from tokenlight.evaluation.digests import digest_tokenizer, digest_weights

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.planted_model import oracle, planted, scored
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tolerance import PLAIN, allowed, assert_close
+from tests.helpers.expect import expect_error
+from tests.helpers.planted_model import oracle, planted, scored
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tolerance import PLAIN, allowed, assert_close
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.external import from_arrays, import_scores

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.tiny import tiny_bert
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
 from tokenlight.evaluation.subtexts import RandomSubtexts

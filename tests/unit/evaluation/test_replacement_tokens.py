@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.image_models import build
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.image_models import build
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.evaluation.evaluate import build_metrics
 from tokenlight.evaluation.replacement_tokens import replacement_warnings

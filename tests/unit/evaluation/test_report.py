@@ -7,7 +7,7 @@ import hashlib
 import html
 import re
 
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.evaluation.report import draw_figure, render_page, save_report
 

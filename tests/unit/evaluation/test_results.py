@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_bert_qa
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_bert_qa
 from tokenlight import Explainer, Question
 from tokenlight.errors import BadInput, MissingExtra
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import BertForTokenClassification
 
-from tests.planted_model import planted, scored
-from tests.tiny import randomised, tiny_bert, tiny_config
-from tests.tolerance import assert_close
-from tests.unit.api_server import tiny_writer
+from tests.helpers.api_server import tiny_writer
+from tests.helpers.planted_model import planted, scored
+from tests.helpers.tiny import randomised, tiny_bert, tiny_config
+from tests.helpers.tolerance import assert_close
 from tokenlight import Continuation, Explainer
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.report import render_page

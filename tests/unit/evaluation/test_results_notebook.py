@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.unit.html_reader import Reader
+from tests.helpers.html_reader import Reader
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 
 TEXTS = [f"a good film {'very ' * number}" for number in range(12)]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_bert_qa
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_bert_qa
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.evaluation.run import Experiment, evaluate_file

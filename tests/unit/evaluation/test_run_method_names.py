@@ -9,9 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.tiny import tiny_bert
-from tests.tolerance import assert_close
-from tests.unit.api_server import serving_client as asking
+from tests.helpers.api_server import serving_client as asking
+from tests.helpers.tiny import tiny_bert
+from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer, registry
 from tokenlight.cli.evaluate import evaluate
 from tokenlight.errors import NotFinite

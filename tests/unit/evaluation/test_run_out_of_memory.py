@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.tiny import tiny_bert
-from tests.tolerance import assert_close
+from tests.helpers.tiny import tiny_bert
+from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer
 from tokenlight.evaluation import run
 from tokenlight.evaluation.run import Experiment, explain_shard, measure_shard

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.evaluation import run as resuming

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import BertForTokenClassification, BertModel
 
-from tests.planted_model import oracle, planted, scored
-from tests.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_config
+from tests.helpers.planted_model import oracle, planted, scored
+from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_config
 from tokenlight import Attribution, Explainer, Question, TokenTarget
 from tokenlight.data.postprocess import merge_words
 from tokenlight.evaluation.grade import RemovalResult, assign_grade, is_decided, judge_removal

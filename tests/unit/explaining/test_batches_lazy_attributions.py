@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.inputs.encode import encode_batch, encode_text
 from tokenlight.model.packing import CPU_PADDING_POLICY, GPU_PADDING_POLICY, pack_batches

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tiny import tiny_bert
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import NotFinite
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens
 from tokenlight.accel import tensors as accel_tensors
 from tokenlight.accel.transfer import AsyncTensor

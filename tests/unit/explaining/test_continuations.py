@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
 from tokenlight import Continuation, Contrast, Explainer, registry
 from tokenlight.explaining.continuations import is_prefix_invariant
 

@@ -12,9 +12,9 @@ from transformers import (
     GPT2LMHeadModel,
 )
 
-from tests.expect import expect_error
-from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
-from tests.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_bytes
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.errors import BadInput, TextTooLong
 

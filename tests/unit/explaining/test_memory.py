@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import TextTooLong
 from tokenlight.explaining import memory

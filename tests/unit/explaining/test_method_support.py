@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.families import build
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.families import build
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import UnsupportedModel

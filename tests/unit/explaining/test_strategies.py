@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.encoder_decoder_models import small_llama, writing_tokenizer
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Continuation, Contrast, Explainer, RankedAbove
 from tokenlight.explaining.calls import check_options
 from tokenlight.explaining.explain_options import ExplainOptions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.encoder_decoder_models import small_llama, writing_tokenizer
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Continuation, Explainer
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, UnknownName

@@ -8,8 +8,8 @@ import torch
 from transformers import BertForTokenClassification
 
 import tokenlight as tl
-from tests.expect import expect_error
-from tests.tiny import randomised, tiny_bert_lm, tiny_config, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import randomised, tiny_bert_lm, tiny_config, tiny_tokenizer
 from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
 
 MASKED = "the film was [MASK] and slow"
@@ -188,7 +188,7 @@ class TestTagged:
         assert back.row.target_position == attribution.row.target_position
 
     def test_a_classifier_refuses_a_token_target(self):
-        from tests.tiny import tiny_bert
+        from tests.helpers.tiny import tiny_bert
 
         explainer = tl.Explainer(tiny_bert(), tiny_tokenizer())
         with expect_error(BadTarget, "no-token-labels"):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.expect import expect_error
+from tests.helpers.expect import expect_error
 from tokenlight.cli.flag_hints import spell_with_flags
 from tokenlight.data.target import Head
 from tokenlight.errors import BadInput, DamagedFile, UnknownName

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.expect import expect_error
-from tests.patience import PATIENCE
+from tests.helpers.expect import expect_error
+from tests.helpers.patience import PATIENCE
 from tokenlight.errors import BadInput
 from tokenlight.files.folder_lock import OWNER_FILE, find_lock_owner, folder_lock
 

@@ -8,9 +8,9 @@ import json
 import pytest
 from transformers import GPT2LMHeadModel
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_bytes
 from tests.unit.explaining.test_input_rows_token_ids import tiny_gpt
 from tokenlight import Attribution, Continuation, Explainer, Tokens, load, save
 from tokenlight.errors import BadInput, DamagedFile, MissingFile

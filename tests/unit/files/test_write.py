@@ -9,8 +9,8 @@ import stat
 import numpy as np
 import pytest
 
-from tests.expect import expect_error
-from tests.unit.handmade_attributions import attribution_of, row_of, sample, split
+from tests.helpers.expect import expect_error
+from tests.helpers.handmade_attributions import attribution_of, row_of, sample, split
 from tokenlight.errors import BadInput, DamagedFile, NotFinite
 from tokenlight.files.saved import save
 from tokenlight.files.write import dump_csv, dump_json, write_text

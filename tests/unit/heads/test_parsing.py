@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tests.expect import expect_error
-from tests.extras import extra_library
-from tests.tiny import tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.extras import extra_library
+from tests.helpers.tiny import tiny_tokenizer
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.heads.parsing import (

@@ -11,8 +11,8 @@ import torch
 from transformers import FalconConfig, FalconForSequenceClassification
 from typer.testing import CliRunner
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_config, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Tokens
 from tokenlight.cli.heads import heads as heads_command
 from tokenlight.data.target import Head

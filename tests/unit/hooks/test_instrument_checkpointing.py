@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.families import build
-from tests.tiny import randomised
-from tests.tolerance import assert_close
+from tests.helpers.families import build
+from tests.helpers.tiny import randomised
+from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer, Tokens
 from tokenlight.explaining import batches
 from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks

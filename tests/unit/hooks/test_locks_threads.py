@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import BertForSequenceClassification, GPT2Config, GPT2ForSequenceClassification
 
-from tests.expect import expect_error
-from tests.garbage import collect_garbage
-from tests.model_state import assert_unchanged, snapshot
-from tests.patience import PATIENCE
-from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.garbage import collect_garbage
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.patience import PATIENCE
+from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.explaining.session import find_pad_id

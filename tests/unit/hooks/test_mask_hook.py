@@ -15,7 +15,7 @@ from transformers import (
     masking_utils,
 )
 
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens
 from tokenlight.hooks import mask_hook
 from tokenlight.hooks.compat import MASK_CHECKS

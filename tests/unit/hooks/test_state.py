@@ -6,10 +6,10 @@ import pytest
 import torch
 import transformers
 
-from tests.encoder_decoder_models import SOURCE, WRITTEN, writer, writing_tokenizer
-from tests.families import SEQ2SEQ, SMALL, build_from
-from tests.model_state import changes, state_tree
-from tests.tolerance import FLOAT32, assert_close
+from tests.helpers.encoder_decoder_models import SOURCE, WRITTEN, writer, writing_tokenizer
+from tests.helpers.families import SEQ2SEQ, SMALL, build_from
+from tests.helpers.model_state import changes, state_tree
+from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Continuation, Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.instrument import instrumented

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_bytes
 from tests.unit.inputs.test_encode import byte_level, metaspace
 from tokenlight import Explainer
 from tokenlight.errors import BadInput

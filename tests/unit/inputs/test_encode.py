@@ -20,8 +20,8 @@ from tokenizers.models import BPE, Unigram
 from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from transformers import PreTrainedTokenizerFast
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.data.tokens import apply_explain_mask, strip_padding
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer

@@ -13,10 +13,10 @@ import torch
 from tokenizers import Regex, normalizers, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from tests.expect import expect_error
-from tests.garbage import collect_garbage
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.expect import expect_error
+from tests.helpers.garbage import collect_garbage
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_bytes
 from tokenlight import Chat, Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedTokenizer
 from tokenlight.inputs import limited

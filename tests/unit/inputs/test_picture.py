@@ -13,9 +13,18 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.expect import expect_error
-from tests.image_models import PATCH, SIDE, Processor, build, pictures, pixels, spotted, taught
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.image_models import (
+    PATCH,
+    SIDE,
+    Processor,
+    build,
+    pictures,
+    pixels,
+    spotted,
+    taught,
+)
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Chat, Contrast, Explainer, Picture, Question, Tokens, load, save
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.image import MAX_PIXELS, OCCLUDED_ID

@@ -14,8 +14,8 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tests.expect import expect_error
-from tests.image_text_models import (
+from tests.helpers.expect import expect_error
+from tests.helpers.image_text_models import (
     ANSWER,
     IMAGE,
     PATCH,
@@ -26,7 +26,7 @@ from tests.image_text_models import (
     pixels,
     reading,
 )
-from tests.tolerance import FLOAT32, FLOAT64, EverythingInFloat64, assert_close
+from tests.helpers.tolerance import FLOAT32, FLOAT64, EverythingInFloat64, assert_close
 from tokenlight import Attribution, Chat, Continuation, Explainer, NextToken, Picture
 from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, UnsupportedModel
@@ -382,7 +382,7 @@ def test_invalid_image_prompts_are_refused(llava, inputs, words):
 
 
 def test_a_classifier_of_pictures_reads_no_text_beside_them():
-    from tests.image_models import build as classifier
+    from tests.helpers.image_models import build as classifier
 
     with pytest.raises(UnsupportedModel, match="does not read text"):
         Explainer(classifier("vit")).explain(pictured())

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.encoder_decoder_models import small_llama, writing_tokenizer
-from tests.expect import expect_error
+from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.expect import expect_error
 from tokenlight import Context, Continuation, Explainer, Tokens
 from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
 
@@ -56,7 +56,7 @@ class TestAContext:
             Context(*arguments)
 
     def test_a_model_that_does_not_write_refuses_it(self) -> None:
-        from tests.planted_model import planted
+        from tests.helpers.planted_model import planted
 
         with expect_error(UnsupportedModel, "model-reads-no-documents"):
             planted().explain(PROMPT, "occlusion")

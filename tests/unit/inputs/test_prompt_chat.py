@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tokenlight as tl
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.unit.test_explainer_language_models import TEMPLATE, built
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel
 

@@ -14,8 +14,8 @@ from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.pytorch_utils import Conv1D
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.lrp.backward import backward_by_rules

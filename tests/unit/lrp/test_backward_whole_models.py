@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import ViTConfig, ViTForImageClassification
 
-from tests.expect import expect_error
-from tests.families import FAMILIES, build
-from tests.tiny import randomised, tiny_bert
-from tests.tolerance import EverythingInFloat64, assert_close
+from tests.helpers.expect import expect_error
+from tests.helpers.families import FAMILIES, build
+from tests.helpers.tiny import randomised, tiny_bert
+from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Contrast, Explainer, Tokens
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.lrp.backward import backward_by_rules

@@ -14,7 +14,7 @@ from transformers.models.olmo.modeling_olmo import OlmoLayerNorm
 from transformers.models.squeezebert.modeling_squeezebert import SqueezeBertLayerNorm
 from transformers.pytorch_utils import Conv1D
 
-from tests.tolerance import FLOAT32, assert_close
+from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight.lrp.module_operations import detect_operation, read_norm
 from tokenlight.lrp.rules import Operation
 

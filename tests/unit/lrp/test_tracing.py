@@ -12,10 +12,10 @@ import transformers
 from torch import nn
 from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
 
-from tests.expect import expect_error
-from tests.families import SMALL, build
-from tests.tiny import randomised
-from tests.tolerance import assert_close
+from tests.helpers.expect import expect_error
+from tests.helpers.families import SMALL, build
+from tests.helpers.tiny import randomised
+from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import BadInput
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.families import build
-from tests.tiny import randomised, tiny_bert
+from tests.helpers.expect import expect_error
+from tests.helpers.families import build
+from tests.helpers.tiny import randomised, tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods import alti

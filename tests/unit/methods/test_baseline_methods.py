@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.families import build
-from tests.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
+from tests.helpers.families import build
+from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Contrast, Explainer, Tokens, registry
 from tokenlight.errors import BadInput, BadTarget
 from tokenlight.methods._method import describe_cost

@@ -18,9 +18,9 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-from tests.expect import expect_error
-from tests.model_state import assert_unchanged, snapshot
-from tests.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Attribution, Explainer, Tokens
 from tokenlight.errors import BadInput, UnknownName, UnsupportedModel
 from tokenlight.methods._decoding import extract_lm_head, token_probabilities

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.expect import expect_error
+from tests.helpers.expect import expect_error
 from tokenlight.errors import BadInput
 from tokenlight.methods.gae import GenericAttention
 

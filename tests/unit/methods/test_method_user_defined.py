@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, registry
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.evaluation.run import Experiment, evaluate_file

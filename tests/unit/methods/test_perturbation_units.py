@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Lasso, LinearRegression
 
-from tests.copying import case, copier
-from tests.encoder_decoder_models import small_llama, writer, writing_tokenizer
-from tests.planted_model import VOCABULARY, planted, row_of
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.tolerance import assert_close
+from tests.helpers.copying import case, copier
+from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.helpers.planted_model import VOCABULARY, planted, row_of
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tolerance import assert_close
 from tokenlight import Context, Continuation, Explainer, Tokens
 from tokenlight.data.odds import target_log_odds, target_log_probability
 from tokenlight.data.target import Head, ResolvedTarget

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.encoder_decoder_models import small_llama, writer, writing_tokenizer
-from tests.image_models import build as build_image_model
-from tests.image_models import pictures
-from tests.planted_model import VOCABULARY, planted, row_of
-from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.tolerance import assert_close
+from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.helpers.image_models import build as build_image_model
+from tests.helpers.image_models import pictures
+from tests.helpers.planted_model import VOCABULARY, planted, row_of
+from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tolerance import assert_close
 from tokenlight import Context, Continuation, Explainer, Question, Tokens
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow

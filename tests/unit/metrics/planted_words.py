@@ -6,7 +6,7 @@ from math import exp
 
 import numpy as np
 
-from tests.planted_model import VOCABULARY
+from tests.helpers.planted_model import VOCABULARY
 
 WORDS = [10, 11, 12, 13]  # weights for class 1 against class 0: +2, +1, 0, −1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.planted_model import planted, scored
+from tests.helpers.planted_model import planted, scored
 from tests.unit.metrics.planted_words import WORDS, sigmoid, value, weights
 
 COVERED_MODULES = ("metrics/sufficiency",)

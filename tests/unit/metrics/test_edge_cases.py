@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.planted_model import planted, scored
-from tests.tiny import tiny_bert
+from tests.helpers.expect import expect_error
+from tests.helpers.planted_model import planted, scored
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, registry
 from tokenlight.data.postprocess import absolute, merge_words
 from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.planted_model import planted, scored
+from tests.helpers.planted_model import planted, scored
 from tests.unit.metrics.planted_words import WORDS, sigmoid, value, weights
 from tokenlight.errors import BadInput
 

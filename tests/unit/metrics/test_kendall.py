@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.planted_model import MASK, PAD, planted, scored
+from tests.helpers.planted_model import MASK, PAD, planted, scored
 from tests.unit.metrics.planted_words import WORDS, weights
 from tokenlight import registry
 from tokenlight.data.target import ResolvedTarget

@@ -7,7 +7,7 @@ from math import log
 import numpy as np
 import pytest
 
-from tests.planted_model import planted, scored
+from tests.helpers.planted_model import planted, scored
 from tests.unit.metrics.planted_words import WORDS, sigmoid, value, weights
 
 

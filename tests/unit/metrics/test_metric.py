@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.planted_model import planted, scored
+from tests.helpers.planted_model import planted, scored
 from tests.unit.metrics.planted_words import WORDS, weights
 
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.planted_model import VOCABULARY, planted, scored
+from tests.helpers.planted_model import VOCABULARY, planted, scored
 from tests.unit.metrics.planted_words import WORDS, sigmoid, value, weights
 from tokenlight.errors import BadInput
 

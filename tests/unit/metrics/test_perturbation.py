@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from tests.planted_model import planted, scored
+from tests.helpers.planted_model import planted, scored
 from tests.unit.metrics.planted_words import WORDS, sigmoid, value, weights
 from tokenlight import Explainer, registry
 from tokenlight.data.target import Head, ResolvedTarget
@@ -78,7 +78,7 @@ def test_probabilities_of_a_contrast_and_of_labels_that_do_not_exclude_each_othe
 
 
 def test_a_span_whose_token_is_deleted_has_probability_zero(tokenizer):
-    from tests.tiny import tiny_bert_qa
+    from tests.helpers.tiny import tiny_bert_qa
     from tokenlight import Question
 
     explainer = Explainer(tiny_bert_qa(), tokenizer)

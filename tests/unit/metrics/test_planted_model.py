@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.planted_model import oracle, planted, scored
+from tests.helpers.planted_model import oracle, planted, scored
 from tokenlight import registry
 from tokenlight.metrics import (
     aopc,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.handmade_attributions import attribution_of, split
-from tests.unit.handmade_attributions import row_of as text_row
+from tests.helpers.handmade_attributions import attribution_of, split
+from tests.helpers.handmade_attributions import row_of as text_row
 from tokenlight import registry
 from tokenlight.data.target import Head
 from tokenlight.errors import BadInput

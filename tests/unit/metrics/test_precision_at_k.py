@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.planted_model import MASK, PAD
-from tests.unit.handmade_attributions import attribution_of, split
-from tests.unit.handmade_attributions import row_of as text_row
+from tests.helpers.handmade_attributions import attribution_of, split
+from tests.helpers.handmade_attributions import row_of as text_row
+from tests.helpers.planted_model import MASK, PAD
 from tokenlight import registry
 from tokenlight.data.target import Head
 from tokenlight.metrics._metric import Case

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.planted_model import MASK, PAD, oracle, planted, scored
+from tests.helpers.planted_model import MASK, PAD, oracle, planted, scored
 from tokenlight import registry
 from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds

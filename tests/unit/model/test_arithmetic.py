@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.tiny import tiny_bert
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.model.arithmetic import arithmetic_eps, float32_product_precision
 

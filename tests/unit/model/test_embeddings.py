@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import GraniteConfig, GraniteForCausalLM
 
-from tests import tolerance
-from tests.expect import expect_error
-from tests.families import DECODER, build
-from tests.tiny import randomised, tiny_bert
+from tests.helpers import tolerance
+from tests.helpers.expect import expect_error
+from tests.helpers.families import DECODER, build
+from tests.helpers.tiny import randomised, tiny_bert
 from tokenlight import Explainer, NextToken, Tokens
 from tokenlight.errors import UnsupportedModel
 

@@ -12,10 +12,10 @@ from transformers import (
     GPT2ForSequenceClassification,
 )
 
-from tests.expect import expect_error
-from tests.model_state import assert_unchanged, snapshot
-from tests.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
-from tests.tolerance import FLOAT32, assert_close
+from tests.helpers.expect import expect_error
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
+from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert
 from tokenlight.data.tokens import Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.model.live import LiveModel

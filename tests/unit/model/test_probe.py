@@ -15,8 +15,8 @@ from transformers import (
     GPT2ForSequenceClassification,
 )
 
-from tests.expect import expect_error
-from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.errors import NotFinite, UnsupportedModel
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.encoder_decoder_models import SOURCE, WRITTEN, writer, writing_tokenizer
-from tests.families import DECODER, SMALL, SOME, build_from
-from tests.tolerance import FLOAT32, assert_close
+from tests.helpers.encoder_decoder_models import SOURCE, WRITTEN, writer, writing_tokenizer
+from tests.helpers.families import DECODER, SMALL, SOME, build_from
+from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Continuation, Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.model.regimes import BatchRules, shares_capacity

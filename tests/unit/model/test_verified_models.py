@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.model import probe
 from tokenlight.model.verified_models import fingerprint_model, remember_results

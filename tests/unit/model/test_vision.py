@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.image_models import FAMILIES, REFUSED, build, build_refused, pictures
-from tests.model_state import assert_unchanged, snapshot
+from tests.helpers.image_models import FAMILIES, REFUSED, build, build_refused, pictures
+from tests.helpers.model_state import assert_unchanged, snapshot
 from tokenlight import Explainer
 from tokenlight.errors import UnsupportedModel
 

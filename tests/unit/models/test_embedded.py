@@ -19,7 +19,7 @@ from transformers import (
     BertForSequenceClassification,
 )
 
-from tests.expect import expect_error
+from tests.helpers.expect import expect_error
 from tokenlight import Explainer
 from tokenlight.errors import DamagedFile, UnknownName
 from tokenlight.models import embedded as models

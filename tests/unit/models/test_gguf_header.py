@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tests.expect import expect_error
-from tests.tiny_gguf import byte_tokens, write_tiny_gguf
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny_gguf import byte_tokens, write_tiny_gguf
 from tokenlight.errors import DamagedFile, MissingExtra, TokenlightError, UnsupportedModel
 from tokenlight.models.gguf_header import MOST_ENTRIES, read_header
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.tiny_gguf import byte_tokens, gguf_tensors, tiny_llama, write_tiny_gguf
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny_gguf import byte_tokens, gguf_tensors, tiny_llama, write_tiny_gguf
 from tokenlight import Explainer, cli
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnsupportedModel
 from tokenlight.evaluation.corpus import load_model_tokenizer

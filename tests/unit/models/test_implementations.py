@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from tests.expect import expect_error
-from tests.patience import PATIENCE
+from tests.helpers.expect import expect_error
+from tests.helpers.patience import PATIENCE
 from tokenlight import Explainer
 from tokenlight.errors import UnsupportedModel
 

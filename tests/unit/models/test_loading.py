@@ -15,8 +15,8 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from tests.expect import expect_error
-from tests.tiny import tiny_bert, tiny_config, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.tiny import tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, UnknownName, UnsupportedModel
 from tokenlight.models import loading

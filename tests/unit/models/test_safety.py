@@ -13,8 +13,8 @@ import sys
 import pytest
 import torch
 
-from tests.expect import expect_error
-from tests.patience import PATIENCE
+from tests.helpers.expect import expect_error
+from tests.helpers.patience import PATIENCE
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel
 from tokenlight.methods import _decoding

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import BertForSequenceClassification, BertModel
 
-from tests.expect import expect_error
-from tests.families import FAMILIES, SOME, build, causal
-from tests.tiny import tiny_bert, tiny_config, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.families import FAMILIES, SOME, build, causal
+from tests.helpers.tiny import tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import DamagedFile, UnsupportedModel
 from tokenlight.models import shapes as held

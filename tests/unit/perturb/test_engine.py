@@ -14,10 +14,10 @@ from transformers import (
     GPT2ForSequenceClassification,
 )
 
-from tests.expect import expect_error
-from tests.model_state import assert_unchanged, snapshot
-from tests.planted_model import MASK, PAD, VOCABULARY, bag
-from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.planted_model import MASK, PAD, VOCABULARY, bag
+from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight.data.tokens import Tokens
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.inputs.encode import encode_text

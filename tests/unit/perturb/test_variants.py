@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.expect import expect_error
-from tests.planted_model import MASK, PAD, bag, row_of
-from tests.tiny import tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.planted_model import MASK, PAD, bag, row_of
+from tests.helpers.tiny import tiny_tokenizer
 from tokenlight.errors import BadInput
 from tokenlight.inputs.encode import encode_text
 from tokenlight.model.live import LiveModel

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.tiny import tiny_bert
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.plots.agreement import compare_methods, describe_agreement
 

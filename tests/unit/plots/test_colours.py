@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.colour_contrast import contrast
+from tests.helpers.colour_contrast import contrast
 from tokenlight.plots.colours import (
     NUM_STEPS,
     PALETTES,

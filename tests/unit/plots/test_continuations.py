@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.unit.handmade_attributions import attribution_of, row_of
-from tests.unit.html_reader import Reader
+from tests.helpers.handmade_attributions import attribution_of, row_of
+from tests.helpers.html_reader import Reader
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.target import ResolvedTarget

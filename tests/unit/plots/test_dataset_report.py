@@ -10,8 +10,8 @@ from math import log
 import pytest
 
 import tokenlight
-from tests.unit.handmade_attributions import attribution_of, row_of
-from tests.unit.html_reader import Reader
+from tests.helpers.handmade_attributions import attribution_of, row_of
+from tests.helpers.html_reader import Reader
 from tokenlight.data.true_label import find_true_label
 from tokenlight.plots import dataset_report
 from tokenlight.plots.dataset_report import DataSetReport

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.handmade_attributions import attribution_of, row_of
+from tests.helpers.handmade_attributions import attribution_of, row_of
 from tokenlight.plots.facts import round_segment_shares, round_to_percents
 
 

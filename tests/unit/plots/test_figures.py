@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from tests.expect import expect_error
-from tests.unit.handmade_attributions import attribution_of, row_of, sample, with_method
+from tests.helpers.expect import expect_error
+from tests.helpers.handmade_attributions import attribution_of, row_of, sample, with_method
 from tokenlight.errors import BadInput
 from tokenlight.plots.figures import draw_heat_map, draw_token_bars
 from tokenlight.plots.score_tables import build_layer_table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.handmade_attributions import sample, with_method
+from tests.helpers.handmade_attributions import sample, with_method
 from tokenlight.plots.figures import draw_difference_map
 
 

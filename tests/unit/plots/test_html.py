@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.expect import expect_error
-from tests.unit.handmade_attributions import attribution_of, row_of, sample, split, with_method
-from tests.unit.html_reader import Reader
+from tests.helpers.expect import expect_error
+from tests.helpers.handmade_attributions import attribution_of, row_of, sample, split, with_method
+from tests.helpers.html_reader import Reader
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadInput, UnknownName

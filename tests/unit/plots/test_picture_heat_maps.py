@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from tests.expect import expect_error
-from tests.image_models import Processor, build, spotted, taught
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.image_models import Processor, build, spotted, taught
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Picture, save
 from tokenlight.errors import BadInput
 from tokenlight.plots.figures import draw_image_heat_maps

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.tiny import tiny_bert, tiny_tokenizer
-from tests.unit.handmade_attributions import attribution_of, row_of, sample, split, with_method
-from tests.unit.html_reader import Reader
+from tests.helpers.handmade_attributions import attribution_of, row_of, sample, split, with_method
+from tests.helpers.html_reader import Reader
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Contrast, Explainer
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.plots.html import render_page

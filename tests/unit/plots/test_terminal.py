@@ -9,9 +9,9 @@ import pytest
 from markupsafe import escape
 from rich.console import Console
 
-from tests.colour_contrast import contrast
-from tests.expect import expect_error
-from tests.unit.handmade_attributions import attribution_of, row_of, sample, split, with_method
+from tests.helpers.colour_contrast import contrast
+from tests.helpers.expect import expect_error
+from tests.helpers.handmade_attributions import attribution_of, row_of, sample, split, with_method
 from tokenlight.data.prediction import Prediction
 from tokenlight.errors import BadInput
 from tokenlight.plots.colours import NUM_STEPS, step_colour

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.unit.handmade_attributions import attribution_of, row_of, sample
+from tests.helpers.handmade_attributions import attribution_of, row_of, sample
 from tokenlight.plots.figures import draw_token_bars
 from tokenlight.plots.html import render_page
 from tokenlight.plots.terminal import show

@@ -15,10 +15,10 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import tokenlight
-from tests.expect import expect_error
-from tests.extras import extra_library
-from tests.scale_runs import InProcessEngine, read_output_files, write_parquet
-from tests.tolerance import FLOAT32
+from tests.helpers.expect import expect_error
+from tests.helpers.extras import extra_library
+from tests.helpers.scale_runs import InProcessEngine, read_output_files, write_parquet
+from tests.helpers.tolerance import FLOAT32
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError
 from tokenlight.files.attribution_parquet import (

@@ -6,8 +6,8 @@ import shutil
 import pyarrow
 import pytest
 
-from tests.expect import expect_error
-from tests.scale_runs import InProcessEngine, read_output_files, write_parquet
+from tests.helpers.expect import expect_error
+from tests.helpers.scale_runs import InProcessEngine, read_output_files, write_parquet
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
 from tokenlight.scale import explain_files

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from tests.gates import hold_after
-from tests.patience import PATIENCE
-from tests.scale_runs import InProcessEngine, read_output_files, write_parquet
+from tests.helpers.gates import hold_after
+from tests.helpers.patience import PATIENCE
+from tests.helpers.scale_runs import InProcessEngine, read_output_files, write_parquet
 from tokenlight.files.folder_lock import find_lock_owner
 from tokenlight.scale import Engine, explain_files
 from tokenlight.scale import local_processes as processes

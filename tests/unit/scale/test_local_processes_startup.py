@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from tests.patience import PATIENCE
-from tests.scale_runs import write_parquet
+from tests.helpers.patience import PATIENCE
+from tests.helpers.scale_runs import write_parquet
 
 pytestmark = pytest.mark.xdist_group("bench")
 

@@ -10,10 +10,10 @@ import time
 import numpy as np
 import pytest
 
-from tests.gates import GatedEngine
-from tests.patience import PATIENCE
-from tests.scale_runs import InProcessEngine, read_output_files, write_parquet
-from tests.tolerance import FLOAT32
+from tests.helpers.gates import GatedEngine
+from tests.helpers.patience import PATIENCE
+from tests.helpers.scale_runs import InProcessEngine, read_output_files, write_parquet
+from tests.helpers.tolerance import FLOAT32
 from tests.unit.bench.test_run_ray import actors
 from tokenlight.scale import Engine, explain_dataset, explain_files
 
@@ -71,7 +71,7 @@ def test_an_actor_that_is_killed_is_replaced_and_the_bytes_are_those_of_one_proc
 
 
 CODE = """
-from tests.gates import GatedEngine
+from tests.helpers.gates import GatedEngine
 from tokenlight.scale import explain_files
 engine = GatedEngine("ray", 1, gate={gate!r}, tasks=3)
 explain_files({data!r}, {out!r}, model={model!r}, engine=engine, method="attcat", block=4, progress=False)

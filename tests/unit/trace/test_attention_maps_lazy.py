@@ -6,11 +6,11 @@ import pytest
 import torch
 import transformers
 
-from tests.encoder_decoder_models import SOURCE, WRITTEN, writer, writing_tokenizer
-from tests.expect import expect_error
-from tests.families import build
-from tests.live_bytes import LiveBytes
-from tests.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.encoder_decoder_models import SOURCE, WRITTEN, writer, writing_tokenizer
+from tests.helpers.expect import expect_error
+from tests.helpers.families import build
+from tests.helpers.live_bytes import LiveBytes
+from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Continuation, Explainer, Question, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.explaining import memory

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.families import FAMILIES, build
-from tests.model_state import assert_unchanged, snapshot
-from tests.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.families import FAMILIES, build
+from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens
 from tokenlight.trace.extra_passes import ExtraPasses
 from tokenlight.trace.recording import record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.tiny import tiny_bert
+from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.model_cache import get_model_cache

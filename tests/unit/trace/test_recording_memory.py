@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 
-from tests.garbage import collect_garbage
-from tests.live_bytes import LiveBytes
+from tests.helpers.garbage import collect_garbage
+from tests.helpers.live_bytes import LiveBytes
 from tokenlight import Explainer, NextToken, Tokens
 
 IDS = torch.randint(5, 900, (1, 256), generator=torch.Generator().manual_seed(0))

@@ -5,8 +5,8 @@ import json
 import httpx
 import pytest
 
-from tests.patience import PATIENCE
-from tests.unit.api_server import TEXT, allow_list, assert_error, running_server, serving_client
+from tests.helpers.api_server import TEXT, allow_list, assert_error, running_server, serving_client
+from tests.helpers.patience import PATIENCE
 from tokenlight.web.api_errors import hide_paths, strip_paths
 from tokenlight.web.app import create_app
 from tokenlight.web.models import public_name

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.unit.api_server import (
+from tests.helpers.api_server import (
     allow_list,
     assert_error,
     get_scores,

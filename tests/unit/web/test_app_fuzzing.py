@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.patience import PATIENCE
-from tests.unit.api_server import TEXT, allow_list, running_server
+from tests.helpers.api_server import TEXT, allow_list, running_server
+from tests.helpers.patience import PATIENCE
 from tokenlight import Attribution
 from tokenlight.web.app import create_app
 from tokenlight.web.limits import ServerLimits

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.expect import expect_error
-from tests.unit.api_server import assert_error, serving_client, tiny_writer
+from tests.helpers.api_server import assert_error, serving_client, tiny_writer
+from tests.helpers.expect import expect_error
 from tokenlight import Context, Continuation, Contrast, NextToken
 from tokenlight.errors import UnsupportedModel
 from tokenlight.web.models import AllowList, ServedModel, load_models
@@ -95,7 +95,7 @@ def test_a_classifier_reads_no_prompt(client):
 
 
 def test_a_head_without_a_view_is_refused_at_start(tmp_path, tokenizer):
-    from tests.tiny import tiny_bert_lm
+    from tests.helpers.tiny import tiny_bert_lm
 
     tiny_bert_lm().save_pretrained(tmp_path / "filler")
     tokenizer.save_pretrained(tmp_path / "filler")

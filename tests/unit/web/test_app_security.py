@@ -5,7 +5,7 @@ import re
 import httpx
 import pytest
 
-from tests.unit.api_server import TEXT, assert_error, serving_client
+from tests.helpers.api_server import TEXT, assert_error, serving_client
 from tokenlight.web.app import PAGE_FOLDER
 
 SECRET = "/etc/passwd"

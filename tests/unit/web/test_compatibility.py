@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.api_server import TEXT, allow_list
+from tests.helpers.api_server import TEXT, allow_list
 from tokenlight.data.tokens import Question
 from tokenlight.web.compatibility import can_read
 

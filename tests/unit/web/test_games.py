@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.api_server import TEXT, allow_list, assert_error, serving_client
+from tests.helpers.api_server import TEXT, allow_list, assert_error, serving_client
 
 LONG = " ".join(["the film is not bad , but"] * 6)
 

@@ -1,6 +1,6 @@
 """Models that are served: by name, and without the path of their folder."""
 
-from tests.unit.api_server import TEXT, serving_client
+from tests.helpers.api_server import TEXT, serving_client
 from tokenlight.web.models import load_models
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.expect import expect_error
-from tests.image_models import SIDE, Processor, build
-from tests.unit.api_server import TEXT, allow_list, assert_error, serving_client
+from tests.helpers.api_server import TEXT, allow_list, assert_error, serving_client
+from tests.helpers.expect import expect_error
+from tests.helpers.image_models import SIDE, Processor, build
 from tokenlight import Explainer, errors
 from tokenlight.data.tokens import Question
 from tokenlight.files.saved import save
@@ -344,7 +344,7 @@ def test_files_folders_and_runs_are_opened_at_start(tmp_path, models):
 
 def test_a_benchmark_run_opens_with_its_report(tmp_path, bert_folder):
     """A run as the benchmark leaves it, which nobody has asked for a report of yet."""
-    from tests.bench_runs import make
+    from tests.helpers.bench_runs import make
     from tokenlight.cli import main
 
     suite = make(tmp_path / "suite", bert_folder, 4)

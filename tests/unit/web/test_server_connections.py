@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 import httpx
 import pytest
 
-from tests.patience import PATIENCE
-from tests.unit.api_server import TEXT, allow_list, running_server, serving_client
+from tests.helpers.api_server import TEXT, allow_list, running_server, serving_client
+from tests.helpers.patience import PATIENCE
 from tests.unit.cli.test_serve import command
 from tokenlight.web.app import create_app
 from tokenlight.web.limits import ServerLimits

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from tests.unit.api_server import TEXT, assert_error, serving_client
+from tests.helpers.api_server import TEXT, assert_error, serving_client
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.server import RequestGuard
 

@@ -5,10 +5,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification
 
-from tests.families import GPT
-from tests.patience import PATIENCE
-from tests.tiny import tiny_tokenizer
-from tests.unit.api_server import (
+from tests.helpers.api_server import (
     TEXT,
     allow_list,
     assert_error,
@@ -16,6 +13,9 @@ from tests.unit.api_server import (
     request_explanation,
     serving_client,
 )
+from tests.helpers.families import GPT
+from tests.helpers.patience import PATIENCE
+from tests.helpers.tiny import tiny_tokenizer
 from tokenlight import Attribution, Contrast, Explainer, registry
 from tokenlight.data.tokens import Question
 from tokenlight.web.limits import ServerLimits
@@ -204,7 +204,7 @@ def test_methods_are_tried_in_the_background():
 
     import httpx
 
-    from tests.unit.api_server import running_server
+    from tests.helpers.api_server import running_server
     from tokenlight.web.app import create_app
 
     models = allow_list()

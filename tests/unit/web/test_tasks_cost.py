@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.api_server import TEXT, allow_list, assert_error, serving_client
+from tests.helpers.api_server import TEXT, allow_list, assert_error, serving_client
 from tokenlight.web.api_errors import ApiError
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.requests import EvaluateBody, ExplainBody

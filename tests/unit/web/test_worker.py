@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.patience import PATIENCE
-from tests.unit.api_server import TEXT, allow_list, assert_error, serving_client
+from tests.helpers.api_server import TEXT, allow_list, assert_error, serving_client
+from tests.helpers.patience import PATIENCE
 from tokenlight.errors import BadInput
 from tokenlight.hooks.instrument import locked_model
 from tokenlight.hooks.locks import pause, pause_callback

@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
-from tests.tiny import randomised
+from tests.helpers.tiny import randomised
 from tokenlight import Picture
 
 SIDE = 16

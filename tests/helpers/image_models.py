@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers
 
-from tests.tiny import randomised
+from tests.helpers.tiny import randomised
 from tokenlight import Explainer, Picture
 
 SIDE = 16

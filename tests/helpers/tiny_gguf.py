@@ -11,7 +11,7 @@ import torch
 from gguf.quants import quantize
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tests.tiny import randomised
+from tests.helpers.tiny import randomised
 
 HEADS = 4
 KEY_HEADS = 2

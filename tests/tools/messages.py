@@ -2,7 +2,7 @@
 
 The snapshot ``tests/snapshots/messages.txt`` lists, module by module, the errors (class, code, text) and all
 other texts of three words or more: notes, verdicts, help, the page. Expressions stand in braces. After
-changing a text, run ``python -m tests.messages`` and read the difference.
+changing a text, run ``python -m tests.tools.messages`` and read the difference.
 """
 
 import ast
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "tokenlight"
 SNAPSHOT = ROOT / "tests" / "snapshots" / "messages.txt"
 MIN_WORDS = 3

@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from tests.families import SEQ2SEQ
+from tests.helpers.families import SEQ2SEQ
 
 WORDS = [
     "<pad>",

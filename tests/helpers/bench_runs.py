@@ -12,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.gates import hold_after
-from tests.patience import PATIENCE
+from tests.helpers.gates import hold_after
+from tests.helpers.patience import PATIENCE
 
 WORDS = ["the", "film", "movie", "is", "was", "not", "very", "good", "bad", "great", "dull", "plot"]
 TABLES = ("cells.csv", "scores.csv", "curves.csv", "failures.csv")

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from tests.families import GPT
-from tests.patience import PATIENCE
-from tests.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.families import GPT
+from tests.helpers.patience import PATIENCE
+from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.web.app import create_app
 from tokenlight.web.limits import ServerLimits

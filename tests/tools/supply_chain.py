@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements.lock"
 EXTRAS = ("cli", "plots", "bench", "baselines", "vision", "web", "gguf")
 HEADER = """\

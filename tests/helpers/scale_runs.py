@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 
-from tests.bench_runs import sentences
+from tests.helpers.bench_runs import sentences
 from tokenlight.scale.engine import TaskWorker
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tokenlight"
 TESTS = ROOT / "tests"
 # Methods and metrics are reached by their name in the registry: these tests name them in quotes.

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from tests.garbage import collect_garbage
+from tests.helpers.garbage import collect_garbage
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,0 +1,1 @@
+"""Models, values and checks that several tests share."""

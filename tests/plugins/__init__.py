@@ -1,0 +1,1 @@
+"""Pytest plug-ins of this project, loaded by `tests/conftest.py`."""

@@ -1,0 +1,1 @@
+"""Scripts that generate or check files of the project: `python -m tests.tools.NAME`."""
