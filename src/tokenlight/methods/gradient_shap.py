@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.methods import _path
 from tokenlight.methods._method import Cost
 from tokenlight.methods._path import PathMethod, PathScores
@@ -30,7 +30,7 @@ class GradientShap(PathMethod):
 
     samples: Count = 5
     baseline: BaselineToken | int = "pad"
-    seed: int = 0
+    seed: Seed = 0
     cites = "lundberg2017unified"
     stochastic = True
 

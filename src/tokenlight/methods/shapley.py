@@ -7,7 +7,7 @@ import torch
 
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.methods import _perturbation
 from tokenlight.methods._method import Cost, Extras
 from tokenlight.methods._perturbation import Baseline
@@ -39,7 +39,7 @@ class Shapley(_perturbation.UnitMethod):
     baseline: Baseline = "pad"
     orders: Literal["text", "captum"] = "text"
     units: Unit = "token"
-    seed: int = 0
+    seed: Seed = 0
     cites = "castro2009polynomial"
     stochastic = True
     token_only_options = ("orders",)
