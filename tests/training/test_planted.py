@@ -11,7 +11,7 @@ import torch
 
 from tests.helpers.handmade_attributions import attribution_of, row_of, split
 from tokenlight import SpanTarget, registry
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.files.tables import parse_example
 from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds

@@ -13,7 +13,8 @@ import torch
 from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Attribution, Context, Continuation, Explainer
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.head import Head
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.model.objective import Objective
 
 DOCUMENTS = ("the cat sat on a mat! the dog ran.", "a red dog sat and ran.")

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Head, TargetLike
+from tokenlight.data.head import Head
+from tokenlight.data.target import TargetLike
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import BadInput, short_repr
 from tokenlight.errors.arguments import check_items, checked

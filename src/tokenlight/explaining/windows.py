@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution, without_token_extras
+from tokenlight.data.head import Head
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.span_target import SpanTarget, find_answer_tokens, to_span_target
-from tokenlight.data.target import Contrast, Head, ResolvedTarget
+from tokenlight.data.target import Contrast, ResolvedTarget
 from tokenlight.data.tokens import TextInput, TokenRow
 from tokenlight.errors import BadInput, BadTarget
 from tokenlight.explaining.batches import explain_rows

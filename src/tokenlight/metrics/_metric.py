@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadTarget
 from tokenlight.metrics._interval import Interval, bootstrap_curve, bootstrap_mean
 from tokenlight.perturb.engine import Perturber, Variant

@@ -12,7 +12,8 @@ from torch.nn.functional import softplus
 
 from tokenlight.accel.transfer import AsyncTensor, to_device
 from tokenlight.data.alternatives import DEFAULT_ALTERNATIVES
-from tokenlight.data.target import Head, ResolvedTarget, TargetLike
+from tokenlight.data.head import Head
+from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadTarget, NotFinite, UnsupportedModel
 

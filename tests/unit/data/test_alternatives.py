@@ -14,8 +14,9 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_tokenizer
 from tokenlight import Continuation, Contrast, NextToken
 from tokenlight.data.alternatives import choose_alternatives, name_tokens
+from tokenlight.data.head import Head
 from tokenlight.data.odds import target_log_odds, target_log_probability
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadTarget
 from tokenlight.inputs.encode import encode_text
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.expect import expect_error
 from tokenlight.cli.flag_hints import spell_with_flags
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, DamagedFile, UnknownName
 from tokenlight.evaluation.preflight import parse_labels
 from tokenlight.files.columns import Columns, describe_columns

@@ -15,7 +15,7 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Tokens
 from tokenlight.cli.heads import heads as heads_command
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
 from tokenlight.heads.mask import HeadMask, as_head_mask, read_heads, write_heads
 from tokenlight.heads.parsing import ParsedSentence, Word

@@ -16,8 +16,9 @@ from tests.helpers.planted_model import VOCABULARY, planted, row_of
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import assert_close
 from tokenlight import Context, Continuation, Explainer, Tokens
+from tokenlight.data.head import Head
 from tokenlight.data.odds import target_log_odds, target_log_probability
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadInput
 from tokenlight.methods.context_cite import fit_lasso
 

@@ -11,7 +11,8 @@ import pytest
 from tests.helpers.planted_model import planted, scored
 from tests.unit.metrics.planted_words import WORDS, sigmoid, value, weights
 from tokenlight import Explainer, registry
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.head import Head
+from tokenlight.data.target import ResolvedTarget
 
 
 def test_padding_without_attention_is_as_if_it_weighed_nothing():

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.handmade_attributions import attribution_of, split
 from tests.helpers.handmade_attributions import row_of as text_row
 from tokenlight import registry
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadInput
 from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds

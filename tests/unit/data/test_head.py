@@ -1,4 +1,4 @@
-"""What number is explained, and what the model is said to predict."""
+"""Which logits a head resolves a target to, and what it predicts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import PLAIN, allowed, assert_close
 from tokenlight import Contrast, Explainer, SpanTarget
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, BadTarget, UnknownName
 from tokenlight.evaluation.preflight import try_explaining
 from tokenlight.inputs.encode import encode_text
+
+COVERED_MODULES = ("data/target",)
 
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
