@@ -45,7 +45,7 @@ from tokenlight.errors import TokenlightError
 from tokenlight.evaluation import grade
 from tokenlight.evaluation.grade import GradeThresholds, RemovalResult, judge_removal
 from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
-from tokenlight.evaluation.removal_test import (
+from tokenlight.evaluation.removal_grading import (
     MAX_TIED_SHARE,
     MIN_INITIAL_PROBABILITY,
     MIN_INITIAL_TOKEN_PROBABILITY,

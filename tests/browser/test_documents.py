@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.browser.conftest import serving
-from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
 from tokenlight import Context, Continuation, Explainer
 
 DOCUMENTS = [
@@ -23,8 +23,8 @@ ANSWER = "the red dog"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "writer"
-    model = small_llama(torch.float32)
-    tokenizer = writing_tokenizer(ends=False)
+    model = make_small_llama(torch.float32)
+    tokenizer = make_seq2seq_tokenizer(ends=False)
     model.config.max_position_embeddings = tokenizer.model_max_length = 256  # rotary: none ends
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
 from tokenlight.evaluation.measure import Record
@@ -134,9 +134,9 @@ def test_records_survive_a_file(metric):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_model_is_as_before(metric):
-    before = snapshot(EXPLAINER.model)
+    before = take_snapshot(EXPLAINER.model)
     evaluate(metric)
-    assert_unchanged(before, snapshot(EXPLAINER.model))
+    assert_unchanged(before, take_snapshot(EXPLAINER.model))
 
 
 @pytest.mark.parametrize("metric", METRICS)

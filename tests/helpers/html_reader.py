@@ -17,7 +17,7 @@ class Line:
     marks: list[tuple[str, str, str]] = field(default_factory=list)  # (look, title, text)
 
 
-class Reader(HTMLParser):
+class PageReader(HTMLParser):
     """Collects what the tests compare; checks that every tag is closed in order."""
 
     def __init__(self, source: str) -> None:

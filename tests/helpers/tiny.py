@@ -55,7 +55,7 @@ def tiny_config(**changes: Any) -> BertConfig:
     return BertConfig(**(settings | changes))
 
 
-def randomised(model: Any, dtype: torch.dtype) -> Any:
+def randomize_weights(model: Any, dtype: torch.dtype) -> Any:
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -65,14 +65,14 @@ def randomised(model: Any, dtype: torch.dtype) -> Any:
 
 
 def tiny_bert(dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
-    return randomised(BertForSequenceClassification(tiny_config(**changes)), dtype)
+    return randomize_weights(BertForSequenceClassification(tiny_config(**changes)), dtype)
 
 
 def tiny_bert_qa(dtype: torch.dtype = torch.float64) -> Any:
     names = {0: "start", 1: "end"}
     config = tiny_config(id2label=names, label2id={name: i for i, name in names.items()})
-    return randomised(BertForQuestionAnswering(config), dtype)
+    return randomize_weights(BertForQuestionAnswering(config), dtype)
 
 
 def tiny_bert_lm(dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
-    return randomised(BertForMaskedLM(tiny_config(**changes)), dtype)
+    return randomize_weights(BertForMaskedLM(tiny_config(**changes)), dtype)

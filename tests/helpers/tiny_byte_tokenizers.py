@@ -15,7 +15,7 @@ SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 MERGES = ["t h", "th e", "Ġ th", "i n", "o n", "Ġ a", "e r", "a t", "Ġ s", "r e", "an d", "c at"]
 
 
-def tiny_bytes(style: Literal["roberta", "gpt2"], limit: int = 64) -> Any:
+def tiny_byte_tokenizer(style: Literal["roberta", "gpt2"], limit: int = 64) -> Any:
     """``<s> A </s></s> B </s>`` (roberta), or the parts one behind the other (gpt2)."""
     pieces = [*SPECIAL, *sorted(ByteLevel.alphabet())]
     merges = []

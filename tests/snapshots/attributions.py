@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.helpers.handmade_attributions import attribution_of, row_of, split
+from tests.helpers.handmade_attributions import make_attribution, make_row, split_words
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.target import ResolvedTarget
@@ -24,8 +24,8 @@ TRUST = {
 
 def review(method: str = "attcat", **fields) -> Attribution:
     """Return an explanation of a sentiment classifier."""
-    row = row_of([REVIEW], [split(REVIEW)])
-    return attribution_of(row, REVIEW_SCORES, method=method, **fields)
+    row = make_row([REVIEW], [split_words(REVIEW)])
+    return make_attribution(row, REVIEW_SCORES, method=method, **fields)
 
 
 def review_by_layer() -> Attribution:
@@ -53,7 +53,7 @@ def answer() -> Attribution:
     question = "Who wrote Hamlet?"
     context = "Hamlet was written by Shakespeare."
     row = replace(
-        row_of([question, context], [split(question), split(context)]),
+        make_row([question, context], [split_words(question), split_words(context)]),
         segment_names=("question", "context"),
     )
     scores = [0.0, 0.4, 0.3, 0.2, 0.0, 0.0, 0.1, -0.1, 0.25, 0.15, 0.9, 0.0, 0.05]
@@ -61,7 +61,7 @@ def answer() -> Attribution:
     prediction = Prediction(
         "Shakespeare", 0, ("Shakespeare",), (0.75,), answer_score=6.0, null_score=1.0
     )
-    attribution = attribution_of(
+    attribution = make_attribution(
         row, scores, method="attnlrp", prediction=prediction, model="tokenlight/qa"
     )
     return replace(attribution, target=target, logits=np.zeros((len(row), 2)))
@@ -70,7 +70,7 @@ def answer() -> Attribution:
 def continuation() -> list[Attribution]:
     """Return an explanation of each of the two tokens that a language model wrote."""
     row = replace(
-        row_of(["Once upon", " a time"], [[(0, 4), (5, 9)], [(1, 2), (3, 7)]], special=False),
+        make_row(["Once upon", " a time"], [[(0, 4), (5, 9)], [(1, 2), (3, 7)]], special=False),
         segment_names=("prompt", CONTINUATION_SEGMENT),
     )
     attributions = []
@@ -78,7 +78,7 @@ def continuation() -> list[Attribution]:
         prediction = Prediction(
             token, position, (token, "the"), (probability, 0.125), ids=(position, 9)
         )
-        attribution = attribution_of(
+        attribution = make_attribution(
             row.take(range(position)),
             [0.25, 0.5, -0.125][:position],
             method="attnlrp",

@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.helpers.expect import expect_error
 from tests.helpers.garbage import collect_garbage
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import assert_close
 from tokenlight import Attribution, Contrast, Explainer, Tokens
@@ -196,13 +196,13 @@ class TestRewiring:
 
     def test_a_pass_inside_a_pass_leaves_nothing_behind(self):
         model = tiny_bert()
-        before = snapshot(model)
+        before = take_snapshot(model)
         for _ in range(3):
             with instrumented(model, attention="own", gradients=False):
                 self.states(model)
                 with instrumented(model, attention="own", gradients=False):
                     self.states(model)
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
 
     @pytest.mark.parametrize("method", ["attcat", "transatt", "occlusion"])
     def test_an_explained_model_is_garbage_collected(self, method):
@@ -227,10 +227,10 @@ class TestRewiring:
         explainer = Explainer(model, TOKENIZER)
         expected = explainer.explain("good film", "attcat")
         model.classifier = nn.Sequential(nn.Dropout(0.9), model.classifier).train()
-        before = snapshot(model)
+        before = take_snapshot(model)
         attribution = explainer.explain("good film", "attcat")
         np.testing.assert_array_equal(attribution.scores, expected.scores)
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
 
     def test_hooks_of_the_user_stay_and_state_is_reported_once(self):
         model = tiny_bert()
@@ -238,11 +238,11 @@ class TestRewiring:
         expected = explainer.explain("good film", "cat").scores
         with torch.no_grad():
             self.states(model)  # transformers now has hooks of its own on the model
-        before = snapshot(model)
+        before = take_snapshot(model)
         attribution = explainer.explain("good film", "cat")
         np.testing.assert_array_equal(attribution.scores, expected)
         assert attribution.layers.shape[0] == 3
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
 
     def test_a_rebuilt_model_is_verified_again(self):
         model = tiny_bert()

@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.helpers.encoder_decoder_models import (
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+    make_small_llama,
+)
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Attribution, Context, Continuation, Explainer
 from tokenlight.data.head import Head
@@ -25,12 +29,12 @@ JOINT_CONTINUATION = Continuation(" the red dog", joint=True)
 
 @pytest.fixture(scope="module")
 def llama() -> Explainer:
-    return Explainer(small_llama(), writing_tokenizer(ends=False))
+    return Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
 
 
 @pytest.fixture(scope="module")
 def bart() -> Explainer:
-    return Explainer(writer("bart"), writing_tokenizer())
+    return Explainer(make_seq2seq_model("bart"), make_seq2seq_tokenizer())
 
 
 def compute_log_probabilities(explainer: Explainer, attribution: Attribution) -> torch.Tensor:

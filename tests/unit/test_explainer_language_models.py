@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tokenlight as tl
 from tests.helpers.expect import expect_error
 from tests.helpers.families import DECODER, GPT
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import WORDS, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT32, EverythingInFloat64, assert_close
 from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel
@@ -71,7 +71,7 @@ class TestEveryFamily:
         ids = torch.tensor([[5, 7, 10, 12, 13]])
         with torch.no_grad():
             bare = model(ids).logits[0, -1].numpy()
-        before = snapshot(model)
+        before = take_snapshot(model)
         explainer = tl.Explainer(model)
         for method in ("attcat", "gae", "grad_x_input", "rollout"):
             attribution = explainer.explain(tl.Tokens.from_ids(ids), method)
@@ -79,7 +79,7 @@ class TestEveryFamily:
             assert attribution.prediction.index == int(bare.argmax())
             assert np.isfinite(attribution.scores).all()
             assert np.abs(attribution.scores).max() > 0
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
 
     @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen3", "gpt_neox"])
     @pytest.mark.parametrize("method", ["transatt", "attnlrp", "lrp"])

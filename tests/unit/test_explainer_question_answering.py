@@ -18,9 +18,9 @@ from transformers import (
 )
 
 from tests.helpers.expect import expect_error
-from tests.helpers.html_reader import Reader
-from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.html_reader import PageReader
+from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Contrast, Explainer, Question, SpanTarget, Tokens, load
 from tokenlight.data.span_target import find_best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
@@ -47,13 +47,15 @@ def explainers():
     bare.model_input_names = ["input_ids", "attention_mask"]
     return {
         "bert": Explainer(tiny_bert_qa(), tiny_tokenizer()),
-        "distilbert": Explainer(randomised(DistilBertForQuestionAnswering(distil), torch.float64), bare),
+        "distilbert": Explainer(
+            randomize_weights(DistilBertForQuestionAnswering(distil), torch.float64), bare
+        ),
         "roberta": Explainer(
-            randomised(RobertaForQuestionAnswering(roberta), torch.float64),
-            tiny_bytes("roberta", 190),
+            randomize_weights(RobertaForQuestionAnswering(roberta), torch.float64),
+            tiny_byte_tokenizer("roberta", 190),
         ),
         "gpt2": Explainer(
-            randomised(GPT2ForQuestionAnswering(gpt2), torch.float64), tiny_bytes("gpt2", 190)
+            randomize_weights(GPT2ForQuestionAnswering(gpt2), torch.float64), tiny_byte_tokenizer("gpt2", 190)
         ),
     }  # fmt: skip
 
@@ -292,7 +294,7 @@ class TestContrast:
     def test_both_answers_are_underlined_by_tokens_and_by_words(self):
         question = Question(question="what ?", context="a charming film , not a slower movie .")
         attribution = BERT.explain(question, target=Contrast("charming film", "slower"))
-        for line in Reader(render_page(attribution)).lines[
+        for line in PageReader(render_page(attribution)).lines[
             1::2
         ]:  # the context, by tokens and by words
             under = {

@@ -11,7 +11,7 @@ from transformers import BertModel
 
 import tokenlight as tl
 from tests.helpers.expect import expect_error
-from tests.helpers.tiny import randomised, tiny_config, tiny_tokenizer
+from tests.helpers.tiny import randomize_weights, tiny_config, tiny_tokenizer
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
 
 COVERED_MODULES = ("explaining/similarity",)
@@ -19,7 +19,7 @@ PAIR = ("the film was charming", "a movie is very fun and great")
 
 
 def embedder(pooling="mean"):
-    model = randomised(BertModel(tiny_config(), add_pooling_layer=False), torch.float64)
+    model = randomize_weights(BertModel(tiny_config(), add_pooling_layer=False), torch.float64)
     return tl.Explainer(model, tiny_tokenizer(), pooling=pooling)
 
 

@@ -15,7 +15,7 @@ from tokenlight.errors import TokenlightError
 from tokenlight.errors.arguments import Count, Seed, check_items, checked
 from tokenlight.evaluation.grade import UNTESTED
 from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
-from tokenlight.evaluation.removal_test import RemovalTest
+from tokenlight.evaluation.removal_grading import RemovalTest
 from tokenlight.evaluation.subtexts import NUM_TOP_WORDS, ORDER_BLOCKS
 from tokenlight.explainer import Explainer
 

@@ -14,8 +14,8 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.helpers.expect import expect_error
-from tests.helpers.handmade_attributions import sample
-from tests.helpers.html_reader import Reader
+from tests.helpers.handmade_attributions import make_sample
+from tests.helpers.html_reader import PageReader
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.bench.plan import Cell, Plan
@@ -317,7 +317,7 @@ class TestWithoutPaper:
             yield make_run(tmp_path_factory.mktemp("own") / "run", more=more)
 
     def test_no_format_speaks_of_a_paper(self, run_without_paper):
-        page = " ".join(Reader(open_page(run_without_paper)).texts.values())
+        page = " ".join(PageReader(open_page(run_without_paper)).texts.values())
         for text in (
             write_report(run_without_paper, "md"),
             write_report(run_without_paper, "latex"),
@@ -329,12 +329,14 @@ class TestWithoutPaper:
 
     def test_only_what_differs_is_explained(self, run_without_paper, complete_run):
         assert "## Rows" not in write_report(run_without_paper, "md")
-        assert "Rows" not in Reader(open_page(run_without_paper)).texts["h2"]
+        assert "Rows" not in PageReader(open_page(run_without_paper)).texts["h2"]
         assert "Measured: AOPC is aopc." in write_report(run_without_paper, "md")
         assert "| Best | attcat |" in write_report(complete_run, "md")
 
     def test_figures_promise_no_diamonds(self, run_without_paper):
-        titles = [v["alt"] for tag, v in Reader(open_page(run_without_paper)).tags if tag == "img"]
+        titles = [
+            v["alt"] for tag, v in PageReader(open_page(run_without_paper)).tags if tag == "img"
+        ]
         assert "AOPC ↑" in titles
 
     def test_without_claims_nothing_holds(self, tmp_path):
@@ -388,7 +390,7 @@ class TestUnfinished:
         assert rows["Second"]["status"] == "not finished"
         assert rows["Best"]["count"] == "3"
         assert "7 of 10 parts" in write_report(folder, "md")
-        assert Reader(open_page(folder)).texts["h1"]
+        assert PageReader(open_page(folder)).texts["h1"]
 
     def test_a_folder_without_a_run_is_refused(self, tmp_path):
         with expect_error(DamagedFile, "run-not-found"):
@@ -408,7 +410,7 @@ def open_page(folder, **options):
 class TestPages:
     def test_every_word_is_escaped_and_nothing_comes_from_outside(self, complete_run):
         page = open_page(complete_run)
-        read = Reader(page)
+        read = PageReader(page)
         assert "<script" not in page
         assert EVIL in read.texts["h1"]
         assert "<b>marks</b>" in read.texts["li"]
@@ -418,7 +420,7 @@ class TestPages:
         assert "default-src 'none'" in policy
 
     def test_figures_are_inside_the_page(self, complete_run):
-        pictures = [v for tag, v in Reader(open_page(complete_run)).tags if tag == "img"]
+        pictures = [v for tag, v in PageReader(open_page(complete_run)).tags if tag == "img"]
         titles = [v["alt"] for v in pictures]
         assert any(title.startswith("AOPC ↑: ours") for title in titles)
         assert "AOPC point by point" in titles
@@ -457,7 +459,7 @@ class TestPages:
 
 class TestFigures:
     def test_figure_5_has_the_product_of_the_layers(self, monkeypatch):
-        stored = [(None, {"AttCAT": sample(layers=2)})]
+        stored = [(None, {"AttCAT": make_sample(layers=2)})]
         monkeypatch.setattr(FigureDrawer, "_read_kept_attributions", lambda *_: iter(stored))
         drawn = FigureDrawer(None).heat_map(FigureSpec("heat_map", "Heat"))
         names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]

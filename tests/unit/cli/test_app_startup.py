@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.helpers.patience import PATIENCE
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight import cli
 from tokenlight.errors import BadInput
 
@@ -21,7 +21,7 @@ def run(code, *arguments, **environment):
         text=True,
         encoding="utf-8",
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
-        timeout=PATIENCE,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
 
@@ -278,7 +278,7 @@ def test_the_package_itself_can_be_run():
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
     assert process.returncode == 0

@@ -11,8 +11,8 @@ import sys
 import pytest
 import torch
 
-from tests.helpers.html_reader import Reader
-from tests.helpers.patience import PATIENCE
+from tests.helpers.deadlines import DEADLINE_SECONDS
+from tests.helpers.html_reader import PageReader
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import cli
 
@@ -113,7 +113,7 @@ def test_every_file_is_written_and_named(tokenlight, classifier, tmp_path):
     assert output.startswith("prediction")
     first, *others = [f"wrote {path}" for path in paths.values()]
     assert errors.splitlines() == [f"{first} (in a new folder)", *others]
-    reader = Reader(paths["html"].read_text(encoding="utf-8"))
+    reader = PageReader(paths["html"].read_text(encoding="utf-8"))
     assert reader.lines[0].text == EVIL.replace("\x1b", "␛")
     assert "script" not in {tag for tag, _ in reader.tags}
     assert json.loads(paths["json"].read_text(encoding="utf-8"))["row"]["texts"] == [EVIL]
@@ -130,7 +130,7 @@ def test_a_page_may_open_in_words_and_show_differences(tokenlight, classifier, t
         *("explain", TEXT, "-m", classifier, "--words", "--reference", "gae", "--html", str(path))
     )
     source = path.read_text(encoding="utf-8")
-    [switch] = [v for t, v in Reader(source).tags if v.get("class") == "see-words"]
+    [switch] = [v for t, v in PageReader(source).tags if v.get("class") == "see-words"]
     assert "checked" in switch
     assert "attnlrp − gae" in source
 
@@ -244,7 +244,7 @@ def test_labels_that_are_hostile_come_out_whole(tokenlight, tmp_path):
         *("explain", TEXT, "-m", folder, "--target", "1", "--html", str(page))
     )
     assert "for [red]␛[31m⟨RLO⟩yes" in output
-    reader = Reader(page.read_text(encoding="utf-8"))
+    reader = PageReader(page.read_text(encoding="utf-8"))
     assert reader.texts["b"].startswith("[red]␛[31m⟨RLO⟩yes")
     _, output, _ = tokenlight("explain", TEXT, "-m", folder, "--target", "1", "--json", "-")
     assert json.loads(output)["target"]["name"] == "[red]\x1b[31m\u202eyes"
@@ -305,7 +305,7 @@ def test_a_closed_pipe_ends_quietly(classifier):
         ["bash", "-c", '"$@" --json - | true; exit ${PIPESTATUS[0]}', "_", *command],
         capture_output=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=PATIENCE,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
     assert process.stderr == b""

@@ -13,8 +13,8 @@ import torch
 from transformers import BertForTokenClassification
 
 import tokenlight as library
-from tests.helpers.patience import PATIENCE
-from tests.helpers.tiny import randomised, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tests.helpers.deadlines import DEADLINE_SECONDS
+from tests.helpers.tiny import randomize_weights, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT32, assert_close
 from tests.unit.plots.test_dataset_report import read_entries
 from tokenlight import cli
@@ -31,7 +31,7 @@ ROWS = (
 
 
 def tiny_bert_tokens(dtype):
-    return randomised(BertForTokenClassification(tiny_config()), dtype)
+    return randomize_weights(BertForTokenClassification(tiny_config()), dtype)
 
 
 @pytest.fixture(scope="module")
@@ -342,7 +342,7 @@ def test_sigterm_keeps_finished_texts_and_leaves_no_partial_file(classifier, tmp
     while not progress_file.stat().st_size and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=PATIENCE)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 130, errors
     num_explained = len(json.loads(progress_file.read_text()))
     assert 0 < num_explained < 20_000

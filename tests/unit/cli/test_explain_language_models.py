@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import BertForTokenClassification, BertModel
 
-from tests.helpers.html_reader import Reader
-from tests.helpers.tiny import randomised, tiny_bert_lm, tiny_config, tiny_tokenizer
+from tests.helpers.html_reader import PageReader
+from tests.helpers.tiny import randomize_weights, tiny_bert_lm, tiny_config, tiny_tokenizer
 from tests.unit.cli.test_explain import saved, tokenlight  # noqa: F401 - a fixture
 from tests.unit.test_explainer_language_models import TEMPLATE, built
 
@@ -25,8 +25,8 @@ def models(tmp_path_factory):
     models_by_name = {
         "writer": built("gpt2", single),
         "filler": tiny_bert_lm(single),
-        "tagger": randomised(BertForTokenClassification(config), single),
-        "vectors": randomised(BertModel(config, add_pooling_layer=False), single),
+        "tagger": randomize_weights(BertForTokenClassification(config), single),
+        "vectors": randomize_weights(BertModel(config, add_pooling_layer=False), single),
     }
     folders = {name: str(saved(folder / name, model)) for name, model in models_by_name.items()}
     talker = folder / "talker"
@@ -46,7 +46,7 @@ def test_a_continuation_is_one_picture_with_a_row_for_each_token(tokenlight, mod
     for name in ("1. ‘good’", "2. ‘and’", "3. ‘fun’"):
         assert name in output
         assert name in page.read_text(encoding="utf-8")
-    Reader(page.read_text(encoding="utf-8"))  # well formed
+    PageReader(page.read_text(encoding="utf-8"))  # well formed
 
 
 def test_the_model_writes_when_asked_to(tokenlight, models):  # noqa: F811
@@ -114,7 +114,7 @@ def test_entities_rankings_and_contrasted_continuations(tokenlight, models, tmp_
     numbers = dict(enumerate(("B-LOC", "I-LOC")))  # no label is outside: every word is in a name
     config = tiny_config(id2label=numbers, label2id={name: i for i, name in numbers.items()})
     tagger = saved(
-        tmp_path / "namer", randomised(BertForTokenClassification(config), torch.float32)
+        tmp_path / "namer", randomize_weights(BertForTokenClassification(config), torch.float32)
     )
     command = ("explain", PROMPT, "--model", str(tagger))
     _, output, _ = tokenlight(*command, "--token", "film was")
@@ -245,7 +245,7 @@ class TestDocuments:
         assert sorted(line.split()[-1] for line in lines[begin + 1 : begin + 5]) == [
             "a.txt", "b.md", "question", "written",
         ]  # fmt: skip
-        Reader(page.read_text(encoding="utf-8"))
+        PageReader(page.read_text(encoding="utf-8"))
         assert "a.txt" in page.read_text(encoding="utf-8")
 
     @pytest.mark.parametrize(

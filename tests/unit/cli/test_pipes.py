@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.helpers.bench_runs import make, sentences
-from tests.helpers.patience import PATIENCE
+from tests.helpers.bench_runs import make_sentences, write_suite
+from tests.helpers.deadlines import DEADLINE_SECONDS
 
 COMMAND = "from tokenlight.cli import main; main()"
 pytestmark = pytest.mark.xdist_group("bench")
@@ -24,7 +24,7 @@ def run_into_closed_pipe(*arguments, errors_too=False):
             stdout=writer,
             stderr=writer if errors_too else subprocess.PIPE,
             text=True,
-            timeout=PATIENCE,
+            timeout=DEADLINE_SECONDS,
             check=False,
         )
     finally:
@@ -35,7 +35,7 @@ def run_into_closed_pipe(*arguments, errors_too=False):
 @pytest.fixture(scope="module")
 def reviews(tmp_path_factory):
     path = tmp_path_factory.mktemp("pipes") / "reviews.csv"
-    rows = [f"{text},{i % 3}" for i, text in enumerate(sentences(12))]
+    rows = [f"{text},{i % 3}" for i, text in enumerate(make_sentences(12))]
     path.write_text("\n".join(["text,label", *rows]) + "\n")
     return path
 
@@ -103,7 +103,7 @@ def test_heads_that_nobody_reads_are_written(bert_folder, tmp_path):
 
 
 def test_a_run_and_its_report_that_nobody_reads_are_written(bert_folder, tmp_path):
-    suite = make(tmp_path / "suite", bert_folder, 4)
+    suite = write_suite(tmp_path / "suite", bert_folder, 4)
     folder = tmp_path / "run"
     code, errors = run_into_closed_pipe("bench", "run", suite, "--workers", 1, "-o", folder)
     assert code == 0, errors
@@ -124,7 +124,7 @@ def test_an_unwritable_output_is_refused_and_the_result_is_shown(bert_folder, tm
         [sys.executable, "-c", COMMAND, *command, str(tmp_path / "file/p.json")],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
     assert process.returncode == 2

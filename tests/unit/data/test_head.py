@@ -8,7 +8,7 @@ import torch
 
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tolerance import PLAIN, allowed, assert_close
+from tests.helpers.tolerance import PASS_CONDITION, assert_close, tolerance_for
 from tokenlight import Contrast, Explainer, SpanTarget
 from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, BadTarget, UnknownName
@@ -46,13 +46,15 @@ def test_all_gives_one_target_a_class_from_one_forward():
     ]
     for attribution in explained:
         alone = EXPLAINER.explain("good film", "attcat", target=attribution.target.name)
-        assert_close(attribution.scores, alone.scores, allowed(torch.float64, PLAIN))
+        assert_close(attribution.scores, alone.scores, tolerance_for(torch.float64, PASS_CONDITION))
 
 
 def test_a_contrast_is_the_difference_of_two_classes():
     contrast = EXPLAINER.explain("good film", "attcat", target=Contrast("positive", "negative"))
     this, that = (EXPLAINER.explain("good film", "attcat", target=t) for t in (2, 0))
-    assert_close(contrast.scores, this.scores - that.scores, allowed(torch.float64, PLAIN))
+    assert_close(
+        contrast.scores, this.scores - that.scores, tolerance_for(torch.float64, PASS_CONDITION)
+    )
     assert contrast.target.name == "positive rather than negative"
 
 

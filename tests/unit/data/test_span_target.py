@@ -8,7 +8,7 @@ import torch
 
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.helpers.tolerance import PLAIN, allowed, assert_close
+from tests.helpers.tolerance import PASS_CONDITION, assert_close, tolerance_for
 from tokenlight import Explainer, Question, SpanTarget
 from tokenlight.data.span_target import find_best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
@@ -43,7 +43,9 @@ class TestSpans:
         joint = self.explainer.explain(self.question, "cat", SpanTarget(8, 9))
         start = self.explainer.explain(self.question, "cat", SpanTarget(8, None))
         end = self.explainer.explain(self.question, "cat", SpanTarget(None, 9))
-        assert_close(joint.scores, start.scores + end.scores, allowed(torch.float64, PLAIN))
+        assert_close(
+            joint.scores, start.scores + end.scores, tolerance_for(torch.float64, PASS_CONDITION)
+        )
 
     @pytest.mark.parametrize(
         ("target", "code"),

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.helpers.garbage import collect_garbage
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Explainer
 from tokenlight.data import tokenizer as tokenizing
 from tokenlight.data.tokenizer import Vocabulary, isolate_tokenizer
@@ -56,7 +56,7 @@ def test_settings_of_another_thread_truncate_and_pad_no_text(disturbed):
 
 
 def test_prompts_and_labels_are_read_apart_too(monkeypatch):
-    plain = tiny_bytes("gpt2")
+    plain = tiny_byte_tokenizer("gpt2")
     created = Disturbed(tokenizer_object=plain._tokenizer, pad_token="<pad>", unk_token="<unk>")
     monkeypatch.setattr(Disturbed, "shared", created._tokenizer)
     assert (

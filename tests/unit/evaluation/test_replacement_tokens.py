@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.image_models import build
+from tests.helpers.image_models import build_model
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.evaluation.evaluate import build_metrics
@@ -104,7 +104,7 @@ def test_a_method_whose_baseline_is_missing_says_so():
 
 
 def test_patches_are_occluded_by_every_removal():
-    replacement_ids = ReplacementIds.from_model(Explainer(build("vit"))._live)
+    replacement_ids = ReplacementIds.from_model(Explainer(build_model("vit"))._live)
     assert len({replacement_ids.removal(perturb) for perturb in ("delete", "pad", "mask")}) == 1
     (sentence,) = replacement_warnings(build_metrics(["aopc", *PAD_AND_MASK]), replacement_ids)
     assert sentence.startswith("aopc and aopc(perturb=pad) and aopc(perturb=mask) remove")

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.helpers.api_server import serving_client as asking
+from tests.helpers.api_server import connect_client as asking
 from tests.helpers.tiny import tiny_bert
 from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer, registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens, registry
 from tokenlight.errors import UnsupportedModel
@@ -87,7 +87,7 @@ def test_an_unsupported_model_falls_back_to_integrated_gradients_with_a_note(
 
 
 def test_an_encoder_decoder_gets_integrated_gradients():
-    explainer = Explainer(build("bart"))
+    explainer = Explainer(build_model("bart"))
     assert (
         explainer.explain(Tokens.from_ids([[5, 6, 7, 2]], [[1] * 4])).method
         == "integrated_gradients"
@@ -95,7 +95,7 @@ def test_an_encoder_decoder_gets_integrated_gradients():
 
 
 def test_attnlrp_is_refused_where_a_gate_is_written_out_within_experts():
-    explainer = Explainer(build("gpt_oss"))
+    explainer = Explainer(build_model("gpt_oss"))
     with pytest.raises(UnsupportedModel, match="spells out its gate"):
         explainer.explain(Tokens.from_ids([[5, 6, 7]], [[1] * 3]), "attnlrp")
 

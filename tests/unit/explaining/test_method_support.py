@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
 from tokenlight.data.tokens import TokenRow, Tokens
@@ -25,7 +25,7 @@ def test_a_bert_supports_the_usual_methods(name: str) -> None:
 
 
 def test_a_model_with_an_operation_without_rule_does_not_support_relevance() -> None:
-    explainer = Explainer(build("gpt_oss"))
+    explainer = Explainer(build_model("gpt_oss"))
     assert not supports_method(explainer, registry.build("methods", "attnlrp"), make_row(3))
     assert supports_method(
         explainer, registry.build("methods", "integrated_gradients"), make_row(3)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Continuation, Contrast, Explainer, RankedAbove
 from tokenlight.explaining.calls import check_options
@@ -25,7 +25,7 @@ def classifier() -> Explainer:
 
 @pytest.fixture(scope="module")
 def writer() -> Explainer:
-    return Explainer(small_llama(), writing_tokenizer(ends=False))
+    return Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
 
 
 def name_strategy(

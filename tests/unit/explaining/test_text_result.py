@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Continuation, Explainer
@@ -40,7 +40,7 @@ def test_results_hold_the_attributions_of_the_flat_list_in_its_order(explainer: 
 
 
 def test_texts_may_have_different_numbers_of_attributions() -> None:
-    explainer = Explainer(small_llama(), writing_tokenizer(ends=False))
+    explainer = Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
     targets = [Continuation(" the red dog"), Continuation(" ran")]
     results = explainer.explain_texts(["the cat sat", "a mat"], ["grad_x_input"], targets)
     sizes = [len(result.attributions) for result in results]

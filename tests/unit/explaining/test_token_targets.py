@@ -9,7 +9,7 @@ from transformers import BertForTokenClassification
 
 import tokenlight as tl
 from tests.helpers.expect import expect_error
-from tests.helpers.tiny import randomised, tiny_bert_lm, tiny_config, tiny_tokenizer
+from tests.helpers.tiny import randomize_weights, tiny_bert_lm, tiny_config, tiny_tokenizer
 from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
 
 MASKED = "the film was [MASK] and slow"
@@ -23,7 +23,7 @@ def filler():
 
 @pytest.fixture(scope="module")
 def tagger():
-    model = randomised(BertForTokenClassification(tiny_config()), torch.float64)
+    model = randomize_weights(BertForTokenClassification(tiny_config()), torch.float64)
     return tl.Explainer(model, tiny_tokenizer())
 
 
@@ -213,7 +213,7 @@ def namer():
     """A tagger whose last layer is solved for, so that it gives the words of NAMED their TAGS."""
     numbers = dict(enumerate(LABELS))
     config = tiny_config(id2label=numbers, label2id={name: i for i, name in numbers.items()})
-    model = randomised(BertForTokenClassification(config), torch.float64)
+    model = randomize_weights(BertForTokenClassification(config), torch.float64)
     ids = torch.tensor([tiny_tokenizer()(NAMED)["input_ids"]])
     with torch.no_grad():
         states = model.bert(ids).last_hidden_state[0, 1:-1]

@@ -10,7 +10,7 @@ from transformers import GPT2LMHeadModel
 
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tests.unit.explaining.test_input_rows_token_ids import tiny_gpt
 from tokenlight import Attribution, Continuation, Explainer, Tokens, load, save
 from tokenlight.errors import BadInput, DamagedFile, MissingFile
@@ -141,7 +141,7 @@ class TestTableNumbers:
         assert self.numbers(ids, ["attcat", "gae"]) == [0, 0, 1, 1, 2, 2]
 
     def test_the_tokens_of_a_continuation_share_their_text(self):
-        explainer = Explainer(tiny_gpt(GPT2LMHeadModel), tiny_bytes("gpt2"))
+        explainer = Explainer(tiny_gpt(GPT2LMHeadModel), tiny_byte_tokenizer("gpt2"))
         attribution = explainer.explain("the cat", ["attcat", "gae"], Continuation(" sat"))
         assert set(to_pandas(attribution)["text"]) == {0}
         assert to_pandas(attribution)["attribution"].nunique() == len(attribution) > 2

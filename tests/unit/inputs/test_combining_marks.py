@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tests.unit.inputs.test_encode import byte_level, metaspace
 from tokenlight import Explainer
 from tokenlight.errors import BadInput
@@ -132,7 +132,7 @@ def test_no_word_of_a_byte_level_tokenizer_begins_with_a_mark(text, words):
 
 def test_a_prompt_keeps_its_marks():
     text = f"cafe{ACUTE} a"
-    row = encode_prompt(text, tiny_bytes("gpt2"), max_tokens=None)
+    row = encode_prompt(text, tiny_byte_tokenizer("gpt2"), max_tokens=None)
     assert row.word_ids[:4] == (0, 0, 0, 0)
     assert encode_prompt(text, TOKENIZER, max_tokens=None).surface_forms[4] == f"e{ACUTE}"
 

@@ -16,7 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from tests.helpers.expect import expect_error
 from tests.helpers.garbage import collect_garbage
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Chat, Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedTokenizer
 from tokenlight.inputs import limited
@@ -148,7 +148,7 @@ class TestTemplates:
         """A language model from a folder whose tokenizer has the template given."""
 
         def load(template):
-            tokenizer = tiny_bytes("gpt2")
+            tokenizer = tiny_byte_tokenizer("gpt2")
             tokenizer.chat_template = template
             config = GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=64)
             config.pad_token_id = None

@@ -18,11 +18,11 @@ from tests.helpers.image_models import (
     PATCH,
     SIDE,
     Processor,
-    build,
-    pictures,
-    pixels,
-    spotted,
-    taught,
+    build_model,
+    draw_images_with_patch,
+    draw_pixels,
+    make_pictures,
+    train_patch_classifier,
 )
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Chat, Contrast, Explainer, Picture, Question, Tokens, load, save
@@ -35,7 +35,7 @@ from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
 @pytest.fixture(scope="module")
 def explainer():
-    return Explainer(build("vit"), Processor())
+    return Explainer(build_model("vit"), Processor())
 
 
 def photo(seed=0):
@@ -84,9 +84,9 @@ def test_a_camera_s_note_how_it_was_held_is_followed(explainer, tmp_path):
 
 @pytest.mark.parametrize("fill", ["mean", "zero", "blur"])
 def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
-    live = Explainer(build("vit"))._live
+    live = Explainer(build_model("vit"))._live
     row = live.patch_inputs.encode_image(
-        load_picture(pictures(1)[0], None, live.patch_inputs.patch_size)
+        load_picture(make_pictures(1)[0], None, live.patch_inputs.patch_size)
     )
     row = replace(row, image=replace(row.image, fill=fill))
     original = Perturber(row, ReplacementIds.from_model(live))
@@ -94,7 +94,7 @@ def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
     values = live.patch_inputs.build_pixels([hidden])[0].numpy()
     untouched = np.ones((SIDE, SIDE), dtype=bool)
     untouched[PATCH : 2 * PATCH, 2 * PATCH : 3 * PATCH] = False
-    visible = pixels(1)[0]
+    visible = draw_pixels(1)[0]
     np.testing.assert_array_equal(values[:, untouched], visible[:, untouched])
     if fill == "blur":
         blurred = values[:, ~untouched]
@@ -111,7 +111,7 @@ def test_the_engine_gives_the_bare_model_s_logits_of_filled_pictures(explainer):
     generator = np.random.default_rng(5)
     variants = []
     expected = []
-    for number, picture in enumerate(pictures(3)):
+    for number, picture in enumerate(make_pictures(3)):
         row = live.patch_inputs.encode_image(
             load_picture(picture, None, live.patch_inputs.patch_size)
         )
@@ -119,7 +119,7 @@ def test_the_engine_gives_the_bare_model_s_logits_of_filled_pictures(explainer):
         for _ in range(7):
             masked_patches = np.flatnonzero(generator.random(16) < 0.4)
             variants.append(original.mask_tokens(1 + masked_patches))
-            values = pixels(3)[number].copy()
+            values = draw_pixels(3)[number].copy()
             mean = values.mean(axis=(1, 2))
             for patch in masked_patches:
                 top = PATCH * (patch // 4)
@@ -133,7 +133,7 @@ def test_the_engine_gives_the_bare_model_s_logits_of_filled_pictures(explainer):
 
 
 def test_occlusion_is_the_fall_when_one_patch_shows_the_filling(explainer):
-    picture = pictures(1)[0]
+    picture = make_pictures(1)[0]
     attribution = explainer.explain(picture, ("occlusion", {"window": 1}))
     live = explainer._live
     original = Perturber(attribution.row, ReplacementIds.from_model(live))
@@ -147,7 +147,7 @@ def test_occlusion_is_the_fall_when_one_patch_shows_the_filling(explainer):
 
 def test_pictures_of_different_sizes_do_not_touch_each_other():
     """DINOv2 reads any size: each size goes through by itself."""
-    explainer = Explainer(build("dinov2"))
+    explainer = Explainer(build_model("dinov2"))
     generator = np.random.default_rng(0)
     square, wide = (
         Picture.from_pixels(generator.normal(size=(3, SIDE, width))) for width in (SIDE, 2 * SIDE)
@@ -165,11 +165,11 @@ def test_a_stream_of_pictures_is_answered_one_by_one(explainer):
 
 
 def test_a_model_that_was_cast_is_given_pixels_of_its_new_kind():
-    model = build("vit", torch.float32)
+    model = build_model("vit", torch.float32)
     explainer = Explainer(model)
-    before = explainer.explain(pictures(1)[0], "raw_att")
+    before = explainer.explain(make_pictures(1)[0], "raw_att")
     model.to(torch.bfloat16)
-    after = explainer.explain(pictures(1)[0], "raw_att")
+    after = explainer.explain(make_pictures(1)[0], "raw_att")
     np.testing.assert_allclose(after.scores, before.scores, atol=0.02)
 
 
@@ -178,7 +178,9 @@ def test_a_model_that_was_cast_is_given_pixels_of_its_new_kind():
 
 @pytest.mark.parametrize("from_pixels", [False, True])
 def test_a_saved_picture_can_be_drawn_and_measured_again(explainer, tmp_path, from_pixels):
-    picture = pictures(1)[0] if from_pixels else Picture(photo(), fill="blur", name="a <b>.png")
+    picture = (
+        make_pictures(1)[0] if from_pixels else Picture(photo(), fill="blur", name="a <b>.png")
+    )
     attribution = explainer.explain(picture)
     save([attribution], tmp_path / "a.json")
     (back,) = load(tmp_path / "a.json")
@@ -271,7 +273,7 @@ def test_a_picture_that_pillow_only_warns_of_is_refused_too(explainer, tmp_path)
 @pytest.fixture
 def folder(tmp_path):
     """A tiny ViT with its processor, as a fine-tuned checkpoint is saved."""
-    build("vit", torch.float32).save_pretrained(tmp_path / "vit")
+    build_model("vit", torch.float32).save_pretrained(tmp_path / "vit")
     settings = {
         "image_processor_type": "ViTImageProcessor", "do_resize": True, "do_rescale": True,
         "do_normalize": True, "size": {"height": SIDE, "width": SIDE}, "resample": 2,
@@ -303,9 +305,11 @@ def test_a_folder_without_processor_is_refused(folder):
 def test_trust_hides_patches_and_says_so():
     from tokenlight.evaluation.trust import assess_trust
 
-    explainer = taught()
+    explainer = train_patch_classifier()
     attribution = assess_trust(
-        explainer, explainer.explain(spotted(1, seed=3)[0][0], "attnlrp"), max_orders=6
+        explainer,
+        explainer.explain(draw_images_with_patch(1, seed=3)[0][0], "attnlrp"),
+        max_orders=6,
     )
     trust = attribution.extras["trust"]
     assert "with the 3 top patches (" in trust["verdict"]
@@ -318,8 +322,8 @@ def test_best_chooses_by_hiding(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
     from tokenlight.evaluation.choose import choose_best
 
-    result, _, _ = spotted(6, seed=5)
-    choice = choose_best(taught(), list(result), candidates=["gae", "random"])
+    result, _, _ = draw_images_with_patch(6, seed=5)
+    choice = choose_best(train_patch_classifier(), list(result), candidates=["gae", "random"])
     assert choice.method == "gae"
 
 
@@ -376,7 +380,7 @@ def test_pixel_values_that_cannot_be_are_refused():
 
 def test_without_a_processor_a_picture_is_refused():
     with expect_error(BadInput, "image-processor-missing"):
-        Explainer(build("vit")).explain(photo())
+        Explainer(build_model("vit")).explain(photo())
 
 
 def test_a_processor_that_refuses_is_quoted(explainer):
@@ -414,7 +418,7 @@ def test_options_of_texts_are_refused_for_pictures(explainer):
 
 
 def test_a_row_cut_for_another_model_is_refused(explainer):
-    other = load_picture(pictures(1)[0], None, (8, 8))
+    other = load_picture(make_pictures(1)[0], None, (8, 8))
     row = explainer.explain(photo()).row
     from dataclasses import replace
 

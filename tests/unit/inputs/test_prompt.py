@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
 from tests.helpers.expect import expect_error
 from tokenlight import Context, Continuation, Explainer, Tokens
 from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
@@ -18,7 +18,7 @@ PROMPT = Context(DOCUMENTS, "the cat on a mat", template="{documents} and {quest
 
 @pytest.fixture(scope="module")
 def llama() -> Explainer:
-    return Explainer(small_llama(), writing_tokenizer(ends=False))
+    return Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
 
 
 class TestAContext:
@@ -56,10 +56,10 @@ class TestAContext:
             Context(*arguments)
 
     def test_a_model_that_does_not_write_refuses_it(self) -> None:
-        from tests.helpers.planted_model import planted
+        from tests.helpers.planted_model import make_planted_explainer
 
         with expect_error(UnsupportedModel, "model-reads-no-documents"):
-            planted().explain(PROMPT, "occlusion")
+            make_planted_explainer().explain(PROMPT, "occlusion")
 
     def test_words_that_do_not_stand_once_in_the_answer_are_refused(self, llama: Explainer) -> None:
         with expect_error(BadTarget, "span-not-once", mentions="'mat' occurs 0 times"):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Contrast, Explainer, Tokens, registry
 from tokenlight.errors import BadInput, BadTarget
@@ -240,7 +240,7 @@ def test_families_take_every_further_pass(family):
     ids = torch.randint(5, 120, (2, 8), generator=torch.Generator().manual_seed(3))
     ids[:, 7] = 2
     for method in FURTHER:
-        for attribution in Explainer(build(family)).explain(Tokens.from_ids(ids), method):
+        for attribution in Explainer(build_model(family)).explain(Tokens.from_ids(ids), method):
             assert np.isfinite(attribution.scores).all()
             assert np.abs(attribution.scores).max() > 0
 

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from tests.helpers.expect import expect_error
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Attribution, Explainer, Tokens
 from tokenlight.errors import BadInput, UnknownName, UnsupportedModel
@@ -63,9 +63,9 @@ def test_the_language_model_is_written_down_by_name(folder, language_model, tmp_
 
 
 def test_a_language_model_is_left_as_it_was(language_model):
-    before = snapshot(language_model)
+    before = take_snapshot(language_model)
     explained(Explainer(tiny_bert(torch.float32), TOKENIZER), lm=language_model)
-    assert_unchanged(before, snapshot(language_model))
+    assert_unchanged(before, take_snapshot(language_model))
     assert type(language_model.bert).__name__ == "BertModel"
 
 

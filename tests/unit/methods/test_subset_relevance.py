@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
-from tests.helpers.image_models import build as build_image_model
-from tests.helpers.image_models import pictures
-from tests.helpers.planted_model import VOCABULARY, planted, row_of
+from tests.helpers.encoder_decoder_models import (
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+    make_small_llama,
+)
+from tests.helpers.image_models import build_model as build_image_model
+from tests.helpers.image_models import make_pictures
+from tests.helpers.planted_model import VOCABULARY, make_planted_explainer, make_row
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tests.helpers.tolerance import assert_close
 from tokenlight import Context, Continuation, Explainer, Question, Tokens
@@ -67,8 +71,8 @@ class TestWhatItEquals:
     def test_where_words_add_up_it_is_the_shapley_value(self) -> None:
         weights = np.zeros((VOCABULARY, 2))
         weights[10:14, 1] = [2.0, 1.0, 0.5, -1.0]
-        text = Tokens((row_of([10, 11, 12, 13]),))
-        explainer = planted(weights)
+        text = Tokens((make_row([10, 11, 12, 13]),))
+        explainer = make_planted_explainer(weights)
         options = {"readout": "embeddings", "gradient": "model"}
         ours = explain(text, explainer, 1, **options)
         shapley = explainer.explain(text, "shapley", 1)
@@ -171,7 +175,7 @@ class TestKindsOfInput:
             assert len(attribution.extras["standard_errors"]) == len(attribution)
 
     def test_a_language_model_keeps_its_last_token(self) -> None:
-        explainer = Explainer(small_llama(), writing_tokenizer(ends=False))
+        explainer = Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
         attribution = explain("the cat sat on a red", explainer)
         is_kept = find_kept_tokens(attribution.row, attribution.target, reads_last_token=True)
         assert is_kept[-1]
@@ -182,7 +186,7 @@ class TestKindsOfInput:
         assert np.isfinite(joint.scores).all()
 
     def test_a_model_with_an_encoder_and_a_decoder_removes_source_tokens_alone(self) -> None:
-        explainer = Explainer(writer("bart"), writing_tokenizer())
+        explainer = Explainer(make_seq2seq_model("bart"), make_seq2seq_tokenizer())
         attributions = explain("the cat sat on a red mat", explainer, Continuation(" a dog"))
         for attribution in attributions:
             row = attribution.row
@@ -192,7 +196,7 @@ class TestKindsOfInput:
 
     def test_patches_are_occluded(self) -> None:
         explainer = Explainer(build_image_model("vit"))
-        (attribution,) = explain(pictures(1), explainer)
+        (attribution,) = explain(make_pictures(1), explainer)
         assert np.isfinite(attribution.scores).all()
         sub_text = make_sub_text(attribution.row, np.arange(len(attribution)) == 1, "delete", 0)
         assert len(sub_text.row) == len(attribution)
@@ -210,7 +214,7 @@ class TestUncertainty:
         assert 0.75 < np.median(errors / spread) < 1.5
 
     def test_a_single_draw_is_compared_with_the_whole_text(self) -> None:
-        samples = ScoreSamples(row_of([10, 11]), seed=0)
+        samples = ScoreSamples(make_row([10, 11]), seed=0)
         samples.set_whole_scores(np.array([0.0, 3.0, 5.0, 0.0]))
         samples.add(np.array([0, 1, 3]), np.array([0.0, 1.0, 0.0]), 1.0)
         np.testing.assert_allclose(samples.mean, [0.0, 2.0, 5.0, 0.0])
@@ -223,7 +227,7 @@ class TestUncertainty:
     def test_errors_follow_the_formula(self) -> None:
         generator = np.random.default_rng(3)
         draws = generator.normal(size=(5, 4))
-        samples = ScoreSamples(row_of([10, 11]), seed=0)
+        samples = ScoreSamples(make_row([10, 11]), seed=0)
         samples.set_whole_scores(np.zeros(4))
         for values in draws:
             samples.add(np.arange(4), values, 0.0)
@@ -238,12 +242,12 @@ class TestUncertainty:
             (np.ones(12), 1.0, False),
         ):
             generator = np.random.default_rng(1)
-            samples = ScoreSamples(row_of(words), seed=0)
+            samples = ScoreSamples(make_row(words), seed=0)
             samples.set_whole_scores(whole)
             for _ in range(8):
                 samples.add(np.arange(12), whole + noise * generator.normal(size=12), 0.0)
             assert (samples.compute_stability(3) > 0.95) == is_stable
-        assert ScoreSamples(row_of([10, 11]), seed=0).compute_stability(2) == 1.0
+        assert ScoreSamples(make_row([10, 11]), seed=0).compute_stability(2) == 1.0
 
     def test_sampling_goes_on_until_the_top_is_stable(self) -> None:
         strict = explain(TEXTS, samples=4, stable=1.0, max_samples=16)
@@ -265,7 +269,7 @@ class TestSelfTest:
         """
         generator = np.random.default_rng(seed)
         planted_scores = generator.normal(size=14)
-        samples = ScoreSamples(row_of(list(range(10, 22))), seed=seed)
+        samples = ScoreSamples(make_row(list(range(10, 22))), seed=seed)
         samples.set_whole_scores(truth * planted_scores)
         for kept in draw_kept_units(generator, 12, num_samples, 0.5):
             positions = np.flatnonzero(kept) + 1

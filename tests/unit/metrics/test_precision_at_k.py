@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.handmade_attributions import attribution_of, split
-from tests.helpers.handmade_attributions import row_of as text_row
+from tests.helpers.handmade_attributions import make_attribution, split_words
+from tests.helpers.handmade_attributions import make_row as text_row
 from tests.helpers.planted_model import MASK, PAD
 from tokenlight import registry
 from tokenlight.data.head import Head
@@ -14,8 +14,8 @@ from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
 def qa_case(scores, spans, *, cut=0, context="red blue green cat"):
-    row = text_row(["who", context], [split("who"), split(context)], cut=cut)
-    attribution = attribution_of(row, scores)
+    row = text_row(["who", context], [split_words("who"), split_words(context)], cut=cut)
+    attribution = make_attribution(row, scores)
     return Case(attribution, Perturber(row, ReplacementIds(PAD, MASK)), Head("span"), spans=spans)
 
 

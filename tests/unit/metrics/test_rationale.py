@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.helpers.handmade_attributions import attribution_of, split
-from tests.helpers.handmade_attributions import row_of as text_row
+from tests.helpers.handmade_attributions import make_attribution, split_words
+from tests.helpers.handmade_attributions import make_row as text_row
 from tests.helpers.planted_model import MASK, PAD
 from tokenlight import registry
 from tokenlight.data.head import Head
@@ -16,8 +16,8 @@ from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
 def rationale(scores, spans, text="one two three four five six", **options):
-    row = text_row([text], [split(text)], cut=options.pop("cut", 0))
-    attribution = attribution_of(row, [0, *scores, 0])
+    row = text_row([text], [split_words(text)], cut=options.pop("cut", 0))
+    attribution = make_attribution(row, [0, *scores, 0])
     case = Case(
         attribution,
         Perturber(row, ReplacementIds(PAD, MASK)),

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.expect import expect_error
-from tests.helpers.patience import PATIENCE
 from tokenlight import Explainer
 from tokenlight.errors import UnsupportedModel
 
@@ -105,7 +105,7 @@ def test_with_kernels_installed_nothing_is_fetched(changed, tmp_path):
     result = subprocess.run(
         [sys.executable, "-c", LOAD, *folders],
         env={**os.environ, "PYTHONPATH": path, "FETCHED": str(fetched)},
-        capture_output=True, text=True, timeout=PATIENCE,
+        capture_output=True, text=True, timeout=DEADLINE_SECONDS,
     )  # fmt: skip
     message = result.stdout.splitlines()
     assert [line.split()[0] for line in message] == ["UnsupportedModel"] * (len(message) - 1) + [

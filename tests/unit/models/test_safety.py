@@ -13,8 +13,8 @@ import sys
 import pytest
 import torch
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.expect import expect_error
-from tests.helpers.patience import PATIENCE
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel
 from tokenlight.methods import _decoding
@@ -78,7 +78,7 @@ def test_no_code_of_a_folder_runs_though_every_question_is_answered_yes(folder, 
     for answers in ("y\n" * 50, "1\n" * 50):
         result = subprocess.run(
             [sys.executable, "-m", "tokenlight", *COMMANDS[command], str(folder)],
-            input=answers, capture_output=True, text=True, timeout=PATIENCE,
+            input=answers, capture_output=True, text=True, timeout=DEADLINE_SECONDS,
         )  # fmt: skip
         assert result.returncode == 2, result.stderr
         assert "brings its own code (config.json: auto_map)" in result.stderr

@@ -10,8 +10,8 @@ from math import log
 import pytest
 
 import tokenlight
-from tests.helpers.handmade_attributions import attribution_of, row_of
-from tests.helpers.html_reader import Reader
+from tests.helpers.handmade_attributions import make_attribution, make_row
+from tests.helpers.html_reader import PageReader
 from tokenlight.data.true_label import find_true_label
 from tokenlight.plots import dataset_report
 from tokenlight.plots.dataset_report import DataSetReport
@@ -21,9 +21,9 @@ from tokenlight.plots.html import render_page
 def explain_words(text: str, scores=None, **extras):
     """An explanation of the words of a text by a model that says positive."""
     spans = [match.span() for match in re.finditer(r"\S+", text)]
-    row = row_of([text], [spans])
+    row = make_row([text], [spans])
     values = scores or [0.5 / (1 + position) for position in range(len(spans))]
-    return replace(attribution_of(row, [0.1, *values, -0.2]), extras=extras)
+    return replace(make_attribution(row, [0.1, *values, -0.2]), extras=extras)
 
 
 def read_entries(content: str) -> list[dict]:
@@ -80,10 +80,12 @@ def test_no_text_label_or_column_leaves_the_place_it_was_given(hostile):
     content = only_page(report)
     (entry,) = read_entries(content)
     assert join_marks(entry) == f"[CLS]{hostile}[SEP]"
-    scripts = [values for tag, values in Reader(content).tags if tag == "script"]
+    scripts = [values for tag, values in PageReader(content).tags if tag == "script"]
     assert scripts == [{"type": "application/json", "id": "data"}, {}]
-    assert not [tag for tag, _ in Reader(content).tags if tag == "img"]
-    (policy,) = [values["content"] for _, values in Reader(content).tags if "http-equiv" in values]
+    assert not [tag for tag, _ in PageReader(content).tags if tag == "img"]
+    (policy,) = [
+        values["content"] for _, values in PageReader(content).tags if "http-equiv" in values
+    ]
     assert "default-src 'none'" in policy
     assert "script-src 'sha256-" in policy
 

@@ -13,7 +13,12 @@ from PIL import Image
 from rich.console import Console
 
 from tests.helpers.expect import expect_error
-from tests.helpers.image_models import Processor, build, spotted, taught
+from tests.helpers.image_models import (
+    Processor,
+    build_model,
+    draw_images_with_patch,
+    train_patch_classifier,
+)
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Picture, save
 from tokenlight.errors import BadInput
@@ -26,8 +31,8 @@ NASTY = '"><script>alert(1)</script>.png'
 
 @pytest.fixture(scope="module")
 def attributions():
-    picture = Picture(spotted(1, seed=2)[0][0], name=NASTY)
-    return taught().explain(picture, ["attcat", "gae"])
+    picture = Picture(draw_images_with_patch(1, seed=2)[0][0], name=NASTY)
+    return train_patch_classifier().explain(picture, ["attcat", "gae"])
 
 
 def rectangles(html):
@@ -136,7 +141,9 @@ def test_words_are_no_matter_for_pictures(attributions):
 
 
 def test_every_class_has_its_map():
-    attributions = taught().explain(spotted(1, seed=2)[0][0], target="all")
+    attributions = train_patch_classifier().explain(
+        draw_images_with_patch(1, seed=2)[0][0], target="all"
+    )
     assert len(attributions) == 4
     assert (
         len(
@@ -155,14 +162,14 @@ def test_every_class_has_its_map():
 
 @pytest.fixture
 def folder(tmp_path):
-    taught().model.save_pretrained(tmp_path / "vit")
+    train_patch_classifier().model.save_pretrained(tmp_path / "vit")
     settings = {
         "image_processor_type": "ViTImageProcessor", "do_resize": True, "do_rescale": True,
         "do_normalize": True, "size": {"height": 16, "width": 16}, "resample": 2,
         "rescale_factor": 1 / 255, "image_mean": [0.5] * 3, "image_std": [0.25] * 3,
     }  # fmt: skip
     (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(settings))
-    Image.fromarray(spotted(1, seed=2)[0][0]).save(tmp_path / "spot.png")
+    Image.fromarray(draw_images_with_patch(1, seed=2)[0][0]).save(tmp_path / "spot.png")
     return tmp_path
 
 
@@ -223,5 +230,7 @@ def test_wrong_uses_are_one_clean_line(folder, monkeypatch, arguments, message):
 
 def test_a_picture_for_a_tiny_model_needs_no_file():
     """Arrays and PIL images go in as they are."""
-    explainer = Explainer(build("deit"), Processor())
-    assert explainer.explain(Image.fromarray(spotted(1, seed=2)[0][0])).patches().shape == (4, 4)
+    explainer = Explainer(build_model("deit"), Processor())
+    assert explainer.explain(
+        Image.fromarray(draw_images_with_patch(1, seed=2)[0][0])
+    ).patches().shape == (4, 4)

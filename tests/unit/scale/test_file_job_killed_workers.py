@@ -11,8 +11,8 @@ import time
 
 import pytest
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.gates import hold_after
-from tests.helpers.patience import PATIENCE
 from tests.helpers.scale_runs import InProcessEngine, read_output_files, write_parquet
 from tokenlight.files.folder_lock import find_lock_owner
 from tokenlight.scale import Engine, explain_files
@@ -114,7 +114,7 @@ def test_a_driver_that_is_killed_thrice_leaves_nothing_half_done(
         files_before = list_block_files(folder)
         driver = context.Process(target=_drive, args=(data, bert_folder, folder))
         driver.start()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + DEADLINE_SECONDS
         # Blocks that the last driver had not entered into the manifest are made again, so files that
         # were written count here, not files that exist: a driver may add none at all.
         while driver.is_alive():
@@ -153,12 +153,12 @@ def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(
 
     run = [sys.executable, "-c", code, *arguments]
     result = subprocess.run(
-        run, capture_output=True, text=True, preexec_fn=narrow, timeout=PATIENCE
+        run, capture_output=True, text=True, preexec_fn=narrow, timeout=DEADLINE_SECONDS
     )
     assert result.returncode == 1, result.stderr
     message = " ".join(result.stderr.split())
     assert "is full. Finished work is kept: free some space, then run the same command" in message
     assert not list(folder.rglob(".*.part"))
-    result = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE)
+    result = subprocess.run(run, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     assert result.returncode == 0, result.stderr
     assert read_output_files(folder) == read_output_files(complete_folder)

@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.helpers.api_server import TEXT, allow_list, running_server
-from tests.helpers.patience import PATIENCE
+from tests.helpers.api_server import TEXT, make_allow_list, run_server
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight import Attribution
 from tokenlight.web.app import create_app
 from tokenlight.web.limits import ServerLimits
@@ -27,15 +27,15 @@ FAST = ServerLimits(gather_seconds=0.0)
 
 @pytest.fixture(scope="module")
 def address():
-    with running_server(
-        create_app(allow_list(), limits=FAST, try_methods=False)
+    with run_server(
+        create_app(make_allow_list(), limits=FAST, try_methods=False)
     ) as running_address:
         yield running_address
 
 
 @pytest.fixture(scope="module")
 def client(address):
-    with httpx.Client(base_url=address, timeout=PATIENCE) as running_client:
+    with httpx.Client(base_url=address, timeout=DEADLINE_SECONDS) as running_client:
         yield running_client
 
 
@@ -64,7 +64,7 @@ def test_no_request_brings_the_server_down(address):
         @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=fitting | odd if operation.body or operation.query else fitting)
         def ask(case):
-            answer = case.call(timeout=PATIENCE)
+            answer = case.call(timeout=DEADLINE_SECONDS)
             case.validate_response(answer, checks=CHECKS)
             if answer.status_code >= 400:
                 assert set(answer.json()["error"]) == {"code", "message", "hint"}

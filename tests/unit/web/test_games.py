@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.api_server import TEXT, allow_list, assert_error, serving_client
+from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list
 
 LONG = " ".join(["the film is not bad , but"] * 6)
 
 
 @pytest.fixture(scope="module")
 def models():
-    return allow_list()
+    return make_allow_list()
 
 
 @pytest.fixture(scope="module")
 def client(models):
-    with serving_client(models) as running_client:
+    with connect_client(models) as running_client:
         yield running_client
 
 

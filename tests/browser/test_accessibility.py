@@ -116,7 +116,7 @@ def test_the_system_decides_where_nothing_was_chosen(visitor):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_are_read_easily_on_their_paper(visitor, scheme):
     """Contrast of at least 4.5 (WCAG AA) for every text that stands on plain paper or a token."""
-    from tests.helpers.colour_contrast import contrast
+    from tests.helpers.colour_contrast import contrast_ratio
 
     visit = visitor(color_scheme=scheme).open(text=TEXT, method=["attcat", "gae"])
     visit.page.locator(".grade").first.wait_for()
@@ -138,8 +138,8 @@ def test_words_are_read_easily_on_their_paper(visitor, scheme):
     )
     assert len(pairs) > 30
     poor = [
-        (text, contrast(tuple(map(int, ink)), tuple(map(int, paper))))
+        (text, contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))))
         for text, ink, paper in pairs
-        if contrast(tuple(map(int, ink)), tuple(map(int, paper))) < 4.5
+        if contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))) < 4.5
     ]
     assert poor == []
