@@ -101,7 +101,7 @@ def test_every_prompt_is_measured_once_and_families_are_capped():
     assert max(counts.values()) == 3
 
 
-def test_wilson_holds_its_share():
+def test_the_wilson_interval_contains_the_observed_share():
     low, high = bench.wilson(0.85, 100)
     assert low < 0.85 < high
     assert bench.wilson(1.0, 10)[1] == 1.0
@@ -124,7 +124,7 @@ def test_a_copied_word_is_found_by_a_model_that_copies():
         assert [reading.rank for reading in readings] == [1.0, 1.0]
 
 
-def test_answers_that_were_kept_are_not_asked_for_again(tmp_path):
+def test_cached_answers_are_reused(tmp_path):
     template = "word1 name3 {} word2 name3"
     pair = Pair("copies", fill(template, "value5", "value5"), fill(template, "value9", "value9"))
     answers = tmp_path / "answers.json"

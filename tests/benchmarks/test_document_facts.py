@@ -15,7 +15,7 @@ import document_facts as bench
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_fact_stands_in_one_document_alone(seed):
+def test_the_fact_is_in_one_document_only(seed):
     case = bench.build_case(seed)
     documents = list(case.context.documents)
     assert len(documents) == bench.NUM_DOCUMENTS

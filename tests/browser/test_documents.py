@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_sources_stand_sorted_by_what_they_brought_and_a_link_brings_them_back(visitor, folder):
+def test_sources_are_sorted_by_score_and_restored_by_a_link(visitor, folder):
     explainer = Explainer.from_pretrained(folder)
     (attribution,) = explainer.explain(
         Context(DOCUMENTS, QUESTION), "attnlrp", Continuation(f" {ANSWER}", joint=True)

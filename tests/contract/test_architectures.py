@@ -93,7 +93,7 @@ def test_attention_rows_sum_to_one(family):
 
 
 @pytest.mark.parametrize("family", SUNK)
-def test_attention_with_a_sink_is_the_models_own_and_is_told(family):
+def test_attention_with_a_sink_equals_the_models_own_and_is_noted(family):
     model = build_model(family)
     model.set_attn_implementation("eager")
     ids, mask = two_texts()

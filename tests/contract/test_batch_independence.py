@@ -148,7 +148,7 @@ def test_rotary_factors_follow_no_other_row(family, rope, monkeypatch):
 
 @pytest.mark.parametrize("prefix", SPARSE)
 @pytest.mark.parametrize("method", ["grad_x_input", FALLS])
-def test_block_sparse_attention_stays_behind_a_short_text(prefix, method):
+def test_block_sparse_attention_stays_enabled_after_a_short_text(prefix, method):
     model = build_model_from_config(prefix, SPARSE[prefix])
     assert_batch_invariant(model, method)
     assert {m.attention_type for m in model.modules() if hasattr(m, "attention_type")} == {

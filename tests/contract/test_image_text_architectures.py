@@ -132,7 +132,7 @@ def test_batch_mates_change_no_score(explainer):
         assert_close(ours.scores, theirs.scores, FLOAT64)
 
 
-def test_only_the_language_model_is_listened_to(explainer):
+def test_only_attention_of_the_language_model_is_recorded(explainer):
     row = explainer.explain(make_picture(), "random").row
     explainer._live.verify(row, reads_attention=True)
     maps = record(explainer._live, [row], frozenset({Site.ATTENTION})).attention
@@ -141,7 +141,7 @@ def test_only_the_language_model_is_listened_to(explainer):
 
 
 @pytest.mark.parametrize("family", REFUSED)
-def test_a_family_whose_tokens_are_no_places_of_the_picture_is_refused_by_name(family):
+def test_a_family_without_one_token_per_patch_is_refused_by_name(family):
     model = build_model(family)
     before = take_snapshot(model)
     with pytest.raises(UnsupportedModel, match=FAMILIES[family][0]):

@@ -77,7 +77,7 @@ def test_logits_are_the_bare_models(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_model_is_as_before_after_success(method):
+def test_the_model_is_left_unchanged_after_success(method):
     model = tiny_bert().train()
     model.bert.encoder.layer[1].eval()
     before = take_snapshot(model)
@@ -88,7 +88,7 @@ def test_a_model_is_as_before_after_success(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_model_is_as_before_after_an_error_inside_it(method):
+def test_the_model_is_left_unchanged_after_an_error(method):
     model = tiny_bert()
     explainer = Explainer(model, TOKENIZER)
     explainer.explain(TEXT, with_contract_options(method))
@@ -157,7 +157,7 @@ def test_padding_on_either_side_changes_no_score(method, num_left, num_right, sw
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_answer_is_worse_conditioned_than_the_tolerances_assume(method):
+def test_condition_numbers_stay_below_those_of_the_tolerances(method):
     def scores(model):
         return (
             Explainer(model, TOKENIZER)
@@ -287,7 +287,7 @@ def test_answer_spans_are_explained(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_docstring_tells_formula_citation_and_difference(method):
+def test_a_docstring_has_formula_citation_and_difference_from_the_paper(method):
     cls = registry.load_class("methods", method)
     text = cls.__doc__
     assert "Differs from the" in text, f"{method} does not say how it differs from its paper"

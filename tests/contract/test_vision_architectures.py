@@ -78,7 +78,7 @@ SCALED_LAYERS = {"alti": "cannot be split"}  # LayerScale stands between attenti
     "family", ["vit", "siglip", "dinov2_with_registers", "beit with relative positions"]
 )
 @pytest.mark.parametrize("method", registry.list_names("methods"))
-def test_every_method_works_on_pictures_or_says_why_not(family, method):
+def test_every_method_works_on_pictures_or_is_refused_with_a_reason(family, method):
     explainer = Explainer(build_model(family))
     reasons = WITHOUT_WORDS | (SCALED_LAYERS if family not in ("vit", "siglip") else {})
     if method in reasons:

@@ -203,7 +203,7 @@ def explainers(tokenizer):
     )
 
 
-def test_a_bad_input_or_keyword_is_explained_or_refused_in_words(explainers):
+def test_a_bad_input_or_keyword_is_explained_or_refused(explainers):
     inputs = {
         **dict(inputs_to_explain(explainers.plain)),
         **dict(keywords_to_explain(explainers.plain)),
@@ -212,31 +212,31 @@ def test_a_bad_input_or_keyword_is_explained_or_refused_in_words(explainers):
     count_outcomes(inputs, python=True)
 
 
-def test_a_bad_target_is_explained_or_refused_in_words(explainers):
+def test_a_bad_target_is_explained_or_refused(explainers):
     inputs = dict(targets(explainers.plain, explainers.answers, explainers.words))
     assert len(inputs) >= 300
     count_outcomes(inputs, python=True)
 
 
-def test_a_bad_option_is_taken_or_refused_in_words(explainers):
+def test_a_bad_option_is_taken_or_refused(explainers):
     inputs = dict(options(explainers.plain))
     assert len(inputs) >= 150
     count_outcomes(inputs, python=True)
 
 
-def test_a_bad_use_of_a_result_gives_an_answer_or_is_refused_in_words(explainers, tmp_path):
+def test_a_bad_use_of_a_result_gives_an_answer_or_is_refused(explainers, tmp_path):
     inputs = dict(results(explainers.plain, tmp_path))
     assert len(inputs) >= 300
     count_outcomes(inputs, python=True)
 
 
-def test_a_bad_model_name_device_or_dtype_is_refused_in_words(bert_folder):
+def test_a_bad_model_name_device_or_dtype_is_refused(bert_folder):
     inputs = dict(models(bert_folder))
     assert len(inputs) >= 60
     count_outcomes(inputs, python=True)
 
 
-def test_every_public_call_answers_or_refuses_in_words(tmp_path, monkeypatch):
+def test_every_public_call_answers_or_refuses(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some values are names of files
     public_calls = calls(Fixtures.built(tmp_path))
     count_outcomes(

@@ -95,7 +95,7 @@ def tables():
     yield "cut.parquet", content[: len(content) // 2]
 
 
-def test_a_bad_data_file_is_read_or_refused_in_words(tmp_path):
+def test_a_bad_data_file_is_read_or_refused(tmp_path):
     def use(name, content):
         path = tmp_path / name[-200:]
         path.write_bytes(content)
@@ -150,7 +150,7 @@ YAMLS = (
 )  # fmt: skip
 
 
-def test_a_bad_suite_is_read_or_refused_in_words(tmp_path):
+def test_a_bad_suite_is_read_or_refused(tmp_path):
     import yaml
 
     path = tmp_path / "suite.yaml"

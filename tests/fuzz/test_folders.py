@@ -73,7 +73,7 @@ def weights(bert_folder):
     return {name: {"model.safetensors": content} for name, content in inputs.items()}
 
 
-def test_a_bad_model_folder_is_explained_or_refused_in_words(bert_folder, tmp_path):
+def test_a_bad_model_folder_is_explained_or_refused(bert_folder, tmp_path):
     folder = tmp_path / "model"
 
     def load(files):

@@ -58,7 +58,7 @@ def use_file(file, tmp_path):
         tokenlight.load(tmp_path / "again.json")
 
 
-def test_a_bad_saved_explanation_is_shown_or_refused_in_words(tokenizer, tmp_path):
+def test_a_bad_saved_explanation_is_shown_or_refused(tokenizer, tmp_path):
     file = tmp_path / "saved.json"
 
     def use(text):
@@ -76,7 +76,7 @@ def test_a_bad_saved_explanation_is_shown_or_refused_in_words(tokenizer, tmp_pat
     assert outcomes["refused"] > 200
 
 
-def test_a_bad_heads_file_or_corpus_is_read_or_refused_in_words(tmp_path):
+def test_a_bad_heads_file_or_corpus_is_read_or_refused(tmp_path):
     file = tmp_path / "file.json"
     heads = {"format": 1, "mask": HeadMask(((1, 0), (0, 2)), ((0, 0), (1, 1))).to_dict()}
     counts = {"format": 1, "tokenizer": "x", "documents": 3, "counts": {"a": 1, "b": 2}}

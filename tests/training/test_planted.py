@@ -27,7 +27,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("kind", planted.KINDS)
-def test_marks_stand_where_the_words_were_put_and_contradict_the_text(kind):
+def test_marks_cover_the_planted_words_and_contradict_the_text(kind):
     planted_rows = list(planted.test_texts(ROWS * 25, kind, random.Random(1)))
     for row, source_row in zip(planted_rows, ROWS * 25, strict=True):
         words = [row["text"][start:end] for start, end in row["spans"]]

@@ -112,7 +112,7 @@ def test_value_zeroing_is_the_rolled_out_distance_of_one_block_at_a_time(explain
         assert attribution.scores.sum() == pytest.approx(1)
 
 
-def test_a_value_that_is_zero_already_says_nothing():
+def test_a_value_vector_that_is_zero_has_no_effect():
     model = tiny_bert()
     for block in model.bert.encoder.layer:
         torch.nn.init.zeros_(block.attention.self.value.weight)
@@ -121,7 +121,7 @@ def test_a_value_that_is_zero_already_says_nothing():
     assert not attribution.scores.any()
 
 
-def test_value_zeroing_takes_a_pass_for_each_token_beside_two():
+def test_value_zeroing_takes_two_passes_and_one_per_token():
     batch_sizes = []
     handle = BERT.model.register_forward_pre_hook(
         lambda _m, arguments, keywords: batch_sizes.append(

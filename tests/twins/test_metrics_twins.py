@@ -148,7 +148,7 @@ def test_comprehensiveness_and_sufficiency(attribution):
 
 
 @given(attributions_by_hand(), st.integers(0, 2))
-def test_games(attribution, label):
+def test_hiding_and_revealing_games(attribution, label):
     order = rank_words(attribution)
     num_rankable = len(order)
     hiding = []

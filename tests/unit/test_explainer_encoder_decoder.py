@@ -382,7 +382,7 @@ def test_an_encoder_with_a_causal_head_is_refused_by_name(name: str) -> None:
         explainer.explain(PROMPT, "grad_x_input", Continuation(f" {CONTINUATION}"))
 
 
-def test_the_matrix_is_as_wide_as_it_is_said_to_be() -> None:
+def test_the_documented_number_of_families_is_tested() -> None:
     assert len(SUPPORTED) >= 12
     assert len(set(CAUSAL_FAMILIES) - NOT_CAUSAL_BY_DEFAULT) >= 30
 

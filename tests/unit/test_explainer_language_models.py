@@ -89,7 +89,7 @@ class TestEveryFamily:
         assert np.abs(attribution.scores).max() > 0
 
     @pytest.mark.parametrize("family", FAMILIES)
-    def test_padding_on_either_side_and_batch_mates_change_nothing(self, family):
+    def test_padding_side_and_batch_do_not_change_scores(self, family):
         model = built(family)
         model.config.pad_token_id = 0
         explainer = tl.Explainer(model)
@@ -176,7 +176,7 @@ class TestTargets:
         assert_close(plain.scores, named.scores, FLOAT32)
         assert plain.title == f"attnlrp → {plain.target.name}, its logit alone"
 
-    def test_the_title_says_the_question(self, writer):
+    def test_the_title_states_token_and_alternatives(self, writer):
         attribution = writer.explain(PROMPT, "attnlrp")
         first, second, third, *_ = attribution.target.alternatives
         question = f"{attribution.target.name} rather than ‘{first}’, ‘{second}’, ‘{third}’ …"
@@ -202,7 +202,7 @@ class TestTargets:
 
 
 class TestContinuation:
-    def test_each_token_is_explained_from_what_stands_before_it(self, writer):
+    def test_each_token_is_explained_from_its_prefix(self, writer):
         attributions = writer.explain(PROMPT, ["attcat", "gae"], tl.Continuation(" good and fun"))
         assert [attribution.method for attribution in attributions] == ["attcat"] * 3 + ["gae"] * 3
         assert [attribution.target.index for attribution in attributions[:3]] == [
@@ -273,7 +273,9 @@ class TestContinuation:
             ),
         ],
     )
-    def test_a_wrong_use_says_what_the_model_can_do(self, writer, prompt, target, error, message):
+    def test_an_invalid_target_is_refused_with_what_the_model_does(
+        self, writer, prompt, target, error, message
+    ):
         with pytest.raises(error, match=message):
             writer.explain(prompt, target=target)
 
@@ -315,7 +317,7 @@ class TestMeasured:
             np.testing.assert_allclose(logits, bare.numpy(), atol=1e-9)
 
 
-def test_a_model_whose_tokens_see_those_behind_them_writes_nothing():
+def test_a_bidirectional_model_is_refused_as_language_model():
     config = transformers.BertConfig(
         vocab_size=120, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         intermediate_size=48,
@@ -357,7 +359,7 @@ class TestVocabulary:
             Vocabulary(None, 5).token_id("good")
 
 
-def test_a_softcap_is_dropped_where_the_model_s_own_kernel_drops_it():
+def test_a_softcap_is_dropped_where_the_models_own_kernel_drops_it():
     torch.manual_seed(0)
     module = torch.nn.Linear(1, 1)
     tensors = [torch.randn(2, 3, 5, 4, dtype=torch.float64) for _ in range(3)]

@@ -79,7 +79,7 @@ class TestSentences:
             (" \n ", []),
         ],
     )  # fmt: skip
-    def test_sentences_are_cut_where_a_reader_would(self, text, expected):
+    def test_sentences_are_split_at_sentence_ends(self, text, expected):
         assert sentences(text) == expected
 
     @given(st.text(alphabet="ab .!?\n。A'\"…", max_size=60))
@@ -241,7 +241,7 @@ class TestTrust:
             atol=1e-12,
         )
 
-    def test_its_trust_has_a_grade_of_all_its_words(self):
+    def test_the_trust_of_a_windowed_text_covers_all_its_words(self):
         trust = assess_trust(EXPLAINER, ATTRIBUTION).extras["trust"]
         assert trust["before"] == pytest.approx(
             ATTRIBUTION.prediction.probabilities[ATTRIBUTION.target.index], abs=1e-9
@@ -249,7 +249,7 @@ class TestTrust:
         assert trust["top_words"]
         assert "not tested" not in trust["verdict"]
 
-    def test_a_row_too_long_and_not_read_in_windows_is_not_tested_and_says_so(self):
+    def test_a_long_row_outside_windows_is_not_tested(self):
         extras = {key: value for key, value in ATTRIBUTION.extras.items() if key != "windows"}
         full_lines = dataclasses.replace(ATTRIBUTION, extras=extras)
         verdict = assess_trust(EXPLAINER, full_lines, repeat=False).extras["trust"]["verdict"]
@@ -257,12 +257,12 @@ class TestTrust:
         assert "long=truncate" in verdict
 
     @pytest.mark.parametrize("metric", ["aopc", "kendall", "randomisation"])
-    def test_metrics_that_ask_again_leave_it_out_with_the_reason(self, metric):
+    def test_metrics_that_run_the_model_skip_windowed_texts_with_a_reason(self, metric):
         evaluation = EXPLAINER.evaluate(ATTRIBUTION, metric, progress=False)
         [reason] = evaluation.summary[metric]["skipped"]
         assert reason.startswith(f"{metric} runs the model on the whole text again")
 
-    def test_marked_spans_need_no_asking(self):
+    def test_metrics_of_marked_spans_measure_windowed_texts(self):
         first = LONG.index("Never")
         evaluation = EXPLAINER.evaluate(
             ATTRIBUTION, "rationale", spans=[[(first, first + 5)]], progress=False

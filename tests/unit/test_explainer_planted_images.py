@@ -68,7 +68,7 @@ METRICS = {
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_the_oracle_beats_chance_and_chance_beats_its_opposite(explained, name):
+def test_the_oracle_beats_random_and_random_beats_the_inverse(explained, name):
     explainer, attributions, positions, labels = explained
     first = attributions[:: len(METHODS)]
     chance = explainer.explain([attribution.row for attribution in first], "random")
@@ -106,7 +106,7 @@ def test_curves_of_deletion_and_insertion_meet_at_their_ends(explained):
     assert deletion[0] == pytest.approx(attribution.prediction.probability, abs=FLOAT32)
 
 
-def test_randomised_weights_change_the_explanation(explained):
+def test_randomized_weights_change_the_explanation(explained):
     explainer, attributions, _, _ = explained
     evaluation = explainer.evaluate(
         [

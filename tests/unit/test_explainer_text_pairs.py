@@ -76,7 +76,7 @@ def test_shares_and_sums_of_the_parts_are_those_of_their_tokens(family):
 
 
 @for_both_families
-def test_shares_stand_in_terminal_page_and_file(family, tmp_path):
+def test_shares_are_shown_in_terminal_page_and_file(family, tmp_path):
     attribution = ATTRIBUTIONS[family]
     first, second, special = round_segment_shares(attribution)
     text = render_terminal(attribution)

@@ -77,7 +77,7 @@ class TestRankings:
         assert attribution.row.surface_forms[border + 8 :] == ("a", "dog", "in", "town", "[SEP]")
         assert " above " in attribution.target.name
 
-    def test_the_other_way_round_all_signs_turn(self, reranker: Explainer) -> None:
+    def test_swapping_the_texts_flips_all_signs(self, reranker: Explainer) -> None:
         ways = [((QUERY, ABOVE), RankedAbove(BELOW)), ((QUERY, BELOW), RankedAbove(ABOVE))]
         forwards, backwards = (reranker.explain(pair, "occlusion", target) for pair, target in ways)
         sums = [
@@ -117,7 +117,7 @@ class TestRankings:
             attribution.logits, [explained.logits[2] for explained in each], atol=1e-12
         )
 
-    def test_it_survives_a_file_and_its_pictures_name_both(
+    def test_a_ranking_survives_saving_and_its_output_names_both_texts(
         self, reranker: Explainer, tmp_path: Any
     ) -> None:
         attributions = reranker.explain(
@@ -129,7 +129,7 @@ class TestRankings:
         assert "above" in page
         assert "below" in page
 
-    def test_nothing_asks_a_model_about_two_passes_at_once(self, reranker: Explainer) -> None:
+    def test_metrics_and_trust_refuse_contrasts_of_two_passes(self, reranker: Explainer) -> None:
         classifier = Explainer(tiny_bert(), tiny_tokenizer())
         for explainer, target in (
             (reranker, RankedAbove(BELOW)),
@@ -207,7 +207,7 @@ def test_methods_without_signs_are_refused(reranker: Explainer, method: str) -> 
         explainer.explain("the cat sat on", method, contrast)
 
 
-def test_a_tagger_ranks_nothing() -> None:
+def test_a_token_classifier_cannot_rank() -> None:
     from transformers import BertForTokenClassification
 
     model = randomize_weights(BertForTokenClassification(tiny_config()), torch.float64)

@@ -126,7 +126,7 @@ def test_every_layer_of_the_model_at_hand_is_a_cell(bert_folder, tmp_path):
     assert [cell.options["layer"] for cell in plan.cells] == list(range(layers + 1))
 
 
-def test_passes_are_counted_as_they_happen(bert_folder):
+def test_forward_passes_are_counted(bert_folder):
     explainer = load_explainer(str(bert_folder), "cpu")
     with counted_forwards(explainer) as counts:
         explainer.explain(["a good film", "the plot"], method=["attcat"], progress=False)

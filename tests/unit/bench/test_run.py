@@ -97,7 +97,7 @@ def test_a_part_has_its_rows_and_a_manifest(complete_run):
     assert manifest["seconds"] > 0
 
 
-def test_running_again_does_nothing_and_writes_the_same(suite, complete_run):
+def test_a_finished_run_is_not_repeated(suite, complete_run):
     before = read_run_bytes(complete_run)
     finished = run_suite(suite, complete_run, progress=False)
     assert (finished.num_made, finished.num_kept) == (0, PARTS)
@@ -129,7 +129,7 @@ def test_five_kills_at_random_moments_lose_nothing(suite, complete_run, tmp_path
     assert not list(folder.rglob(".*.part"))
 
 
-def test_control_c_says_what_is_kept_and_the_run_goes_on(suite, complete_run, tmp_path):
+def test_an_interrupted_run_reports_its_finished_parts_and_resumes(suite, complete_run, tmp_path):
     folder = tmp_path / "run"
     process = start_bench_process("run", suite, "--workers", 1, "-o", folder, max_parts=5)
     wait_for_parts(5, folder, process)
@@ -244,7 +244,7 @@ def test_a_folder_of_another_run_is_refused_with_what_differs(suite, complete_ru
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
-def test_a_run_killed_before_its_plan_was_written_begins_anew(bert_folder, tmp_path):
+def test_a_run_killed_before_its_plan_was_written_starts_over(bert_folder, tmp_path):
     path = write_suite(tmp_path / "suite", bert_folder, 2, methods=["random"])
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "suite.yaml").write_text("half a su", encoding="utf-8")
@@ -261,7 +261,7 @@ def test_two_runners_do_not_share_a_folder(suite, complete_run):
     assert find_lock_owner(complete_run) == ""
 
 
-def test_a_poisoned_example_is_recorded_and_the_rest_goes_on(bert_folder, tmp_path):
+def test_a_failing_example_is_recorded_and_the_others_are_measured(bert_folder, tmp_path):
     rows = [{"text": text, "label": i % 3} for i, text in enumerate(make_sentences(8))]
     rows[2]["text"] = "a \ud800 film"  # no text that can be encoded
     rows[5]["text"] = "   "
@@ -312,7 +312,7 @@ def test_offline_cells_without_a_model_are_reported_but_do_not_fail(bert_folder,
     assert "1 of 1 parts done" in capsys.readouterr().out
 
 
-def test_without_the_extra_nothing_is_begun(suite, tmp_path, capsys, monkeypatch):
+def test_without_the_extra_no_run_is_started(suite, tmp_path, capsys, monkeypatch):
     for library in ("pyarrow", "scipy"):
         monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(SystemExit) as end:
@@ -369,7 +369,7 @@ print("codes", codes, "kept", kept, "half", len(half))
 """
 
 
-def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(suite, complete_run, tmp_path):
+def test_a_run_resumes_after_a_full_disk(suite, complete_run, tmp_path):
     mount = shutil.which("unshare")
     if mount is None or subprocess.run([mount, "-rm", "true"], capture_output=True).returncode:
         pytest.skip("a small disk of one's own needs user namespaces")
@@ -433,7 +433,7 @@ def test_partial_files_of_a_killed_run_are_removed(tmp_path):
     assert [path.name for path in inner.iterdir()] == ["00000000.jsonl"]
 
 
-def test_time_is_told_in_words():
+def test_durations_are_formatted():
     assert [format_duration(s) for s in (5, 600, 10800)] == ["5 s", "10 min", "3.0 h"]
 
 

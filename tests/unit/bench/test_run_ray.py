@@ -84,7 +84,7 @@ def test_two_actors_of_which_one_is_killed_make_the_same_tables(bert_folder, tmp
     assert read_run_bytes(folder) == read_run_bytes(tmp_path / "local")
 
 
-def test_a_cluster_that_is_not_there_is_told(bert_folder, tmp_path):
+def test_an_unreachable_cluster_is_reported(bert_folder, tmp_path):
     suite = write_suite(tmp_path / "suite", bert_folder, 2, methods=["random"])
     with pytest.raises(BadInput, match="no Ray cluster at"):
         run_suite(suite, tmp_path / "run", engine=Engine("ray", 1, address="127.0.0.1:1"))

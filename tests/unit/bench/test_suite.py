@@ -88,7 +88,7 @@ def test_each_makes_one_entry_for_every_combination():
         ("kind: tabel", "kind: 'tabel' is not valid. It should be 'table' or 'figure'"),
     ],
 )  # fmt: skip
-def test_each_mistake_is_told_with_its_place_and_the_nearest_name(text, expected):
+def test_each_mistake_is_reported_with_its_location_and_the_nearest_name(text, expected):
     content = yaml.safe_load(TEN_LINES) | yaml.safe_load(text)
     _, problems = parse_suite(content, name="mine", folder=".")
     assert any(expected in problem for problem in problems), problems

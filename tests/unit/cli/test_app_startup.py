@@ -223,7 +223,7 @@ def test_methods_lists_every_method_with_its_options(capsys):
     assert "qiang2022attcat" in output
 
 
-def test_one_method_is_told_whole(capsys):
+def test_one_method_is_described_in_full(capsys):
     assert leave(["methods", "attcat"]) == 0
     output = capsys.readouterr().out
     assert "Qiang et al., NeurIPS 2022" in " ".join(output.split())
@@ -243,7 +243,7 @@ def test_metrics_lists_every_metric_with_its_direction(capsys):
     assert "higher is better" in output
 
 
-def test_one_metric_is_told_whole(capsys):
+def test_one_metric_is_described_in_full(capsys):
     assert leave(["metrics", "aopc"]) == 0
     output = capsys.readouterr().out
     assert "higher is better" in output

@@ -61,7 +61,7 @@ def test_explain_prints_the_text_the_prediction_and_the_top_tokens(tokenlight, c
     assert "\x1b" not in output
 
 
-def test_several_methods_options_and_a_reference(tokenlight, classifier):
+def test_several_methods_with_options_and_a_reference_are_shown(tokenlight, classifier):
     code, output, _ = tokenlight(
         *("explain", TEXT, "-m", classifier, "--method", "attcat:hidden=output", "--method", "gae"),
         *("--reference", "rollout", "--words", "--target", "negative"),
@@ -79,7 +79,7 @@ def test_all_targets_are_explained(tokenlight, classifier):
     assert "for positive" in output
 
 
-def test_a_contrast_of_two_labels(tokenlight, classifier):
+def test_a_contrast_of_two_labels_is_explained(tokenlight, classifier):
     arguments = ("--target", "positive", "--rather-than", "negative")
     _, output, _ = tokenlight("explain", TEXT, "-m", classifier, *arguments)
     assert "for positive rather than negative" in output
@@ -205,7 +205,7 @@ def test_a_long_text_is_refused_with_the_flags_and_no_python(tokenlight, classif
 
 
 @pytest.mark.parametrize(("option", "ending"), [("--image", ".png"), ("--chat", ".json")])
-def test_no_output_is_written_over_an_input(tokenlight, tmp_path, option, ending):
+def test_no_output_overwrites_an_input(tokenlight, tmp_path, option, ending):
     input_file = tmp_path / f"mine{ending}"
     link = tmp_path / f"link{ending}"
     input_file.write_bytes(b"precious")
@@ -229,13 +229,13 @@ def test_a_missing_library_is_named_before_a_model_is_loaded(tokenlight, monkeyp
         assert errors.strip().endswith("pip install 'tokenlight[bench]'")
 
 
-def test_a_long_text_may_be_cut_and_says_so(tokenlight, classifier):
+def test_a_truncated_text_is_reported(tokenlight, classifier):
     code, output, _ = tokenlight("explain", "a film " * 30, "-m", classifier, "--long", "truncate")
     assert code == 0
     assert "14 of 62 tokens were truncated" in output.replace("\n", " ")
 
 
-def test_labels_that_are_hostile_come_out_whole(tokenlight, tmp_path):
+def test_hostile_labels_are_printed_escaped(tokenlight, tmp_path):
     labels = ("<b>no</b>", "[red]\x1b[31m\u202eyes")
     names = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
     folder = saved(tmp_path / "evil", tiny_bert(torch.float32, **names))
@@ -291,7 +291,7 @@ def test_a_terminal_without_unicode_still_gets_a_picture(tokenlight, classifier,
     assert "\\U0001f600" in plain.buffer.getvalue().decode("ascii")
 
 
-def test_an_unknown_model_is_refused_in_words(tokenlight):
+def test_an_unknown_model_is_refused(tokenlight):
     code, output, errors = tokenlight("explain", TEXT, "-m", "tokenlight/sentimnt")
     assert code == 2
     assert output == ""
@@ -312,7 +312,7 @@ def test_a_closed_pipe_ends_quietly(classifier):
     assert process.returncode == 0
 
 
-def test_words_reach_the_files_too(tokenlight, classifier, tmp_path):
+def test_word_scores_are_saved_in_files(tokenlight, classifier, tmp_path):
     path = tmp_path / "words.csv"
     code, output, _ = tokenlight(
         *("explain", "Charming film", "-m", classifier, "--words", "--csv", str(path)),

@@ -59,7 +59,7 @@ def test_the_model_writes_when_asked_to(tokenlight, models):  # noqa: F811
     assert all(entry["row"]["names"][0] == "prompt" for entry in entries)
 
 
-def test_a_blank_a_word_and_a_pair(tokenlight, models):  # noqa: F811
+def test_masked_tokens_words_and_pairs_are_explained(tokenlight, models):  # noqa: F811
     code, output, _ = tokenlight(
         "explain", "a [MASK] film", "--model", models["filler"], "--target", "good"
     )
@@ -110,7 +110,7 @@ def test_options_that_exclude_each_other_are_refused(tokenlight, models, argumen
 PYTHON = r"NextToken|TokenTarget|Contrast|SpanTarget|Continuation|Question\(|Picture|Chat\(|\w='"
 
 
-def test_entities_rankings_and_contrasted_continuations(tokenlight, models, tmp_path):  # noqa: F811
+def test_entities_rankings_and_continuation_contrasts_are_explained(tokenlight, models, tmp_path):  # noqa: F811
     numbers = dict(enumerate(("B-LOC", "I-LOC")))  # no label is outside: every word is in a name
     config = tiny_config(id2label=numbers, label2id={name: i for i, name in numbers.items()})
     tagger = saved(
@@ -167,7 +167,7 @@ def test_a_refusal_names_options_and_no_python(tokenlight, models, name, argumen
     assert not re.search(PYTHON, message), message
 
 
-def test_python_still_hears_of_python(models):
+def test_errors_raised_in_python_name_python_arguments(models):
     from tokenlight import Explainer
     from tokenlight.errors import BadTarget
 
@@ -196,7 +196,7 @@ def test_a_file_that_is_no_chat_is_refused(tokenlight, models, tmp_path, content
 
 
 @pytest.mark.parametrize("name", ["writer", "filler", "tagger", "vectors"])
-def test_the_doctor_knows_every_head(tokenlight, models, name):  # noqa: F811
+def test_doctor_describes_every_head(tokenlight, models, name):  # noqa: F811
     code, output, _ = tokenlight("doctor", models[name])
     assert code == 0
     lines = [line for line in output.splitlines() if line.startswith(("ok", "no"))]
@@ -222,7 +222,7 @@ def test_the_second_text_comes_from_standard_input(tokenlight, models, monkeypat
 
 
 class TestDocuments:
-    def test_sums_by_document_stand_below_the_picture_and_in_the_page(
+    def test_sums_by_document_are_shown_in_the_terminal_and_on_the_page(
         self,
         tokenlight,  # noqa: F811
         models,
@@ -260,7 +260,9 @@ class TestDocuments:
             (("--document", "FILE", "--document", "FILE", "--model", "M"), "Leave one out"),
         ],
     )
-    def test_a_wrong_use_says_what_to_give(self, tokenlight, tmp_path, arguments, message):  # noqa: F811
+    def test_an_invalid_input_is_refused_with_what_to_give(
+        self, tokenlight, tmp_path, arguments, message
+    ):  # noqa: F811
         file = tmp_path / "a.txt"
         file.write_text("the film", encoding="utf-8")
         filled_arguments = [str(file) if argument == "FILE" else argument for argument in arguments]

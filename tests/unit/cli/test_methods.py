@@ -44,7 +44,7 @@ def test_doctor_tries_every_method(tokenlight, classifier):
     assert verdicts["attcat"] == "ok"
 
 
-def test_doctor_says_why_a_method_does_not_work(tokenlight, classifier, monkeypatch):
+def test_doctor_gives_the_reason_if_a_method_does_not_work(tokenlight, classifier, monkeypatch):
     from tokenlight.errors import UnsupportedModel
     from tokenlight.methods.rollout import AttentionRollout
 

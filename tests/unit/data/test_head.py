@@ -37,7 +37,7 @@ def test_a_label_is_given_by_name_or_number(same):
     assert target.compute_value(LOGITS) == -1.0
 
 
-def test_all_gives_one_target_a_class_from_one_forward():
+def test_target_all_gives_one_target_per_class_from_one_forward():
     explained = EXPLAINER.explain("good film", "attcat", target="all")
     assert [attribution.target.name for attribution in explained] == [
         "negative",
@@ -105,7 +105,7 @@ class TestSeveralNumbers:
     model.config.problem_type = "regression"
     explainer = Explainer(model, TOKENIZER)
 
-    def test_the_prediction_says_every_output(self):
+    def test_the_prediction_states_every_regression_output(self):
         attribution = self.explainer.explain("good film", "cat", target="anger")
         with torch.no_grad():
             bare = self.model(**TOKENIZER("good film", return_tensors="pt")).logits[0].tolist()

@@ -62,10 +62,10 @@ class TestSpans:
         with expect_error(BadTarget, code):
             self.explainer.explain(self.question, "cat", target)
 
-    def test_a_question_to_a_classifier_says_what_it_can_do(self):
+    def test_a_question_for_a_classifier_is_refused_with_what_it_does(self):
         with pytest.raises(UnsupportedModel, match="labels negative, neutral, positive"):
             EXPLAINER.explain(self.question, "cat")
 
-    def test_a_plain_text_to_a_span_head_says_what_it_takes(self):
+    def test_a_plain_text_for_a_span_head_is_refused_with_what_to_give(self):
         with pytest.raises(BadInput, match=r"Question\(question=…, context=…\)"):
             self.explainer.explain("good film", "cat")

@@ -67,7 +67,7 @@ def test_prompts_and_labels_are_read_apart_too(monkeypatch):
     assert Vocabulary(created, 300)._encode(long) == Vocabulary(plain, 300)._encode(long)
 
 
-def test_reading_leaves_the_switches_of_the_user_alone():
+def test_encoding_does_not_change_the_users_tokenizer_settings():
     tokenizer = tiny_tokenizer()
     tokenizer("the cat", truncation=True, max_length=3, padding="max_length")
     before = tokenizer._tokenizer.truncation, tokenizer._tokenizer.padding
@@ -159,7 +159,7 @@ def test_many_texts_are_one_call():
     assert len(calls) == 1
 
 
-def test_a_tokenizer_that_was_used_can_die():
+def test_a_used_tokenizer_is_garbage_collected():
     tokenizer = tiny_tokenizer()
     Explainer(tiny_bert(), tokenizer).explain(["a good film", TEXT], "random")
     alive = weakref.ref(tokenizer)

@@ -112,7 +112,7 @@ def record(text, measured, method="attcat", **more):
     return Record(text, method, "positive", "positive", None, 9, measured, **more)
 
 
-def test_one_explanation_a_text_is_summarised_as_it_was():
+def test_one_explanation_per_text_has_the_same_summary_as_before():
     values = [0.1, 0.5, 0.2, 0.9]
     records = [record(i, {"aopc": Measurement(value)}) for i, value in enumerate(values)]
     summary = Evaluation(tuple(records), {"aopc": AreaOverPerturbationCurve()}).summary["aopc"]
@@ -165,7 +165,7 @@ def test_a_ratio_counts_each_text_once():
     assert summary["count"] == 2
 
 
-def test_a_text_with_one_class_left_out_is_not_said_to_be_left_out():
+def test_a_text_with_one_class_left_out_is_not_counted_as_left_out():
     equal = "all scores are equal."
     original = {"aopc": Measurement(0.5)}
     none = {"skip_reasons": {"aopc": equal}}

@@ -81,7 +81,7 @@ def test_random_scores_are_no_better_than_chance():
     ("kind", "allowed"),
     [("oracle", {"faithful"}), ("inverted", {"worse than chance"})],
 )
-def test_the_grade_knows_the_oracle_from_its_inverse_in_texts_of_any_length(kind, allowed):
+def test_the_grade_separates_the_oracle_from_its_inverse_at_any_length(kind, allowed):
     explainer = make_planted_explainer()
     draw = np.random.default_rng(5)
     for length in (8, 12, 20, 30):
@@ -106,7 +106,7 @@ def test_a_good_grade_needs_every_removal():
     assert assign_grade([CHANCE, CHANCE], 0.5, 0.0, 16)[0] == "no better than chance"
 
 
-def test_one_test_alone_is_inconclusive():
+def test_one_passed_test_is_inconclusive():
     top_words = RemovalResult(0.99, 0.5, has_effect=True)
     sums = RemovalResult(0.5, 0.99, has_effect=True)
     assert judge_removal(top_words) == "top words alone"
@@ -151,7 +151,7 @@ def test_weight_on_special_tokens_and_short_texts_are_never_called_faithful():
     assert assign_grade([GOOD, GOOD], 0.99, 0.0, 3)[0] == "cannot tell"
 
 
-def test_the_verdict_says_what_removing_the_top_words_does_and_names_every_removal():
+def test_the_verdict_states_the_effect_of_every_removal():
     trust = assess_planted("oracle")
     named = ", ".join(trust["top_words"])
     effect, random, same = trust["verdict"].split("; ")
@@ -171,7 +171,7 @@ def test_removing_words_against_the_class_raises_its_probability():
     assert " rises from " in assess_planted("inverted")["verdict"]
 
 
-def test_a_target_that_the_model_does_not_believe_in_has_nothing_to_remove():
+def test_a_target_with_a_small_probability_is_not_tested():
     """Case 1: the true label of a wrong prediction, at 1 %."""
     weights = np.zeros((40, 2))
     weights[WORDS, 0] = np.linspace(0.1, 0.5, len(WORDS))
@@ -210,7 +210,7 @@ def test_removals_that_differ_are_named(monkeypatch):
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.002])
-def test_a_model_that_no_word_moves_has_nothing_to_test(weight):
+def test_a_model_that_ignores_its_words_is_not_tested(weight):
     """An order can beat every other by the last digits of a model that has learned nothing."""
     weights = np.zeros((40, 2))
     weights[WORDS, 0] = weight * np.arange(1, len(WORDS) + 1) / len(WORDS)
@@ -224,7 +224,7 @@ def test_a_model_that_no_word_moves_has_nothing_to_test(weight):
 
 
 @pytest.mark.parametrize("num_words", [2, 3, 4])
-def test_a_short_text_cannot_tell(num_words):
+def test_a_short_text_is_inconclusive(num_words):
     words = WORDS[:num_words]
     weights = np.zeros((40, 2))
     weights[words, 0] = 0.5 * 2.0 ** np.arange(num_words)
@@ -238,13 +238,13 @@ def test_a_short_text_cannot_tell(num_words):
     )
 
 
-def test_one_word_has_nothing_to_rank():
+def test_a_text_of_one_word_is_not_tested():
     trust = assess_planted("oracle", [10])
     assert trust["verdict"] == "the text has one word, so there is nothing to rank"
     assert trust["grade"] == "untested"
 
 
-def test_equal_scores_rank_nothing():
+def test_equal_scores_are_not_tested():
     explainer = make_planted_explainer()
     trust = assess_trust(explainer, make_attribution(explainer, WORDS, [1] * len(WORDS))).extras[
         "trust"
@@ -254,7 +254,7 @@ def test_equal_scores_rank_nothing():
     assert {"check": "ties", "state": "bad", "says": "all scores are equal"} in trust["health"]
 
 
-def test_equal_tokens_of_unequal_words_rank_nothing(tokenizer):
+def test_equal_token_scores_of_unequal_words_are_not_tested(tokenizer):
     """Case 4: a word of two tokens has twice the sum of a word of one, and still no order."""
     explainer = Explainer(tiny_bert(), tokenizer)
     attribution = explainer.explain("charming slower film was fun and good", "attcat")
@@ -263,7 +263,7 @@ def test_equal_tokens_of_unequal_words_rank_nothing(tokenizer):
     assert assess_trust(explainer, constant).extras["trust"]["grade"] == "untested"
 
 
-def test_mostly_tied_scores_cannot_tell():
+def test_mostly_tied_scores_are_inconclusive():
     explainer = make_planted_explainer()
     truth = compute_oracle_scores(explainer, WORDS, _predicted())
     scores = np.where(truth == truth.max(), 1.0, 0.0)
@@ -284,7 +284,7 @@ def test_the_same_seed_gives_the_same_trust():
     assert first["removals"] != assess_planted("random", seed=4)["removals"]
 
 
-def test_several_explanations_of_a_text_are_each_tested_and_share_what_is_asked(tokenizer):
+def test_explanations_of_one_text_share_their_random_subtexts(tokenizer):
     explainer = Explainer(tiny_bert(), tokenizer)
     texts = ["the film is not very good and we love this movie", "a dull plot"]
     attributions = explainer.explain(texts, ["attcat", "gae", "random"])
@@ -325,7 +325,7 @@ def test_trust_survives_a_file(tokenizer, tmp_path):
     )
 
 
-def test_a_model_without_probabilities_is_not_tested_and_says_so(tokenizer):
+def test_a_model_without_probabilities_is_not_tested(tokenizer):
     explainer = Explainer(tiny_bert(id2label={0: "score"}, label2id={"score": 0}), tokenizer)
     trust = assess_trust(explainer, explainer.explain("good film", "attcat")).extras["trust"]
     assert trust["grade"] == "untested"
@@ -405,7 +405,7 @@ def test_health_shows_a_cut_ties_and_lost_relevance(tokenizer):
     }
 
 
-def test_health_notices_scores_that_a_neighbour_changes(tokenizer):
+def test_health_detects_scores_that_other_texts_of_a_batch_change(tokenizer):
     explainer = Explainer(tiny_bert(), tokenizer)
     attribution = explainer.explain("the film is good", "attcat")
     moved = replace(

@@ -44,7 +44,7 @@ def describe(grade, judgements=("faithful",) * 3, weakness="", units=WORDS, **ch
     return describe_result(make_result(grade, **changes), judgements, units, weakness)
 
 
-def test_a_good_grade_says_the_effect_and_that_every_removal_agrees():
+def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
     same = "the same holds when words are masked and replaced by likely words"
     assert describe("faithful") == f"{EFFECT}; {same}"
     weakness = "most of its total score falls on special tokens"
@@ -80,7 +80,7 @@ def test_a_good_grade_says_the_effect_and_that_every_removal_agrees():
         ),
     ],
 )
-def test_disagreement_is_said(judgements, reason):
+def test_a_disagreement_of_removals_is_stated(judgements, reason):
     assert describe("cannot tell", judgements) == f"{reason}; {EFFECT}"
 
 
@@ -112,7 +112,7 @@ def test_patches_are_separated_by_semicolons():
     assert "; with 1 random patch, " in verdict
 
 
-def test_floor_and_ceiling_are_said():
+def test_probabilities_near_zero_and_one_are_stated_as_bounds():
     assert describe_floor(WORDS, 0.0105) == (
         "the model gives positive 1.1 %; there is nothing to remove"
     )

@@ -60,7 +60,7 @@ def test_a_text_whose_ids_the_model_has_no_embedding_for_is_refused(text, method
         explainer.explain(["good film", text], method)
 
 
-def test_a_pair_for_a_model_of_one_token_type_is_refused_in_words():
+def test_a_pair_for_a_model_of_one_token_type_is_refused():
     model = BertForSequenceClassification(tiny_config(type_vocab_size=1))
     explainer = Explainer(model, tiny_tokenizer())
     with expect_error(

@@ -50,7 +50,7 @@ def test_texts_may_have_different_numbers_of_attributions() -> None:
         assert row_text == result.text
 
 
-def test_a_refused_text_gives_its_error_and_leaves_the_others_alone(explainer: Explainer) -> None:
+def test_a_refused_text_has_its_error_and_the_others_are_explained(explainer: Explainer) -> None:
     results = explainer.explain_texts(["good", "", "bad"], "attcat", keep_errors=True)
     assert [result.error is None for result in results] == [True, False, True]
     assert results[1].row is None

@@ -20,7 +20,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_trouble_of_a_kind_is_told_as_an_error_of_ours_and_all_else_passes():
+def test_write_errors_become_tokenlight_errors_and_others_pass():
     message = "a.csv is damaged: "
     way_out = "; make it again."
     with (
@@ -75,7 +75,7 @@ def test_a_path_that_is_not_a_file_is_refused_and_unchanged(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_device_stays_a_device(tmp_path):
+def test_writing_to_a_device_does_not_replace_it(tmp_path):
     link = tmp_path / "a.json"
     link.symlink_to("/dev/full")
     with expect_error(BadInput, "output-not-a-file", mentions="a device"):

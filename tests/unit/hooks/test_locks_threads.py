@@ -199,7 +199,7 @@ class TestSharedParts:
         assert locks.get_locks([a, b, c]) == locks.get_locks([c, a, b])
         assert len(locks.get_locks([a, b, c])) == 3
 
-    def test_locks_hold_no_part(self):
+    def test_locks_do_not_keep_modules_alive(self):
         collect_garbage()
         before = len(locks._locks_by_id)
         for make_pair in SHARING_MODELS:
@@ -209,7 +209,7 @@ class TestSharedParts:
         collect_garbage()
         assert len(locks._locks_by_id) <= before
 
-    def test_a_padding_id_set_for_a_pass_is_not_read_as_the_models_own(self):
+    def test_a_temporary_padding_id_is_not_taken_for_the_models_own(self):
         config = GPT2Config(vocab_size=120, n_embd=32, n_layer=1, n_head=4, pad_token_id=None)
         model = randomize_weights(GPT2ForSequenceClassification(config), torch.float64)
         explainers = []
@@ -222,7 +222,7 @@ class TestSharedParts:
 
 
 class TestInferenceMode:
-    def test_scores_and_metrics_are_the_same_inside(self):
+    def test_scores_and_metrics_are_the_same_in_inference_mode(self):
         explainer = Explainer(tiny_bert(), TOKENIZER)
         question = Question(question="who sat", context="the cat sat on the mat")
         qa_explainer = Explainer(tiny_bert_qa(), TOKENIZER)
@@ -244,7 +244,7 @@ class TestInferenceMode:
         after = work()  # no cached tensor is an inference tensor
         np.testing.assert_array_equal(after[0], expected[0])
 
-    def test_a_first_use_inside_leaves_nothing_that_fails_outside(self):
+    def test_a_first_use_in_inference_mode_does_not_break_later_use(self):
         model = tiny_bert()
         before = take_snapshot(model)
         with torch.inference_mode():
@@ -257,7 +257,7 @@ class TestInferenceMode:
             np.testing.assert_array_equal(ours.scores, theirs.scores)
 
     @pytest.mark.parametrize("inside", [True, False])
-    def test_a_model_loaded_inside_is_refused_for_gradients(self, inside):
+    def test_a_model_loaded_in_inference_mode_is_refused_for_gradients(self, inside):
         with torch.inference_mode():
             model = tiny_bert()
         with (
@@ -266,7 +266,7 @@ class TestInferenceMode:
         ):
             Explainer(model, TOKENIZER).explain(TEXTS)
 
-    def test_a_model_loaded_inside_is_explained_without_gradients(self):
+    def test_a_model_loaded_in_inference_mode_is_explained_without_gradients(self):
         with torch.inference_mode():
             model = tiny_bert()
         inside = Explainer(model, TOKENIZER).explain(TEXTS, "occlusion")

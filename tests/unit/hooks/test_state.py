@@ -65,7 +65,7 @@ def stateful_bert():
     return model
 
 
-def test_state_of_a_pass_is_gone_after_it():
+def test_state_of_a_pass_is_removed_after_it():
     model = stateful_bert()
     before = state_tree(model)
     Explainer(model).explain([make_row(5), make_row(9)], ["grad_x_input", "gae"])
@@ -73,7 +73,7 @@ def test_state_of_a_pass_is_gone_after_it():
     assert list(model.classifier._buffers) == ["last"]
 
 
-def test_state_of_a_failed_pass_is_gone_too():
+def test_state_of_a_failed_pass_is_removed():
     model = stateful_bert()
     before = state_tree(model)
 

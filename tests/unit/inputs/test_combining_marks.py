@@ -48,7 +48,7 @@ CHARACTERS = st.sampled_from([
         (f"a {ACUTE}a", ("a", "a")),
     ],
 )
-def test_a_mark_goes_with_its_letter(text, tokens):
+def test_a_combining_mark_belongs_to_its_letter(text, tokens):
     assert encode_text(text, TOKENIZER, max_tokens=None).surface_forms[1:-1] == tokens
 
 
@@ -146,7 +146,7 @@ class TestPictures:
         show(attribution, console=console)
         return console.file.getvalue()
 
-    def test_no_mark_stands_on_a_bracket(self):
+    def test_no_combining_mark_is_drawn_on_a_bracket(self):
         printed = self.printed(self.attribution)
         assert f"){ACUTE}" not in printed
         assert f"]{ACUTE}" not in printed
@@ -159,7 +159,7 @@ class TestPictures:
         assert f">e{ACUTE}</span>" in page
         assert f">{HEART}</span>" in page
 
-    def test_files_say_what_was_written(self, tmp_path):
+    def test_files_hold_the_text_as_written(self, tmp_path):
         written = json.loads(self.attribution.save(tmp_path / "a.json").read_text(encoding="utf-8"))
         assert {f"e{ACUTE}", HEART} <= set(written["tokens"])
         with self.attribution.save(tmp_path / "a.csv").open(newline="", encoding="utf-8") as lines:
@@ -184,5 +184,5 @@ class TestBlanks:
     @pytest.mark.parametrize(
         ("blank", "visible"), [(" ", "␣"), ("\n", "␊"), ("\r\n", "␍␊"), ("\u00a0", "␣"), ("", "")]
     )
-    def test_only_pictures_make_it_visible(self, blank, visible):
+    def test_only_rendered_output_makes_blanks_visible(self, blank, visible):
         assert to_single_line(blank) == visible

@@ -88,7 +88,7 @@ def test_byte_level_pieces_point_at_whole_characters(text):
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=30))
-def test_any_text_is_placed_or_refused_in_words(text):
+def test_any_text_is_encoded_or_refused(text):
     try:
         row = encode_text(text, TOKENIZER, max_tokens=None)
     except BadInput as refusal:
@@ -150,7 +150,7 @@ def test_inputs_that_are_not_text_are_refused(bad):
         encode_text(bad, TOKENIZER, max_tokens=None)
 
 
-def test_windows_cover_the_text_and_know_their_places():
+def test_windows_cover_the_text_and_have_their_offsets():
     text = "the cat sat on the mat in town and the dog sat on the red mat"
     full = encode_text(text, TOKENIZER, max_tokens=None)
     windows = encode_windows(text, TOKENIZER, max_tokens=8, overlap=2)
@@ -282,11 +282,11 @@ class TestRowsFromIds:
             ([[]], None, "ids-shape"),
         ],
     )
-    def test_a_bad_table_is_refused(self, ids, mask, code):
+    def test_an_invalid_table_of_ids_is_refused(self, ids, mask, code):
         with expect_error(BadInput, code):
             Tokens.from_ids(ids, mask)
 
-    def test_tensors_and_booleans_are_taken(self):
+    def test_tensors_and_booleans_are_accepted(self):
         torch = pytest.importorskip("torch")
         (row,) = Tokens.from_ids(torch.tensor([[2, 5]]), np.array([[True, False]]))
         assert row.attention_mask == (1, 0)

@@ -65,7 +65,7 @@ def test_an_array_of_pictures_is_a_list_of_them(explainer):
     assert attributions[0].row.fingerprint != attributions[1].row.fingerprint
 
 
-def test_pictures_with_the_same_patches_are_told_apart(explainer):
+def test_pictures_with_the_same_patches_are_distinguished(explainer):
     """All pictures of one size have the same token ids; nothing may take them for one another."""
     attributions = explainer.explain([photo(0), photo(1)], ["random", "attcat"])
     assert not np.array_equal(attributions[0].scores, attributions[2].scores)
@@ -73,7 +73,7 @@ def test_pictures_with_the_same_patches_are_told_apart(explainer):
     assert [record.text_index for record in measured.records] == [0, 0, 1, 1]
 
 
-def test_a_camera_s_note_how_it_was_held_is_followed(explainer, tmp_path):
+def test_the_exif_orientation_is_applied(explainer, tmp_path):
     image = Image.fromarray(photo())
     note = Image.Exif()
     note[0x0112] = 6  # turned to the right
@@ -105,7 +105,7 @@ def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
         np.testing.assert_allclose(values[:, ~untouched], expected, rtol=1e-5, atol=1e-7)
 
 
-def test_the_engine_gives_the_bare_model_s_logits_of_filled_pictures(explainer):
+def test_the_engine_gives_the_bare_models_logits_of_filled_pictures(explainer):
     """The slow twin: patches are pasted into the pixels by hand, one picture at a time."""
     live = explainer._live
     generator = np.random.default_rng(5)
@@ -251,7 +251,7 @@ def test_a_stored_picture_that_cannot_be_is_refused(explainer, field, value):
 
 
 @pytest.mark.parametrize("side", [10_000, 14_000])
-def test_a_huge_picture_of_a_small_file_is_refused_in_words(explainer, tmp_path, side, monkeypatch):
+def test_a_huge_picture_of_a_small_file_is_refused(explainer, tmp_path, side, monkeypatch):
     (tmp_path / "huge.png").write_bytes(bomb(side, side))
     monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("it was unpacked"))
     with pytest.raises(BadInput, match=r"huge\.png .*pixels"):
@@ -302,7 +302,7 @@ def test_a_folder_without_processor_is_refused(folder):
 # --- trust and choice -----------------------------------------------------------------------------
 
 
-def test_trust_hides_patches_and_says_so():
+def test_trust_occludes_patches_and_states_it():
     from tokenlight.evaluation.trust import assess_trust
 
     explainer = train_patch_classifier()
@@ -318,7 +318,7 @@ def test_trust_hides_patches_and_says_so():
     assert trust["after"] < trust["before"]
 
 
-def test_best_chooses_by_hiding(tmp_path, monkeypatch):
+def test_method_best_measures_occluded_patches(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
     from tokenlight.evaluation.choose import choose_best
 
@@ -403,7 +403,7 @@ def test_patches_are_hidden_never_deleted(explainer):
         original.delete_tokens([3])
 
 
-def test_the_model_s_own_tokens_cannot_be_hidden(explainer):
+def test_the_models_own_tokens_cannot_be_hidden(explainer):
     attribution = explainer.explain(photo())
     skipped = ("deletion", {"protect_special": False})
     with pytest.raises(BadInput, match="belong to the model"):
@@ -434,7 +434,7 @@ def test_classes_can_be_compared(explainer):
     np.testing.assert_allclose(joint.scores, item.scores - two.scores, atol=1e-9)
 
 
-def test_ids_say_what_is_seen(explainer):
+def test_ids_mark_visible_and_occluded_patches(explainer):
     row = explainer.explain(photo()).row
     hidden = Perturber(row, ReplacementIds.from_model(explainer._live)).mask_tokens([1, 2])
     assert OCCLUDED_ID in hidden.ids

@@ -279,7 +279,7 @@ def test_a_free_continuation_is_what_the_model_generates(family):
         ("idefics3", idefics_processor, 3),
     ],
 )
-def test_a_processor_is_read_as_the_model_s_own_code_reads_it(family, processor, pieces):
+def test_a_processor_is_read_as_the_models_own_code_reads_it(family, processor, pieces):
     expected = processor()
     explainer = Explainer(build_model(family, torch.float32), expected)
     attribution = explainer.explain(Picture(CATS, text=QUESTION, name="cats"), "grad_x_input")
@@ -296,7 +296,7 @@ def test_a_processor_is_read_as_the_model_s_own_code_reads_it(family, processor,
     assert attribution.row.image.original_size == (60, 40)
 
 
-def test_pixels_laid_out_by_qwen_s_processor_are_read_back_and_laid_out_the_same():
+def test_pixels_laid_out_by_qwens_processor_are_read_back_and_laid_out_the_same():
     reader = transformers.Qwen2VLImageProcessorPil(
         patch_size=PATCH, merge_size=2, temporal_patch_size=2, min_pixels=64, max_pixels=1024
     )
@@ -319,7 +319,7 @@ def test_a_picture_that_is_wider_than_high_keeps_its_grid():
     assert attribution.row.image.patch_size == (8, 8)
 
 
-def test_the_picture_stands_where_the_person_put_its_mark(llava):
+def test_the_image_is_inserted_at_its_marker(llava):
     attribution = llava.explain(make_picture(text="what is <image> this ?"), "random")
     assert attribution.row.segment_names == ("image", "prompt", "prompt")
     assert attribution.row.image.token_positions == tuple(range(2, 18))
@@ -385,7 +385,7 @@ def test_invalid_image_prompts_are_refused(llava, inputs, words):
         llava.explain(inputs, "random")
 
 
-def test_a_classifier_of_pictures_reads_no_text_beside_them():
+def test_an_image_classifier_refuses_a_text():
     from tests.helpers.image_models import build_model as classifier
 
     with pytest.raises(UnsupportedModel, match="does not read text"):
@@ -453,7 +453,7 @@ def test_each_written_token_has_a_heat_map_of_its_own(llava):
     assert "written · 0 % of the weight" in html
 
 
-def test_a_figure_tells_what_the_image_weighs(pictured_attributions):
+def test_a_figure_states_the_weight_of_the_image(pictured_attributions):
     titles = [axes.get_title() for axes in draw_image_heat_maps(pictured_attributions).axes[1:]]
     shares = [
         f"({100 * attribution.segment_shares()[0].share:.0f} % the image)"
@@ -462,7 +462,7 @@ def test_a_figure_tells_what_the_image_weighs(pictured_attributions):
     assert all(share in title for share, title in zip(shares, titles, strict=True))
 
 
-def test_scores_behind_the_vision_tower_say_so_and_those_of_changed_pixels_need_not(llava):
+def test_scores_after_the_vision_tower_get_a_note_and_those_of_perturbed_pixels_do_not(llava):
     notes = [
         attribution.notes
         for attribution in llava.explain(make_picture(), ["grad_x_input", "occlusion"])
@@ -478,7 +478,7 @@ def test_trust_names_patches_and_words(llava):
     )
 
 
-def test_the_command_explains_an_image_beside_a_text(tmp_path):
+def test_the_command_explains_an_image_with_a_text(tmp_path):
     build_model("llava", torch.float32).save_pretrained(tmp_path / "llava")
     llava_processor().save_pretrained(tmp_path / "llava")
     Image.fromarray(CATS).save(tmp_path / "cats.png")

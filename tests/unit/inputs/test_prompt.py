@@ -31,9 +31,7 @@ class TestAContext:
             "question",
         ]
 
-    def test_the_question_may_stand_before_the_documents_or_be_left_out(
-        self, llama: Explainer
-    ) -> None:
+    def test_the_question_may_precede_the_documents_or_be_omitted(self, llama: Explainer) -> None:
         before = Context(["the cat"], "a dog", template="{question} on {documents}")
         assert llama.explain(before, "grad_x_input").row.segment_names == ("question", "document 1")
         alone = Context(["the cat", "a dog"], template="on {documents} and")
@@ -61,7 +59,9 @@ class TestAContext:
         with expect_error(UnsupportedModel, "model-reads-no-documents"):
             make_planted_explainer().explain(PROMPT, "occlusion")
 
-    def test_words_that_do_not_stand_once_in_the_answer_are_refused(self, llama: Explainer) -> None:
+    def test_words_that_do_not_occur_exactly_once_in_the_answer_are_refused(
+        self, llama: Explainer
+    ) -> None:
         with expect_error(BadTarget, "span-not-once", mentions="'mat' occurs 0 times"):
             llama.explain(PROMPT, "grad_x_input", Continuation(" the red dog", span="mat"))
 

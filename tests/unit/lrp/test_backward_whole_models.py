@@ -94,7 +94,7 @@ def test_relevance_is_conserved_in_a_vision_transformer():
 
 
 @pytest.mark.parametrize("family", WORKING)
-def test_a_family_is_followed_and_batching_changes_nothing(family):
+def test_a_family_is_traced_and_batching_does_not_change_scores(family):
     explainer = Explainer(build_model(family).double())
     ids, mask = texts()
     bare = [ids[0], ids[1, 1:7], ids[2, 5:]]
@@ -106,13 +106,13 @@ def test_a_family_is_followed_and_batching_changes_nothing(family):
         assert_close(ours.scores, theirs.scores)
 
 
-def test_gemma_2_is_followed_in_float32():
+def test_gemma_2_is_traced_in_float32():
     attributions = Explainer(build_model("gemma2")).explain(Tokens.from_ids(*texts()), METHODS)
     assert all(np.isfinite(attribution.scores).all() for attribution in attributions)
     np.testing.assert_allclose(attributions[0].extras["conservation"], 1.0, atol=1e-3)
 
 
-def test_more_than_twenty_families_are_followed():
+def test_more_than_twenty_families_are_traced():
     assert len(WORKING) >= 20
 
 
@@ -192,7 +192,7 @@ def test_heads_are_masked_only_where_their_contexts_are_seen():
         explainer.explain(Tokens.from_ids(*texts()), "mask_lrp")
 
 
-def test_the_lowest_score_stands_in_for_the_read_out_token_where_asked():
+def test_the_lowest_score_can_replace_that_of_the_read_out_token():
     rows = Tokens.from_ids(*texts())
     zero, lowest = (
         Explainer(tiny_bert()).explain(rows, ("transatt", {"cls_value": value}))

@@ -108,7 +108,7 @@ class PackedLinear(nn.Linear):
 
 
 @pytest.mark.parametrize("method", ["attnlrp", "cp_lrp"])
-def test_quantised_layers_need_no_rule_of_their_own(method):
+def test_quantized_layers_need_no_separate_rule(method):
     packed = build_model("llama").double()
     plain = build_model("llama").double()
     for model, layer_class in ((packed, PackedLinear), (plain, nn.Linear)):

@@ -78,7 +78,7 @@ def test_the_passes_that_happen_are_those_declared(method):
         ("shapley", "(25n − 23)F"),
     ],
 )
-def test_a_cost_is_told_in_words(method, words):
+def test_a_cost_is_formatted_as_passes(method, words):
     assert describe_cost(registry.build("methods", method)) == words
 
 
@@ -166,7 +166,7 @@ def test_a_baseline_without_its_token_is_refused():
         ("rollout", {"start_layer": 3}, "start_layer=3 leaves no block"),
     ],
 )
-def test_options_that_leave_nothing_are_refused(method, options, message):
+def test_options_that_leave_no_token_are_refused(method, options, message):
     with pytest.raises(BadInput, match=message):
         EXPLAINER.explain(TEXT, (method, options))
 

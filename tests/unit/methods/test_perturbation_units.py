@@ -87,7 +87,7 @@ class TestUnitsOfABag:
         complete, without = (math.log(1 / (1 + math.exp(-z))) for z in (2.5, -0.5))
         assert row["top_k_drop"] == pytest.approx(complete - without)
 
-    def test_true_sums_foretell_every_subset_and_reversed_ones_none(self) -> None:
+    def test_exact_sums_predict_every_subset_and_reversed_ones_none(self) -> None:
         explainer, text = bag()
         attribution = explainer.explain(text, ("occlusion", {"units": "word"}), 1)
         metric = ("linear_datamodelling", {"units": "word"})

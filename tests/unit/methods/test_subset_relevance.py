@@ -155,7 +155,7 @@ class TestSubTexts:
         for ((old, _), _), ((new, _), _) in zip(attribution.target.terms, moved.terms, strict=True):
             assert sub_text.row.ids[new] == row.ids[old]
 
-    def test_a_text_of_special_tokens_alone_is_the_whole_text(self) -> None:
+    def test_a_text_of_special_tokens_only_is_explained_as_a_whole(self) -> None:
         text = Tokens.from_ids([[TOKENIZER.cls_token_id, TOKENIZER.sep_token_id]])
         attribution = explain(text, gradient="attnlrp")
         assert_close(
@@ -165,7 +165,7 @@ class TestSubTexts:
 
 
 class TestKindsOfInput:
-    def test_a_pair_a_question_and_a_masked_word(self) -> None:
+    def test_pairs_questions_and_masked_words_are_explained(self) -> None:
         for explainer, text in (
             (EXPLAINER, (TEXT, TEXTS[1])),
             (Explainer(tiny_bert_qa(), TOKENIZER), QUESTION),
@@ -249,7 +249,7 @@ class TestUncertainty:
             assert (samples.compute_stability(3) > 0.95) == is_stable
         assert ScoreSamples(make_row([10, 11]), seed=0).compute_stability(2) == 1.0
 
-    def test_sampling_goes_on_until_the_top_is_stable(self) -> None:
+    def test_sampling_continues_until_the_top_is_stable(self) -> None:
         strict = explain(TEXTS, samples=4, stable=1.0, max_samples=16)
         num_samples = [attribution.extras["sampling"]["samples"] for attribution in strict]
         # Three words: their top five cannot change. A draw without any of them is left out.
@@ -278,29 +278,29 @@ class TestSelfTest:
             samples.add(positions, scores, truth * planted_scores[positions].sum() + error)
         return samples
 
-    def test_scores_that_predict_are_found(self) -> None:
+    def test_exact_scores_predict_subtexts(self) -> None:
         found = self.fill(16, 0, truth=1.0, noise=0.1).test_prediction()
         assert found["correlation"] > 0.9
         assert found["samples"] == 16
 
-    def test_scores_without_truth_correlate_with_nothing(self) -> None:
+    def test_random_scores_do_not_predict_subtexts(self) -> None:
         """The noise of a sub-text is in its own scores, and must not help to predict it."""
         found = [self.fill(16, seed, truth=0.0, noise=1.0).test_prediction() for seed in range(200)]
         mean = np.mean([test["correlation"] for test in found])
         error = np.std([test["correlation"] for test in found]) / len(found) ** 0.5
         assert abs(mean) < 4 * error
 
-    def test_too_few_sub_texts_say_nothing(self) -> None:
+    def test_too_few_subtexts_give_no_correlation(self) -> None:
         assert self.fill(3, 0, truth=1.0, noise=0.1).test_prediction() is None
 
 
 class TestRefusals:
-    def test_a_baseline_without_replacement(self) -> None:
+    def test_a_baseline_needs_replacement(self) -> None:
         with pytest.raises(BadInput) as refusal:
             explain(TEXT, baseline="unk")
         assert refusal.value.code == "baseline-without-replace"
 
-    def test_stability_without_samples(self) -> None:
+    def test_stability_needs_samples(self) -> None:
         with pytest.raises(BadInput) as refusal:
             explain(TEXT, samples=0, stable=0.9)
         assert refusal.value.code == "stable-without-samples"
@@ -308,7 +308,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "options", [{"keep_probability": 0.0}, {"samples": -1}, {"gradient": "x"}]
     )
-    def test_values_out_of_range(self, options) -> None:
+    def test_values_out_of_range_are_refused(self, options) -> None:
         with pytest.raises(BadInput):
             explain(TEXT, **options)
 

@@ -8,7 +8,7 @@ from tests.helpers.planted_model import make_attribution, make_planted_explainer
 from tests.helpers.planted_words import WORDS, make_weights, measure_value, sigmoid
 
 
-def test_aopc():
+def test_aopc_equals_the_value_by_hand():
     explainer = make_planted_explainer(make_weights())
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     # Σw = 2; counts of 4 words at 0 … 100 %: 0 0 1 1 2 2 2 3 3 4 4; left: 2, 0, −1, −1, 0
@@ -20,7 +20,7 @@ def test_aopc():
     assert mean == pytest.approx(0.416588, abs=1e-6)
 
 
-def test_aopc_from_the_bottom_and_of_another_class():
+def test_aopc_of_the_bottom_order_and_of_another_class_equal_the_values_by_hand():
     explainer = make_planted_explainer(make_weights())
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     # Bottom first: −1, 0, +1, +2 go: left 3, 3, 2, 0
@@ -34,7 +34,7 @@ def test_aopc_from_the_bottom_and_of_another_class():
     assert measure_value(explainer, other, "aopc")[1] == pytest.approx(flipped)
 
 
-def test_aopc_until_half_of_the_tokens():
+def test_aopc_stops_at_half_of_the_tokens():
     explainer = make_planted_explainer(make_weights())
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     original, half = (

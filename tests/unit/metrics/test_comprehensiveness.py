@@ -11,7 +11,7 @@ from tests.helpers.planted_words import WORDS, make_weights, measure_value, sigm
 COVERED_MODULES = ("metrics/sufficiency",)
 
 
-def test_comprehensiveness_and_sufficiency():
+def test_comprehensiveness_and_sufficiency_equal_the_values_by_hand():
     explainer = make_planted_explainer(make_weights())
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     options = {"bins": (0.25, 0.5)}

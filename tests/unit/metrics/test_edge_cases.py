@@ -29,7 +29,7 @@ def test_nan_scores_cannot_become_an_explanation():
         make_attribution(explainer, [10, 11, 12], [1.0, np.nan, 2.0])
 
 
-def test_logits_that_are_not_finite_cost_that_number_and_say_so():
+def test_non_finite_logits_skip_the_metric_with_a_reason():
     explainer = make_planted_explainer()
     good, bad = (
         make_attribution(explainer, words, [3, 2, 1]) for words in ([10, 11, 12], [20, 21, 22])
@@ -70,7 +70,7 @@ def test_a_rank_correlation_of_equal_scores_is_left_out_with_its_reason(name, to
 
 
 @pytest.mark.parametrize("name", ASKING)
-def test_a_text_of_one_token_has_a_number(name):
+def test_a_text_of_one_token_is_measured(name):
     explainer = make_planted_explainer()
     attribution = make_attribution(explainer, [10], [1])
     summary = explainer.evaluate(attribution, name, labels=[0]).summary[name]
@@ -129,7 +129,7 @@ def test_a_classifier_with_one_class_is_refused_since_its_probability_is_always_
 
 
 @pytest.mark.parametrize("name", ["hiding_game", "revealing_game"])
-def test_an_accuracy_game_without_labels_says_what_to_give(name):
+def test_an_accuracy_game_without_labels_is_refused_with_what_to_give(name):
     explainer = make_planted_explainer()
     with expect_error(BadInput, "labels-or-reference-required"):
         explainer.evaluate(make_attribution(explainer, [10], [1]), name)
@@ -176,7 +176,7 @@ def test_further_explanations_repeat_the_postprocessing(tokenizer):
     assert magnitude != signed
 
 
-def test_a_foreign_explanation_cannot_be_made_again():
+def test_an_imported_explanation_cannot_be_recomputed():
     explainer = make_planted_explainer()
     attribution = make_attribution(explainer, [10, 11], [1, 2], method="somebody's")
     row = explainer.evaluate(attribution, "kendall").rows[0]
@@ -222,7 +222,7 @@ def test_a_wrong_metric_is_named(metric, message):
         explainer.evaluate(make_attribution(explainer, [10], [1]), metric, labels=[0])
 
 
-def test_intervals_of_degenerate_samples():
+def test_degenerate_samples_have_degenerate_intervals():
     assert np.isnan(bootstrap_mean([]).mean)
     assert to_json_value(bootstrap_mean([])) == {
         "mean": None,
@@ -243,7 +243,7 @@ def test_intervals_of_degenerate_samples():
     assert bootstrap_statistic(0, lambda _: 1.0).count == 0
 
 
-def test_an_interval_holds_the_true_mean_about_as_often_as_it_says():
+def test_an_interval_covers_the_true_mean_at_its_nominal_rate():
     generator = np.random.default_rng(0)
     held = 0
     for trial in range(120):

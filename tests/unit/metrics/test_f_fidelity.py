@@ -9,7 +9,7 @@ from tests.helpers.planted_words import WORDS, make_weights, measure_value, sigm
 from tokenlight.errors import BadInput
 
 
-def test_f_fidelity_by_hand():
+def test_f_fidelity_equals_the_value_by_hand():
     explainer = make_planted_explainer(make_weights())
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     # Everything goes for sure: of shares 1/4, 1/2 and 1 the first word, the first two, all four.

@@ -10,7 +10,7 @@ from tests.helpers.planted_words import WORDS, make_weights, measure_value
 COVERED_MODULES = ("metrics/revealing_game",)
 
 
-def test_games():
+def test_hiding_and_revealing_games_equal_the_values_by_hand():
     explainer = make_planted_explainer(make_weights())
     words = [10, 13, 13, 12]  # 2 − 1 − 1 + 0 = 0; argmax of a tie is class 0
     attribution = make_attribution(explainer, words, [4, 3, 2, 1], target=1)

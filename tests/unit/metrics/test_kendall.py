@@ -14,7 +14,7 @@ from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
-def test_kendall():
+def test_kendall_equals_the_value_by_hand():
     metric = registry.build("metrics", "kendall")
     order = registry.build("metrics", "kendall", {"preset": "attcat"})
     explainer = make_planted_explainer(make_weights(), labels=2)

@@ -12,7 +12,7 @@ from tests.helpers.planted_words import WORDS, make_weights, measure_value, sigm
 from tokenlight.errors import BadInput
 
 
-def test_normalised_aopc_stands_between_the_worst_and_the_best_order():
+def test_naopc_is_zero_for_the_worst_and_one_for_the_best_order():
     explainer = make_planted_explainer(make_weights())
     # [MASK] weighs nothing: deleting and masking are alike. Falls are taken after 1, 2, 3, 4 words.
     falls = {}
@@ -34,7 +34,7 @@ def test_normalised_aopc_stands_between_the_worst_and_the_best_order():
     assert measure_value(explainer, worst, "naopc")[0] == pytest.approx(0.0)
 
 
-def test_normalised_aopc_leaves_out_what_is_too_long_or_decided_by_no_token():
+def test_naopc_skips_long_texts_and_texts_that_no_token_decides():
     explainer = make_planted_explainer(make_weights())
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     evaluation = explainer.evaluate([attribution], [("naopc", {"longest": 3})])

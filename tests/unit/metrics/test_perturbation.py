@@ -15,7 +15,7 @@ from tokenlight.data.head import Head
 from tokenlight.data.target import ResolvedTarget
 
 
-def test_padding_without_attention_is_as_if_it_weighed_nothing():
+def test_masked_padding_equals_padding_of_weight_zero():
     explainer = make_planted_explainer(make_weights(w0=5))
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     plain = measure_value(make_planted_explainer(make_weights()), attribution, "lodds")[1]

@@ -188,7 +188,7 @@ class LeastFirst(hiding_game.HidingGame):
     ],
     ids=lambda mutant: type(mutant).__name__,
 )
-def test_the_planted_truth_notices(mutant, monkeypatch):
+def test_the_planted_model_detects_a_wrong_metric(mutant, monkeypatch):
     monkeypatch.setattr(type(mutant), "name", type(mutant).__mro__[1].__module__.rpartition(".")[2])
     with pytest.raises(AssertionError):
         oracle_beats_random_beats_inverted(mutant)

@@ -15,7 +15,7 @@ from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
-def test_pointing_game():
+def test_the_pointing_game_counts_top_tokens_inside_a_span():
     text = "one two three four five six"
     row = text_row([text], [split_words(text)])
     head = Head("classification", labels=("negative", "positive"))

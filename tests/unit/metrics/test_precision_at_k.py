@@ -19,7 +19,7 @@ def qa_case(scores, spans, *, cut=0, context="red blue green cat"):
     return Case(attribution, Perturber(row, ReplacementIds(PAD, MASK)), Head("span"), spans=spans)
 
 
-def test_precision_at_k():
+def test_precision_at_k_equals_the_value_by_hand():
     # [CLS] who [SEP] red blue green cat [SEP]; the answer is "blue green": tokens 4 and 5
     scores = [0, 9, 8, 1, 7, 0.5, 2, 3]
     answer = ((1, 4, 14),)

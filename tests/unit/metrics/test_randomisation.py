@@ -19,7 +19,7 @@ from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
-def test_randomisation_of_a_planted_model():
+def test_randomisation_of_a_planted_model_is_the_mean_similarity():
     explainer = make_planted_explainer()
     words = list(range(10, 22))
     attribution = make_attribution(

@@ -15,7 +15,7 @@ from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
-def test_sign_agreement_by_hand():
+def test_sign_agreement_equals_the_value_by_hand():
     text = "good bad fine odd"
     row = text_row([text], [split_words(text)])
     head = Head("classification", labels=("negative", "positive"))

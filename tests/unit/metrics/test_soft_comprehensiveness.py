@@ -11,7 +11,7 @@ from tokenlight.errors import BadInput
 COVERED_MODULES = ("metrics/soft_sufficiency",)
 
 
-def test_soft_erasure_of_scores_that_are_all_or_nothing_zeroes_whole_embeddings():
+def test_binary_scores_zero_whole_embeddings():
     explainer = make_planted_explainer(make_weights())
     metrics = ["soft_comprehensiveness", "soft_sufficiency"]
     room = sigmoid(2) - sigmoid(0)
@@ -31,7 +31,7 @@ def test_soft_erasure_of_scores_that_are_all_or_nothing_zeroes_whole_embeddings(
         assert row["soft_sufficiency.kept"] == pytest.approx(named_share)
 
 
-def test_soft_erasure_leaves_out_what_has_nothing_to_lose_or_no_order():
+def test_texts_without_contribution_or_order_are_skipped():
     explainer = make_planted_explainer(make_weights())
     flat = make_attribution(explainer, WORDS, [1, 1, 1, 1])
     against = make_attribution(explainer, WORDS, [2, 1, 0, -1], target=0)

@@ -13,7 +13,7 @@ from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
-def test_token_overlap():
+def test_token_overlap_equals_the_value_by_hand():
     explainer = make_planted_explainer(make_weights(w20=-3, w21=-2, w22=3))
     attribution = make_attribution(explainer, [10, 11, 22], [5, 4, 1])  # predicted 1
     of_class_0 = make_attribution(explainer, [20, 21, 10], [5, 4, 3])  # predicted 0
@@ -56,7 +56,7 @@ def test_token_overlap_lists_words_that_speak_against_a_class_last():
 
 
 @pytest.mark.parametrize(("normalize", "total", "decoded"), [("none", 1, 1), ("l1", 8, 5)])
-def test_token_overlap_counts_the_score_of_a_type_once_a_text(normalize, total, decoded):
+def test_token_overlap_counts_the_score_of_a_type_once_per_text(normalize, total, decoded):
     explainer = make_planted_explainer(make_weights())
     metric = registry.build("metrics", "token_overlap", {"normalize": normalize})
     position = make_attribution(explainer, [10, 11, 10], [3, 2, 3])

@@ -29,7 +29,7 @@ class TestOtherKindsOfModel:
             attribution = EXPLAINER.explain("good film")
         np.testing.assert_array_equal(attribution.scores, EXPLAINER.explain("good film").scores)
 
-    def test_frozen_weights_change_nothing(self):
+    def test_frozen_weights_do_not_change_scores(self):
         model = tiny_bert().requires_grad_(False)
         attribution = Explainer(model, TOKENIZER).explain("good film")
         np.testing.assert_array_equal(attribution.scores, EXPLAINER.explain("good film").scores)

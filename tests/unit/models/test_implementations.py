@@ -79,7 +79,7 @@ def test_a_config_that_names_code_is_refused(changed, fields):
 
 
 @pytest.mark.parametrize("fields", NAMED[:6], ids=str)
-def test_so_is_a_keyword(bert_folder, fields):
+def test_a_keyword_that_names_code_is_refused(bert_folder, fields):
     with expect_error(UnsupportedModel, "config-downloads-code"):
         Explainer.from_pretrained(bert_folder, **fields)
 

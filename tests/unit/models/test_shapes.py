@@ -104,7 +104,7 @@ def test_weights_of_every_family_fit_the_config_saved_with_them(tmp_path):
         held.check_shapes(name, type(model), _load_config(name, str(folder), {}), *stored, {})
 
 
-def test_a_quantised_model_may_have_more_parameters_than_bytes():
+def test_a_quantized_model_may_have_more_parameters_than_bytes():
     config = tiny_config()
     config.quantization_config = {"quant_method": "aqlm"}
     packed = {"weight": (1 << 10,)}

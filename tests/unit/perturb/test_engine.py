@@ -84,7 +84,7 @@ def test_rows_that_differ_in_attention_or_segments_alone_are_no_duplicates():
     assert len({tuple(np.round(logits, 6)) for logits in all_logits}) == 3
 
 
-def test_a_row_without_segment_ids_does_not_take_them_from_its_neighbours():
+def test_a_row_without_segment_ids_does_not_take_them_from_its_neighbors():
     pair = encode_text(("good film", "the plot"), TOKENIZER, max_tokens=None)
     plain = type(pair)(**{**_fields(pair), "token_type_ids": None})
     model = tiny_bert()
@@ -112,7 +112,7 @@ def test_no_batch_exceeds_the_token_budget_and_none_is_longer_than_needed():
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("CUDA"), RuntimeError("you can't allocate memory: 9 GB")]
 )
-def test_out_of_memory_halves_the_batch_and_goes_on(error):
+def test_out_of_memory_halves_the_batch_and_continues(error):
     model = make_bag_model()
     input_rows = make_rows(40)
     live = LiveModel(model)
@@ -200,7 +200,7 @@ def test_a_gpu_gives_the_answers_of_the_processor():
     np.testing.assert_allclose(all_logits, expected, atol=1e-9)
 
 
-def test_the_model_is_as_before():
+def test_the_model_is_left_unchanged():
     model = tiny_bert().train()
     # transformers notes things on the first pass.
     list(stream_logits(LiveModel(model), make_rows(3)))
@@ -210,7 +210,7 @@ def test_the_model_is_as_before():
 
 
 @pytest.mark.parametrize("vocabulary", [40, 8])
-def test_a_model_without_padding_id_is_read_right(vocabulary):
+def test_a_model_without_padding_id_gives_the_same_logits(vocabulary):
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=vocabulary, n_embd=16, n_layer=2, n_head=2, n_positions=32,
                         bos_token_id=0, eos_token_id=0, num_labels=3)  # fmt: skip
@@ -226,7 +226,7 @@ def test_a_model_without_padding_id_is_read_right(vocabulary):
     assert model.config.pad_token_id is None
 
 
-def test_a_row_the_model_cannot_read_is_refused_in_words():
+def test_a_row_the_model_cannot_read_is_refused():
     live = LiveModel(tiny_bert())
     with expect_error(
         TextTooLong, "variant-too-long", mentions="60 tokens, but this model reads at most 48"

@@ -70,7 +70,7 @@ def test_tokens_generated_later_are_shown_as_unread(rows):
     assert not any(find_unread_tokens(attribution).any() for attribution in rows)
 
 
-def test_later_tokens_are_faint_and_say_why(rows):
+def test_later_tokens_are_faint_with_a_reason(rows):
     first, second, third, last = marks_by_text(render_page(rows))
     assert first["L"][0] == ["token", "explained"]
     for text in ("ily", "She", "ran"):
@@ -94,7 +94,7 @@ def test_a_word_half_written_is_both_read_and_explained(rows):
     assert "later" in first["She"][0]
 
 
-def test_one_row_alone_marks_its_token_and_those_behind_it(rows):
+def test_one_row_alone_marks_its_token_and_those_after_it(rows):
     [row] = marks_by_text(render_page(rows[2]))
     assert row["She"][0] == ["explained"]
     assert row[" ran"][0] == ["later"]
@@ -159,7 +159,7 @@ def test_the_terminal_marks_the_word_that_is_being_written(rows):
     assert text.count("»Lily«") == 2
 
 
-def test_brackets_hold_the_scored_piece_alone(rows):
+def test_brackets_hold_only_the_scored_piece(rows):
     text = render_terminal(rows, words=False)
     assert "[L]ily" in text
     assert "[ily]\n" not in text

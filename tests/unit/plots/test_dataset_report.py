@@ -46,7 +46,7 @@ def join_marks(entry: dict) -> str:
     return "".join(shape["texts"])
 
 
-def test_a_text_is_kept_with_its_row_labels_chance_columns_and_scores():
+def test_an_entry_holds_row_labels_probability_columns_and_scores():
     report = DataSetReport("reviews.csv")
     source = "row 7 of reviews.csv"
     report.add(
@@ -74,7 +74,7 @@ def test_a_text_is_kept_with_its_row_labels_chance_columns_and_scores():
         "{{ 7 * 7 }} {% raw %}",
     ],
 )
-def test_no_text_label_or_column_leaves_the_place_it_was_given(hostile):
+def test_no_text_label_or_column_breaks_out_of_the_page(hostile):
     report = DataSetReport(hostile)
     report.add([explain_words(hostile, label=hostile, columns={hostile: hostile}, place=hostile)])
     content = only_page(report)
@@ -136,7 +136,7 @@ def test_a_true_label_is_named_as_the_model_names_it():
     assert find_true_label(explain_words("x")) is None
 
 
-def test_right_predictions_are_counted_among_labelled_texts_only():
+def test_right_predictions_are_counted_among_labeled_texts_only():
     report = DataSetReport("x")
     report.add(
         [explain_words("a", label=1), explain_words("b", label="negative"), explain_words("c")]
@@ -153,7 +153,7 @@ def test_saving_a_list_of_texts_as_html_is_a_report_and_one_text_stays_a_page(tm
     assert path.read_text(encoding="utf-8") == render_page(same_text)
 
 
-def test_differences_from_a_reference_stand_beside_the_methods():
+def test_differences_from_a_reference_are_shown_next_to_the_methods():
     attribution = explain_words("good film")
     report = DataSetReport("x", reference="grads")
     report.add([attribution, replace(attribution, method="grads", scores=-attribution.scores)])

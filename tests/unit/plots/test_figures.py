@@ -55,7 +55,7 @@ def test_the_strongest_columns_are_kept_in_text_order():
     assert table.num_omitted == 2
 
 
-def test_a_method_without_layers_is_refused_in_words():
+def test_a_method_without_layers_is_refused():
     with expect_error(BadInput, "no-layer-terms", mentions="rollout"):
         draw_heat_map(with_method(make_sample(), "rollout", 1))
 

@@ -6,7 +6,7 @@ from tests.helpers.handmade_attributions import make_sample, with_method
 from tokenlight.plots.figures import draw_difference_map
 
 
-def test_the_figure_says_how_the_scores_were_scaled():
+def test_the_figure_states_how_the_scores_were_scaled():
     attribution = make_sample()
     (axes,) = draw_difference_map(
         ("attcat", attribution), {"gae": with_method(attribution, "gae", 1)}

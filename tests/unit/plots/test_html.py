@@ -96,7 +96,7 @@ def test_a_hostile_piece_stays_inside_its_hover_text(evil):
     assert mark[2] == "word"
 
 
-def test_characters_that_act_are_shown_as_symbols():
+def test_control_characters_are_shown_as_symbols():
     text = "a\x1b[31mb\x00c\x07d\r\ne\x7ff\x9bg\u202eh\u2066i"
     [line] = PageReader(render_page(drawn(text))).lines
     assert line.text == "a␛[31mb␀c␇d␍\ne␡f⟨9B⟩g⟨RLO⟩h⟨LRI⟩i"
@@ -121,7 +121,7 @@ def test_any_text_with_any_spans_is_shown_once_and_whole(data):
     assert sorted(hovered_pieces) == sorted(pieces)  # every token stands in exactly one mark
 
 
-def test_visible_leaves_ordinary_text_alone():
+def test_make_visible_does_not_change_ordinary_text():
     for text in (*LIVELY, "marks ﷽"):
         assert make_visible(text) == text
 
@@ -165,7 +165,7 @@ def test_leading_white_space_of_a_token_is_not_highlighted():
     assert line.text == text
 
 
-def test_a_pair_stands_on_two_lines_with_shares():
+def test_a_pair_is_on_two_lines_with_shares():
     texts = ["The cat sat.", "An animal rested."]
     row = make_row(texts, [split_words(t) for t in texts])
     scores = [0 if s is None else (3 if s == 0 else 1) for s in row.segments]
@@ -228,7 +228,7 @@ def test_an_answer_span_is_underlined():
     assert [m[2] for m in marks if "answer" in m[0].split()] == ["Bizet"]
 
 
-def test_the_heat_map_has_a_row_a_layer_and_their_sum():
+def test_the_heat_map_has_one_row_per_layer_and_their_sum():
     attribution = make_sample(layers=3)
     source = render_page(attribution)
     table = source[source.index('<table class="heat summed">') : source.index("</table>")]
@@ -242,7 +242,7 @@ def test_the_heat_map_has_a_row_a_layer_and_their_sum():
     assert "−0<" not in table
 
 
-def test_how_a_method_was_chosen_is_told_once_and_other_notes_beside_each_text():
+def test_the_choice_of_the_method_is_stated_once_and_other_notes_with_each_text():
     chosen = "method='auto': attcat, the most faithful"
     cut = "the text was cut"
     texts = [replace(make_sample(text), notes=(chosen, cut)) for text in ("one film", "two films")]
@@ -266,7 +266,7 @@ def layer_cells(source):
     return [re.findall(r'<td class="(.*?)" title=".*?">(.*?)</td>', row) for row in rows]
 
 
-def test_special_tokens_neither_pale_the_words_nor_shrink_their_numbers():
+def test_special_tokens_do_not_affect_the_colour_scale_of_words():
     row = make_row(["good film"], [split_words("good film")])
     layers = np.array([[900.0, 1.0, -0.5, -900.0], [900.0, 0.5, -0.5, -900.0]])
     attribution = make_attribution(row, layers.sum(axis=0), layers=layers)
@@ -288,7 +288,7 @@ def test_a_wide_layer_table_waits_until_it_is_opened(words, opened):
     assert bool(details[1]) is opened
 
 
-def test_a_very_long_heat_map_leaves_out_its_weakest_columns_and_says_so():
+def test_a_very_long_heat_map_leaves_out_its_weakest_columns_and_reports_it():
     text = "word " * 400
     attribution = make_sample(text, layers=2)
     source = render_page(attribution)
@@ -321,7 +321,7 @@ def test_a_reference_with_options_is_found_by_them():
         render_page([attribution, plain], reference="rolout")
 
 
-def test_nothing_to_draw_is_refused():
+def test_an_empty_list_is_refused():
     with expect_error(BadInput, "no-attributions"):
         render_page([])
 
@@ -337,7 +337,7 @@ def test_texts_are_grouped_whatever_the_order():
     ] * 2
 
 
-def test_truncated_text_is_grey_and_labelled():
+def test_truncated_text_is_grey_and_labeled():
     text = "kept words and lost words"
     row = make_row([text], [[(0, 4), (5, 10)]], cut=3)
     source = render_page(make_attribution(row, [0, 1, 1, 0]))
@@ -409,7 +409,7 @@ def test_provenance_names_all_that_is_needed_to_repeat():
         assert fact in cells
 
 
-def test_many_labels_and_no_probabilities_both_draw():
+def test_predictions_with_many_labels_or_no_probabilities_are_rendered():
     labels = tuple(f"label {i}" for i in range(40))
     chances = tuple([0.61] + [0.01] * 39)
     with_labels = make_sample(prediction=Prediction("label 0", 0, labels, chances))
@@ -429,7 +429,7 @@ def test_an_attribution_draws_itself(tmp_path, capsys):
     assert "charming" in capsys.readouterr().out
 
 
-def test_a_verdict_stands_under_the_text_and_a_few_words_under_the_name():
+def test_a_long_verdict_is_below_the_text_and_a_short_one_below_the_name():
     verdict = "removing the 3 top words (never, but, dull) drops P(positive) from 0.92 to 0.00"
     attribution = make_sample()
     long = render_page([replace(attribution, extras={"trust": {"verdict": verdict}})])

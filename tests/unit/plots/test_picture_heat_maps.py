@@ -45,7 +45,7 @@ def rectangles(html):
     return [pattern.findall(heat_map) for heat_map in maps]
 
 
-def test_a_page_holds_the_picture_once_and_a_rectangle_a_patch(attributions):
+def test_a_page_holds_the_image_once_and_one_rectangle_per_patch(attributions):
     html = render_page(attributions)
     stored = re.findall(r'href="data:image/png;base64,([^"]+)"', html)
     assert len(stored) == 1
@@ -130,7 +130,7 @@ def test_a_text_has_no_heat_map(tmp_path):
     assert attribution.save(tmp_path / "text.png").exists()
 
 
-def test_words_are_no_matter_for_pictures(attributions):
+def test_options_about_words_do_not_apply_to_pictures(attributions):
     assert attributions[0].words() == [
         (piece, pytest.approx(score))
         for piece, score in zip(
@@ -221,7 +221,7 @@ def test_the_doctor_tries_every_method_on_a_picture(folder):
         ),
     ],
 )
-def test_wrong_uses_are_one_clean_line(folder, monkeypatch, arguments, message):
+def test_invalid_uses_give_a_one_line_error(folder, monkeypatch, arguments, message):
     monkeypatch.chdir(folder)
     process = run("explain", *arguments)
     assert process.exit_code == 2

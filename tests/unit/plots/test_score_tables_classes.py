@@ -42,7 +42,7 @@ def render_terminal(attributions) -> str:
     return stream.getvalue()
 
 
-def test_classes_of_one_method_stand_in_one_table_with_one_scale():
+def test_classes_of_one_method_are_in_one_table_with_one_scale():
     [group] = build_scenes([FIRST, SECOND], ("tokens",))[0].class_groups
     [(_, table)] = group.tables
     assert table.rows == ("negative", "positive")

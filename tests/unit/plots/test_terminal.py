@@ -46,7 +46,7 @@ def background(output, word):
     return tuple(map(int, match.groups())) if match else None
 
 
-def test_words_stand_on_the_colour_of_their_sign_and_strength():
+def test_words_have_the_background_of_their_sign_and_strength():
     row = make_row(["strong weak bad none"], [split_words("strong weak bad none")])
     output = render_terminal(make_attribution(row, [5, 1.0, 0.5, -1.0, 0.0, 5]))
     text = output.split("\n\n")[1]
@@ -56,7 +56,7 @@ def test_words_stand_on_the_colour_of_their_sign_and_strength():
     assert background(text, "none") is None
 
 
-def test_light_paper_is_respected_where_the_terminal_tells(monkeypatch):
+def test_a_light_background_is_respected_if_the_terminal_reports_it(monkeypatch):
     monkeypatch.setenv("COLORFGBG", "0;15")
     row = make_row(["good"], [[(0, 4)]])
     assert background(render_terminal(make_attribution(row, [0, 1, 0])), "good") == step_colour(
@@ -87,7 +87,7 @@ def test_tables_that_wrap_have_a_blank_line_between_them():
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_no_color_means_no_escape_code_at_all(monkeypatch, variable, value):
+def test_no_color_disables_all_escape_codes(monkeypatch, variable, value):
     for name in ("FORCE_COLOR", "COLORTERM", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, value)
@@ -99,7 +99,7 @@ def test_no_color_means_no_escape_code_at_all(monkeypatch, variable, value):
 
 
 @pytest.mark.parametrize("colours", [None, "256", "truecolor"])
-def test_no_token_label_or_name_commands_the_terminal(colours):
+def test_no_token_label_or_name_emits_escape_codes(colours):
     row = make_row([EVIL], [split_words(EVIL)])
     attribution = make_attribution(
         row,
@@ -134,7 +134,7 @@ def test_prediction_target_and_model_are_named():
     assert "for positive" in first
 
 
-def test_methods_stand_side_by_side():
+def test_methods_are_side_by_side():
     attribution = make_sample()
     output = render_terminal(
         [attribution, with_method(attribution, "rollout", 1), with_method(attribution, "gae", 2)],
@@ -160,7 +160,7 @@ def test_a_difference_to_the_reference_is_printed():
         ("theirs", "theirs"),
     ],
 )
-def test_scores_without_a_sign_or_a_class_say_so(method, heading):
+def test_unsigned_and_class_agnostic_scores_are_labeled(method, heading):
     attribution = with_method(make_sample(), method, 1)
     negative = replace(attribution, target=replace(attribution.target, name="negative"))
     output = render_terminal([attribution, negative], colours=None).splitlines()
@@ -198,7 +198,7 @@ def test_words_are_shown_and_tokens_on_request():
     assert repr(attribution).endswith(": affecting +0.75>")
 
 
-def test_special_tokens_without_weight_are_not_mentioned_even_beside_a_pair_s_parts():
+def test_special_tokens_without_weight_are_not_mentioned():
     row = make_row(["good", "bad"], [[(0, 4)], [(0, 3)]])
     none, some = ([special, 2.0, special, 2.0, special] for special in (0.005, 0.01))
     line = "1 % of the weight falls on special tokens"
@@ -209,7 +209,7 @@ def test_special_tokens_without_weight_are_not_mentioned_even_beside_a_pair_s_pa
 
 
 @pytest.mark.parametrize(("threshold", "is_shown"), [(0.9, False), (0.7, True)])
-def test_page_and_terminal_agree_when_special_tokens_are_worth_a_word(
+def test_page_and_terminal_mention_special_tokens_at_the_same_threshold(
     monkeypatch, threshold, is_shown
 ):
     monkeypatch.setattr("tokenlight.plots.facts.SPECIAL_SHARE_THRESHOLD", threshold)
@@ -231,7 +231,7 @@ def test_layers_show_their_terms_and_the_sum_is_the_score_of_the_list():
     assert output.count("+3") == 3, "at the word, in the list and in the table"
 
 
-def test_a_method_without_layers_says_so_where_they_are_asked_for():
+def test_requested_layers_of_a_method_without_them_are_reported_missing():
     row = make_row(["up down"], [split_words("up down")])
     attribution = make_attribution(row, [0, 1.0, 0.5, 0])
     with_layers, plain = (
@@ -241,7 +241,7 @@ def test_a_method_without_layers_says_so_where_they_are_asked_for():
     assert "layer by layer" not in plain
 
 
-def test_a_short_text_leaves_no_empty_lines_behind_it():
+def test_a_short_text_leaves_no_empty_lines_after_it():
     row = make_row(["up down"], [split_words("up down")])
     short = make_attribution(row, [0, 1.0, 0.5, 0])
     assert render_terminal(short, colours=None).splitlines()[-1].strip()
@@ -289,7 +289,7 @@ def test_each_step_of_256_colours_is_further_from_the_background(monkeypatch, pa
     assert paint(0).bgcolor is None
 
 
-def test_a_coloured_picture_says_how_its_colours_are_read(monkeypatch):
+def test_coloured_output_has_a_legend(monkeypatch):
     assert "green: for, red: against; brighter is stronger" in render_terminal(make_sample())
     assert "is stronger" not in render_terminal(make_sample(), colours=None)
     monkeypatch.setenv("TOKENLIGHT_PAPER", "light")
@@ -309,7 +309,7 @@ def test_tokens_of_a_language_model_are_quoted_without_the_blank_that_begins_a_w
     assert first.endswith("  and others")
 
 
-def test_equal_texts_are_two_texts():
+def test_equal_texts_are_shown_separately():
     first = make_sample()
     second = with_method(make_sample(), "cat", 1)
     output = render_terminal([first, second, first, second], colours=None)
@@ -317,7 +317,7 @@ def test_equal_texts_are_two_texts():
     assert output.count("\nattcat\n") == 2
 
 
-def test_a_blank_line_stands_between_two_methods():
+def test_a_blank_line_is_between_two_methods():
     attribution = make_sample()
     lines = render_terminal(
         [attribution, with_method(attribution, "gae", 1)], colours=None

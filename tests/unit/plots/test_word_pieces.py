@@ -28,7 +28,7 @@ def render_terminal(attribution, colours=None):
     return stream.getvalue()
 
 
-def test_a_piece_knows_the_rest_of_its_word():
+def test_a_piece_is_shown_with_the_rest_of_its_word():
     assert locate_in_word(THRILLER, 3) == TokenInWord("thri", "ller", "")
     assert locate_in_word(THRILLER, 2) == TokenInWord("", "thri", "ller")
     assert locate_in_word(THRILLER, 3).bracketed == "thri[ller]"

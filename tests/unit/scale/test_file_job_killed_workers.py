@@ -58,7 +58,7 @@ def test_two_workers_of_which_one_is_killed_write_the_same_bytes(
     assert read_output_files(tmp_path / "out") == read_output_files(complete_folder)
 
 
-def test_a_block_that_exhausts_memory_fails_alone(
+def test_only_a_block_that_exhausts_memory_fails(
     data, complete_folder, bert_folder, tmp_path, monkeypatch
 ):
     """Its worker is killed every time, as a system without memory does, until the block is arguments up."""
@@ -103,7 +103,7 @@ def list_block_files(folder):
     return marks
 
 
-def test_a_driver_that_is_killed_thrice_leaves_nothing_half_done(
+def test_a_driver_killed_three_times_resumes_with_the_same_output(
     data, complete_folder, bert_folder, tmp_path
 ):
     folder = tmp_path / "out"
@@ -136,9 +136,7 @@ def test_a_driver_that_is_killed_thrice_leaves_nothing_half_done(
     assert sum(line["rows"] for line in lines) == COUNT
 
 
-def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(
-    data, complete_folder, bert_folder, tmp_path
-):
+def test_a_run_resumes_after_a_full_disk(data, complete_folder, bert_folder, tmp_path):
     """A file may grow to so many bytes and no more, which the system tells as it tells a full disk."""
     folder = tmp_path / "out"
     code = "from tokenlight.cli import main; main()"

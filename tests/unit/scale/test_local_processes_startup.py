@@ -85,7 +85,7 @@ def test_a_fork_server_that_is_killed_once_is_started_again(command, tmp_path):
     assert len((tmp_path / "attempts").read_text()) == 2
 
 
-def test_a_fork_server_that_is_killed_always_is_told_with_the_way_on(command, tmp_path):
+def test_a_fork_server_that_is_killed_repeatedly_is_reported_with_a_remedy(command, tmp_path):
     process = command(KILLED="100")
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 1, errors

@@ -78,7 +78,7 @@ explain_files({data!r}, {out!r}, model={model!r}, engine=engine, method="attcat"
 """
 
 
-def test_a_driver_that_is_killed_leaves_nothing_half_done_for_the_next(bert_folder, tmp_path):
+def test_a_killed_driver_is_resumed_by_the_next(bert_folder, tmp_path):
     """And its actors end with it: two drivers in turn write what one process writes."""
     data = write_parquet(tmp_path / "a.parquet", COUNT)
     folder = tmp_path / "ray"
@@ -114,7 +114,7 @@ class DeadlyJob:
         return make
 
 
-def test_a_task_that_kills_its_actors_costs_itself_alone():
+def test_only_a_task_that_kills_its_actors_fails():
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
         outcomes = list(Engine("ray", 1).run_tasks(DeadlyJob(), ["a", "bomb", "b"], "cpu"))

@@ -21,7 +21,7 @@ WORKING = [name for name, (_, _, support_level) in FAMILIES.items() if support_l
 
 
 @pytest.mark.parametrize("family", WORKING)
-def test_embeddings_put_back_where_they_were_change_nothing(family):
+def test_embeddings_replaced_by_themselves_do_not_change_the_logits(family):
     """The door to h^0 is found in every family: its own value handed in gives its own logits."""
     model = build_model(family)
     before = take_snapshot(model)

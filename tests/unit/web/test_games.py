@@ -48,7 +48,7 @@ def said_by_the_bare_model(served, row, hidden):
 
 
 @pytest.mark.parametrize("target", ["predicted", "negative"])
-def test_every_point_is_what_the_bare_model_says(client, models, target):
+def test_every_point_of_a_game_equals_the_unmodified_models_output(client, models, target):
     entries = request_explanation(client, text=TEXT, method=["attcat", "gae"], target=target)
     answer = play_game(client, ids=[entry["id"] for entry in entries], random_orders=0)
     assert answer["labels"] == ["negative", "neutral", "positive"]

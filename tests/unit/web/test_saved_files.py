@@ -204,7 +204,7 @@ NUMBERS = st.sampled_from(
 
 
 @given(data=st.data(), value=JSON | NUMBERS, which=st.integers(0, 2))
-def test_no_opened_file_brings_the_server_down(client, everything, data, value, which):
+def test_fuzzed_files_get_valid_responses(client, everything, data, value, which):
     """Shown, downloaded, tested and played with: an answer or a refusal, whatever the file says."""
     entry = everything[which]
     path = data.draw(st.sampled_from([keys for keys in iterate_paths(entry) if keys]))

@@ -116,7 +116,7 @@ def test_a_batch_respects_the_limit_of_characters(gate):
     worker.stop(5)
 
 
-def test_each_pause_lets_shorter_work_through_and_long_work_goes_on():
+def test_shorter_jobs_run_at_each_pause_of_a_longer_one():
     order = []
     limits = ServerLimits(work_slice_seconds=0.0)
     worker = ModelWorker("test", lambda requests: [order.append("quick") for _ in requests], limits)
@@ -155,7 +155,7 @@ class Clock:
         self.now += seconds
 
 
-def test_interrupted_work_goes_on_for_as_long_as_it_was_interrupted(monkeypatch):
+def test_time_spent_on_other_jobs_does_not_count_towards_the_timeout(monkeypatch):
     order = []
     clock = Clock()
     monkeypatch.setattr(worker_module, "time", clock)
@@ -178,7 +178,7 @@ def test_interrupted_work_goes_on_for_as_long_as_it_was_interrupted(monkeypatch)
     worker.stop(5)
 
 
-def test_long_work_begins_though_short_work_never_ends():
+def test_long_jobs_start_even_if_short_ones_keep_coming():
     worker = ModelWorker("test", lambda requests: requests, ServerLimits())
     begun = threading.Event()
 
@@ -284,7 +284,7 @@ def test_long_work_ends_at_its_next_pause_when_the_server_closes():
     assert after == []
 
 
-def test_an_answer_given_in_a_pause_is_the_one_given_alone():
+def test_a_job_run_during_a_pause_gives_the_same_result():
     """The long request is a text in windows; between its passes the model answers others."""
     served = make_allow_list().get_model("tiny")
     alone = served.explainer.explain(TEXT, "gae", progress=False)
@@ -346,7 +346,7 @@ def test_a_batch_gives_each_the_answer_it_would_get_alone():
     assert kinds.count("ExplainResult") == 5
 
 
-def test_over_capacity_is_429_and_nothing_breaks(monkeypatch):
+def test_requests_over_capacity_get_429(monkeypatch):
     limits = ServerLimits(max_waiting=(2, 2, 2))
     explain = tasks.explain_batch
     serving = threading.Event()
