@@ -88,3 +88,11 @@ def with_method(attribution: Attribution, method: str, seed: int, **fields) -> A
     """Return the same text and target explained by another method, without per-layer terms."""
     scores = np.random.default_rng(seed).normal(size=len(attribution)) * 0.3
     return replace(attribution, method=method, scores=scores, layers=None, **fields)
+
+
+def make_word_attribution(text: str, scores=None, **extras) -> Attribution:
+    """Return an explanation of the words of a text by a model that predicts positive."""
+    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    row = make_row([text], [spans])
+    values = scores or [0.5 / (1 + position) for position in range(len(spans))]
+    return replace(make_attribution(row, [0.1, *values, -0.2]), extras=extras)

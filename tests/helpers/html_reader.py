@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
@@ -64,3 +66,12 @@ class PageReader(HTMLParser):
 
     def _in_line(self):
         return any(values.get("class") == "line" for _, values in self.open)
+
+
+def read_report_entries(content: str) -> list[dict]:
+    """Return the data that a report page passes to its script."""
+    match = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', content, re.DOTALL
+    )
+    assert match is not None
+    return json.loads(match[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from transformers import (
     BertForMaskedLM,
     BertForQuestionAnswering,
     BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
     PreTrainedTokenizerFast,
 )
 
@@ -76,3 +79,17 @@ def tiny_bert_qa(dtype: torch.dtype = torch.float64) -> Any:
 
 def tiny_bert_lm(dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
     return randomize_weights(BertForMaskedLM(tiny_config(**changes)), dtype)
+
+
+def tiny_gpt(cls: Any = GPT2ForSequenceClassification, **changes: Any) -> Any:
+    """Return a tiny GPT-2 without a padding id."""
+    config = GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=24, **changes)
+    config.pad_token_id = None
+    return randomize_weights(cls(config), torch.float64)
+
+
+def save_model(folder: Path, model: Any) -> Path:
+    """Save a model with the tiny tokenizer."""
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder

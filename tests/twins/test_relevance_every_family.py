@@ -8,12 +8,11 @@ import pytest
 import torch
 import transformers
 
+from tests.helpers.causal_models import CAUSAL_MODELS, build_causal_model
 from tests.helpers.families import DECODER, FAMILIES, PARTLY_SUPPORTED_FAMILIES, build_model
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tests.twins.surrogate_gradients import compute_scores
 from tests.unit.lrp.test_backward_whole_models import REFUSED as WITHOUT_RULES
-from tests.unit.test_explainer_language_models import FAMILIES as WRITERS
-from tests.unit.test_explainer_language_models import built
 from tokenlight import Explainer, NextToken, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.lrp import attnlrp
@@ -141,9 +140,11 @@ def test_a_family_that_a_gradient_cannot_be_followed_through_is_refused(family):
         Explainer(build_model(family)).explain(padded_tokens(), "attnlrp")
 
 
-@pytest.mark.parametrize("family", WRITERS)
+@pytest.mark.parametrize("family", CAUSAL_MODELS)
 def test_a_language_model_is_explained_by_the_rewritten_gradient(family):
-    assert_the_twin_agrees(built(family), lambda o: o.logits[0, -1, 9], LOGIT, by_rules=True)
+    assert_the_twin_agrees(
+        build_causal_model(family), lambda o: o.logits[0, -1, 9], LOGIT, by_rules=True
+    )
 
 
 @pytest.mark.parametrize("family", FURTHER)

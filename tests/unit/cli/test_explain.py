@@ -13,17 +13,10 @@ import torch
 
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.html_reader import PageReader
-from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tokenlight import cli
+from tests.helpers.tiny import save_model, tiny_bert, tiny_bert_qa
 
 TEXT = "A charming and very good film, but slowly the plot was dull."
 EVIL = '<script>alert("1")</script> \x1b[31m [red] 😀 e\u0301 שלום'
-
-
-def saved(folder, model):
-    model.save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -33,21 +26,7 @@ def classifier(bert_folder):
 
 @pytest.fixture(scope="module")
 def answerer(tmp_path_factory):
-    return saved(tmp_path_factory.mktemp("answerer"), tiny_bert_qa(torch.float32))
-
-
-@pytest.fixture
-def tokenlight(capsys, monkeypatch):
-    """Run a command here; gives (exit status, standard output, standard error)."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main(arguments)
-        return end.value.code, *capsys.readouterr()
-
-    return run
+    return save_model(tmp_path_factory.mktemp("answerer"), tiny_bert_qa(torch.float32))
 
 
 def test_explain_prints_the_text_the_prediction_and_the_top_tokens(tokenlight, classifier):
@@ -238,7 +217,7 @@ def test_a_truncated_text_is_reported(tokenlight, classifier):
 def test_hostile_labels_are_printed_escaped(tokenlight, tmp_path):
     labels = ("<b>no</b>", "[red]\x1b[31m\u202eyes")
     names = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
-    folder = saved(tmp_path / "evil", tiny_bert(torch.float32, **names))
+    folder = save_model(tmp_path / "evil", tiny_bert(torch.float32, **names))
     page = tmp_path / "page.html"
     _, output, _ = tokenlight(
         *("explain", TEXT, "-m", folder, "--target", "1", "--html", str(page))

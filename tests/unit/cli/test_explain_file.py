@@ -14,10 +14,9 @@ from transformers import BertForTokenClassification
 
 import tokenlight as library
 from tests.helpers.deadlines import DEADLINE_SECONDS
+from tests.helpers.html_reader import read_report_entries
 from tests.helpers.tiny import randomize_weights, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT32, assert_close
-from tests.unit.plots.test_dataset_report import read_entries
-from tokenlight import cli
 from tokenlight.errors import MissingExtra
 
 ROWS = (
@@ -37,20 +36,6 @@ def tiny_bert_tokens(dtype):
 @pytest.fixture(scope="module")
 def classifier(bert_folder):
     return str(bert_folder)
-
-
-@pytest.fixture
-def tokenlight(capsys, monkeypatch):
-    """Run a command here; gives (exit status, standard output, standard error)."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        return end.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture
@@ -147,7 +132,7 @@ def test_one_output_file_holds_all_texts_and_options_apply_to_each(
         attribution.extras["place"] for attribution in attributions
     }
     assert {row["stars"] for row in rows} == {"1", "2", "3"}
-    texts = read_entries(paths["html"].read_text(encoding="utf-8"))
+    texts = read_report_entries(paths["html"].read_text(encoding="utf-8"))
     assert [text["number"] for text in texts] == [1, 3, 4, 5]
     assert [explanation["name"] for explanation in texts[0]["explained"]] == [
         "attcat",

@@ -9,10 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import tokenlight
-from tests.helpers.handmade_attributions import make_sample
+from tests.helpers.handmade_attributions import make_sample, make_word_attribution
 from tests.helpers.html_reader import PageReader
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.unit.plots.test_dataset_report import explain_words
 from tokenlight import Explainer
 from tokenlight.data.attribution import AttributionList
 from tokenlight.plots.colours import score_to_step, step_colour, to_hex
@@ -40,7 +39,7 @@ def test_explain_returns_a_list_that_shows_itself_for_several_texts(explainer, t
 
 def test_a_text_is_drawn_with_the_colours_of_the_page(tmp_path):
     colors = pytest.importorskip("matplotlib.colors")
-    attribution = explain_words("a good film <b>$x$</b>", [0.1, 0.5, -0.3, 0.2])
+    attribution = make_word_attribution("a good film <b>$x$</b>", [0.1, 0.5, -0.3, 0.2])
     figure = attribution.plot()
     (axes,) = figure.axes
     boxes = {text.get_text(): text.get_bbox_patch() for text in axes.texts}

@@ -7,8 +7,6 @@ import pytest
 import torch
 from transformers import (
     BertForSequenceClassification,
-    GPT2Config,
-    GPT2ForSequenceClassification,
     GPT2LMHeadModel,
 )
 
@@ -18,6 +16,7 @@ from tests.helpers.tiny import (
     tiny_bert,
     tiny_bert_qa,
     tiny_config,
+    tiny_gpt,
     tiny_tokenizer,
 )
 from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
@@ -27,12 +26,6 @@ from tokenlight.errors import BadInput, TextTooLong
 TOKENIZER = tiny_tokenizer()
 BERT = Explainer(tiny_bert(), TOKENIZER)
 WORDS = "the cat sat on the mat in town and the dog sat on the red mat"
-
-
-def tiny_gpt(cls=GPT2ForSequenceClassification, **changes):
-    config = GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=24, **changes)
-    config.pad_token_id = None
-    return randomize_weights(cls(config), torch.float64)
 
 
 @pytest.mark.parametrize("types", [[0, 1, 7], [0, -1, 0], [0, 2, 0]])

@@ -9,9 +9,8 @@ import pytest
 from transformers import GPT2LMHeadModel
 
 from tests.helpers.expect import expect_error
-from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny import tiny_bert, tiny_gpt, tiny_tokenizer
 from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
-from tests.unit.explaining.test_input_rows_token_ids import tiny_gpt
 from tokenlight import Attribution, Continuation, Explainer, Tokens, load, save
 from tokenlight.errors import BadInput, DamagedFile, MissingFile
 from tokenlight.files.saved import to_pandas

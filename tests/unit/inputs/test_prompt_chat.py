@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tokenlight as tl
+from tests.helpers.causal_models import CHAT_TEMPLATE, build_causal_model
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.unit.test_explainer_language_models import TEMPLATE, built
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel
 
 TOOLS = (
@@ -23,14 +23,14 @@ TOOLS = (
 
 @pytest.fixture(scope="module")
 def writer():
-    return tl.Explainer(built("gpt2"), tiny_tokenizer())
+    return tl.Explainer(build_causal_model("gpt2"), tiny_tokenizer())
 
 
 @pytest.fixture(scope="module")
 def talker():
     tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = TEMPLATE
-    return tl.Explainer(built("llama"), tokenizer)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tl.Explainer(build_causal_model("llama"), tokenizer)
 
 
 class TestChat:
@@ -72,7 +72,7 @@ class TestChat:
         assert shares["thinking"] > 0
 
     def test_system_turns_tool_calls_and_their_answers_are_segments(self):
-        model = built("llama")
+        model = build_causal_model("llama")
         model.config.max_position_embeddings = 256  # rotary: no table of positions ends
         talker = tl.Explainer(model, tiny_tokenizer(limit=256))
         call = {"name": "film", "arguments": {"plot": "red cat", "two": 2, "dog": ["a", "mat"]}}
@@ -113,15 +113,15 @@ class TestChat:
         call = {"name": "film", "arguments": "{"}
         chat = [{"role": "assistant", "tool_calls": [call]}, {"role": "i", "content": "it"}]
         with pytest.raises(BadInput, match="cannot be read"):
-            talker.explain(tl.Chat(chat, template=TEMPLATE))
+            talker.explain(tl.Chat(chat, template=CHAT_TEMPLATE))
         chat[0] = {"role": "we", "content": "so", "tool_calls": [{"name": "film"}]}
         with pytest.raises(BadInput, match=r"drops 'film' \(tool call\)"):
-            talker.explain(tl.Chat(chat, template=TEMPLATE))
+            talker.explain(tl.Chat(chat, template=CHAT_TEMPLATE))
         with pytest.raises(BadInput, match="or 'tool_calls'"):
             tl.Chat([{"role": "we"}])
 
     def test_a_template_that_drops_thinking_drops_only_its_segment(self, talker):
-        template = TEMPLATE.replace("| trim", "| replace('<think> a cat </think>', '') | trim")
+        template = CHAT_TEMPLATE.replace("| trim", "| replace('<think> a cat </think>', '') | trim")
         messages = [{"role": "we", "content": "<think> a cat </think> good"}]
         row = talker.explain(tl.Chat(messages, template=template)).row
         assert (row.segment_names, row.texts) == (("we",), ("good",))
@@ -130,7 +130,7 @@ class TestChat:
         messages = [{"role": "i", "content": "the film"}]
         with pytest.raises(UnsupportedModel, match="no chat template"):
             writer.explain(tl.Chat(messages))
-        row = writer.explain(tl.Chat(messages, template=TEMPLATE)).row
+        row = writer.explain(tl.Chat(messages, template=CHAT_TEMPLATE)).row
         assert (row.segment_names, row.texts) == (("i",), ("the film",))
 
     def test_an_answer_is_explained_token_by_token(self, talker):
