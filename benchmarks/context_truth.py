@@ -57,12 +57,12 @@ def main() -> None:
         "# Which document did the answer come from?",
         "",
         f"A model with one copying head (`tests/helpers/copy_model.py`) answers from one of {DOCUMENTS} documents of",
-        f"ten words, {CASES} seeded cases; scores of the answer are summed by document. The share of cases",
-        "with the right document first, and Wilson's 95 % interval; chance is 17 %. The model is made for",
-        "this question: the table shows that the numbers arrive, not how they fare on models that reason.",
-        "Made by `python -m benchmarks.context_truth`; numbers in `context.json`.",
+        f"ten words, in {CASES} seeded cases; the scores of the answer are summed by document. The table gives the",
+        "share of cases in which the right document ranks first, with Wilson's 95 % interval; chance is 17 %. The",
+        "model was built for this question: the table shows that the methods are implemented correctly, not how",
+        "well they do on models that reason. Made by `python -m benchmarks.context_truth`; numbers in `context.json`.",
         "",
-        "| method | units | right first | 95 % interval |",
+        "| method | units | right document first | 95 % interval |",
         "|---|---|---|---|",
     ]
     for row in rows:
