@@ -14,8 +14,8 @@ itself; for a picture, insertion minus deletion). A method counts as equal to th
 by less than a tenth of the distance between the best and random scores. Among equal methods, signed ones come
 first, then the cheapest in passes, then the closest to human rationales (ERASER movies; average precision).
 This rule was fixed after the figures had been seen: by the highest mean, the choice for a text and for a pair
-would be cp_lrp, which is ahead of attnlrp on texts by 0.009 [0.004, 0.014] (better on AG News, worse on SST-2).
-The pair classifiers reach an accuracy of 0.834 (QQP) and 0.655 (MNLI). Similarity and the next token (100 and
+would be cp_lrp, which leads attnlrp on texts by 0.009 [0.004, 0.014] (better on AG News, worse on SST-2). The
+pair classifiers reach an accuracy of 0.834 (QQP) and 0.655 (MNLI). Similarity and the next token (100 and
 120 inputs, without integrated_gradients) were measured on a CPU, at commits that have since been squashed.
 """
 
@@ -308,7 +308,8 @@ def report(work: Path) -> None:
             "means": {m: round(float(v.mean()), 4) for m, v in arrays.items()},
         }
         lines += [f"## {title[0].upper()}{title[1:]}", "", f"{int(keep.sum())} inputs: {sets}. "
-                  f"Chosen: **{pick}**.", "", "| method | passes | faithfulness | difference from the chosen method |",
+                  f"Chosen: **{pick}**.", "",
+                  "| method | passes | faithfulness | difference from the chosen method |",
                   "|---|---|---|---|"]  # fmt: skip
         for m in sorted(arrays, key=lambda m: -arrays[m].mean()):
             mean, low, high = compared[m]

@@ -8,8 +8,8 @@ a run that was stopped goes on from there. What was not run is left out and name
 
 A column is one measure on one task. In each, methods are ranked by their mean over texts (1 is best, equal
 means share a rank); a measure's rank is the mean over its tasks, and the board's the mean over measures, so
-that six planted tasks count no more than one task with human rationales. Intervals are 95 %, from 1,000 resamples
-of each column's texts, the same texts for every method. Cost does not affect the rank. Methods with
+that six planted tasks count no more than one task with human rationales. Intervals are 95 %, from 1,000
+resamples of each column's texts, the same texts for every method. Cost does not affect the rank. Methods with
 options are listed under separate names; the package shows only methods without options.
 """
 

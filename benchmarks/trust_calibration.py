@@ -8,11 +8,11 @@ text is held out: from a split that no model was trained on. The first half of t
 thresholds before the other half is looked at; everything reported is about the other half.
 
 For each text, these scores are graded: **near-best** (a ridge regression on 40 sub-texts per removal that the
-test does not see), the same **inverted**, **random** (drawn twice), **constant**, **tied** (0 or 1 at random),
-**one word** (1 at a random word, 0 elsewhere), **position** (falling from first to last word), and a method's.
+test does not see), the same **inverted**, **random** (twice), **constant**, **tied** (0 or 1 at random),
+**one word** (1 at a random word, 0 elsewhere), **position** (falling from first to last), and a method's.
 
 The thresholds are chosen in two steps. First, among those that give at most 5 % of the random scores a good
-grade in every task (upper end of the 95 % interval), take those that give the most near-best scores one. Then,
+grade in every task (upper end of the 95 % interval), take those that give most near-best scores one. Then,
 among those that grade no inverted and at most 1 % of the random scores as faithful, take those that grade the
 most near-best scores as faithful. The verdict of a single removal is held to the same 5 %.
 """
