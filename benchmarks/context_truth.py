@@ -57,7 +57,7 @@ def main() -> None:
         "# Which document did the answer come from?",
         "",
         "A model with one copying head (`tests/helpers/copy_model.py`) answers from one of",
-        f"{DOCUMENTS} documents of ten words, in {CASES} seeded cases; the scores of the answer are summed by",
+        f"{DOCUMENTS} documents of ten words, in {CASES} seeded cases; scores of the answer are summed by",
         "document. The table gives the share of cases in which the right document ranks first, with",
         "Wilson's 95 % interval; chance is 17 %. The model was built for this question: the table shows that",
         "the methods are implemented correctly, not how well they do on models that reason.",

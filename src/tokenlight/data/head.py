@@ -60,7 +60,7 @@ def _cached_class_target(name: str, index: int) -> ResolvedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the output of a model means.
+    """The meaning of a model's output.
 
     Args:
         kind: Whether the logits are classes (or tokens of a vocabulary) or starts and ends of spans.
@@ -93,7 +93,7 @@ class Head:
 
     @property
     def usage(self) -> str:
-        """What this model does and what to give it: the end of a message about a wrong use."""
+        """What this model does and what to give it, as the end of an error message."""
         ability, inputs = USAGE_BY_TASK["span" if self.kind == "span" else self.task]
         return f"{ability.format(join_first(self.labels, 6))}; give {inputs}"
 
@@ -130,7 +130,7 @@ class Head:
         """Resolve a target to weighted logits.
 
         Args:
-            target: What the user asked for; ``"all"`` gives one target per class.
+            target: The requested target; ``"all"`` gives one target per class.
             logits: This example's logits.
             row: This example's tokens.
 
@@ -243,7 +243,7 @@ class Head:
         """Return the logit of one class, or of one token of a vocabulary, as a target."""
         name = self.labels[index]
         if self.is_language_model:
-            # Quotation marks show that it is a word; a token of white space alone stays as it is.
+            # Quotation marks show that it is a word; a token of only white space stays as it is.
             name = f"‘{name.strip() or name}’"
         return _cached_class_target(name, index)
 

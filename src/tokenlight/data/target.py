@@ -20,7 +20,7 @@ from tokenlight.errors.arguments import check_fields
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What a language model wrote, or might have written. Each of its tokens is explained separately.
+    """A continuation that a language model generated or might generate. Each token is explained separately.
 
     Args:
         text: The continuation; None lets the model generate it greedily.

@@ -113,7 +113,7 @@ def import_scores(
         text: The input.
         scores: One number per token, with or without special tokens; captum's attributions of shape
             ``token hidden``; a shap Explanation of one text; or an inseq attribution.
-        target: What the scores explain.
+        target: The target that the scores explain.
         method: Name of the method, for tables.
 
     Returns:

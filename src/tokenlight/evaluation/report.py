@@ -33,7 +33,7 @@ def draw_figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) ->
     named, and the others are grey.
 
     Args:
-        evaluation: What to draw.
+        evaluation: The evaluation to draw.
         metrics: Keys of the metrics; all by default. Those without a curve are left out.
 
     Returns:

@@ -31,7 +31,7 @@ class HealthCheck(NamedTuple):
     Attributes:
         check: Name of the check.
         state: ``good``, ``doubtful`` or ``bad``.
-        finding: What was found, in words; ``says`` in files.
+        finding: The finding as a sentence; ``says`` in files.
     """
 
     check: str

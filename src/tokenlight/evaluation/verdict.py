@@ -21,7 +21,7 @@ MIN_VISIBLE_CHANGE = 0.005
 
 @dataclass(frozen=True)
 class RemovedUnits:
-    """What is removed and which probability is watched, as a verdict names them.
+    """Names of the removed units and of the measured probability, for a verdict.
 
     Attributes:
         noun: One unit: ``word``, ``patch``, or ``patch or word``.
@@ -91,9 +91,9 @@ def describe_result(
 
     Args:
         result: The results as they are saved.
-        judgements: What each removal says alone.
-        units: What was removed.
-        weakness: What is weak in the evidence; may be empty.
+        judgements: The judgment of each removal.
+        units: The removed units.
+        weakness: A weakness of the evidence; may be empty.
     """
     effect = describe_effect(result, units)
     participles = [removal["words_are"] for removal in result["removals"]]

@@ -2,7 +2,7 @@
 
 The explained number is the mean logit over the windows, so the score of a token is
 ``s_i = (1/W) Σ_w s_i^w`` over the windows w that hold it: one linear target, nothing invented.
-A span head answers in one window; that window alone is explained, with weight 1.
+A span head answers in one window; only that window is explained, with weight 1.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class WindowPlan:
         targets: The targets of the whole text, as every window has them.
         prediction: The prediction for the whole text.
         mean_logits: The mean logits over windows; None for a span head.
-        note: What was done, for every Attribution.
+        note: A note on the windows, for every Attribution.
     """
 
     whole_row: TokenRow
@@ -186,7 +186,7 @@ def _add_windows(session: Session, plan: WindowPlan, parts: list[Attribution]) -
         window_notes.update(describe_row(session, row))
     notes = [note for note in first.notes if note not in window_notes]
     target = first.target
-    # The answer of a span head is named by its tokens, which the window counts anew.
+    # The answer of a span head is named by its tokens, which each window counts from 0.
     if plan.mean_logits is None:
         target = _shift_terms(target, positions[0])
     return replace(

@@ -6,7 +6,7 @@ from tokenlight.data.odds import target_log_odds
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import NotFinite
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.methods._method import Cost, Extras
 from tokenlight.methods._perturbation import UnitMethod
 from tokenlight.perturb.engine import Perturber, ReplacementIds
@@ -44,7 +44,7 @@ class ContextCite(UnitMethod):
     units: Unit = "sentence"
     samples: Count = 64
     alpha: float = 0.01
-    seed: int = 0
+    seed: Seed = 0
     cites = "cohenwang2024contextcite"
     stochastic = True
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.methods import _path
 from tokenlight.methods._method import Cost
 from tokenlight.methods._path import PathMethod, PathScores
@@ -19,7 +19,7 @@ class GradientShap(PathMethod):
 
     :math:`h`, :math:`h'` and ``extras["convergence"]`` are those of integrated_gradients, with the mean over
     draws. Equals Captum's LayerGradientShap without noise ("GradientShap" of Thermostat), except that
-    the draws depend on the text alone.
+    the draws depend only on the text.
     Differs from the paper: one baseline in place of a distribution of them.
 
     Args:
@@ -30,7 +30,7 @@ class GradientShap(PathMethod):
 
     samples: Count = 5
     baseline: BaselineToken | int = "pad"
-    seed: int = 0
+    seed: Seed = 0
     cites = "lundberg2017unified"
     stochastic = True
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tokenlight.data.units import Unit
 from tokenlight.errors import MissingExtra
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.methods import _perturbation
 from tokenlight.methods._method import Cost
 from tokenlight.methods._perturbation import Baseline
@@ -45,7 +45,7 @@ class Lime(_perturbation.UnitMethod):
     baseline: Baseline = "pad"
     width: int | None = None
     units: Unit = "token"
-    seed: int = 0
+    seed: Seed = 0
     cites = "ribeiro2016should"
     stochastic = True
     token_only_options = ("features",)

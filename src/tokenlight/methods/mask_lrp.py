@@ -10,6 +10,7 @@ from torch import Tensor
 from tokenlight.accel.tensors import upcast_all
 from tokenlight.accel.transfer import to_device
 from tokenlight.errors import BadInput
+from tokenlight.errors.arguments import Seed
 from tokenlight.heads.mask import MaskKind, MaskValues, as_head_mask
 from tokenlight.heads.statistics import find_positional_heads
 from tokenlight.lrp.rules import RuleCase, contributions, safe_divide
@@ -66,7 +67,7 @@ class MaskedRelevance(RuleBasedRelevance):
     mask: Literal[MaskKind, "none"] = "union"
     mask_values: MaskValues = "binary"
     corruption: Share = 0.0
-    seed: int = 0
+    seed: Seed = 0
     head_relevance: Literal["unmasked", "masked"] = "unmasked"
     halve_saved: bool = False
     conserve: Conserve = "none"

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from tokenlight.errors.arguments import Seed
 from tokenlight.methods._method import Method
 from tokenlight.methods._perturbation import pad_scores
 from tokenlight.trace.tape import Tape
@@ -18,7 +19,7 @@ class RandomScores(Method):
         seed: Seed of the draws; by default the one given to ``explain``.
     """
 
-    seed: int = 0
+    seed: Seed = 0
     cites = "hou2023decoding"
     signed = False
     class_agnostic = True

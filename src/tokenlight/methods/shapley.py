@@ -7,7 +7,7 @@ import torch
 
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.methods import _perturbation
 from tokenlight.methods._method import Cost, Extras
 from tokenlight.methods._perturbation import Baseline
@@ -23,7 +23,7 @@ class Shapley(_perturbation.UnitMethod):
     token. Special tokens always stay and score zero. The scores sum to :math:`y(x) - y(x_\emptyset)`
     exactly; ``extras["sampling"]`` has the largest standard error of a score, ``extras["units"]`` a 95 %
     interval for each unit larger than a token. Equals Captum's ShapleyValueSampling, except that the draws
-    depend on the text alone.
+    depend only on the text.
     Differs from the paper: nothing.
 
     Args:
@@ -39,7 +39,7 @@ class Shapley(_perturbation.UnitMethod):
     baseline: Baseline = "pad"
     orders: Literal["text", "captum"] = "text"
     units: Unit = "token"
-    seed: int = 0
+    seed: Seed = 0
     cites = "castro2009polynomial"
     stochastic = True
     token_only_options = ("orders",)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.methods._method import Cost
 from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
 from tokenlight.trace.tape import Tape
@@ -30,7 +30,7 @@ class Smooth(WordGradientMethod):
 
     samples: Count = 10
     noise: float = 0.01
-    seed: int = 0
+    seed: Seed = 0
     cites = "smilkov2017smoothgrad"
     stochastic = True
     presets = {"official": {"multiply": "none"}}

@@ -13,7 +13,7 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.lrp.backward import backward_by_rules
 from tokenlight.methods._method import (
     GRADIENT_RULE_SETS,
@@ -108,7 +108,7 @@ class SubsetRelevance(Method):
     stable: Annotated[float, Range(0, 1)] | None = None
     top_k: Count = 5
     max_samples: Count = 128
-    seed: int = 0
+    seed: Seed = 0
     cites = "owen1972multilinear"
     stochastic = True
     supports_encoder_decoder = True

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.metrics._metric import Case, Direction
 from tokenlight.metrics._perturbation import Perturb, PerturbationMetric
 
@@ -36,7 +36,7 @@ class FineTunedFidelity(PerturbationMetric):
     alpha: float = 0.5
     beta: float = 0.1
     samples: Count = 10
-    seed: int = 0
+    seed: Seed = 0
     protect_special: bool = True
     cites = "zheng2025ffidelity"
 

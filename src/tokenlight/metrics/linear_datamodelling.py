@@ -5,7 +5,7 @@ import numpy as np
 from tokenlight.data.odds import target_log_odds
 from tokenlight.data.ranks import compute_midranks
 from tokenlight.data.units import Unit
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
 from tokenlight.metrics._perturbation import find_sources, remove_units
 from tokenlight.perturb.variants import Variant
@@ -28,7 +28,7 @@ class LinearDatamodelling(Metric):
 
     samples: Count = 64
     units: Unit = "sentence"
-    seed: int = 0
+    seed: Seed = 0
     cites = "cohenwang2024contextcite"
 
     def build_variants(self, case: Case) -> list[Variant]:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.errors.arguments import Seed
 from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
 from tokenlight.metrics._ranking import RankCorrelation, check_rankable, rank_correlation
 
@@ -24,7 +25,7 @@ class ParameterRandomization(Metric):
 
     similarity: RankCorrelation = "spearman"
     absolute: bool = False
-    seed: int = 0
+    seed: Seed = 0
     cites = "adebayo2018sanity"
     better = "lower"
     needs_model = False

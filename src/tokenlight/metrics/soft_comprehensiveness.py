@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.errors.arguments import Count
+from tokenlight.errors.arguments import Count, Seed
 from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
 from tokenlight.metrics._perturbation import target_probabilities
 from tokenlight.metrics._ranking import check_rankable
@@ -31,7 +31,7 @@ class SoftComprehensiveness(Metric):
     """
 
     samples: Count = 10
-    seed: int = 0
+    seed: Seed = 0
     cites = "zhao2023incorporating"
     informational = ("kept",)
     needs_probability = True

@@ -1,4 +1,4 @@
-"""What a picture shows, as plain values: texts, their targets, the methods of each and their views.
+"""The content of a picture as plain values: texts, their targets, the methods of each and their views.
 
 The terminal, the HTML page and the figures all read these scenes. The scenes decide what is shown; the
 renderers decide only how it looks.
