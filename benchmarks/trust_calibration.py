@@ -348,10 +348,10 @@ def regrade(
             results.append(RemovalResult(share, rank, fall >= min_change))
         if grade.is_decided(results, joint, limits):
             break
-    given, judgements = grade.assign_grade(results, joint, found["special"], row["words"], limits)
+    given, judgments = grade.assign_grade(results, joint, found["special"], row["words"], limits)
     if found["tied"] > MAX_TIED_SHARE:
         given = grade.INCONCLUSIVE
-    return given, judgements
+    return given, judgments
 
 
 def kind_of(name: str) -> str:

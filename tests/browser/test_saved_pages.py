@@ -1,4 +1,4 @@
-"""The HTML file and the box of a notebook, drawn by a browser: no number runs into its neighbour, and
+"""The HTML file and the box of a notebook, drawn by a browser: no number runs into its neighbor, and
 whatever a notebook's style says of tables, the words in ours can be read."""
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def bombs() -> dict[str, dict[str, Any]]:
         "a huge vocabulary": {"config.json": {"vocab_size": 1 << 24}},
         "a template without end": {"tokenizer_config.json": {"chat_template": forever}},
         "a template of a long text": {"tokenizer_config.json": {"chat_template": "{{ 'a' * 10**10 }}"}},
-        "doubling normalisers": {
+        "doubling normalizers": {
             "tokenizer.json": {"normalizer": {"type": "Sequence", "normalizers": doubling}}
         },
         "a regex without end": {"tokenizer.json": {"pre_tokenizer": endless}},

@@ -308,7 +308,7 @@ def calls(fixtures: Fixtures) -> dict[str, Call]:
 
 
 def misspell(name: str, rng: random.Random) -> str:
-    """A name with two neighbouring letters exchanged, or one doubled."""
+    """A name with two neighboring letters exchanged, or one doubled."""
     at = rng.randrange(max(1, len(name) - 1))
     pair = name[at : at + 2]
     exchanged = pair[::-1] if len(set(pair)) == 2 else pair + pair[:1]

@@ -60,7 +60,7 @@ def tiny_llama() -> Any:
 
 
 def permute_rotary(weight: np.ndarray, heads: int) -> np.ndarray:
-    """llama.cpp pairs neighbouring rows for rotary positions, transformers the two halves of a head."""
+    """llama.cpp pairs neighboring rows for rotary positions, transformers the two halves of a head."""
     halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return halves.swapaxes(1, 2).reshape(weight.shape)
 

@@ -311,11 +311,11 @@ def test_soft_sufficiency_and_comprehensiveness(attribution, seed):
         plain = sum(falls) / len(falls)
         enough = 1 - plain
         baseline = 1 - max(0.0, original - without_words)
-        normalised = {
+        normalized = {
             "sufficiency": (enough - baseline) / (1 - baseline),
             "comprehensiveness": plain / (1 - baseline),
         }[name]
-        assert row[f"soft_{name}"] == pytest.approx(min(1.0, max(0.0, normalised)), abs=1e-9)
+        assert row[f"soft_{name}"] == pytest.approx(min(1.0, max(0.0, normalized)), abs=1e-9)
         assert 0 <= row[f"soft_{name}"] <= 1
 
 

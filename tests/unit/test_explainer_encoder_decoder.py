@@ -197,13 +197,13 @@ def test_gae_follows_the_papers_rules_through_cross_attention(bart: Explainer) -
     for self_attention, cross_attention in zip(selves, crosses, strict=True):
         tt = tt + self_attention @ tt
         ts = ts + self_attention @ ts
-        ts = ts + _normalised(tt).T @ cross_attention @ _normalised(ss)
+        ts = ts + _normalized(tt).T @ cross_attention @ _normalized(ss)
     expected = np.concatenate((ts[-1], tt[-1]))
     expected[-1] = 0.0
     np.testing.assert_allclose(attribution.scores, expected, rtol=0, atol=1e-12)
 
 
-def _normalised(relevance: np.ndarray) -> np.ndarray:
+def _normalized(relevance: np.ndarray) -> np.ndarray:
     """Equations 8 and 9 of Chefer et al. 2021."""
     rest = relevance - np.eye(len(relevance))
     sums = rest.sum(axis=1, keepdims=True)

@@ -29,7 +29,7 @@ def explainer():
 
 
 def vector(explainer, text, pooling="mean", first=None):
-    """The twin: tokens through the model, pooled by hand, normalised; ``first``: given h^0."""
+    """The twin: tokens through the model, pooled by hand, normalized; ``first``: given h^0."""
     if first is None:
         first = embed_text(explainer, text)
     hidden = explainer.model.encoder(first).last_hidden_state[0]

@@ -1,6 +1,6 @@
 """Grade one explanation from what each removal says about it, and say what is weak in the evidence.
 
-A good grade needs every removal in favour by both tests, the top words and the sums over random sub-texts,
+A good grade needs every removal in favor by both tests, the top words and the sums over random sub-texts,
 and the sums under all removals together beyond what shuffled scores reach.
 ``benchmarks/trust_calibration.py`` chooses the thresholds on one half of its texts; ``docs/results/trust``
 says what they do on the other half.
@@ -131,31 +131,31 @@ def assign_grade(
     Returns:
         The grade, and the judgment of each removal (see :func:`judge_removal`).
     """
-    judgements = [judge_removal(result, thresholds) for result in results]
+    judgments = [judge_removal(result, thresholds) for result in results]
     if num_words < thresholds.min_words:
-        return INCONCLUSIVE, judgements
+        return INCONCLUSIVE, judgments
     if _is_faithful(results, joint_rank, thresholds):
         has_words = special_share <= thresholds.max_special_share
-        return (FAITHFUL if has_words else BETTER_THAN_CHANCE), judgements
-    is_in_favour = all(
+        return (FAITHFUL if has_words else BETTER_THAN_CHANCE), judgments
+    is_in_favor = all(
         result.has_effect
         and result.share_beaten >= thresholds.share
         and result.correlation_rank >= thresholds.rank
         for result in results
     )
-    if is_in_favour and joint_rank >= thresholds.joint_rank:
-        return BETTER_THAN_CHANCE, judgements
+    if is_in_favor and joint_rank >= thresholds.joint_rank:
+        return BETTER_THAN_CHANCE, judgments
     is_against = all(
         result.share_beaten <= 1 - thresholds.share
         and result.correlation_rank <= 1 - thresholds.rank
         for result in results
     )
     if is_against and joint_rank <= 1 - thresholds.joint_rank:
-        return WORSE_THAN_CHANCE, judgements
+        return WORSE_THAN_CHANCE, judgments
     promising = {BETTER_THAN_CHANCE, TOP_WORDS_ALONE, SUMS_ALONE}
-    if is_in_favour or promising.intersection(judgements):
-        return INCONCLUSIVE, judgements
-    return NO_BETTER_THAN_CHANCE, judgements
+    if is_in_favor or promising.intersection(judgments):
+        return INCONCLUSIVE, judgments
+    return NO_BETTER_THAN_CHANCE, judgments
 
 
 def _is_faithful(

@@ -15,7 +15,7 @@ from tokenlight.plots.html import _get_environment, seal_page
 DEFAULT_X_AXIS_LABEL = "share of tokens removed"
 X_AXIS_LABELS = {
     "token_overlap": "length of the lists",
-    "randomisation": "stages randomised, from the head down",
+    "randomisation": "stages randomized, from the head down",
     "deletion": "share of tokens masked",
     "insertion": "share of tokens shown",
     "hiding_game": "share of tokens masked",

@@ -86,7 +86,7 @@ def test_no_file_is_written_if_no_text_can_be_explained(tokenlight, classifier, 
 def test_the_terminal_shows_true_labels_and_explains_the_choice_of_the_method_once(
     tokenlight, classifier, tmp_path
 ):
-    path = tmp_path / "labelled.csv"
+    path = tmp_path / "labeled.csv"
     path.write_text(
         "text,label\na charming film,positive\nnever good,negative\nthe plot,positive\n"
     )
@@ -102,7 +102,7 @@ def test_the_terminal_shows_true_labels_and_explains_the_choice_of_the_method_on
     for number, attribution in enumerate(attributions, 1):
         truth = attribution.extras["label"]
         wrong = ", misclassified" if attribution.prediction.label != truth else ""
-        assert f"row {number} of labelled.csv  true label {truth}{wrong}\n" in output
+        assert f"row {number} of labeled.csv  true label {truth}{wrong}\n" in output
 
 
 def test_one_output_file_holds_all_texts_and_options_apply_to_each(

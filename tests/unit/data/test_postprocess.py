@@ -1,4 +1,4 @@
-"""Steps after an explanation: merged words, normalised scores, differences."""
+"""Steps after an explanation: merged words, normalized scores, differences."""
 
 from __future__ import annotations
 

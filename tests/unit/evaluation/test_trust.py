@@ -100,9 +100,9 @@ CHANCE = RemovalResult(0.5, 0.5, has_effect=True)
 
 def test_a_good_grade_needs_every_removal():
     assert assign_grade([GOOD, GOOD, GOOD], 0.99, 0.0, 16)[0] == "faithful"
-    grade, judgements = assign_grade([GOOD, CHANCE, GOOD], 0.99, 0.0, 16)
+    grade, judgments = assign_grade([GOOD, CHANCE, GOOD], 0.99, 0.0, 16)
     assert grade == "cannot tell"
-    assert judgements == ["better than chance", "no better than chance", "better than chance"]
+    assert judgments == ["better than chance", "no better than chance", "better than chance"]
     assert assign_grade([CHANCE, CHANCE], 0.5, 0.0, 16)[0] == "no better than chance"
 
 

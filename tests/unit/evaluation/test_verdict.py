@@ -40,8 +40,8 @@ def make_result(grade, **changes):
     return {"grade": grade, "top_words": ["warm", "funny"], "removals": removals}
 
 
-def describe(grade, judgements=("faithful",) * 3, weakness="", units=WORDS, **changes):
-    return describe_result(make_result(grade, **changes), judgements, units, weakness)
+def describe(grade, judgments=("faithful",) * 3, weakness="", units=WORDS, **changes):
+    return describe_result(make_result(grade, **changes), judgments, units, weakness)
 
 
 def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
@@ -52,7 +52,7 @@ def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
 
 
 @pytest.mark.parametrize(
-    ("judgements", "reason"),
+    ("judgments", "reason"),
     [
         (
             ("better than chance", "no better than chance", "better than chance"),
@@ -76,12 +76,12 @@ def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
         ),
         (
             ("sums alone", "top words alone", "sums alone"),
-            "the tests point in its favour, but one text is not enough",
+            "the tests point in its favor, but one text is not enough",
         ),
     ],
 )
-def test_a_disagreement_of_removals_is_stated(judgements, reason):
-    assert describe("cannot tell", judgements) == f"{reason}; {EFFECT}"
+def test_a_disagreement_of_removals_is_stated(judgments, reason):
+    assert describe("cannot tell", judgments) == f"{reason}; {EFFECT}"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ CONSERVING = {
     "sum pool": Calling(lambda _, x: x.sum(1, keepdim=True)),
     "masked mean": Calling(lambda _, x: (x * torch.ones(2, 3, 1).to(x)).sum(dim=1) / 3.0),
     "quotient": Calling(lambda _, x: x / x.norm(dim=-1, keepdim=True)),
-    "normalised": Calling(lambda _, x: nn.functional.normalize(x, dim=-1)),
+    "normalized": Calling(lambda _, x: nn.functional.normalize(x, dim=-1)),
     "rotation": Calling(lambda _, x: x * 0.6 + torch.cat((-x[..., 8:], x[..., :8]), -1) * 0.8),
     "repeat": Calling(lambda _, x: x[:, :, None].expand(2, 3, 2, 16).reshape(2, 6, 16)),
     "index": Calling(lambda _, x: x[:, 0]),

@@ -86,7 +86,7 @@ def test_relevance_inside_autocast_is_computed_and_noted():
 
 
 class PackedProduct(torch.autograd.Function):
-    """A product with eight-bit weights, as libraries for quantised models write it."""
+    """A product with eight-bit weights, as libraries for quantized models write it."""
 
     @staticmethod
     def forward(ctx, features, codes, scale):

@@ -204,11 +204,11 @@ def test_lime_equals_a_ridge_regression_by_hand():
         )
     weights = (~removed).mean(axis=1)
     bits = (~removed).astype(float)
-    centred = bits - np.average(bits, axis=0, weights=weights)
+    centered = bits - np.average(bits, axis=0, weights=weights)
     values = logits - np.average(logits, weights=weights)
-    gram = centred.T @ (weights[:, None] * centred) + 0.5 * np.eye(bits.shape[1])
+    gram = centered.T @ (weights[:, None] * centered) + 0.5 * np.eye(bits.shape[1])
     np.testing.assert_allclose(
-        attribution.scores, np.linalg.solve(gram, centred.T @ (weights * values)), atol=1e-9
+        attribution.scores, np.linalg.solve(gram, centered.T @ (weights * values)), atol=1e-9
     )
 
 

@@ -1,4 +1,4 @@
-"""Live models: wrapped, frozen, spread over devices, quantised, or without a padding id."""
+"""Live models: wrapped, frozen, spread over devices, quantized, or without a padding id."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ def test_with_kernels_installed_nothing_is_fetched(changed, tmp_path):
     about = library / "kernels-0.17.2.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels\nVersion: 0.17.2\n")
-    quantised = {"quantization_config": {"quant_method": "eetq", "weights": "int8"}}
-    folders = [str(changed(i, **fields)) for i, fields in enumerate([*NAMED, quantised, {}])]
+    quantized = {"quantization_config": {"quant_method": "eetq", "weights": "int8"}}
+    folders = [str(changed(i, **fields)) for i, fields in enumerate([*NAMED, quantized, {}])]
     fetched = tmp_path / "fetched"
     path = os.pathsep.join([str(library), *filter(None, [os.environ.get("PYTHONPATH")])])
     result = subprocess.run(

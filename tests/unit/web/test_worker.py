@@ -306,7 +306,7 @@ def test_a_job_run_during_a_pause_gives_the_same_result():
 
 
 def test_no_pause_while_the_model_is_locked():
-    """What a metric randomises is not for those who ask meanwhile."""
+    """What a metric randomizes is not for those who ask meanwhile."""
     served = make_allow_list().get_model("tiny")
     calls = []
     with pause_callback(lambda: calls.append("pause")):
