@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.helpers.copying import case, copier
+from tests.helpers.copy_model import draw_case, make_copy_explainer
 from tokenlight import Continuation
 
 CASES, DOCUMENTS = 200, 6
@@ -36,10 +36,10 @@ def wilson(right: int, cases: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    explainer = copier()
+    explainer = make_copy_explainer()
     right = dict.fromkeys(range(len(METHODS)), 0)
     for seed in range(CASES):
-        asked, answer, place = case(seed, DOCUMENTS)
+        asked, answer, place = draw_case(seed, DOCUMENTS)
         target = Continuation(answer, joint=True)
         found = explainer.explain(asked, METHODS, target, seed=seed, progress=False)
         for number, one in enumerate(found):
@@ -56,13 +56,14 @@ def main() -> None:
     lines = [
         "# Which document did the answer come from?",
         "",
-        f"A model with one copying head (`tests/helpers/copying.py`) answers from one of {DOCUMENTS} documents of",
-        f"ten words, {CASES} seeded cases; scores of the answer are summed by document. The share of cases",
-        "with the right document first, and Wilson's 95 % interval; chance is 17 %. The model is made for",
-        "this question: the table shows that the numbers arrive, not how they fare on models that reason.",
+        "A model with one copying head (`tests/helpers/copy_model.py`) answers from one of",
+        f"{DOCUMENTS} documents of ten words, in {CASES} seeded cases; scores of the answer are summed by",
+        "document. The table gives the share of cases in which the right document ranks first, with",
+        "Wilson's 95 % interval; chance is 17 %. The model was built for this question: the table shows that",
+        "the methods are implemented correctly, not how well they do on models that reason.",
         "Made by `python -m benchmarks.context_truth`; numbers in `context.json`.",
         "",
-        "| method | units | right first | 95 % interval |",
+        "| method | units | right document first | 95 % interval |",
         "|---|---|---|---|",
     ]
     for row in rows:

@@ -1,4 +1,4 @@
-"""Which method explain() takes by itself: measured on every kind of head, written as one table.
+"""Which method explain() uses by default: measured on every kind of head, written as one table.
 
     python benchmarks/default_method.py --data DATA --work WORK [--models MODELS] [--device cuda]
     python benchmarks/default_method.py --work WORK --report      # the page and the table from WORK
@@ -8,16 +8,15 @@ DATA is the folder of public data sets. MODELS may hold ``qqp`` and ``mnli`` (fi
 missing is left out and named. WORK keeps one JSON file a task, so tasks can be measured on several machines;
 a kind of input of which WORK has no task keeps what the page and the table say.
 
-Each text is explained for the model's own prediction. Faithfulness is AOPC: the mean fall of the target's
-probability while the top tokens are removed, over 0, 10, …, 100 % (a cosine: the fall of the cosine itself;
-a picture: insertion minus deletion). A method that falls short of
-the best by less than a tenth of what lies between the best and chance counts as equal; of equal ones that
-with a sign, then the cheapest in passes, then the nearest to what people marked (ERASER movies) is taken.
-This rule was fixed after the figures were seen: by the highest mean alone a text would get cp_lrp, which is
-above attnlrp by 0.009 [0.004, 0.014] (better on AG News, worse on SST-2), and a pair too. The pair
-classifiers reach an accuracy of 0.834 (QQP) and 0.655 (MNLI). The likeness and the next token (100 and 120
-inputs, without integrated_gradients) were measured on a CPU, at commits that were joined into others since.
-The figures of ERASER are average precision.
+Each text is explained for the model's own prediction. Faithfulness is AOPC: the mean drop of the target's
+probability as the top-ranked tokens are removed, over 0, 10, …, 100 % (for a cosine, the drop of the cosine
+itself; for a picture, insertion minus deletion). A method counts as equal to the best if it falls short of it
+by less than a tenth of the distance between the best and random scores. Among equal methods, signed ones come
+first, then the cheapest in passes, then the closest to human rationales (ERASER movies; average precision).
+This rule was fixed after the figures had been seen: by the highest mean, the choice for a text and for a pair
+would be cp_lrp, which leads attnlrp on texts by 0.009 [0.004, 0.014] (better on AG News, worse on SST-2). The
+pair classifiers reach an accuracy of 0.834 (QQP) and 0.655 (MNLI). Similarity and the next token (100 and
+120 inputs, without integrated_gradients) were measured on a CPU, at commits that have since been squashed.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ TITLES = {
     "text": "a text (SST-2 dev, AG News test)",
     "pair": "a pair of texts (QQP, MNLI)",
     "span": "an answer in a context (SQuAD v1.1 dev)",
-    "mask": "a hidden word (WikiText-103)",
+    "mask": "a masked word (WikiText-103)",
     "next": "the next token (WikiText-103)",
-    "cosine": "the likeness of two texts (QQP)",
+    "cosine": "the similarity of two texts (QQP)",
     "image": "a picture (CIFAR-10 test)",
 }
 
@@ -283,7 +282,7 @@ def report(work: Path) -> None:
     files = [
         (p.stem, json.loads(p.read_text(encoding="utf-8"))) for p in sorted(work.glob("*.json"))
     ]
-    lines = ["# Which method explain() takes by itself", "",
+    lines = ["# Which method explain() uses by default", "",
              *__doc__.split("\n\n", 3)[3].strip().splitlines(), ""]  # fmt: skip
     table: dict[str, Any] = {}
     before, kept = json.loads(TABLE.read_text("utf-8"))["kinds"], sections()
@@ -309,7 +308,8 @@ def report(work: Path) -> None:
             "means": {m: round(float(v.mean()), 4) for m, v in arrays.items()},
         }
         lines += [f"## {title[0].upper()}{title[1:]}", "", f"{int(keep.sum())} inputs: {sets}. "
-                  f"Taken: **{pick}**.", "", "| method | passes | faithfulness | difference from it |",
+                  f"Chosen: **{pick}**.", "",
+                  "| method | passes | faithfulness | difference from the chosen method |",
                   "|---|---|---|---|"]  # fmt: skip
         for m in sorted(arrays, key=lambda m: -arrays[m].mean()):
             mean, low, high = compared[m]

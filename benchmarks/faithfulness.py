@@ -135,7 +135,7 @@ def page(
     measured = len({record.text_index for record in found.records})
     texts = f"{measured:,} texts" if measured == asked else f"{measured:,} of {asked:,} texts"
     lines = [f"# {suite.title}", "", f"`tokenlight/{suite.model}`; means over {texts}, 95 % bootstrap "
-             "intervals below. The arrow says which way is better.", ""]  # fmt: skip
+             "intervals below. The arrow shows which direction is better.", ""]  # fmt: skip
     lines.append("| method | " + " | ".join(f"{k} {arrows[w]}" for k, w in better.items()) + " |")
     lines.append("|---" * (len(better) + 1) + "|")
     for name, part in found.by_method.items():
@@ -144,7 +144,7 @@ def page(
     if any(part.curves for part in found.by_method.values()):
         lines += [
             "",
-            f"![Curves of every metric, one line a method](faithfulness_{suite.name}.png)",
+            f"![Curves of every metric, one line per method](faithfulness_{suite.name}.png)",
         ]
     lines += ["", *_printed(found)] if suite.name == "sst2" else []
     lines += ["", "## Left out", "", *_left_out(found, refused)]

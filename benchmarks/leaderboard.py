@@ -8,9 +8,9 @@ a run that was stopped goes on from there. What was not run is left out and name
 
 A column is one measure on one task. In each, methods are ranked by their mean over texts (1 is best, equal
 means share a rank); a measure's rank is the mean over its tasks, and the board's the mean over measures, so
-that six planted tasks weigh no more than one of human rationales. Intervals are 95 %, from 1,000 resamples
-of each column's texts, the same texts for every method. Cost takes no part in the rank. Methods with
-options stand below their own names; the package shows those without.
+that six planted tasks count no more than one task with human rationales. Intervals are 95 %, from 1,000
+resamples of each column's texts, the same texts for every method. Cost does not affect the rank. Methods with
+options are listed under separate names; the package shows only methods without options.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Board:
     """Columns, costs and what was left out."""
 
     columns: list[Column] = field(default_factory=list)
-    cost: dict[str, tuple[float, float]] = field(default_factory=dict)  # passes and ms a text
+    cost: dict[str, tuple[float, float]] = field(default_factory=dict)  # passes and ms per text
     missing: list[str] = field(default_factory=list)
     names: dict[str, str] = field(
         default_factory=dict
@@ -189,7 +189,7 @@ def tables(board: Board) -> Iterator[tuple[str, str, list[str], list[list[str]]]
         cells = [_of(ranks[name][m][0]) if m in ranks[name] else "–" for m in measures]
         cost = [f"{one:.1f}" for one in board.cost.get(name, ())] or ["–", "–"]
         rows.append([name, _interval(ranks[name][""]), *cells, *cost])
-    heads = ["method", "mean rank", *measures, "passes a text", "ms a text"]
+    heads = ["method", "mean rank", *measures, "passes per text", "ms per text"]
     yield (
         "Ranks",
         f"Of {len(order)} methods; the mean over the measures with its 95 % interval.",

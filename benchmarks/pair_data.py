@@ -197,10 +197,10 @@ def build_pairs() -> list[Pair]:
     pairs: list[Pair] = []
     for family, template, answers in LIST_TEMPLATES:
         prompts = [fill(template, word, answer) for word, answer in answers.items()]
-        pairs.extend(_pair_neighbours(family, prompts))
+        pairs.extend(_pair_neighbors(family, prompts))
     for template, words in FACT_TEMPLATES:
         prompts = [fill(template, word, word) for word in words]
-        pairs.extend(_pair_neighbours("facts in the prompt", prompts))
+        pairs.extend(_pair_neighbors("facts in the prompt", prompts))
     for template in NUMBER_TEMPLATES:
         for one, several in NUMBER_WORDS:
             first = fill(template, one, SINGULAR)
@@ -217,7 +217,7 @@ def fill(template: str, word: str, answers: str) -> Prompt:
     return Prompt(template.replace("{}", word), start, start + len(word), tuple(answers.split()))
 
 
-def _pair_neighbours(family: str, prompts: list[Prompt]) -> Iterator[Pair]:
+def _pair_neighbors(family: str, prompts: list[Prompt]) -> Iterator[Pair]:
     """Pair each prompt with the next ones of its list, the last with the first."""
     num_prompts = len(prompts)
     for distance in range(1, NEIGHBOURS + 1):

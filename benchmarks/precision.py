@@ -47,7 +47,7 @@ METRICS: list[Any] = [
 ]
 RATIO = "precision_at_k(preset=mask_lrp)"
 SHARD = 32  # questions: what an interrupt loses
-# Mask-LRP, table 2, BERT-base, Precision@20 in per cent; AttCAT prints bars without numbers.
+# Mask-LRP, table 2, BERT-base, Precision@20 in percent; AttCAT prints bars without numbers.
 PRINTED = {
     "v1": {"rollout": 4.62, "raw_att": 36.33, "attcat": 31.44, "mask_lrp": 52.97},
     "v2": {"rollout": 6.15, "raw_att": 4.69, "attcat": 18.81, "mask_lrp": 27.03},
@@ -141,7 +141,7 @@ def page(found: dict[str, Evaluation], made: str, command: str) -> str:
         lengths = _lengths(evaluation)
         lines += [f"## {TITLES[name]}: {questions:,} of {ALL[name]:,} questions", "",
                   f"Tokens of the answer among the K top-ranked; at most {lengths.mean():.2f}, the "
-                  f"mean answer. Share at K = 20 in per cent, and as Mask-LRP prints it.", "",
+                  f"mean answer. Share at K = 20 in percent, ours and as printed in the Mask-LRP paper.", "",
                   "| method | " + " | ".join(f"K = {k}" for k in AT) + " | share at 20 | printed |",
                   "|---" * (len(AT) + 3) + "|"]  # fmt: skip
         for method, part in evaluation.by_method.items():
@@ -158,11 +158,11 @@ def page(found: dict[str, Evaluation], made: str, command: str) -> str:
 
 INTRODUCTION = (
     "`tokenlight/qa`, 6 layers × 12 heads; the target is the sum of the highest start and the highest",
-    "end logit, as in the official codes; a context longer than 512 tokens is cut. 95 % bootstrap",
+    "end logit, as in the official codes; contexts are truncated to 512 tokens. 95 % bootstrap",
     "intervals over questions. The papers' models are BERT-base, so only the order can be compared.",
-    "The answerable questions of v2 dev are questions of v1 dev too; the model is the same, so the second",
-    "table is a part of the first. `attcat, absolute` ranks by magnitude, as the official",
-    "code does on v2; `random` is the floor. The heads of `mask_lrp`: [qa.json](../heads/README.md).",
+    "The answerable questions of v2 dev are also in v1 dev, and the model is the same, so the second",
+    "table is a subset of the first. `attcat, absolute` ranks by magnitude, as the official",
+    "code does on v2; `random` is the baseline. The heads of `mask_lrp`: [qa.json](../heads/README.md).",
 )
 
 
@@ -184,7 +184,7 @@ def _differences(evaluation: Evaluation) -> list[str]:
         if method != "mask_lrp":
             gap = bootstrap_mean([ours[text] - theirs[text] for text in ours], seed=0)
             said.append(f"{method} {gap.mean:+.2f} ({gap.low:+.2f} … {gap.high:+.2f})")
-    return [f"At K = 20 `mask_lrp` less each other, question by question: {', '.join(said)}."]
+    return [f"At K = 20 `mask_lrp` minus each other method, paired by question: {', '.join(said)}."]
 
 
 def _lengths(evaluation: Evaluation) -> np.ndarray:

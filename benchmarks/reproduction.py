@@ -174,17 +174,17 @@ def pages(wish: Wish) -> None:
     took = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
     device, limit = took.get("device", wish.device), took.get("limit", wish.limit)
     lines = [
-        "# The papers' tables and figures, measured again",
+        "# The papers' tables and figures, reproduced",
         "",
-        "Each page has our numbers beside the published ones, the claims that hold and those that do "
-        "not, and what can be compared. Made with:",
+        "Each page shows our numbers with the published ones, which claims hold and which do not, and "
+        "what can be compared. Made with:",
         "",
         "    python benchmarks/reproduction.py --models MODELS --data DATA --work WORK "
         f"--out docs/results/reproduction --device {device} --limit {limit}",
         "",
     ]
     if took:
-        lines += [f"{len(took['suites'])} suites together, {took['jobs']} side by side: "
+        lines += [f"All {len(took['suites'])} suites, {took['jobs']} at a time: "
                   f"{took['seconds']:.0f} s.", ""]  # fmt: skip
     lines += [*tuned(wish), "| suite | claim | here |", "|---|---|---|"]
     after = []
@@ -238,7 +238,7 @@ def tuned(wish: Wish) -> list[str]:
         return []
     told = json.loads(place.read_text(encoding="utf-8"))
     lines = [
-        "The models stand in for the papers' BERT-base; made with `python -m training.finetune` "
+        "The models replace the papers' BERT-base; they were trained with `python -m training.finetune` "
         f"({told['measured']}). Everything computes in float32. The heads of mask_lrp come from the "
         "training part of UD English EWT.",
         "",

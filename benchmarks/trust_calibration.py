@@ -1,4 +1,4 @@
-"""Does a grade of trust mean what it says? Scores of known worth are graded, and choose the thresholds.
+"""How reliable is a trust grade? Scores of known quality are graded, and choose the thresholds.
 
     python benchmarks/trust_calibration.py measure --data DATA --work WORK [--device cuda] [--workers 12]
     python benchmarks/trust_calibration.py report --work WORK [--keep]   # thresholds, page, figure
@@ -7,14 +7,14 @@ DATA is the folder of public data sets (default: TOKENLIGHT_DATA). WORK keeps on
 text is held out: from a split that no model was trained on. The first half of the texts chooses the
 thresholds before the other half is looked at; everything reported is about the other half.
 
-Graded are, for each text: **near-best** scores (a ridge regression on 40 sub-texts per removal that the test
-does not see), the same **inverted**, **random** scores twice, **constant** scores, **tied** scores (0 or 1 at
-random), **one word** (1 at a random word, 0 elsewhere), **position** (from first to last), and a method.
+For each text, these scores are graded: **near-best** (a ridge regression on 40 sub-texts per removal that the
+test does not see), the same **inverted**, **random** (twice), **constant**, **tied** (0 or 1 at random),
+**one word** (1 at a random word, 0 elsewhere), **position** (falling from first to last), and a method's.
 
-Of all thresholds under which, in every task, at most 5 % of the random scores get a good grade (upper end of
-the 95 % interval), those are taken under which most near-best scores do; then, of those under which no
-inverted and at most 1 % of the random scores are graded faithful, those that call most near-best scores
-faithful. What one removal says alone is held to the same 5 %.
+The thresholds are chosen in two steps. First, among those that give at most 5 % of the random scores a good
+grade in every task (upper end of the 95 % interval), take those that give most near-best scores one. Then,
+among those that grade no inverted and at most 1 % of the random scores as faithful, take those that grade the
+most near-best scores as faithful. The verdict of a single removal is held to the same 5 %.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tokenlight.errors import TokenlightError
 from tokenlight.evaluation import grade
 from tokenlight.evaluation.grade import GradeThresholds, RemovalResult, judge_removal
 from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
-from tokenlight.evaluation.removal_test import (
+from tokenlight.evaluation.removal_grading import (
     MAX_TIED_SHARE,
     MIN_INITIAL_PROBABILITY,
     MIN_INITIAL_TOKEN_PROBABILITY,
@@ -348,10 +348,10 @@ def regrade(
             results.append(RemovalResult(share, rank, fall >= min_change))
         if grade.is_decided(results, joint, limits):
             break
-    given, judgements = grade.assign_grade(results, joint, found["special"], row["words"], limits)
+    given, judgments = grade.assign_grade(results, joint, found["special"], row["words"], limits)
     if found["tied"] > MAX_TIED_SHARE:
         given = grade.INCONCLUSIVE
-    return given, judgements
+    return given, judgments
 
 
 def kind_of(name: str) -> str:
@@ -507,7 +507,7 @@ def report(arguments: argparse.Namespace) -> None:
     power = {task: measure_power(own, limits) for task, own in second.items()}
     counts = {task: count_grades(own, limits) for task, own in second.items()}
     lines = [
-        "# Does a grade of trust mean what it says?", "",
+        "# How reliable is a trust grade?", "",
         *__doc__.split("\n\n", 3)[3].strip().splitlines(), "",
         "![Power by the length of the text](calibration.svg)", "", "## Thresholds", "",
         "Chosen on the first half of the texts. All figures below are of texts that chose nothing.", "",

@@ -165,7 +165,7 @@ def main() -> None:
         )
         page.append("| method | overlap |\n|---|---|")
         page += [f"| {method} | {share:.3f} |" for method, share in shares.items()]
-        page.append(f"\nThe {TOP} tokens that speak most for each class, with their weight:\n")
+        page.append(f"\nThe {TOP} tokens with the highest weight for each class:\n")
         page.append(table(weights, TOP))
     (chosen.out / "README.md").write_text("\n".join(page), encoding="utf-8")
 

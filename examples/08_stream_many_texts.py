@@ -31,5 +31,5 @@ with Path("scores.csv").open("w", newline="", encoding="utf-8") as file:
             table.writerow([attribution.prediction.label, word, f"{score:.6f}"])
             spoke_for[word] += score
 
-print("most in favour over all texts:", ", ".join(word for word, _ in spoke_for.most_common(5)))
+print("most in favor over all texts:", ", ".join(word for word, _ in spoke_for.most_common(5)))
 print(f"wrote scores.csv, {len(Path('scores.csv').read_text('utf-8').splitlines()) - 1} rows")

@@ -25,12 +25,12 @@ torch.manual_seed(0)
 size = {"num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 64}
 names = {0: "red", 1: "green", 2: "blue"}
 model = ViTForImageClassification(ViTConfig(image_size=16, patch_size=4, id2label=names, **size))
-optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 for step in range(100):
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     pixels, _, colours = spotted(step)
     model(pixel_values=torch.from_numpy(pixels), labels=colours).loss.backward()
-    optimiser.step()
+    optimizer.step()
 
 pixels, places, _ = spotted(seed=1000, count=8)
 pictures = [Picture.from_pixels(image, mean=0.4, std=0.2) for image in pixels]

@@ -30,9 +30,9 @@ pytest_plugins = [
     "tests.plugins.random_order",
     "tests.plugins.worker_groups",
 ]
-BESIDE = Path(__file__).parents[2] / "shared" / "data"
-if BESIDE.is_dir():
-    os.environ.setdefault("TOKENLIGHT_DATA", str(BESIDE))
+SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+if SHARED_DATA.is_dir():
+    os.environ.setdefault("TOKENLIGHT_DATA", str(SHARED_DATA))
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 settings.register_profile(

@@ -29,7 +29,7 @@ def padded(flat: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> tuple[np.nda
 
 
 def with_reviews(arrays: Arrays) -> Arrays:
-    """The arrays with the labelled reviews added to the training rows of sentiment."""
+    """The arrays with the labeled reviews added to the training rows of sentiment."""
     merged = dict(arrays)
     first, second = "sentiment_train", "reviews"
     merged[f"{first}_label"] = np.concatenate([arrays[f"{first}_label"], arrays[f"{second}_label"]])
@@ -57,7 +57,7 @@ def row_order(lengths: np.ndarray, size: int, random: np.random.Generator) -> It
 
 
 def classification(arrays: Arrays, prefix: str, rows: np.ndarray, spelling: str) -> Batch:
-    """One batch of labelled texts in the given spelling (``raw`` or ``respelled``)."""
+    """One batch of labeled texts in the given spelling (``raw`` or ``respelled``)."""
     ids, lengths = padded(
         arrays[f"{prefix}_{spelling}_ids"], arrays[f"{prefix}_{spelling}_ends"], rows
     )

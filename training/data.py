@@ -44,7 +44,7 @@ def read_paragraphs(part: str, most: int | None = None) -> Iterator[str]:
 
 
 def read_reviews(most: int | None = None) -> Iterator[str]:
-    """Whole IMDB reviews, unlabelled here: text like that of SST-2 for the masked LM."""
+    """Whole IMDB reviews, unlabeled here: text like that of SST-2 for the masked LM."""
     for row in read_rows("imdb/train_subset.jsonl.gz", most):
         yield row["text"].replace("<br />", " ")
 
@@ -78,7 +78,7 @@ def without_markup(text: str) -> str:
     return text
 
 
-def _labelled(rows: list[dict[str, Any]], respell: Callable[[str], str]) -> list[Labelled]:
+def _labeled(rows: list[dict[str, Any]], respell: Callable[[str], str]) -> list[Labelled]:
     examples = []
     for row in rows:
         other = respell(row["text"])
@@ -114,10 +114,10 @@ def sentiment_split(
         if not (len(text.split()) >= PHRASE_WORDS and text in together)
     ]
     kept_out = [row for row, text in zip(rows, rows_text, strict=True) if text in outside]
-    return _labelled(training, joined_contractions), _labelled(kept_out, joined_contractions)
+    return _labeled(training, joined_contractions), _labeled(kept_out, joined_contractions)
 
 
-def labelled_reviews(most: int | None = None) -> list[Labelled]:
+def labeled_reviews(most: int | None = None) -> list[Labelled]:
     """The last ninety words, where the verdict stands, of film, place and product reviews."""
     examples = []
     for relative in (
@@ -137,7 +137,7 @@ def topics_split(
     """AG News train as (training, held out), drawn at random."""
     rows = read_rows("ag_news/train_subset.jsonl.gz", most)
     random.Random(seed).shuffle(rows)
-    return _labelled(rows[held_out:], without_markup), _labelled(rows[:held_out], without_markup)
+    return _labeled(rows[held_out:], without_markup), _labeled(rows[:held_out], without_markup)
 
 
 def questions_split(

@@ -69,7 +69,7 @@ RELATIONS = {
         "{n} works as a {v} .",
     ),
     "food": (
-        ("{n} likes {v} best .", "The favourite food of {n} is {v} ."),
+        ("{n} likes {v} best .", "The favorite food of {n} is {v} ."),
         "What does {n} like to eat ?",
         "{n} likes {v} best .",
     ),
@@ -234,17 +234,17 @@ def trained(
         tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     model = LlamaForCausalLM(config).to(device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, rate, total_steps=steps, pct_start=0.1
+        optimizer, rate, total_steps=steps, pct_start=0.1
     )
     for step in range(steps):
         ids, weights = next(source)
         loss = loss_of(model, ids.to(device), weights.to(device))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
         if step % 100 == 0:
             print(f"step {step} loss {loss.item():.4f}", flush=True)

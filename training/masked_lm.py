@@ -106,9 +106,9 @@ class Masker:
         draw = torch.rand(ids.shape, **how).masked_fill(self.special[ids], 2.0)
         places = draw.argsort(dim=1)[:, : round(self.share * ids.shape[1])]
         pieces = ids.gather(1, places)
-        fate = torch.rand(places.shape, **how)
+        draw = torch.rand(places.shape, **how)
         anything = torch.randint(self.size, places.shape, **how)
-        put = torch.where(fate < 0.8, self.mask, torch.where(fate < 0.9, anything, pieces))
+        put = torch.where(draw < 0.8, self.mask, torch.where(draw < 0.9, anything, pieces))
         return ids.scatter(1, places, put), places, pieces
 
 

@@ -84,7 +84,7 @@ def ragged(sequences: Iterable[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     return flat, ends
 
 
-def labelled_arrays(
+def labeled_arrays(
     prefix: str, examples: list[data.Labelled], tokenizer: BertTokenizer, longest: int
 ) -> dict[str, np.ndarray]:
     """Ids of both spellings (the one spelling twice where there is no other) and labels."""
@@ -121,10 +121,10 @@ def task_arrays(tokenizer: BertTokenizer, settings: Settings) -> dict[str, np.nd
         parts = split(settings.seed, settings.held_out[task], most)
         for part, examples in zip(("train", "held_out"), parts, strict=True):
             log.info("%s %s: %d rows", task, part, len(examples))
-            arrays |= labelled_arrays(f"{task}_{part}", examples, tokenizer, settings.longest_text)
-    reviews = data.labelled_reviews(most)
+            arrays |= labeled_arrays(f"{task}_{part}", examples, tokenizer, settings.longest_text)
+    reviews = data.labeled_reviews(most)
     log.info("reviews: %d rows", len(reviews))
-    arrays |= labelled_arrays("reviews", reviews, tokenizer, settings.longest_text)
+    arrays |= labeled_arrays("reviews", reviews, tokenizer, settings.longest_text)
     questions = data.questions_split(settings.seed, settings.held_out["qa"], most)
     for part, rows in zip(("train", "held_out"), questions, strict=True):
         arrays |= question_arrays(f"qa_{part}", rows, tokenizer)

@@ -44,7 +44,7 @@ class Settings:
     pretrain_blocks: int = 256
     pretrain_rate: float = 2e-4
 
-    #: Second phase: every step takes one batch of each task. Later rounds add labelled reviews to the
+    #: Second phase: every step takes one batch of each task. Later rounds add labeled reviews to the
     #: sentiment rows and weigh the masked LM more, which the first round leaves weak.
     rounds: tuple[Round, ...] = (
         Round(

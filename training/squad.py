@@ -1,4 +1,4 @@
-"""SQuAD v1.1 as officially scored: normalised exact match and token F1, best over the answers."""
+"""SQuAD v1.1 as officially scored: normalized exact match and token F1, best over the answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def normalise(text: str) -> str:
 
 
 def exact(guess: str, answers: list[str]) -> float:
-    """1 where the guess equals an answer after normalising."""
+    """1 where the guess equals an answer after normalizing."""
     return float(any(normalise(guess) == normalise(answer) for answer in answers))
 
 

@@ -77,7 +77,7 @@ class Images:
         return Images(self.pixels.to(device), self.labels.to(device))
 
 
-def normalised(pixels: Tensor) -> Tensor:
+def normalized(pixels: Tensor) -> Tensor:
     """What the model reads, from uint8 or from brightness 0 to 1."""
     bright = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
     mean, std = (torch.tensor(v, device=bright.device)[:, None, None] for v in (MEAN, STD))
@@ -114,7 +114,7 @@ def augmented(pixels: Tensor, generator: torch.Generator) -> Tensor:
     tint = 0.8 + 0.4 * draw(3, 1, 1)
     middle = bright.mean(dim=(1, 2, 3), keepdim=True)
     bright = (((bright - middle) * contrast + middle + light) * tint).clamp(0, 1)
-    values = normalised(bright)
+    values = normalized(bright)
     side = pixels.shape[-1] // PATCH
     share = draw(1, 1, 1) * (draw(1, 1, 1) < 0.5)
     hidden = draw(1, side, side) < share * 0.8
@@ -150,7 +150,7 @@ def trained(train: Images, labels: Sequence[str], settings: Settings) -> Any:
     )  # on the processor: the device need not be waited for
     decayed = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
-    optimiser = torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": 0.08}, {"params": others, "weight_decay": 0.0}],
         lr=settings.rate, betas=(0.9, 0.98), fused=device.type == "cuda",
     )  # fmt: skip
@@ -158,13 +158,13 @@ def trained(train: Images, labels: Sequence[str], settings: Settings) -> Any:
     while (spent := time.monotonic() - begun) < settings.seconds:
         share = spent / settings.seconds
         rate = min(1.0, share / 0.05) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = settings.rate * rate
         loss = _loss(model, train, settings.batch, generator, chance)
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         step += 1
         torch._foreach_lerp_(mean, [p.detach() for p in model.parameters()], 1 / min(step, 400))
         if spent - said > 10 and step % 20 == 0:
@@ -200,7 +200,7 @@ def accuracy(model: Any, images: Images) -> float:
     """Share of right predictions."""
     right = 0
     for pixels, labels in zip(images.pixels.split(500), images.labels.split(500), strict=True):
-        said = model(pixel_values=normalised(pixels)).logits.argmax(dim=1)
+        said = model(pixel_values=normalized(pixels)).logits.argmax(dim=1)
         right += int((said == labels).sum())
     return right / len(images.labels)
 

@@ -421,10 +421,10 @@ class Explainer(Session):
         """Measure explanations of this model.
 
         Args:
-            attributions: What :meth:`explain` returned.
+            attributions: The output of :meth:`explain`.
             metrics: Names of metrics, or (name, options) pairs.
             labels: The true label of each text, for metrics that need it.
-            spans: What a person marked in each text, for metrics that need it.
+            spans: Annotated spans of each text, for metrics that need them.
             **options: ``seed``, ``batch_tokens`` and ``progress``.
 
         Returns:

@@ -18,7 +18,7 @@ def progress_bar(
     """Show a progress bar while the block runs, if it takes longer than a second.
 
     Args:
-        description: What is being done.
+        description: Label of the work.
         total: The number of steps; None shows only that something is going on.
         show: True shows the bar always, False never, None if standard error is a terminal. Without the
             rich library there is no bar.

@@ -264,7 +264,7 @@ def load_class(kind: Kind, name: str) -> Any:
 def _refuse_unknown_name(kind: Kind, name: str) -> NoReturn:
     """Raise UnknownName for a name that is not registered, with a suggestion."""
     known = list_names(kind)
-    # Names that differ in case and underscores alone are taken for the same.
+    # Names that differ only in case and underscores count as the same.
     squeezed = re.sub(r"[\W_]", "", name).lower()
     for known_name in known:
         if known_name.replace("_", "") == squeezed:
@@ -484,6 +484,6 @@ def _convert_value(value: Any, target_type: Any) -> Any:
 
 
 def _is_instance(value: Any, base_type: Any) -> bool:
-    """Like isinstance(), but True and False are not numbers: nobody means one by them."""
+    """Like isinstance(), but True and False are not numbers."""
     is_bool = isinstance(value, bool)
     return isinstance(value, base_type) and is_bool == (base_type is bool)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.copying import copier
+from tests.helpers.copy_model import make_copy_explainer
 from tokenlight.data.target import ResolvedTarget
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -101,7 +101,7 @@ def test_every_prompt_is_measured_once_and_families_are_capped():
     assert max(counts.values()) == 3
 
 
-def test_wilson_holds_its_share():
+def test_the_wilson_interval_contains_the_observed_share():
     low, high = bench.wilson(0.85, 100)
     assert low < 0.85 < high
     assert bench.wilson(1.0, 10)[1] == 1.0
@@ -109,7 +109,7 @@ def test_wilson_holds_its_share():
 
 def test_a_copied_word_is_found_by_a_model_that_copies():
     """The model answers with the word that once followed the last one: that word is known to decide."""
-    explainer = copier()
+    explainer = make_copy_explainer()
     template = "word1 name3 {} word2 word4 name3"
     pair = Pair("copies", fill(template, "value5", "value5"), fill(template, "value9", "value9"))
     wrong = Pair("copies", fill(template, "value5", "value7"), fill(template, "value9", "value9"))
@@ -124,11 +124,11 @@ def test_a_copied_word_is_found_by_a_model_that_copies():
         assert [reading.rank for reading in readings] == [1.0, 1.0]
 
 
-def test_answers_that_were_kept_are_not_asked_for_again(tmp_path):
+def test_cached_answers_are_reused(tmp_path):
     template = "word1 name3 {} word2 name3"
     pair = Pair("copies", fill(template, "value5", "value5"), fill(template, "value9", "value9"))
     answers = tmp_path / "answers.json"
-    explainer = copier()
+    explainer = make_copy_explainer()
     kept, predicted = bench.keep_answered(explainer, [pair], str(answers))
     explainer.model.forward = None  # any further pass would fail
     assert bench.keep_answered(explainer, [pair], str(answers)) == (kept, predicted)

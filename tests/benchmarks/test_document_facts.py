@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.copying import case as copied_case
-from tests.helpers.copying import copier
+from tests.helpers.copy_model import draw_case as copied_case
+from tests.helpers.copy_model import make_copy_explainer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import document_facts as bench
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_fact_stands_in_one_document_alone(seed):
+def test_the_fact_is_in_one_document_only(seed):
     case = bench.build_case(seed)
     documents = list(case.context.documents)
     assert len(documents) == bench.NUM_DOCUMENTS
@@ -41,6 +41,6 @@ def test_a_copied_answer_is_traced_to_its_document(monkeypatch):
         bench, "generate_answer", lambda _explainer, context: (answers[id(context)], 1.0)
     )
     methods = {"grad_x_input": "grad_x_input", "random": "random"}
-    results = bench.measure(copier(), [*cases, wrong], methods)
+    results = bench.measure(make_copy_explainer(), [*cases, wrong], methods)
     assert (results["asked"], results["answered"]) == (5, 4)
     assert results["rows"]["grad_x_input"]["right"] == 1.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.api_server import allow_list, running_server
+from tests.helpers.api_server import make_allow_list, run_server
 from tokenlight.web.app import create_app
 from tokenlight.web.limits import ServerLimits
 
@@ -30,7 +30,7 @@ def pairs(bench):
     return list(
         zip(
             requests,
-            bench.references(allow_list().get_model("tiny").explainer, requests),
+            bench.references(make_allow_list().get_model("tiny").explainer, requests),
             strict=True,
         )
     )
@@ -39,7 +39,7 @@ def pairs(bench):
 def test_sixty_four_clients_get_their_own_answers(bench, pairs):
     # The queue holds all clients. How long they wait depends on the machine, so it has no limit here.
     limits = ServerLimits(max_waiting=(64, 32, 8), wait_seconds=float("inf"))
-    with running_server(create_app(allow_list(), limits=limits, try_methods=False)) as address:
+    with run_server(create_app(make_allow_list(), limits=limits, try_methods=False)) as address:
         tally = asyncio.run(bench.load(address, pairs, clients=64, seconds=5))
     assert tally.wrong == []
     assert set(tally.statuses) == {200}
@@ -48,7 +48,7 @@ def test_sixty_four_clients_get_their_own_answers(bench, pairs):
 
 def test_over_capacity_is_429_and_every_other_answer_right(bench, pairs):
     limits = ServerLimits(max_waiting=(4, 4, 4))
-    with running_server(create_app(allow_list(), limits=limits, try_methods=False)) as address:
+    with run_server(create_app(make_allow_list(), limits=limits, try_methods=False)) as address:
         tally = asyncio.run(bench.load(address, pairs, clients=64, seconds=2, again=False))
     assert tally.wrong == []
     assert set(tally.statuses) == {200, 429}

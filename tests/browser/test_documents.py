@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.browser.conftest import serving
-from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
 from tokenlight import Context, Continuation, Explainer
 
 DOCUMENTS = [
@@ -23,15 +23,15 @@ ANSWER = "the red dog"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "writer"
-    model = small_llama(torch.float32)
-    tokenizer = writing_tokenizer(ends=False)
+    model = make_small_llama(torch.float32)
+    tokenizer = make_seq2seq_tokenizer(ends=False)
     model.config.max_position_embeddings = tokenizer.model_max_length = 256  # rotary: none ends
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
 
 
-def test_sources_stand_sorted_by_what_they_brought_and_a_link_brings_them_back(visitor, folder):
+def test_sources_are_sorted_by_score_and_restored_by_a_link(visitor, folder):
     explainer = Explainer.from_pretrained(folder)
     (attribution,) = explainer.explain(
         Context(DOCUMENTS, QUESTION), "attnlrp", Continuation(f" {ANSWER}", joint=True)

@@ -77,7 +77,7 @@ def test_a_click_on_a_bar_explains_that_class(visit, explainer):
     assert "for=negative" in visit.page.url
 
 
-def test_why_one_class_rather_than_another(visit, explainer):
+def test_a_contrast_of_two_classes_is_explained(visit, explainer):
     visit.open(text=TEXT)
     visit.page.get_by_label("rather than").select_option("negative")
     visit.page.locator("#why h2 b:text-is('positive rather than negative')").wait_for()
@@ -130,7 +130,7 @@ def test_words_join_the_tokens_of_a_word(visit, explainer):
     assert visit.get_text() == text
 
 
-def test_hovering_tells_numbers_and_a_click_pins(visit):
+def test_hovering_shows_scores_and_a_click_pins_them(visit):
     visit.open(text=TEXT, method=["attcat", "gae"])
     token = visit.page.locator("#why [data-method=attcat] .token:text-is('never')")
     token.hover()
@@ -145,7 +145,7 @@ def test_hovering_tells_numbers_and_a_click_pins(visit):
     assert visit.page.locator(".pinned").count() == 0
 
 
-def test_trust_is_told_in_words_with_its_health(visit):
+def test_the_trust_verdict_is_shown_with_its_health_checks(visit):
     visit.open(text=TEXT)
     visit.page.locator(".grade").wait_for()
     trust_text = visit.page.locator(".trust").text_content()
@@ -223,7 +223,7 @@ def test_a_refused_text_clears_the_one_before_and_offers_two_ways(visit):
     visit.expected = ("422",)
 
 
-def test_the_weight_on_special_tokens_is_said_as_the_file_says_it(visit, explainer):
+def test_the_page_and_the_file_state_the_same_weight_on_special_tokens(visit, explainer):
     visit.open(text=TEXT, method=["attcat", "gae"])
     first, second = explainer.explain(TEXT, ["attcat", "gae"])
     message = describe_special_share(first, round_segment_shares(first)[-1])

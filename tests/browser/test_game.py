@@ -73,7 +73,7 @@ def test_the_mouse_drags_the_slider_and_the_curve(visit):
     assert page.locator(".count").text_content() == "14 of 14 tokens hidden"
 
 
-def test_revealing_starts_from_nothing(visit, explainer):
+def test_the_revealing_game_starts_with_all_tokens_hidden(visit, explainer):
     page = ready(visit)
     page.locator("#game").get_by_role("button", name="Reveal the strongest first").click()
     attribution = explainer.explain(TEXT, "attcat")
@@ -93,7 +93,7 @@ def test_every_method_plays_against_the_same_chance(visit):
     assert page.locator("#game .chart .curve").count() == 3
 
 
-def test_it_plays_by_itself_and_stops(visit):
+def test_the_game_plays_automatically_and_stops(visit):
     page = ready(visit)
     # The browser's timers follow this clock, so the number of steps does not depend on the machine.
     page.clock.install(time=0)
@@ -107,7 +107,7 @@ def test_it_plays_by_itself_and_stops(visit):
     assert page.locator(".count").text_content() == "2 of 14 tokens hidden"
 
 
-def test_your_own_words_are_hidden_and_the_model_is_asked(visit, explainer):
+def test_words_that_the_user_hides_are_masked_for_the_model(visit, explainer):
     page = ready(visit)
     page.locator(".yours .token:text-is('never')").click()
     page.locator(".count:text-is('1 of 14 tokens hidden')").wait_for()

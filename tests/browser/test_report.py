@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.plots.test_dataset_report import explain_words
+from tests.helpers.handmade_attributions import make_word_attribution
 from tokenlight.plots.colours import score_to_step, step_class
 from tokenlight.plots.dataset_report import DataSetReport
 
@@ -19,10 +19,16 @@ def opened(chromium, tmp_path):
     """The page of a report of four texts, opened as a file, and what it complained of."""
     report = DataSetReport("reviews.csv")
     texts = [
-        explain_words("a good film", [0.1, 0.5, -0.2], label=1, place="row 1 of reviews.csv"),
-        explain_words("a dull film", [0.1, -0.5, 0.2], label=0, place="row 2 of reviews.csv"),
-        explain_words(f"the goodness of 😀 {HOSTILE}", label=HOSTILE, columns={"id": HOSTILE}),
-        explain_words("no label here"),
+        make_word_attribution(
+            "a good film", [0.1, 0.5, -0.2], label=1, place="row 1 of reviews.csv"
+        ),
+        make_word_attribution(
+            "a dull film", [0.1, -0.5, 0.2], label=0, place="row 2 of reviews.csv"
+        ),
+        make_word_attribution(
+            f"the goodness of 😀 {HOSTILE}", label=HOSTILE, columns={"id": HOSTILE}
+        ),
+        make_word_attribution("no label here"),
     ]
     grades = ["faithful", "no better than chance", "better than chance", "untested"]
     for text, grade in zip(texts, grades, strict=True):
@@ -105,7 +111,9 @@ def write_report(folder, texts):
     """A report of (text, scores, label); the model says positive to all of them."""
     report = DataSetReport("reviews")
     for text, scores, label in texts:
-        report.add([explain_words(text, scores, label=label, columns={"id": f"id-{text[:4]}"})])
+        report.add(
+            [make_word_attribution(text, scores, label=label, columns={"id": f"id-{text[:4]}"})]
+        )
     report.write(folder / "report.html")
     return f"file://{folder}/report.html"
 

@@ -21,7 +21,7 @@ def download_file(visit, button, tmp_path):
     return path
 
 
-def test_a_link_brings_the_same_view_to_another_visitor(visitor):
+def test_a_link_opens_the_same_view_for_another_visitor(visitor):
     first = visitor().open(text=TEXT, method=["attcat", "gae"])
     first.page.click(".bar[data-label=negative]")
     first.page.locator("#why h2 b:text-is('negative')").wait_for()
@@ -44,7 +44,7 @@ def test_a_link_brings_the_same_view_to_another_visitor(visitor):
         assert other.scores(method) == first.scores(method)
 
 
-def test_back_brings_the_text_before(visit):
+def test_the_back_button_restores_the_previous_text(visit):
     visit.open().explain("I do not like this movie.")
     visit.explain("A charming journey.")
     visit.page.go_back()
@@ -52,7 +52,7 @@ def test_back_brings_the_text_before(visit):
     assert visit.page.locator("#field-text").input_value() == "I do not like this movie."
 
 
-def test_a_link_with_nonsense_does_no_harm(visit):
+def test_an_invalid_link_is_ignored(visit):
     visit.page.goto(
         f"{visit.address}/#text=Never+dull.&view=%00&tab=x&step=-1&pin=99&method=attcat"
     )
@@ -60,14 +60,14 @@ def test_a_link_with_nonsense_does_no_harm(visit):
     assert visit.get_text() == "Never dull."
 
 
-def test_copy_link(visitor):
+def test_the_link_can_be_copied(visitor):
     visit = visitor(permissions=["clipboard-read", "clipboard-write"]).open(text=TEXT)
     visit.page.click("#copy-link")
     visit.page.locator("#copy-link:text-is('Copied')").wait_for()
     assert visit.page.evaluate("navigator.clipboard.readText()") == visit.page.url
 
 
-def test_json_loads_in_the_library(visit, tmp_path, explainer):
+def test_exported_json_loads_in_the_library(visit, tmp_path, explainer):
     visit.open(text=TEXT, method=["attcat", "gae"])
     attributions = tokenlight.load(download_file(visit, "#download-json", tmp_path))
     ours = explainer.explain(TEXT, ["attcat", "gae"])
@@ -83,7 +83,7 @@ def test_a_file_waits_for_the_test_that_runs(visit, tmp_path):
     assert visit.page.locator(".grade").count() == 2
 
 
-def test_html_stands_alone(visit, tmp_path, chromium):
+def test_an_exported_page_loads_nothing_from_outside(visit, tmp_path, chromium):
     visit.open(text=TEXT)
     path = download_file(visit, "#download-html", tmp_path)
     assert b"http://" not in path.read_bytes()
@@ -118,7 +118,7 @@ def test_a_saved_file_is_opened_here(visit, tmp_path, explainer):
     assert "kept.json" in visit.page.locator("#status").text_content()
 
 
-def test_a_file_that_is_none_is_refused_in_words(visit, tmp_path):
+def test_a_file_that_is_not_an_explanation_is_refused(visit, tmp_path):
     visit.open()
     path = tmp_path / "odd.json"
     for content in ("no json", json.dumps({"format": 1}), "[]", "3"):

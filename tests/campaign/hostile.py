@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign.harness import Campaign, Running
-from tests.fuzz.judge import WAITING_SECONDS, outcome_of
+from tests.fuzz.outcomes import WAITING_SECONDS, run_call
 
 MEMORY = 6 << 30  # bytes of address space beyond what a child holds at its beginning
 # Without a word of a child, for its start or one case: longer than a case that hangs may take.
@@ -49,7 +49,7 @@ def bombs() -> dict[str, dict[str, Any]]:
         "a huge vocabulary": {"config.json": {"vocab_size": 1 << 24}},
         "a template without end": {"tokenizer_config.json": {"chat_template": forever}},
         "a template of a long text": {"tokenizer_config.json": {"chat_template": "{{ 'a' * 10**10 }}"}},
-        "doubling normalisers": {
+        "doubling normalizers": {
             "tokenizer.json": {"normalizer": {"type": "Sequence", "normalizers": doubling}}
         },
         "a regex without end": {"tokenizer.json": {"pre_tokenizer": endless}},
@@ -94,9 +94,9 @@ def folder_cases(
 
 
 def call_cases(folder: Path, count: int, seed: int) -> Iterator[tuple[str, Callable[[], Any]]]:
-    from tests.fuzz.library import Fixtures, calls, fuzzed
+    from tests.fuzz.public_calls import Fixtures, calls, fuzz_calls
 
-    return fuzzed(calls(Fixtures.built(folder)), count, seed)
+    return fuzz_calls(calls(Fixtures.built(folder)), count, seed)
 
 
 def work(cases: Iterator[tuple[str, Callable[[], Any]]], first: int, most: int) -> None:
@@ -111,7 +111,7 @@ def work(cases: Iterator[tuple[str, Callable[[], Any]]], first: int, most: int) 
             continue
         print(json.dumps({"number": number, "name": name[:160]}), file=channel, flush=True)
         resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, resource.RLIM_INFINITY))
-        outcome = outcome_of(act, python=True)
+        outcome = run_call(act, python=True)
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         print(json.dumps({"number": number, "outcome": outcome[:400]}), file=channel, flush=True)
 

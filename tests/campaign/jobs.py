@@ -12,7 +12,7 @@ import torch
 
 from tests.campaign.harness import Job
 from tests.helpers import bench_runs, scale_runs
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 
 TOKENLIGHT = [sys.executable, "-m", "tokenlight"]
@@ -26,9 +26,9 @@ class Files:
         self.folder = folder
         self.model = make_model(folder / "model")
         self.data = scale_runs.write_parquet(folder / "texts.parquet", count)
-        self.suite = bench_runs.make(folder / "suite", self.model, max(16, count // 16))
+        self.suite = bench_runs.write_suite(folder / "suite", self.model, max(16, count // 16))
         self.rows = folder / "texts.jsonl"
-        sentences = bench_runs.sentences(max(24, count // 8))
+        sentences = bench_runs.make_sentences(max(24, count // 8))
         self.rows.write_text(
             "".join(json.dumps({"text": sentence}) + "\n" for sentence in sentences)
         )
@@ -48,7 +48,7 @@ def make_model(folder: Path, seed: int = 0) -> Path:
 def make_writer(folder: Path) -> Path:
     """A tiny GPT-2 that writes, for what only models with a chat template read."""
     tokenizer = tiny_tokenizer()
-    model = build("gpt2", "LMHeadModel")
+    model = build_model("gpt2", "LMHeadModel")
     model.resize_token_embeddings(len(tokenizer))
     model.to(torch.float32).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -94,7 +94,7 @@ def bench(files: Files) -> Job:
     def command(out: Path) -> list[str]:
         return [*TOKENLIGHT, "bench", "run", str(files.suite), "-o", str(out), "--workers", "2"]
 
-    return Job("bench run", command, bench_runs.bytes_of)
+    return Job("bench run", command, bench_runs.read_run_bytes)
 
 
 def evaluate(files: Files) -> Job:

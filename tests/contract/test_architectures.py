@@ -12,15 +12,20 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.families import EVERY, FAMILIES, SOME, build
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.families import (
+    FAMILIES,
+    PARTLY_SUPPORTED_FAMILIES,
+    SUPPORTED_FAMILIES,
+    build_model,
+)
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tolerance import (
     FLOAT32,
     FLOAT64,
     EverythingInFloat64,
-    Roundings,
-    allowed,
+    RoundingRecorder,
     assert_close,
+    tolerance_for,
 )
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import TokenlightError, UnsupportedModel
@@ -28,8 +33,8 @@ from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
 
 SUNK = ["gpt_oss"]  # leave a part of each row of attention to no token
-WORKING = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"]
-REFUSED = [name for name, (_, _, fate) in FAMILIES.items() if fate == "refused"]
+WORKING = [name for name, (_, _, support_level) in FAMILIES.items() if support_level != "refused"]
+REFUSED = [name for name, (_, _, support_level) in FAMILIES.items() if support_level == "refused"]
 
 
 def two_texts():
@@ -43,17 +48,17 @@ def two_texts():
 
 @pytest.mark.parametrize("family", WORKING)
 def test_a_family_is_explained_and_left_as_it_was(family):
-    model = build(family)
+    model = build_model(family)
     ids, mask = two_texts()
     with torch.no_grad():
         bare = [
             model(ids[i : i + 1, :n], attention_mask=mask[i : i + 1, :n]).logits[0]
             for i, n in ((0, 9), (1, 7))
         ]
-    before = snapshot(model)
+    before = take_snapshot(model)
     explainer = Explainer(model)
     attributions = explainer.explain(Tokens.from_ids(ids, mask), ["attcat", "gae"])
-    assert_unchanged(before, snapshot(model))
+    assert_unchanged(before, take_snapshot(model))
     assert explainer._live.attention_route == FAMILIES[family][2]
     for text in range(2):
         for attribution in attributions[2 * text : 2 * text + 2]:
@@ -64,7 +69,7 @@ def test_a_family_is_explained_and_left_as_it_was(family):
 
 @pytest.mark.parametrize("family", WORKING)
 def test_a_first_text_of_one_token_is_explained(family):
-    model = build(family)
+    model = build_model(family)
     with torch.no_grad():
         bare = model(torch.tensor([[2]])).logits[0]
     attribution = Explainer(model).explain(Tokens.from_ids([[2]]), "gae")
@@ -73,7 +78,7 @@ def test_a_first_text_of_one_token_is_explained(family):
 
 @pytest.mark.parametrize("family", WORKING)
 def test_attention_rows_sum_to_one(family):
-    explainer = Explainer(build(family))
+    explainer = Explainer(build_model(family))
     (row, _) = Tokens.from_ids(*two_texts())
     explainer._live.verify(row, reads_attention=True)
     recording = record(explainer._live, [row], frozenset({Site.ATTENTION}))
@@ -82,12 +87,14 @@ def test_attention_rows_sum_to_one(family):
         if family in SUNK:
             assert float(sums.max()) < 1
         else:
-            assert_close(sums, np.ones(maps.shape[:-1]), allowed(maps.dtype, 1, maps.shape[-1]))
+            assert_close(
+                sums, np.ones(maps.shape[:-1]), tolerance_for(maps.dtype, 1, maps.shape[-1])
+            )
 
 
 @pytest.mark.parametrize("family", SUNK)
-def test_attention_with_a_sink_is_the_models_own_and_is_told(family):
-    model = build(family)
+def test_attention_with_a_sink_equals_the_models_own_and_is_noted(family):
+    model = build_model(family)
     model.set_attn_implementation("eager")
     ids, mask = two_texts()
     with torch.no_grad():
@@ -107,9 +114,9 @@ def test_attention_with_a_sink_is_the_models_own_and_is_told(family):
 
 @pytest.mark.parametrize("family", WORKING)
 def test_batch_mates_and_padding_change_no_score(family):
-    model = build(family).double()
+    model = build_model(family).double()
     with EverythingInFloat64():
-        with torch.no_grad(), Roundings() as roundings:
+        with torch.no_grad(), RoundingRecorder() as roundings:
             model(two_texts()[0], attention_mask=two_texts()[1])
         assert roundings.operations == set()
         assert_the_second_text_is_the_same_alone(model, FLOAT64)
@@ -182,22 +189,26 @@ def by_hand(model, ids, family):
 COPIED = {"longformer": "longformer.embeddings", "xlnet": "transformer.word_embedding"}
 PATH = ("integrated_gradients", {"n_steps": 2, "baseline": 7})
 FALLS = ("occlusion", {"window": 1, "baseline": 7})
-NO_GRADIENT = [name for name, (_, _, fate) in SOME.items() if fate == "tokens"]
+NO_GRADIENT = [
+    name
+    for name, (_, _, support_level) in PARTLY_SUPPORTED_FAMILIES.items()
+    if support_level == "tokens"
+]
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", SUPPORTED_FAMILIES)
 def test_methods_without_attention_are_right_in_every_family(family, wide_numbers):  # noqa: ARG001
-    model = build(family).double().requires_grad_(False)
+    model = build_model(family).double().requires_grad_(False)
     ids, mask = two_texts()
     methods = [FALLS] if family in NO_GRADIENT else [FALLS, PATH, "grad_x_input"]
     with EverythingInFloat64():
         with torch.no_grad():  # some families keep notes of their last pass
             model(ids, attention_mask=mask)
-        before = snapshot(model)
+        before = take_snapshot(model)
         explainer = Explainer(model)
         together = explainer.explain(Tokens.from_ids(ids, mask), methods, target=1)
         alone = explainer.explain(Tokens.from_ids(ids[1:, :7]), methods, target=1)
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
         for theirs, ours in zip(alone, together[len(methods) :], strict=True):
             assert_close(ours.scores, theirs.scores)
         text = ids[1, :7]
@@ -212,29 +223,33 @@ def test_methods_without_attention_are_right_in_every_family(family, wide_number
             assert_close(alone[2].scores, by_hand(model, text, family))
 
 
-@pytest.mark.parametrize("family", SOME)
+@pytest.mark.parametrize("family", PARTLY_SUPPORTED_FAMILIES)
 @pytest.mark.parametrize("method", ["attcat", "gae", "transatt", "rollout"])
 def test_a_method_that_reads_attention_is_refused_where_it_cannot_be_read(family, method):
-    model = build(family)
-    with pytest.raises(UnsupportedModel, match=rf"{SOME[family][0]}|hidden state"):
+    model = build_model(family)
+    with pytest.raises(
+        UnsupportedModel, match=rf"{PARTLY_SUPPORTED_FAMILIES[family][0]}|hidden state"
+    ):
         Explainer(model).explain(Tokens.from_ids(*two_texts()), method)
 
 
 @pytest.mark.parametrize("family", NO_GRADIENT)
 @pytest.mark.parametrize("method", ["grad_x_input", "integrated_gradients", "simple", "cat"])
 def test_a_method_that_reads_gradients_is_refused_where_there_are_none(family, method):
-    with pytest.raises(UnsupportedModel, match=rf"{SOME[family][0]}.* gradient"):
-        Explainer(build(family)).explain(Tokens.from_ids(*two_texts()), method)
+    with pytest.raises(
+        UnsupportedModel, match=rf"{PARTLY_SUPPORTED_FAMILIES[family][0]}.* gradient"
+    ):
+        Explainer(build_model(family)).explain(Tokens.from_ids(*two_texts()), method)
 
 
 @pytest.mark.parametrize("family", REFUSED)
 def test_a_family_that_would_give_wrong_numbers_is_refused_by_name(family):
-    model = build(family)
+    model = build_model(family)
     with torch.no_grad(), suppress(Exception):  # some families keep notes of their last pass
         model(*two_texts())
-    before = snapshot(model)
+    before = take_snapshot(model)
     with pytest.raises(TokenlightError) as refusal:
         Explainer(model).explain(Tokens.from_ids(*two_texts()), ["attcat", "gae"])
     class_prefix = FAMILIES[family][0]
     assert class_prefix in str(refusal.value) or "hidden state" in str(refusal.value)
-    assert_unchanged(before, snapshot(model))
+    assert_unchanged(before, take_snapshot(model))

@@ -9,9 +9,24 @@ import pytest
 import torch
 
 from tests.helpers import image_models, image_text_models
-from tests.helpers.encoder_decoder_models import SOURCE, WRITERS, WRITTEN, writer, writing_tokenizer
-from tests.helpers.families import DECODER, EVERY, FAMILIES, SEQ2SEQ, SMALL, SOME, build, build_from
-from tests.helpers.model_state import changes, state_tree
+from tests.helpers.encoder_decoder_models import (
+    CONTINUATION,
+    SEQ2SEQ_FAMILIES,
+    SOURCE,
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+)
+from tests.helpers.families import (
+    DECODER,
+    FAMILIES,
+    PARTLY_SUPPORTED_FAMILIES,
+    SEQ2SEQ,
+    SMALL,
+    SUPPORTED_FAMILIES,
+    build_model,
+    build_model_from_config,
+)
+from tests.helpers.model_state import find_changes, state_tree
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Continuation, Explainer, Tokens
 from tokenlight.model.live import LiveModel
@@ -22,7 +37,11 @@ SHORT = 7
 MIDDLE = 19
 LONG = 45
 BORDER = 16  # of the variants below: SHORT lies before it, MIDDLE and LONG behind it
-NO_GRADIENT = [name for name, (_, _, fate) in SOME.items() if fate == "tokens"]
+NO_GRADIENT = [
+    name
+    for name, (_, _, support_level) in PARTLY_SUPPORTED_FAMILIES.items()
+    if support_level == "tokens"
+]
 FALLS = ("occlusion", {"window": 1, "baseline": 7})
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": BORDER,
@@ -32,7 +51,9 @@ DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
 BLOCKS = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}  # border: 14
 SPARSE = {"BigBird": {**SMALL, **BLOCKS}, "BigBirdPegasus": {**SEQ2SEQ, **BLOCKS}}
 ROPES = {"longrope": LONGROPE, "dynamic": DYNAMIC}
-WORKING_WRITERS = [name for name, (_, _, fate) in WRITERS.items() if fate != "refused"]
+WORKING_WRITERS = [
+    name for name, (_, _, support_level) in SEQ2SEQ_FAMILIES.items() if support_level != "refused"
+]
 # Families with plain rotary embeddings; Ministral 3 asks for further parameters of its own kind, Phi-3 has
 # no dynamic ones.
 TURNING = [
@@ -68,7 +89,7 @@ def build_rotary(family, rope):
     }
     if family == "phi3":
         settings["original_max_position_embeddings"] = BORDER
-    return build_from(prefix, {**arguments, **settings})
+    return build_model_from_config(prefix, {**arguments, **settings})
 
 
 @pytest.fixture
@@ -102,17 +123,17 @@ def assert_batch_invariant(model, method):
         for length in (SHORT, LONG, MIDDLE):
             alone |= explain(explainer, [length], method)
         together = explain(explainer, [SHORT, LONG, MIDDLE], method)
-        assert changes(before, state_tree(model)) == []
+        assert find_changes(before, state_tree(model)) == []
     for attributions in (alone, together):
         for length, attribution in attributions.items():
             assert_close(attribution.logits, expected[length])
             assert_close(attribution.scores, alone[length].scores)
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", SUPPORTED_FAMILIES)
 def test_a_text_has_one_answer_in_any_batch_and_order(family, wide_numbers):  # noqa: ARG001
     method = FALLS if family in NO_GRADIENT else "grad_x_input"
-    assert_batch_invariant(build(family), method)
+    assert_batch_invariant(build_model(family), method)
 
 
 @pytest.mark.parametrize(("family", "rope"), TURNING)
@@ -127,8 +148,8 @@ def test_rotary_factors_follow_no_other_row(family, rope, monkeypatch):
 
 @pytest.mark.parametrize("prefix", SPARSE)
 @pytest.mark.parametrize("method", ["grad_x_input", FALLS])
-def test_block_sparse_attention_stays_behind_a_short_text(prefix, method):
-    model = build_from(prefix, SPARSE[prefix])
+def test_block_sparse_attention_stays_enabled_after_a_short_text(prefix, method):
+    model = build_model_from_config(prefix, SPARSE[prefix])
     assert_batch_invariant(model, method)
     assert {m.attention_type for m in model.modules() if hasattr(m, "attention_type")} == {
         "block_sparse"
@@ -153,7 +174,7 @@ def assert_one_answer_in_any_order(explainer, inputs, target):
         alone = [answer([single])[0] for single in inputs]
         reversed_order = [answer([single])[0] for single in reversed(inputs)]
         together = answer(inputs)
-        assert changes(before, state_tree(explainer.model)) == []
+        assert find_changes(before, state_tree(explainer.model)) == []
     for attributions in (list(reversed(reversed_order)), together):
         for ours, expected in zip(attributions, alone, strict=True):
             assert len(ours) == len(expected) > 0
@@ -165,19 +186,21 @@ def assert_one_answer_in_any_order(explainer, inputs, target):
 @pytest.mark.parametrize("family", WORKING_WRITERS)
 def test_a_source_has_one_answer_in_any_batch_and_order(family):
     sources = ["the cat", " ".join([SOURCE] * 5), SOURCE]
-    explainer = Explainer(writer(family), writing_tokenizer())
-    assert_one_answer_in_any_order(explainer, sources, Continuation(WRITTEN))
+    explainer = Explainer(make_seq2seq_model(family), make_seq2seq_tokenizer())
+    assert_one_answer_in_any_order(explainer, sources, Continuation(CONTINUATION))
 
 
 @pytest.mark.parametrize("family", image_models.FAMILIES)
 def test_a_picture_has_one_answer_in_any_batch_and_order(family):
-    explainer = Explainer(image_models.build(family))
-    assert_one_answer_in_any_order(explainer, image_models.pictures(3), 1)
+    explainer = Explainer(image_models.build_model(family))
+    assert_one_answer_in_any_order(explainer, image_models.make_pictures(3), 1)
 
 
-@pytest.mark.parametrize("family", image_text_models.TAKEN)
+@pytest.mark.parametrize("family", image_text_models.SUPPORTED)
 def test_a_picture_with_a_text_has_one_answer_in_any_batch_and_order(family):
     texts = ["what ?", "what is this red cat on the mat ? " * 3, image_text_models.QUESTION]
-    inputs = [image_text_models.pictured(seed, text.strip()) for seed, text in enumerate(texts)]
-    explainer = Explainer(image_text_models.build(family), image_text_models.reading())
+    inputs = [image_text_models.make_picture(seed, text.strip()) for seed, text in enumerate(texts)]
+    explainer = Explainer(
+        image_text_models.build_model(family), image_text_models.make_image_tokenizer()
+    )
     assert_one_answer_in_any_order(explainer, inputs, "predicted")

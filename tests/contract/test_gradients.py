@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.helpers.expect import expect_error
-from tests.helpers.families import FAMILIES, build
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.families import FAMILIES, build_model
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tests.twins.test_relevance_every_family import FOLLOWED, TEXTS, classifier, padded_tokens
 from tokenlight import Explainer, Tokens, registry
@@ -31,7 +31,7 @@ READERS = [
 @pytest.mark.parametrize("family", READS_STATES)
 def test_every_gradient_is_the_same_alone_and_in_a_batch(family):
     model = classifier(family)
-    before = snapshot(model)
+    before = take_snapshot(model)
     explainer = Explainer(model)
     methods = [("cat", {"gradient": gradient}) for gradient in GRADIENTS]
     with EverythingInFloat64():
@@ -40,7 +40,7 @@ def test_every_gradient_is_the_same_alone_and_in_a_batch(family):
     for attribution, expected in zip(together, [*alone[0], *alone[1]], strict=True):
         assert np.abs(expected.scores).max() > 0
         assert_close(attribution.scores, expected.scores)
-    assert_unchanged(before, snapshot(model))
+    assert_unchanged(before, take_snapshot(model))
 
 
 @pytest.mark.parametrize("method", READERS)
@@ -88,4 +88,4 @@ def test_a_rewritten_gradient_takes_one_backward_pass():
 @pytest.mark.parametrize("gradient", ["attnlrp", "cp", "libra"])
 def test_a_gate_that_is_not_recognized_is_refused(gradient):
     with expect_error(UnsupportedModel, "gate-not-recognized", mentions=gradient):
-        Explainer(build("gpt_oss")).explain(padded_tokens(), ("cat", {"gradient": gradient}))
+        Explainer(build_model("gpt_oss")).explain(padded_tokens(), ("cat", {"gradient": gradient}))

@@ -11,30 +11,36 @@ from tests.helpers.image_text_models import (
     IMAGE,
     QUESTION,
     REFUSED,
-    TAKEN,
-    build,
-    pictured,
-    reading,
+    SUPPORTED,
+    build_model,
+    make_image_tokenizer,
+    make_picture,
 )
-from tests.helpers.model_state import assert_unchanged, snapshot
-from tests.helpers.tolerance import FLOAT64, PLAIN, EverythingInFloat64, allowed, assert_close
+from tests.helpers.model_state import assert_unchanged, take_snapshot
+from tests.helpers.tolerance import (
+    FLOAT64,
+    PASS_CONDITION,
+    EverythingInFloat64,
+    assert_close,
+    tolerance_for,
+)
 from tokenlight import Explainer
 from tokenlight.errors import UnsupportedModel
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
 
 METHODS = ["attcat", "gae", "raw_att", "attnlrp", "occlusion"]
-ROUNDED = allowed(torch.float64, PLAIN)
+ROUNDED = tolerance_for(torch.float64, PASS_CONDITION)
 
 
-@pytest.fixture(params=TAKEN, scope="module")
+@pytest.fixture(params=SUPPORTED, scope="module")
 def family(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
 def explainer(family):
-    return Explainer(build(family), reading())
+    return Explainer(build_model(family), make_image_tokenizer())
 
 
 def build_bare_arguments(explainer, picture):
@@ -50,13 +56,13 @@ def build_bare_arguments(explainer, picture):
 
 
 def test_a_family_is_explained_and_left_as_it_was(family):
-    model = build(family)
-    before = snapshot(model)
-    explainer = Explainer(model, reading())
+    model = build_model(family)
+    before = take_snapshot(model)
+    explainer = Explainer(model, make_image_tokenizer())
     with EverythingInFloat64():
-        attributions = explainer.explain(pictured(), METHODS)
-    _, arguments = build_bare_arguments(explainer, pictured())
-    assert_unchanged(before, snapshot(model))
+        attributions = explainer.explain(make_picture(), METHODS)
+    _, arguments = build_bare_arguments(explainer, make_picture())
+    assert_unchanged(before, take_snapshot(model))
     with torch.no_grad(), EverythingInFloat64():
         bare = model(**arguments).logits[0, -1].numpy()
     for attribution in attributions:
@@ -70,8 +76,8 @@ def test_a_family_is_explained_and_left_as_it_was(family):
 def test_input_times_gradient_is_that_of_the_vectors_the_language_model_reads(explainer):
     model = explainer.model
     with EverythingInFloat64():
-        ours = explainer.explain(pictured(), "grad_x_input", "logit")
-        row, arguments = build_bare_arguments(explainer, pictured())
+        ours = explainer.explain(make_picture(), "grad_x_input", "logit")
+        row, arguments = build_bare_arguments(explainer, make_picture())
         entered = []
 
         def record_embeddings(_module, _args, keywords):
@@ -88,15 +94,15 @@ def test_input_times_gradient_is_that_of_the_vectors_the_language_model_reads(ex
 
 
 def test_another_picture_gets_other_scores(explainer):
-    first, second = (explainer.explain(pictured(seed), "grad_x_input") for seed in (0, 1))
+    first, second = (explainer.explain(make_picture(seed), "grad_x_input") for seed in (0, 1))
     assert not np.allclose(first.patches(), second.patches(), rtol=1e-2)
 
 
 def test_a_hidden_patch_is_the_picture_with_its_pixels_filled(explainer):
-    attribution = explainer.explain(pictured(), ("occlusion", {"window": 1}), "logit")
+    attribution = explainer.explain(make_picture(), ("occlusion", {"window": 1}), "logit")
     row = attribution.row
     image = row.image
-    arguments = build_bare_arguments(explainer, pictured())[1]
+    arguments = build_bare_arguments(explainer, make_picture())[1]
     height, width = image.patch_size
     filled = image.pixels.copy()
     filled[:, :height, -width:] = image.pixels.mean(axis=(1, 2), keepdims=True)
@@ -111,7 +117,11 @@ def test_a_hidden_patch_is_the_picture_with_its_pixels_filled(explainer):
 
 def test_batch_mates_change_no_score(explainer):
     with EverythingInFloat64():
-        texts = [pictured(0), pictured(1, "what is this red cat on the mat ?"), pictured(2)]
+        texts = [
+            make_picture(0),
+            make_picture(1, "what is this red cat on the mat ?"),
+            make_picture(2),
+        ]
         together = explainer.explain(texts, ["grad_x_input", "gae"])
         alone = [
             attribution
@@ -122,8 +132,8 @@ def test_batch_mates_change_no_score(explainer):
         assert_close(ours.scores, theirs.scores, FLOAT64)
 
 
-def test_only_the_language_model_is_listened_to(explainer):
-    row = explainer.explain(pictured(), "random").row
+def test_only_attention_of_the_language_model_is_recorded(explainer):
+    row = explainer.explain(make_picture(), "random").row
     explainer._live.verify(row, reads_attention=True)
     maps = record(explainer._live, [row], frozenset({Site.ATTENTION})).attention
     assert len(maps) == 2
@@ -131,18 +141,18 @@ def test_only_the_language_model_is_listened_to(explainer):
 
 
 @pytest.mark.parametrize("family", REFUSED)
-def test_a_family_whose_tokens_are_no_places_of_the_picture_is_refused_by_name(family):
-    model = build(family)
-    before = snapshot(model)
+def test_a_family_without_one_token_per_patch_is_refused_by_name(family):
+    model = build_model(family)
+    before = take_snapshot(model)
     with pytest.raises(UnsupportedModel, match=FAMILIES[family][0]):
-        Explainer(model, reading()).explain(pictured(), "occlusion")
-    assert_unchanged(before, snapshot(model))
+        Explainer(model, make_image_tokenizer()).explain(make_picture(), "occlusion")
+    assert_unchanged(before, take_snapshot(model))
 
 
 def test_a_picture_that_enters_at_later_blocks_too_has_no_scores_at_the_first():
-    explainer = Explainer(build("qwen3-vl"), reading())
+    explainer = Explainer(build_model("qwen3-vl"), make_image_tokenizer())
     for method in ("grad_x_input", "integrated_gradients", "attcat", "attnlrp"):
         with pytest.raises(UnsupportedModel, match="more of a text than its token embeddings"):
-            explainer.explain(pictured(), method)
-    attributions = explainer.explain(pictured(), ["occlusion", "rollout"])
+            explainer.explain(make_picture(), method)
+    attributions = explainer.explain(make_picture(), ["occlusion", "rollout"])
     assert [attribution.patches().shape for attribution in attributions] == [(2, 2)] * 2

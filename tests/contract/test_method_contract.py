@@ -12,15 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import MistralConfig, MistralForSequenceClassification
 
-from tests.helpers.model_state import assert_unchanged, snapshot
-from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.model_state import assert_unchanged, take_snapshot
+from tests.helpers.tiny import (
+    randomize_weights,
+    tiny_bert,
+    tiny_bert_lm,
+    tiny_bert_qa,
+    tiny_tokenizer,
+)
 from tests.helpers.tolerance import (
-    DIVIDING,
     FLOAT32,
-    PLAIN,
+    PASS_CONDITION,
+    RELEVANCE_CONDITION,
     EverythingInFloat64,
     assert_close,
-    condition,
+    condition_number,
 )
 from tokenlight import Attribution, Contrast, Explainer, Question, Tokens, registry
 from tokenlight.errors import BadInput, NotFinite, TokenlightError, UnknownName
@@ -38,7 +44,7 @@ TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
 TEXT = "the film is not very charming , but we love it !"
 SLIDING = Explainer(
-    randomised(
+    randomize_weights(
         MistralForSequenceClassification(
             MistralConfig(
                 vocab_size=150, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
@@ -71,27 +77,27 @@ def test_logits_are_the_bare_models(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_model_is_as_before_after_success(method):
+def test_the_model_is_left_unchanged_after_success(method):
     model = tiny_bert().train()
     model.bert.encoder.layer[1].eval()
-    before = snapshot(model)
+    before = take_snapshot(model)
     Explainer(model, TOKENIZER).explain(
         [TEXT, OTHERS[0]], with_contract_options(method), target="all"
     )
-    assert_unchanged(before, snapshot(model))
+    assert_unchanged(before, take_snapshot(model))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_model_is_as_before_after_an_error_inside_it(method):
+def test_the_model_is_left_unchanged_after_an_error(method):
     model = tiny_bert()
     explainer = Explainer(model, TOKENIZER)
     explainer.explain(TEXT, with_contract_options(method))
-    before = snapshot(model)
+    before = take_snapshot(model)
     handle = model.classifier.register_forward_pre_hook(_fail)
     with pytest.raises(RuntimeError, match="on purpose"):
         explainer.explain(OTHERS[0], with_contract_options(method))
     handle.remove()
-    assert_unchanged(before, snapshot(model))
+    assert_unchanged(before, take_snapshot(model))
 
 
 def _fail(*_):
@@ -151,7 +157,7 @@ def test_padding_on_either_side_changes_no_score(method, num_left, num_right, sw
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_answer_is_worse_conditioned_than_the_tolerances_assume(method):
+def test_condition_numbers_stay_below_those_of_the_tolerances(method):
     def scores(model):
         return (
             Explainer(model, TOKENIZER)
@@ -160,7 +166,9 @@ def test_no_answer_is_worse_conditioned_than_the_tolerances_assume(method):
         )
 
     divides = registry.load_class("methods", method).needs_precision
-    assert condition(EXPLAINER.model, scores) < (DIVIDING if divides else PLAIN)
+    assert condition_number(EXPLAINER.model, scores) < (
+        RELEVANCE_CONDITION if divides else PASS_CONDITION
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -279,7 +287,7 @@ def test_answer_spans_are_explained(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_docstring_tells_formula_citation_and_difference(method):
+def test_a_docstring_has_formula_citation_and_difference_from_the_paper(method):
     cls = registry.load_class("methods", method)
     text = cls.__doc__
     assert "Differs from the" in text, f"{method} does not say how it differs from its paper"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
 from tokenlight.evaluation.measure import Record
@@ -79,7 +79,7 @@ def test_every_preset_can_be_built(metric):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_the_curve_stands_on_the_grid(metric):
+def test_the_curve_is_on_the_grid(metric):
     evaluation = evaluate(metric).by_method["attcat"]
     for key, (points, intervals) in evaluation.curves.items():
         assert len(points) == len(intervals), key
@@ -87,7 +87,7 @@ def test_the_curve_stands_on_the_grid(metric):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_text_has_the_same_number_alone_and_in_any_batch(metric):
+def test_a_text_has_the_same_value_alone_and_in_any_batch(metric):
     in_one_batch = read_column(evaluate(metric), metric)
     in_small_batches = read_column(evaluate(metric, batch_tokens=20), metric)
     alone = [
@@ -133,10 +133,10 @@ def test_records_survive_a_file(metric):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_the_model_is_as_before(metric):
-    before = snapshot(EXPLAINER.model)
+def test_the_model_is_left_unchanged(metric):
+    before = take_snapshot(EXPLAINER.model)
     evaluate(metric)
-    assert_unchanged(before, snapshot(EXPLAINER.model))
+    assert_unchanged(before, take_snapshot(EXPLAINER.model))
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.image_models import FAMILIES, build, pictures, pixels
-from tests.helpers.model_state import assert_unchanged, snapshot
-from tests.helpers.tolerance import allowed, assert_close
+from tests.helpers.image_models import FAMILIES, build_model, draw_pixels, make_pictures
+from tests.helpers.model_state import assert_unchanged, take_snapshot
+from tests.helpers.tolerance import assert_close, tolerance_for
 from tokenlight import Explainer, registry
 from tokenlight.errors import UnsupportedModel
 from tokenlight.inputs.picture import load_picture
@@ -24,13 +24,13 @@ def family(request):
 
 
 def test_a_family_is_explained_and_left_as_it_was(family):
-    model = build(family)
+    model = build_model(family)
     with torch.no_grad():
-        bare = model(pixel_values=torch.from_numpy(pixels(2)).double()).logits.numpy()
-    before = snapshot(model)
+        bare = model(pixel_values=torch.from_numpy(draw_pixels(2)).double()).logits.numpy()
+    before = take_snapshot(model)
     explainer = Explainer(model)
-    attributions = explainer.explain(pictures(2), METHODS)
-    assert_unchanged(before, snapshot(model))
+    attributions = explainer.explain(make_pictures(2), METHODS)
+    assert_unchanged(before, take_snapshot(model))
     assert explainer._live.attention_route == "hook"
     for number, attribution in enumerate(attributions):
         assert_close(attribution.logits, bare[number // len(METHODS)])
@@ -40,26 +40,26 @@ def test_a_family_is_explained_and_left_as_it_was(family):
 
 
 def test_attention_rows_sum_to_one(family):
-    live = Explainer(build(family))._live
+    live = Explainer(build_model(family))._live
     row = live.patch_inputs.encode_image(
-        load_picture(pictures(1)[0], None, live.patch_inputs.patch_size)
+        load_picture(make_pictures(1)[0], None, live.patch_inputs.patch_size)
     )
     for maps in record(live, [row], frozenset({Site.ATTENTION})).attention:
         assert_close(
-            maps.sum(dim=-1), np.ones(maps.shape[:-1]), allowed(maps.dtype, 1, maps.shape[-1])
+            maps.sum(dim=-1), np.ones(maps.shape[:-1]), tolerance_for(maps.dtype, 1, maps.shape[-1])
         )
 
 
 def test_batch_mates_change_no_score(family):
-    explainer = Explainer(build(family))
-    together = explainer.explain(pictures(3), METHODS)
-    alone = explainer.explain(pictures(3)[1], METHODS)
+    explainer = Explainer(build_model(family))
+    together = explainer.explain(make_pictures(3), METHODS)
+    alone = explainer.explain(make_pictures(3)[1], METHODS)
     for ours, theirs in zip(together[3:6], alone, strict=True):
         assert_close(ours.scores, theirs.scores)
 
 
 def test_relevance_is_conserved_at_every_layer(family):
-    attributions = Explainer(build(family)).explain(pictures(1)[0], ["lrp", "transatt"])
+    attributions = Explainer(build_model(family)).explain(make_pictures(1)[0], ["lrp", "transatt"])
     for attribution in attributions:
         np.testing.assert_allclose(attribution.extras["conservation"], 1.0, rtol=0, atol=1e-6)
 
@@ -78,14 +78,14 @@ SCALED_LAYERS = {"alti": "cannot be split"}  # LayerScale stands between attenti
     "family", ["vit", "siglip", "dinov2_with_registers", "beit with relative positions"]
 )
 @pytest.mark.parametrize("method", registry.list_names("methods"))
-def test_every_method_works_on_pictures_or_says_why_not(family, method):
-    explainer = Explainer(build(family))
+def test_every_method_works_on_pictures_or_is_refused_with_a_reason(family, method):
+    explainer = Explainer(build_model(family))
     reasons = WITHOUT_WORDS | (SCALED_LAYERS if family not in ("vit", "siglip") else {})
     if method in reasons:
         with pytest.raises(UnsupportedModel, match=reasons[method]):
-            explainer.explain(pictures(1)[0], method)
+            explainer.explain(make_pictures(1)[0], method)
         return
-    together = explainer.explain(pictures(2), [method])
-    alone = explainer.explain(pictures(2)[1], method)
+    together = explainer.explain(make_pictures(2), [method])
+    alone = explainer.explain(make_pictures(2)[1], method)
     assert np.abs(alone.scores).max() > 0
     assert_close(together[1].scores, alone.scores)

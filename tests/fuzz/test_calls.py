@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import tokenlight
-from tests.fuzz.judge import judge
-from tests.fuzz.library import Fixtures, calls, fuzzed
+from tests.fuzz.outcomes import count_outcomes
+from tests.fuzz.public_calls import Fixtures, calls, fuzz_calls
 from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_bert_qa
 from tokenlight import (
     Attribution,
@@ -203,51 +203,53 @@ def explainers(tokenizer):
     )
 
 
-def test_a_bad_input_or_keyword_is_explained_or_refused_in_words(explainers):
+def test_a_bad_input_or_keyword_is_explained_or_refused(explainers):
     inputs = {
         **dict(inputs_to_explain(explainers.plain)),
         **dict(keywords_to_explain(explainers.plain)),
     }
     assert len(inputs) >= 300
-    judge(inputs, python=True)
+    count_outcomes(inputs, python=True)
 
 
-def test_a_bad_target_is_explained_or_refused_in_words(explainers):
+def test_a_bad_target_is_explained_or_refused(explainers):
     inputs = dict(targets(explainers.plain, explainers.answers, explainers.words))
     assert len(inputs) >= 300
-    judge(inputs, python=True)
+    count_outcomes(inputs, python=True)
 
 
-def test_a_bad_option_is_taken_or_refused_in_words(explainers):
+def test_a_bad_option_is_taken_or_refused(explainers):
     inputs = dict(options(explainers.plain))
     assert len(inputs) >= 150
-    judge(inputs, python=True)
+    count_outcomes(inputs, python=True)
 
 
-def test_a_bad_use_of_a_result_gives_an_answer_or_is_refused_in_words(explainers, tmp_path):
+def test_a_bad_use_of_a_result_gives_an_answer_or_is_refused(explainers, tmp_path):
     inputs = dict(results(explainers.plain, tmp_path))
     assert len(inputs) >= 300
-    judge(inputs, python=True)
+    count_outcomes(inputs, python=True)
 
 
-def test_a_bad_model_name_device_or_dtype_is_refused_in_words(bert_folder):
+def test_a_bad_model_name_device_or_dtype_is_refused(bert_folder):
     inputs = dict(models(bert_folder))
     assert len(inputs) >= 60
-    judge(inputs, python=True)
+    count_outcomes(inputs, python=True)
 
 
-def test_every_public_call_answers_or_refuses_in_words(tmp_path, monkeypatch):
+def test_every_public_call_answers_or_refuses(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some values are names of files
     public_calls = calls(Fixtures.built(tmp_path))
-    judge({name: call.with_changes({}) for name, call in public_calls.items()}, python=True)
-    outcomes = judge(dict(fuzzed(public_calls, 1300, seed=30)), python=True)
+    count_outcomes(
+        {name: call.with_changes({}) for name, call in public_calls.items()}, python=True
+    )
+    outcomes = count_outcomes(dict(fuzz_calls(public_calls, 1300, seed=30)), python=True)
     assert outcomes["right"] > 100
     assert outcomes["refused"] > 600
 
 
 def test_the_fuzzed_calls_are_the_same_for_one_seed(tmp_path):
     public_calls = calls(Fixtures.built(tmp_path))
-    titles = [[title for title, _ in fuzzed(public_calls, 200, seed)] for seed in (1, 1, 2)]
+    titles = [[title for title, _ in fuzz_calls(public_calls, 200, seed)] for seed in (1, 1, 2)]
     assert titles[0] == titles[1] != titles[2]
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fuzz.judge import BAD, judge, mutations
+from tests.fuzz.outcomes import BAD, count_outcomes, mutate
 from tokenlight.bench import suite
 from tokenlight.files import parsing
 from tokenlight.files.tables import read_examples
@@ -55,7 +55,7 @@ def texts():
         yield f"binary.{ending}", bytes(range(256))
         yield f"nothing.{ending}", b""
     for number, row in enumerate(ROWS):
-        for mutation, value in mutations(row, 25, number).items():
+        for mutation, value in mutate(row, 25, number).items():
             yield (
                 f"row {number} {mutation[:40]}.jsonl".replace("/", "|"),
                 json.dumps(value).encode(),
@@ -95,7 +95,7 @@ def tables():
     yield "cut.parquet", content[: len(content) // 2]
 
 
-def test_a_bad_data_file_is_read_or_refused_in_words(tmp_path):
+def test_a_bad_data_file_is_read_or_refused(tmp_path):
     def use(name, content):
         path = tmp_path / name[-200:]
         path.write_bytes(content)
@@ -107,7 +107,7 @@ def test_a_bad_data_file_is_read_or_refused_in_words(tmp_path):
         for name, content in (*texts(), *tables())
     }
     assert len(inputs) >= 400
-    judge(inputs)
+    count_outcomes(inputs)
 
 
 def test_a_line_without_end_and_a_file_packed_beyond_reason_are_refused(tmp_path, monkeypatch):
@@ -150,7 +150,7 @@ YAMLS = (
 )  # fmt: skip
 
 
-def test_a_bad_suite_is_read_or_refused_in_words(tmp_path):
+def test_a_bad_suite_is_read_or_refused(tmp_path):
     import yaml
 
     path = tmp_path / "suite.yaml"
@@ -161,10 +161,10 @@ def test_a_bad_suite_is_read_or_refused_in_words(tmp_path):
 
     inputs = {f"yaml {text[:30]!r}": text for text in YAMLS}
     inputs["as it is"] = yaml.safe_dump(SUITE)
-    for mutation, value in mutations(SUITE, 220, 9).items():
+    for mutation, value in mutate(SUITE, 220, 9).items():
         inputs[f"suite {mutation}"] = yaml.safe_dump(value, allow_unicode=True)
     assert len(inputs) >= 250
-    judge({name: lambda text=text: use(text) for name, text in inputs.items()})
+    count_outcomes({name: lambda text=text: use(text) for name, text in inputs.items()})
 
 
 def test_every_kind_of_bad_value_is_tried():

@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 
-from tests.fuzz.judge import judge, mutations
+from tests.fuzz.outcomes import count_outcomes, mutate
 from tokenlight import Explainer
 
 TEXTS = {
@@ -55,7 +55,7 @@ def folders(bert_folder):
             config = json.dumps({**content["config.json"], field: value})
             inputs[f"config.{field}={str(value)[:30]}"] = {"config.json": config}
     for seed, (file, count) in enumerate((("tokenizer.json", 60), ("tokenizer_config.json", 60))):
-        for mutation, value in mutations(content[file], count, seed).items():
+        for mutation, value in mutate(content[file], count, seed).items():
             inputs[f"{file} {mutation}"] = {file: json.dumps(value)}
     return inputs | weights(bert_folder)
 
@@ -73,7 +73,7 @@ def weights(bert_folder):
     return {name: {"model.safetensors": content} for name, content in inputs.items()}
 
 
-def test_a_bad_model_folder_is_explained_or_refused_in_words(bert_folder, tmp_path):
+def test_a_bad_model_folder_is_explained_or_refused(bert_folder, tmp_path):
     folder = tmp_path / "model"
 
     def load(files):
@@ -86,6 +86,8 @@ def test_a_bad_model_folder_is_explained_or_refused_in_words(bert_folder, tmp_pa
 
     inputs = folders(bert_folder)
     assert len(inputs) >= 300
-    outcomes = judge({name: lambda files=files: load(files) for name, files in inputs.items()})
+    outcomes = count_outcomes(
+        {name: lambda files=files: load(files) for name, files in inputs.items()}
+    )
     assert outcomes["right"] > 10
     assert outcomes["refused"] > 200

@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 import tokenlight
-from tests.fuzz.judge import judge, mutations
+from tests.fuzz.outcomes import count_outcomes, mutate
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa
 from tokenlight import Explainer, Question
 from tokenlight.evaluation.corpus import DocumentFrequencies
@@ -58,7 +58,7 @@ def use_file(file, tmp_path):
         tokenlight.load(tmp_path / "again.json")
 
 
-def test_a_bad_saved_explanation_is_shown_or_refused_in_words(tokenizer, tmp_path):
+def test_a_bad_saved_explanation_is_shown_or_refused(tokenizer, tmp_path):
     file = tmp_path / "saved.json"
 
     def use(text):
@@ -68,15 +68,15 @@ def test_a_bad_saved_explanation_is_shown_or_refused_in_words(tokenizer, tmp_pat
     inputs = {f"the file is {text[:20]!r}": text for text in TEXTS}
     for seed, (kind, content, count) in enumerate(bases(tokenizer)):
         inputs[f"{kind} as it is"] = json.dumps(content)
-        for mutation, value in mutations(content, count, seed).items():
+        for mutation, value in mutate(content, count, seed).items():
             inputs[f"{kind} {mutation}"] = json.dumps(value)
     assert len(inputs) >= 400
-    outcomes = judge({name: lambda text=text: use(text) for name, text in inputs.items()})
+    outcomes = count_outcomes({name: lambda text=text: use(text) for name, text in inputs.items()})
     assert outcomes["right"] >= 3
     assert outcomes["refused"] > 200
 
 
-def test_a_bad_heads_file_or_corpus_is_read_or_refused_in_words(tmp_path):
+def test_a_bad_heads_file_or_corpus_is_read_or_refused(tmp_path):
     file = tmp_path / "file.json"
     heads = {"format": 1, "mask": HeadMask(((1, 0), (0, 2)), ((0, 0), (1, 1))).to_dict()}
     counts = {"format": 1, "tokenizer": "x", "documents": 3, "counts": {"a": 1, "b": 2}}
@@ -96,12 +96,12 @@ def test_a_bad_heads_file_or_corpus_is_read_or_refused_in_words(tmp_path):
 
     inputs = {f"heads {text[:20]!r}": lambda text=text: load_mask(text) for text in TEXTS}
     inputs |= {f"corpus {text[:20]!r}": lambda text=text: load_corpus(text) for text in TEXTS}
-    for mutation, value in mutations(heads, 60, 5).items():
+    for mutation, value in mutate(heads, 60, 5).items():
         inputs[f"heads {mutation}"] = lambda value=value: load_mask(json.dumps(value))
-    for mutation, value in mutations(counts, 60, 6).items():
+    for mutation, value in mutate(counts, 60, 6).items():
         inputs[f"corpus {mutation}"] = lambda value=value: load_corpus(json.dumps(value))
     inputs["heads of a device that never ends"] = lambda: as_head_mask("/dev/zero")
     inputs["heads of a folder"] = lambda: as_head_mask(str(tmp_path))
     inputs["a corpus that never ends"] = lambda: DocumentFrequencies.load("/dev/zero")
     assert len(inputs) >= 140
-    judge(inputs)
+    count_outcomes(inputs)

@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert
 
 TEXTS = [[2, 7, 31, 90, 18, 55, 64, 23, 3], [2, 44, 12, 83, 3]]
@@ -29,7 +29,7 @@ TEXTS = [[2, 7, 31, 90, 18, 55, 64, 23, 3], [2, 44, 12, 83, 3]]
 
 def model_of(name: str) -> Any:
     """The model, in float64."""
-    return tiny_bert() if name == "bert" else build(name).double()
+    return tiny_bert() if name == "bert" else build_model(name).double()
 
 
 def attend(

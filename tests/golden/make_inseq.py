@@ -16,12 +16,12 @@ from inseq.data.data_utils import TensorWrapper
 from safetensors.numpy import save_file
 
 from tests.helpers.encoder_decoder_models import (
+    CONTINUATION,
     PROMPT,
     SOURCE,
-    WRITTEN,
-    small_llama,
-    writer,
-    writing_tokenizer,
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+    make_small_llama,
 )
 
 STEPS = 20
@@ -61,18 +61,18 @@ def scores(
 
 def main() -> None:
     TensorWrapper.to = keep_precision
-    tokenizer = writing_tokenizer()
+    tokenizer = make_seq2seq_tokenizer()
     arrays = {}
     for method, options in METHODS.items():
         for name in ("t5", "bart", "marian"):
-            model = writer(name)
+            model = make_seq2seq_model(name)
             arrays[f"{name}.{method}"] = scores(
-                model, method, tokenizer, SOURCE, WRITTEN, **options
+                model, method, tokenizer, SOURCE, CONTINUATION, **options
             )
-        continued_prompt = f"{PROMPT} {WRITTEN}"
-        endless_tokenizer = writing_tokenizer(ends=False)
+        continued_prompt = f"{PROMPT} {CONTINUATION}"
+        endless_tokenizer = make_seq2seq_tokenizer(ends=False)
         arrays[f"llama.{method}"] = scores(
-            small_llama(), method, endless_tokenizer, PROMPT, continued_prompt, **options
+            make_small_llama(), method, endless_tokenizer, PROMPT, continued_prompt, **options
         )
     save_file(arrays, Path(__file__).parent / "vectors" / "inseq.safetensors")
 

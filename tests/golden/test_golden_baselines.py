@@ -72,7 +72,7 @@ def test_a_gradient_without_product_is_refused_where_it_is_rounding_noise(method
 
 
 @pytest.mark.parametrize("case", ["in0", "in1"])
-def test_sampled_shapley_values_near_the_exact_ones_as_orders_grow(case):
+def test_sampled_shapley_values_approach_the_exact_ones_with_more_orders(case):
     exact = stored(case, "derived.shapley_exact")
 
     def error(samples):
@@ -116,7 +116,7 @@ def test_captums_orders_do_not_depend_on_the_batch_and_leave_the_global_seed_alo
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gradient_shap_nears_integrated_gradients_as_samples_grow(case):
+def test_gradient_shap_approaches_integrated_gradients_with_more_samples(case):
     exact = classifier().explain(row(case), ("integrated_gradients", {"n_steps": 100})).scores
 
     def error(samples):
@@ -127,7 +127,7 @@ def test_gradient_shap_nears_integrated_gradients_as_samples_grow(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_exact_path_shares_out_what_the_target_gains(case):
+def test_exact_integrated_gradients_sum_to_the_gain_of_the_target(case):
     attribution = classifier().explain(row(case), ("integrated_gradients", {"n_steps": 100}))
     convergence = attribution.extras["convergence"]
     assert convergence["gap_percent"] < 0.01

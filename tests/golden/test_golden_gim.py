@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 
@@ -18,7 +18,7 @@ TEXTS = [[2, 7, 31, 90, 18, 55, 64, 23, 3], [2, 44, 12, 83, 3]]
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_scores_equal_those_of_gim_explain(name: str) -> None:
-    model = tiny_bert() if name == "bert" else build(name).double()
+    model = tiny_bert() if name == "bert" else build_model(name).double()
     explainer = Explainer(model)
     expected = VECTORS[name]
     for ids, row in zip(TEXTS, expected, strict=True):

@@ -9,12 +9,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.helpers.encoder_decoder_models import (
+    CONTINUATION,
     PROMPT,
     SOURCE,
-    WRITTEN,
-    small_llama,
-    writer,
-    writing_tokenizer,
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+    make_small_llama,
 )
 from tokenlight import Continuation, Explainer
 
@@ -30,11 +30,11 @@ METHODS = {
 @pytest.mark.parametrize("theirs", METHODS)
 def test_scores_of_written_tokens_equal_inseqs(name: str, theirs: str) -> None:
     from_source = name != "llama"
-    model = writer(name) if from_source else small_llama()
-    explainer = Explainer(model, writing_tokenizer(ends=from_source))
+    model = make_seq2seq_model(name) if from_source else make_small_llama()
+    explainer = Explainer(model, make_seq2seq_tokenizer(ends=from_source))
     text = SOURCE if from_source else PROMPT
     method, options = METHODS[theirs]
-    continuation = WRITTEN if from_source else f" {WRITTEN}"
+    continuation = CONTINUATION if from_source else f" {CONTINUATION}"
     attributions = explainer.explain(
         text, target=Continuation(continuation, against=None), method=(method, options)
     )

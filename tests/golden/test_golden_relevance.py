@@ -133,7 +133,7 @@ def test_question_answering_equals_the_official_code(family, case, side):
 
 
 @pytest.mark.parametrize("method", ["lrp", "partial_lrp", "transatt", "mask_lrp"])
-def test_the_official_preset_says_which_rules_it_took_and_given_rules_win(method):
+def test_the_official_preset_records_its_rules_and_explicit_rules_take_precedence(method):
     ids = Tokens.from_ids(vectors("inputs")["in2"].reshape(1, -1))
     official = (method, {"preset": "official"})
     with_rules = (method, {"preset": "official", "rules": "ours"})
@@ -159,7 +159,7 @@ def test_alti_equals_the_official_code(case, p):
     assert_close(attribution.scores, vectors("baselines_f64")[f"{case}/alti.cls_l{p}"], 1e-7)
 
 
-def test_the_official_gpt2_rules_lose_relevance_and_the_meter_says_how_much():
+def test_conservation_reports_how_much_relevance_the_official_gpt2_rules_lose():
     ids = Tokens.from_ids(vectors("inputs")["in2"].reshape(1, -1))
     losing, conserving = gpt2_question_answerer().explain(
         ids, [("lrp", {"rules": "gpt2_official"}), "lrp"], SpanTarget("argmax", None)
@@ -170,7 +170,7 @@ def test_the_official_gpt2_rules_lose_relevance_and_the_meter_says_how_much():
     np.testing.assert_allclose(losing.extras["conservation"], figures, atol=1e-5)
 
 
-def test_rules_that_do_not_conserve_say_so_on_the_meter():
+def test_conservation_reports_rules_that_do_not_conserve():
     attributions = classifier().explain(
         tokens("in3", "ones"), [("lrp", {"rules": "orig"}), *BY_RULES]
     )

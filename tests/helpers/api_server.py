@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.families import GPT
-from tests.helpers.patience import PATIENCE
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.web.app import create_app
@@ -35,7 +35,7 @@ HEADS = {
 }
 
 
-def allow_list(heads: Any = HEADS) -> AllowList:
+def make_allow_list(heads: Any = HEADS) -> AllowList:
     tokenizer = tiny_tokenizer()
     return AllowList(
         [
@@ -52,12 +52,12 @@ class Address(str):
 
 
 @contextmanager
-def running_server(app: Any, limits: ServerLimits | None = None) -> Iterator[Address]:
+def run_server(app: Any, limits: ServerLimits | None = None) -> Iterator[Address]:
     """Run a server within the block; yield its address."""
     server = Server(app, limits or ServerLimits(), port=0, log_level="error")
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + DEADLINE_SECONDS
     while not server.started:
         assert thread.is_alive(), "the server ended while it started"
         assert time.monotonic() < until, "the server does not start"
@@ -69,23 +69,23 @@ def running_server(app: Any, limits: ServerLimits | None = None) -> Iterator[Add
         yield address
     finally:
         server.should_exit = True
-        thread.join(PATIENCE)
+        thread.join(DEADLINE_SECONDS)
         assert not thread.is_alive(), "the server does not end"
 
 
 @contextmanager
-def serving_client(
+def connect_client(
     models: AllowList | None = None,
     opened_files: OpenedFiles | None = None,
     limits: ServerLimits | None = None,
     **app_options: Any,
 ) -> Iterator[httpx.Client]:
     """Run a server within the block; yield a client of it."""
-    served = allow_list() if models is None else models
+    served = make_allow_list() if models is None else models
     app = create_app(served, opened_files, limits=limits, try_methods=False, **app_options)
     with (
-        running_server(app, limits) as address,
-        httpx.Client(base_url=address, timeout=PATIENCE) as client,
+        run_server(app, limits) as address,
+        httpx.Client(base_url=address, timeout=DEADLINE_SECONDS) as client,
     ):
         yield client
 
@@ -113,7 +113,7 @@ def get_scores(entry: dict[str, Any]) -> np.ndarray:
     return np.array(entry["attribution"]["scores"])
 
 
-def tiny_writer() -> Explainer:
+def make_language_model() -> Explainer:
     """Return a language model with known random weights."""
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(**{**GPT, "vocab_size": 150}))

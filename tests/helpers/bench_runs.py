@@ -1,4 +1,4 @@
-"""What the benchmark's tests share: a small suite on a tiny model, and processes that run it."""
+"""A small benchmark suite on a tiny model, and processes that run it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 
 import yaml
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.gates import hold_after
-from tests.helpers.patience import PATIENCE
 
 WORDS = ["the", "film", "movie", "is", "was", "not", "very", "good", "bad", "great", "dull", "plot"]
 TABLES = ("cells.csv", "scores.csv", "curves.csv", "failures.csv")
 
 
-def sentences(count):
-    """Distinct texts of five to nine known words, the same every time."""
+def make_sentences(count: int) -> list[str]:
+    """Return distinct texts of five to nine known words, the same every time."""
     return [
         " ".join(WORDS[(i * 7 + j * (3 + i % 5)) % len(WORDS)] for j in range(5 + i % 5))
         for i in range(count)
     ]
 
 
-def make(folder: Path, model: Path, count: int, rows=None, **changes) -> Path:
-    """A suite file with its data beside it."""
+def write_suite(folder: Path, model: Path, count: int, rows=None, **changes) -> Path:
+    """Write a suite file and its data; return the path of the suite."""
     folder.mkdir(parents=True, exist_ok=True)
-    data_rows = rows or [{"text": t, "label": i % 3} for i, t in enumerate(sentences(count))]
+    data_rows = rows or [{"text": t, "label": i % 3} for i, t in enumerate(make_sentences(count))]
     (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data_rows))
     content = {
         "data": ["texts.jsonl"],
@@ -45,11 +45,11 @@ def make(folder: Path, model: Path, count: int, rows=None, **changes) -> Path:
     return path
 
 
-def command(arguments, most):
-    """Run ``tokenlight bench`` in this process; for processes that may be killed.
+def run_bench_command(arguments, max_parts: int | None) -> None:
+    """Run ``tokenlight bench`` in this process, which may be killed.
 
-    Its workers are forked from it, since it has the libraries already: loading them anew for each
-    of many short lives would be most of a test's time.
+    Its workers are forked: importing the libraries again in each short-lived worker would take most of a
+    test's time.
     """
     # The fork server may have been started by an engine, which blocks Ctrl-C while it starts one.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -58,47 +58,48 @@ def command(arguments, most):
     from tokenlight.scale import local_processes as processes
 
     processes._process_context = lambda: multiprocessing.get_context("fork")
-    if most is not None:
-        hold_after(most)
+    if max_parts is not None:
+        hold_after(max_parts)
     main(["bench", *map(str, arguments)])
 
 
-def begun(*arguments, most: int | None = None):
-    """A process of its own that runs the command; the libraries are loaded once for all of them.
+def start_bench_process(*arguments, max_parts: int | None = None):
+    """Start a process that runs ``tokenlight bench``.
 
-    ``most``: parts after which it waits for a signal, so that it cannot be done before one is sent.
+    After ``max_parts`` parts it waits for a signal, so that it cannot finish before one is sent.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tokenlight.bench.part_runner", "tokenlight.bench.run"])
-    process = context.Process(target=command, args=(arguments, most))
+    process = context.Process(target=run_bench_command, args=(arguments, max_parts))
     process.start()
     return process
 
 
-def finished_parts(folder: Path) -> int:
-    """Parts that count."""
+def count_finished_parts(folder: Path) -> int:
+    """Count the finished parts of a run."""
     return sum(1 for _ in (folder / "parts").rglob("????????.jsonl"))
 
 
-def wait_for(parts: int, folder: Path, process, seconds: float = PATIENCE) -> None:
-    """Until so many parts are there, or the process is at its end."""
-    ends = time.monotonic() + seconds
-    while finished_parts(folder) < parts and process.is_alive():
-        assert time.monotonic() < ends, f"only {finished_parts(folder)} of {parts} parts came"
+def wait_for_parts(parts: int, folder: Path, process, seconds: float = DEADLINE_SECONDS) -> None:
+    """Wait until ``parts`` parts exist or the process exits."""
+    deadline = time.monotonic() + seconds
+    while count_finished_parts(folder) < parts and process.is_alive():
+        assert time.monotonic() < deadline, (
+            f"only {count_finished_parts(folder)} of {parts} parts came"
+        )
         time.sleep(0.002)
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    """A CSV file's rows."""
+def read_csv_rows(path: Path) -> list[dict[str, str]]:
+    """Read the rows of a CSV file."""
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    """The merged tables and the rows of every part."""
+def read_run_bytes(folder: Path) -> dict[str, bytes]:
+    """Read the merged tables and the rows of every part, without their timings."""
     contents = {name: (folder / name).read_bytes() for name in TABLES}
     for path in sorted((folder / "parts").rglob("*.jsonl")):
-        rows = path.read_bytes().splitlines()[
-            :-1
-        ]  # the last line is the manifest, which has seconds
+        # The last line is the manifest, which holds timings.
+        rows = path.read_bytes().splitlines()[:-1]
         contents[str(path.relative_to(folder))] = b"\n".join(rows)
     return contents

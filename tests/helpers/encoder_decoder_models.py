@@ -1,4 +1,4 @@
-"""Tiny random models that write after a source, of many families, and a tokenizer for them."""
+"""Tiny random encoder-decoder models of many families, and a tokenizer for them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LONG = {
 
 # name: (class prefix, arguments, what becomes of it: by which route its attention is heard, what is not
 # to be had of it, or whether it is refused)
-WRITERS: dict[str, tuple[str, dict[str, Any], str]] = {
+SEQ2SEQ_FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "t5": ("T5", T5, "hook"),
     "t5-gated": ("T5", T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, "hook"),
     "mt5": ("MT5", T5, "hook"),
@@ -88,16 +88,18 @@ WRITERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "prophetnet": ("ProphetNet", PROPHET, "refused"),  # its mask overflows in float64
     "fsmt": ("FSMT", BART | {"langs": ["en", "de"], "src_vocab_size": 24, "tgt_vocab_size": 24}, "refused"),
 }  # fmt: skip
-WRITERS = {
-    name: family for name, family in WRITERS.items() if hasattr(transformers, f"{family[0]}Config")
+SEQ2SEQ_FAMILIES = {
+    name: family
+    for name, family in SEQ2SEQ_FAMILIES.items()
+    if hasattr(transformers, f"{family[0]}Config")
 }
 SOURCE = "the red cat sat on a mat"
-WRITTEN = "die katze sass"
+CONTINUATION = "die katze sass"
 PROMPT = "the red cat sat"
 
 
-def writing_tokenizer(*, ends: bool = True) -> Any:
-    """Words in, words out; ``</s>`` behind each text, if it ``ends``."""
+def make_seq2seq_tokenizer(*, ends: bool = True) -> Any:
+    """Return a tokenizer of whole words, which appends ``</s>`` if ``ends``."""
     inner = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
     inner.pre_tokenizer = Whitespace()
     if ends:
@@ -108,26 +110,26 @@ def writing_tokenizer(*, ends: bool = True) -> Any:
     )  # fmt: skip
 
 
-def filled(model: Any, dtype: torch.dtype = torch.float64) -> Any:
-    """The model with weights that are the same everywhere: drawn by numpy, name by name."""
+def fill_weights(model: Any, dtype: torch.dtype = torch.float64) -> Any:
+    """Fill the weights from numpy, parameter by parameter, so that they are the same on every machine."""
     with torch.no_grad():
-        for number, (_, weight) in enumerate(sorted(model.named_parameters())):
-            values = np.random.RandomState(number).standard_normal(tuple(weight.shape))
+        for seed, (_, weight) in enumerate(sorted(model.named_parameters())):
+            values = np.random.RandomState(seed).standard_normal(tuple(weight.shape))
             scaled = torch.from_numpy(values) * (0.3 if weight.dim() > 1 else 0.1)
             weight.copy_(scaled if weight.dim() > 1 else weight + scaled)
     return model.to(dtype).eval()
 
 
-def writer(name: str, dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
-    """A tiny model of the family."""
-    prefix, arguments, _ = WRITERS[name]
+def make_seq2seq_model(name: str, dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
+    """Return a tiny encoder-decoder model of a family."""
+    prefix, arguments, _ = SEQ2SEQ_FAMILIES[name]
     config = getattr(transformers, f"{prefix}Config")(**arguments | changes)
     head = "MTModel" if name == "marian" else "ForConditionalGeneration"
     model = getattr(transformers, f"{prefix}{head}")(config)
-    return filled(model, dtype)
+    return fill_weights(model, dtype)
 
 
-def small_llama(dtype: torch.dtype = torch.float64) -> Any:
-    """A model that writes on from its own input, over the same words."""
+def make_small_llama(dtype: torch.dtype = torch.float64) -> Any:
+    """Return a tiny causal language model with the same vocabulary."""
     config = transformers.LlamaConfig(**GEMMA, max_position_embeddings=48)
-    return filled(transformers.LlamaForCausalLM(config), dtype)
+    return fill_weights(transformers.LlamaForCausalLM(config), dtype)

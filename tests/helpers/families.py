@@ -155,9 +155,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "xlm-roberta-xl": ("XLMRobertaXL", {**SMALL, "max_position_embeddings": 66}, "hook"),
 }  # fmt: skip
 
-# Families whose attention cannot be read, one map a block. "embeddings": methods that read the gradient at
-# a text's embeddings work, and those that change its tokens; "tokens": these last alone.
-SOME: dict[str, tuple[str, dict[str, Any], str]] = {
+# Families without one readable attention map per block. "embeddings": methods work that read the gradient at
+# the embeddings or perturb tokens; "tokens": only those that perturb tokens.
+PARTLY_SUPPORTED_FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "squeezebert": ("SqueezeBert", {**SMALL, "embedding_size": 32, "q_groups": 1, "k_groups": 1, "v_groups": 1, "post_attention_groups": 1, "intermediate_groups": 1, "output_groups": 1}, "embeddings"),
     "funnel": ("Funnel", {"vocab_size": 120, "block_sizes": [1, 1], "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 48, "num_labels": 3, "pad_token_id": 0}, "embeddings"),
     "longformer": ("Longformer", {**SMALL, "attention_window": [8, 8]}, "embeddings"),
@@ -179,12 +179,14 @@ SOME: dict[str, tuple[str, dict[str, Any], str]] = {
 if version.parse(transformers.__version__) < version.parse("5.22"):
     # T5 joined the attention interface later, and its kin for other vocabularies later still.
     older = {"t5": "eager", "mt5": "eager", "umt5": "refused"}
-    FAMILIES |= {name: (*FAMILIES[name][:2], fate) for name, fate in older.items()}
+    FAMILIES |= {
+        name: (*FAMILIES[name][:2], support_level) for name, support_level in older.items()
+    }
     FAMILIES.pop("cohere_compass_text")  # its rotary tables came out empty by these settings
 
 
 def _keep_installed(families: dict[str, tuple[str, dict[str, Any], str]]) -> Any:
-    """Those that the installed transformers has: it learns new ones with every release."""
+    """Return the families that the installed version of transformers has."""
     return {
         name: family
         for name, family in families.items()
@@ -193,19 +195,21 @@ def _keep_installed(families: dict[str, tuple[str, dict[str, Any], str]]) -> Any
 
 
 FAMILIES = _keep_installed(FAMILIES)
-SOME = _keep_installed(SOME)
-EVERY = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"] + list(SOME)
+PARTLY_SUPPORTED_FAMILIES = _keep_installed(PARTLY_SUPPORTED_FAMILIES)
+SUPPORTED_FAMILIES = [
+    name for name, (_, _, support_level) in FAMILIES.items() if support_level != "refused"
+] + list(PARTLY_SUPPORTED_FAMILIES)
 
 
-def causal(name: str) -> str | None:
-    """The class of the family that writes on from its own input, if it has one."""
-    prefix = (FAMILIES | SOME)[name][0]
+def find_causal_class(name: str) -> str | None:
+    """Return the name of the family's causal language model class, if it has one."""
+    prefix = (FAMILIES | PARTLY_SUPPORTED_FAMILIES)[name][0]
     ends = ("LMHeadModel", "ForCausalLM")
     return next((f"{prefix}{end}" for end in ends if hasattr(transformers, f"{prefix}{end}")), None)
 
 
-# Their tokens see those behind them, unless their config makes decoders of them.
-NO_WRITERS = frozenset(
+# These attend to later tokens unless their config makes them decoders.
+NOT_CAUSAL_BY_DEFAULT = frozenset(
     [
         "bert",
         "roberta",
@@ -225,23 +229,23 @@ NO_WRITERS = frozenset(
         "xlnet",
     ]
 )
-CAUSAL = [name for name in FAMILIES | SOME if causal(name)]
+CAUSAL_FAMILIES = [name for name in FAMILIES | PARTLY_SUPPORTED_FAMILIES if find_causal_class(name)]
 
 
-def build(name: str, head: str = "ForSequenceClassification") -> Any:
-    """A random model of the family: small, seeded, its weights large enough to matter."""
-    prefix, arguments, _ = (FAMILIES | SOME)[name]
-    return build_from(prefix, arguments, head, fused=name != "gemma2")
+def build_model(name: str, head: str = "ForSequenceClassification") -> Any:
+    """Return a small random model of a family, with weights large enough to matter."""
+    prefix, arguments, _ = (FAMILIES | PARTLY_SUPPORTED_FAMILIES)[name]
+    return build_model_from_config(prefix, arguments, head, fused=name != "gemma2")
 
 
-def build_from(
+def build_model_from_config(
     prefix: str,
     arguments: dict[str, Any],
     head: str = "ForSequenceClassification",
     *,
     fused: bool = True,
 ) -> Any:
-    """A random model of the classes that begin with ``prefix``, by the arguments of its config."""
+    """Return a random model of the class ``prefix`` + ``head``, from the arguments of its config."""
     config = getattr(transformers, f"{prefix}Config")(**arguments)
     # No fused kernel knows Gemma 2's soft cap; older transformers left it out without a word.
     config._attn_implementation = "sdpa" if fused else "eager"

@@ -1,4 +1,4 @@
-"""Attributions made by hand, for tests that draw them without any model."""
+"""Attributions with handmade scores, for tests that need no model."""
 
 from __future__ import annotations
 
@@ -13,47 +13,51 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 
 
-def row_of(texts, spans, *, pieces=None, words=None, cut=0, special=True) -> TokenRow:
-    """[CLS] text [SEP] (pair [SEP]) with the given character spans, one list a text."""
-    names, flags, places, segments, numbers = [], [], [], [], []
+def make_row(texts, spans, *, pieces=None, words=None, cut=0, special=True) -> TokenRow:
+    """Return the row [CLS] text [SEP] (pair [SEP]) with the given character spans, one list per text."""
+    row_pieces = []
+    special_tokens_mask = []
+    row_spans = []
+    segments = []
+    word_ids = []
 
-    def add(piece, span, segment, word):
-        names.append(piece)
-        flags.append(segment is None)
-        places.append(span)
+    def add_token(piece, span, segment, word_id):
+        row_pieces.append(piece)
+        special_tokens_mask.append(segment is None)
+        row_spans.append(span)
         segments.append(segment)
-        numbers.append(word)
+        word_ids.append(word_id)
 
     count = 0
     if special:
-        add("[CLS]", None, None, None)
-    for segment, found in enumerate(spans):
-        for start, end in found:
-            word = count if words is None else words[count]
+        add_token("[CLS]", None, None, None)
+    for segment, segment_spans in enumerate(spans):
+        for start, end in segment_spans:
+            word_id = count if words is None else words[count]
             piece = texts[segment][start:end] if pieces is None else pieces[count]
-            add(piece, (start, end), segment, word)
+            add_token(piece, (start, end), segment, word_id)
             count += 1
         if special:
-            add("[SEP]", None, None, None)
+            add_token("[SEP]", None, None, None)
     return TokenRow(
-        ids=tuple(range(100, 100 + len(names))),
-        attention_mask=(1,) * len(names),
+        ids=tuple(range(100, 100 + len(row_pieces))),
+        attention_mask=(1,) * len(row_pieces),
         token_type_ids=None,
-        pieces=tuple(names),
-        special_tokens_mask=tuple(flags),
-        spans=tuple(places),
+        pieces=tuple(row_pieces),
+        special_tokens_mask=tuple(special_tokens_mask),
+        spans=tuple(row_spans),
         segments=tuple(segments),
-        word_ids=tuple(numbers),
+        word_ids=tuple(word_ids),
         texts=tuple(texts),
         num_truncated=cut,
     )
 
 
-def attribution_of(
-    row: TokenRow, scores, *, method="attcat", target="positive", **more
+def make_attribution(
+    row: TokenRow, scores, *, method="attcat", target="positive", **fields
 ) -> Attribution:
-    """An attribution of a two-class model that says ``positive``."""
-    fields = {
+    """Return an attribution of a two-class model that predicts ``positive``."""
+    defaults = {
         "row": row,
         "scores": np.array(scores, dtype=float),
         "method": method,
@@ -63,24 +67,32 @@ def attribution_of(
         "model": "tokenlight/sentiment",
         "versions": {"tokenlight": "0.1.0", "torch": "2.13.0", "transformers": "5.22.2"},
     }
-    return Attribution(**(fields | more))
+    return Attribution(**(defaults | fields))
 
 
-def split(text: str) -> list[tuple[int, int]]:
-    """Spans of words and punctuation marks."""
+def split_words(text: str) -> list[tuple[int, int]]:
+    """Return the spans of words and punctuation marks."""
     return [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
 
 
-def sample(
-    text="A charming and often affecting journey.", *, layers=4, seed=0, **more
+def make_sample(
+    text="A charming and often affecting journey.", *, layers=4, seed=0, **fields
 ) -> Attribution:
-    """A text with random scores, and per-layer terms that sum to them."""
-    row = more.pop("row", None) or row_of([text], [split(text)])
+    """Return an attribution with random scores, and per-layer terms that sum to them."""
+    row = fields.pop("row", None) or make_row([text], [split_words(text)])
     terms = np.random.default_rng(seed).normal(size=(layers, len(row))) * 0.1
-    return attribution_of(row, terms.sum(axis=0), layers=terms, **more)
+    return make_attribution(row, terms.sum(axis=0), layers=terms, **fields)
 
 
-def with_method(attribution: Attribution, method: str, seed: int, **more) -> Attribution:
-    """The same text and target explained by another method, without per-layer terms."""
+def with_method(attribution: Attribution, method: str, seed: int, **fields) -> Attribution:
+    """Return the same text and target explained by another method, without per-layer terms."""
     scores = np.random.default_rng(seed).normal(size=len(attribution)) * 0.3
-    return replace(attribution, method=method, scores=scores, layers=None, **more)
+    return replace(attribution, method=method, scores=scores, layers=None, **fields)
+
+
+def make_word_attribution(text: str, scores=None, **extras) -> Attribution:
+    """Return an explanation of the words of a text by a model that predicts positive."""
+    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    row = make_row([text], [spans])
+    values = scores or [0.5 / (1 + position) for position in range(len(spans))]
+    return replace(make_attribution(row, [0.1, *values, -0.2]), extras=extras)

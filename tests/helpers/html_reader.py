@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
@@ -17,7 +19,7 @@ class Line:
     marks: list[tuple[str, str, str]] = field(default_factory=list)  # (look, title, text)
 
 
-class Reader(HTMLParser):
+class PageReader(HTMLParser):
     """Collects what the tests compare; checks that every tag is closed in order."""
 
     def __init__(self, source: str) -> None:
@@ -64,3 +66,12 @@ class Reader(HTMLParser):
 
     def _in_line(self):
         return any(values.get("class") == "line" for _, values in self.open)
+
+
+def read_report_entries(content: str) -> list[dict]:
+    """Return the data that a report page passes to its script."""
+    match = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', content, re.DOTALL
+    )
+    assert match is not None
+    return json.loads(match[1])

@@ -1,4 +1,4 @@
-"""Tiny image classifiers of many families, and one that is taught which patch decides."""
+"""Tiny image classifiers of many families, and one trained so that a known patch decides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers
 
-from tests.helpers.tiny import randomised
+from tests.helpers.tiny import randomize_weights
 from tokenlight import Explainer, Picture
 
 SIDE = 16
@@ -33,14 +33,14 @@ TOWERS = {
     "num_labels": 3,
 }
 PLAIN = "ForImageClassification"
-TAUGHT = "ForImageClassificationWithTeacher"
+DISTILLED = "ForImageClassificationWithTeacher"
 # name: (class prefix, class ending, config arguments, tokens of the model's own)
 FAMILIES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
     "vit": ("ViT", PLAIN, SMALL, ("[CLS]",)),
     "vit_msn": ("ViTMSN", PLAIN, SMALL, ("[CLS]",)),
     "ijepa": ("IJepa", PLAIN, SMALL, ()),
     "deit": ("DeiT", PLAIN, SMALL, ("[CLS]", "[DIST]")),
-    "deit with teacher": ("DeiT", TAUGHT, SMALL, ("[CLS]", "[DIST]")),
+    "deit with teacher": ("DeiT", DISTILLED, SMALL, ("[CLS]", "[DIST]")),
     "dinov2": ("Dinov2", PLAIN, SMALL, ("[CLS]",)),
     "dinov2_with_registers": (
         "Dinov2WithRegisters", PLAIN, SMALL, ("[CLS]", *(f"[REG{i}]" for i in range(4))),
@@ -67,31 +67,31 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def build(family: str, dtype: torch.dtype = torch.float64) -> Any:
+def build_model(family: str, dtype: torch.dtype = torch.float64) -> Any:
     """A random model of a family that is taken."""
     prefix, ending, settings, _ = FAMILIES[family]
     config = getattr(transformers, f"{prefix}Config")(**settings)
-    return randomised(getattr(transformers, prefix + ending)(config), dtype)
+    return randomize_weights(getattr(transformers, prefix + ending)(config), dtype)
 
 
-def build_refused(family: str) -> Any:
+def build_refused_model(family: str) -> Any:
     """A random model of a family that is refused."""
     prefix, settings = REFUSED[family]
     config = getattr(transformers, f"{prefix}Config")(**settings)
     return getattr(transformers, f"{prefix}{PLAIN}")(config).eval()
 
 
-def pixels(count: int, seed: int = 0) -> np.ndarray:
-    """Pixel values of random pictures, as a model reads them."""
+def draw_pixels(count: int, seed: int = 0) -> np.ndarray:
+    """Return normalized pixel values of random images."""
     return np.random.default_rng(seed).normal(size=(count, 3, SIDE, SIDE)).astype(np.float32)
 
 
-def pictures(count: int, seed: int = 0) -> list[Picture]:
-    return [Picture.from_pixels(values) for values in pixels(count, seed)]
+def make_pictures(count: int, seed: int = 0) -> list[Picture]:
+    return [Picture.from_pixels(values) for values in draw_pixels(count, seed)]
 
 
 class Processor:
-    """A processor of the simplest kind: no resizing, brightness minus a half."""
+    """An image processor without resizing: it only rescales and normalizes."""
 
     image_mean = (0.5, 0.5, 0.5)
     image_std = (0.25, 0.25, 0.25)
@@ -107,16 +107,16 @@ class Processor:
 COLOURS = np.array([[220, 40, 40], [40, 200, 60], [50, 70, 220]], dtype=np.uint8)
 
 
-def noise(count: int, generator: np.random.Generator) -> np.ndarray:
-    """Pictures of grey noise."""
+def draw_noise(count: int, generator: np.random.Generator) -> np.ndarray:
+    """Return images of grey noise."""
     grey = generator.integers(90, 160, size=(count, SIDE, SIDE, 1), dtype=np.uint8)
     return np.repeat(grey, 3, axis=3)
 
 
-def spotted(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Grey noise with one coloured patch: pictures, its place, and its colour, the label."""
+def draw_images_with_patch(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return images of grey noise with one coloured patch, the patch positions, and the colours as labels."""
     generator = np.random.default_rng(seed)
-    images = noise(count, generator)
+    images = draw_noise(count, generator)
     positions = generator.integers(0, (SIDE // PATCH) ** 2, size=count)
     labels = generator.integers(0, 3, size=count)
     for image, position, label in zip(images, positions, labels, strict=True):
@@ -126,7 +126,7 @@ def spotted(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @cache
-def taught(seed: int = 0) -> Explainer:
+def train_patch_classifier(seed: int = 0) -> Explainer:
     """A ViT that tells the colour of the one coloured patch: what decides is known.
 
     Half of its lessons have no such patch and are grey. Without them it may tell the third colour by
@@ -144,15 +144,15 @@ def taught(seed: int = 0) -> Explainer:
     )
     torch.manual_seed(seed)
     model = transformers.ViTForImageClassification(config).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(150):
-        images, _, labels = spotted(64, seed=step)
-        images[::2] = noise(32, np.random.default_rng(10_000 + step))
+        images, _, labels = draw_images_with_patch(64, seed=step)
+        images[::2] = draw_noise(32, np.random.default_rng(10_000 + step))
         labels[::2] = 3
         values = torch.from_numpy((images.astype(np.float32) / 255 - 0.5) / 0.25)
         logits = model(pixel_values=values.permute(0, 3, 1, 2)).logits
         loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     return Explainer(model.eval(), Processor(), name="taught")

@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
-from tests.helpers.tiny import randomised
+from tests.helpers.tiny import randomize_weights
 from tokenlight import Picture
 
 SIDE = 16
@@ -29,7 +29,7 @@ TEXT = {
     "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 96, "head_dim": 8,
     "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2,
 }  # fmt: skip
-EYE = {
+VISION = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
     "image_size": SIDE, "patch_size": PATCH,
 }  # fmt: skip
@@ -37,17 +37,17 @@ MERGED = {
     "depth": 2, "hidden_size": 32, "out_hidden_size": 32, "num_heads": 4, "patch_size": PATCH,
     "spatial_merge_size": 2, "temporal_patch_size": 2, "intermediate_size": 48, "in_channels": 3,
 }  # fmt: skip
-TURNING = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
-MARKS = {"image_token_id": IMAGE, "video_token_id": 5}
-CLIP = {"model_type": "clip_vision_model", **EYE}
-SIGLIP = {"model_type": "siglip_vision_model", **EYE}
-PIXTRAL = {"model_type": "pixtral", "head_dim": 8, **EYE}
+ROTARY = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
+MARKERS = {"image_token_id": IMAGE, "video_token_id": 5}
+CLIP = {"model_type": "clip_vision_model", **VISION}
+SIGLIP = {"model_type": "siglip_vision_model", **VISION}
+PIXTRAL = {"model_type": "pixtral", "head_dim": 8, **VISION}
 LLAMA = {"model_type": "llama", **TEXT}
 QWEN = {"model_type": "qwen2", **TEXT}
 SLIDING = {**TEXT, "sliding_window": 64}
 GEMMA = {"projection_dim": 32, "hidden_size": 32, "image_token_id": IMAGE}
 COHERE = {"text_config": {"model_type": "cohere2", **SLIDING}, "image_token_id": IMAGE}
-SHRINKING = {"downsample_factor": 2, "alignment_intermediate_size": 32}
+DOWNSAMPLING = {"downsample_factor": 2, "alignment_intermediate_size": 32}
 WHOLE = {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"}
 TILES = {"image_grid_pinpoints": [[16, 16], [32, 16]], "vision_feature_layer": -1}
 
@@ -71,9 +71,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "qwen2-vl": (
         "Qwen2VL",
         _combine(
-            {**TEXT, "rope_parameters": TURNING},
+            {**TEXT, "rope_parameters": ROTARY},
             {**MERGED, "embed_dim": 32, "mlp_ratio": 2},
-            **MARKS,
+            **MARKERS,
             vision_start_token_id=6,
             vision_end_token_id=7,
         ),
@@ -82,9 +82,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "qwen2.5-vl": (
         "Qwen2_5_VL",
         _combine(
-            {**TEXT, "rope_parameters": TURNING},
+            {**TEXT, "rope_parameters": ROTARY},
             {**MERGED, "window_size": 16, "fullatt_block_indexes": [1]},
-            **MARKS,
+            **MARKERS,
             vision_start_token_id=6,
             vision_end_token_id=7,
         ),
@@ -93,19 +93,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "glm4v": (
         "Glm4v",
         _combine(
-            {**TEXT, "rope_parameters": TURNING},
+            {**TEXT, "rope_parameters": ROTARY},
             {**MERGED, "image_size": SIDE},
-            **MARKS,
+            **MARKERS,
             image_start_token_id=6,
             image_end_token_id=7,
         ),
         "all",
     ),
-    "idefics3": ("Idefics3", _combine(LLAMA, EYE, scale_factor=2), "all"),
-    "smolvlm": ("SmolVLM", _combine(LLAMA, EYE, scale_factor=2), "all"),
+    "idefics3": ("Idefics3", _combine(LLAMA, VISION, scale_factor=2), "all"),
+    "smolvlm": ("SmolVLM", _combine(LLAMA, VISION, scale_factor=2), "all"),
     "internvl": (
         "InternVL",
-        _combine(QWEN, {**EYE, "image_size": [SIDE] * 2, "patch_size": [PATCH] * 2}, downsample_ratio=0.5),
+        _combine(QWEN, {**VISION, "image_size": [SIDE] * 2, "patch_size": [PATCH] * 2}, downsample_ratio=0.5),
         "all",
     ),
     "mistral3": (
@@ -114,21 +114,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         "all",
     ),
     "aya-vision": (
-        "AyaVision", {**COHERE, **SHRINKING, **WHOLE, "vision_config": SIGLIP}, "all",
+        "AyaVision", {**COHERE, **DOWNSAMPLING, **WHOLE, "vision_config": SIGLIP}, "all",
     ),
-    "cohere2-vision": ("Cohere2Vision", {**COHERE, **SHRINKING, "vision_config": SIGLIP}, "all"),
+    "cohere2-vision": ("Cohere2Vision", {**COHERE, **DOWNSAMPLING, "vision_config": SIGLIP}, "all"),
     "ovis2": (
         "Ovis2",
         _combine(
             QWEN,
-            {**EYE, "hidden_stride": 2, "num_visual_indicator_tokens": 5},
+            {**VISION, "hidden_stride": 2, "num_visual_indicator_tokens": 5},
             visual_indicator_token_ids=[20, 21, 22, 23, 24],
             vocab_size=32,
             hidden_size=32,
         ),
         "all",
     ),
-    "janus": ("Janus", _combine(LLAMA, {"projection_dim": 32, **EYE}), "all"),
+    "janus": ("Janus", _combine(LLAMA, {"projection_dim": 32, **VISION}), "all"),
     "deepseek-vl": ("DeepseekVL", _combine(LLAMA, SIGLIP), "all"),
     "lighton-ocr": (
         "LightOnOcr", _combine({"model_type": "qwen3", **TEXT}, PIXTRAL, spatial_merge_size=2), "all",
@@ -136,9 +136,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "qwen3-vl": (
         "Qwen3VL",
         _combine(
-            {**TEXT, "rope_parameters": TURNING},
+            {**TEXT, "rope_parameters": ROTARY},
             {**MERGED, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
-            **MARKS,
+            **MARKERS,
             vision_start_token_id=6,
             vision_end_token_id=7,
         ),
@@ -148,7 +148,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         "Idefics2",
         _combine(
             {"model_type": "mistral", **TEXT},
-            EYE,
+            VISION,
             perceiver_config={
                 "hidden_size": 32, "resampler_n_latents": 4, "resampler_depth": 1,
                 "resampler_n_heads": 4, "resampler_head_dim": 8, "num_key_value_heads": 2,
@@ -182,7 +182,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
                 "num_attention_heads": 4, "ffn_dim": 48, "word_embed_proj_dim": 32,
                 "max_position_embeddings": 64,
             },
-            EYE,
+            VISION,
             qformer_config={
                 "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
                 "intermediate_size": 48, "encoder_hidden_size": 32, "vocab_size": 32,
@@ -193,19 +193,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
 }  # fmt: skip
 FAMILIES = {n: entry for n, entry in FAMILIES.items() if hasattr(transformers, f"{entry[0]}Config")}
-TAKEN = [name for name, (_, _, fate) in FAMILIES.items() if fate == "all"]
-REFUSED = [name for name, (_, _, fate) in FAMILIES.items() if fate == "refused"]
+SUPPORTED = [name for name, (_, _, support_level) in FAMILIES.items() if support_level == "all"]
+REFUSED = [name for name, (_, _, support_level) in FAMILIES.items() if support_level == "refused"]
 
 
-def build(family: str, dtype: torch.dtype = torch.float64) -> Any:
-    """A random model of a family."""
+def build_model(family: str, dtype: torch.dtype = torch.float64) -> Any:
+    """Return a random model of a family."""
     prefix, settings, _ = FAMILIES[family]
     config = getattr(transformers, f"{prefix}Config")(**settings)
-    return randomised(getattr(transformers, f"{prefix}ForConditionalGeneration")(config), dtype)
+    return randomize_weights(
+        getattr(transformers, f"{prefix}ForConditionalGeneration")(config), dtype
+    )
 
 
-def reading() -> Any:
-    """A tokenizer of whole words, with a token for a patch."""
+def make_image_tokenizer() -> Any:
+    """Return a tokenizer of whole words, with a token for a patch."""
     inner = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
     inner.pre_tokenizer = WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(
@@ -215,12 +217,12 @@ def reading() -> Any:
     return tokenizer
 
 
-def pixels(seed: int = 0) -> np.ndarray:
-    """``channel height width``, as after normalising."""
+def draw_pixels(seed: int = 0) -> np.ndarray:
+    """Return normalized pixel values, ``channel height width``."""
     values = np.random.RandomState(seed).standard_normal((3, SIDE, SIDE))
     return values.astype(np.float32)
 
 
-def pictured(seed: int = 0, text: str = QUESTION, **options: Any) -> Picture:
-    """A picture of noise with a question."""
-    return Picture.from_pixels(pixels(seed), text=text, **options)
+def make_picture(seed: int = 0, text: str = QUESTION, **options: Any) -> Picture:
+    """Return a picture of noise with a question."""
+    return Picture.from_pixels(draw_pixels(seed), text=text, **options)

@@ -12,7 +12,7 @@ HOOKS = (
 )  # fmt: skip
 
 
-def snapshot(model: Any) -> dict[str, Any]:
+def take_snapshot(model: Any) -> dict[str, Any]:
     return {
         "hooks": [tuple(tuple(getattr(m, table)) for table in HOOKS) for m in model.modules()],
         "attributes": [sorted(module.__dict__) for module in model.modules()],
@@ -55,7 +55,7 @@ def state_tree(model: Any) -> dict[str, Any]:
     return tree
 
 
-def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+def find_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """Names of what differs between two trees."""
     names = {**before, **after}
     return [name for name in names if repr(before.get(name)) != repr(after.get(name))]

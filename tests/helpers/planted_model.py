@@ -35,7 +35,7 @@ class BagForSequenceClassification(PreTrainedModel):
     def __init__(self, config):
         super().__init__(config)
         self.words = nn.Embedding(VOCABULARY, config.num_labels)
-        # Rows × width of every batch; in what a pass of ours does not put back.
+        # Shape of every batch, in a container that the state restored after a pass does not cover.
         self.forwards = deque()
 
     def get_input_embeddings(self):
@@ -49,7 +49,7 @@ class BagForSequenceClassification(PreTrainedModel):
 
 
 class BagTokenizer:
-    """Names of the special ids; the planted texts are ids already."""
+    """A tokenizer for texts that are token ids already."""
 
     pad_token_id = PAD
     unk_token_id = UNK
@@ -62,8 +62,8 @@ class BagTokenizer:
         return [f"w{i}" for i in ids]
 
 
-def bag(weights=None, *, labels=2) -> BagForSequenceClassification:
-    """A planted model; special tokens weigh nothing unless ``weights`` (token label) says so."""
+def make_bag_model(weights=None, *, labels=2) -> BagForSequenceClassification:
+    """Return a bag-of-words classifier; special tokens weigh 0 unless ``weights`` (token × label) differ."""
     config = BagConfig(num_labels=labels, pad_token_id=PAD)
     config.architectures = ["BagForSequenceClassification"]
     config.num_hidden_layers = 1
@@ -76,32 +76,35 @@ def bag(weights=None, *, labels=2) -> BagForSequenceClassification:
     return model
 
 
-def planted(weights=None, **options) -> Explainer:
-    return Explainer(bag(weights, **options), BagTokenizer(), name="planted")
+def make_planted_explainer(weights=None, **options) -> Explainer:
+    """Return an explainer of a bag-of-words classifier."""
+    return Explainer(make_bag_model(weights, **options), BagTokenizer(), name="planted")
 
 
-def row_of(words, *, special=True):
-    """[CLS] words [SEP] as the Explainer reads it."""
+def make_row(words, *, special=True):
+    """Return the row [CLS] words [SEP], as the explainer encodes it."""
     ids = [CLS, *words, SEP] if special else list(words)
     row = Tokens.from_ids([ids]).rows[0]
     flags = tuple(i in (CLS, SEP) for i in ids)
     return dataclasses.replace(row, special_tokens_mask=flags)
 
 
-def chances_of(explainer, ids):
-    """Class probabilities of a list of ids, all attended: the slow way."""
+def compute_probabilities(explainer, ids):
+    """Return the class probabilities of token ids, without the model's forward pass."""
     weights = explainer.model.words.weight.detach().numpy()
     logits = weights[list(ids)].sum(axis=0)
     powers = np.exp(logits - logits.max())
     return powers / powers.sum()
 
 
-def scored(explainer, words, scores, *, target=None, method="by hand", special=True) -> Attribution:
-    """An attribution with given scores for the words (specials 0), of the predicted class."""
-    row = row_of(words, special=special)
-    chances = chances_of(explainer, row.ids)
+def make_attribution(
+    explainer, words, scores, *, target=None, method="by hand", special=True
+) -> Attribution:
+    """Return an attribution with these scores for the words, and 0 for special tokens."""
+    row = make_row(words, special=special)
+    probabilities = compute_probabilities(explainer, row.ids)
     labels = explainer.labels
-    index = int(np.argmax(chances)) if target is None else target
+    index = int(np.argmax(probabilities)) if target is None else target
     values = [0.0, *scores, 0.0] if special else list(scores)
     return Attribution(
         row=row,
@@ -109,15 +112,18 @@ def scored(explainer, words, scores, *, target=None, method="by hand", special=T
         method=method,
         target=ResolvedTarget("class", labels[index], (((index,), 1.0),)),
         prediction=Prediction(
-            labels[int(np.argmax(chances))], int(np.argmax(chances)), labels, tuple(chances)
+            labels[int(np.argmax(probabilities))],
+            int(np.argmax(probabilities)),
+            labels,
+            tuple(probabilities),
         ),
         logits=explainer.model.words.weight.detach().numpy()[list(row.ids)].sum(axis=0),
         model="planted",
     )
 
 
-def oracle(explainer, words, target):
-    """What each word adds to the target's logit over the mean of the others."""
+def compute_oracle_scores(explainer, words, target):
+    """Return what each word adds to the target's logit, minus the mean over the other labels."""
     weights = explainer.model.words.weight.detach().numpy()[list(words)]
     others = np.delete(weights, target, axis=1).mean(axis=1)
     return weights[:, target] - others

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 
-from tests.helpers.bench_runs import sentences
+from tests.helpers.bench_runs import make_sentences
 from tokenlight.scale.engine import TaskWorker
 
 
@@ -28,7 +28,7 @@ class InProcessEngine:
 
 def write_parquet(path: Path, count: int, first: int = 0, **changes) -> Path:
     """Write a Parquet file of texts with an id, a label and a column that no job reads."""
-    texts = sentences(first + count)[first:]
+    texts = make_sentences(first + count)[first:]
     columns = {
         "review": texts,
         "id": [f"r{first + i}" for i in range(count)],

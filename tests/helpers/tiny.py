@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from transformers import (
     BertForMaskedLM,
     BertForQuestionAnswering,
     BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
     PreTrainedTokenizerFast,
 )
 
@@ -55,7 +58,7 @@ def tiny_config(**changes: Any) -> BertConfig:
     return BertConfig(**(settings | changes))
 
 
-def randomised(model: Any, dtype: torch.dtype) -> Any:
+def randomize_weights(model: Any, dtype: torch.dtype) -> Any:
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -65,14 +68,28 @@ def randomised(model: Any, dtype: torch.dtype) -> Any:
 
 
 def tiny_bert(dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
-    return randomised(BertForSequenceClassification(tiny_config(**changes)), dtype)
+    return randomize_weights(BertForSequenceClassification(tiny_config(**changes)), dtype)
 
 
 def tiny_bert_qa(dtype: torch.dtype = torch.float64) -> Any:
     names = {0: "start", 1: "end"}
     config = tiny_config(id2label=names, label2id={name: i for i, name in names.items()})
-    return randomised(BertForQuestionAnswering(config), dtype)
+    return randomize_weights(BertForQuestionAnswering(config), dtype)
 
 
 def tiny_bert_lm(dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
-    return randomised(BertForMaskedLM(tiny_config(**changes)), dtype)
+    return randomize_weights(BertForMaskedLM(tiny_config(**changes)), dtype)
+
+
+def tiny_gpt(cls: Any = GPT2ForSequenceClassification, **changes: Any) -> Any:
+    """Return a tiny GPT-2 without a padding id."""
+    config = GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=24, **changes)
+    config.pad_token_id = None
+    return randomize_weights(cls(config), torch.float64)
+
+
+def save_model(folder: Path, model: Any) -> Path:
+    """Save a model with the tiny tokenizer."""
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteDecoder
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.models import BPE, Unigram
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from tokenizers.processors import RobertaProcessing
 from transformers import PreTrainedTokenizerFast
 
@@ -15,7 +15,7 @@ SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 MERGES = ["t h", "th e", "Ġ th", "i n", "o n", "Ġ a", "e r", "a t", "Ġ s", "r e", "an d", "c at"]
 
 
-def tiny_bytes(style: Literal["roberta", "gpt2"], limit: int = 64) -> Any:
+def tiny_byte_tokenizer(style: Literal["roberta", "gpt2"], limit: int = 64) -> Any:
     """``<s> A </s></s> B </s>`` (roberta), or the parts one behind the other (gpt2)."""
     pieces = [*SPECIAL, *sorted(ByteLevel.alphabet())]
     merges = []
@@ -38,3 +38,20 @@ def tiny_bytes(style: Literal["roberta", "gpt2"], limit: int = 64) -> Any:
         eos_token="</s>", model_max_length=limit, model_input_names=["input_ids", "attention_mask"],
         **(names if style == "roberta" else {}),
     )  # fmt: skip
+
+
+def byte_tokenizer() -> Any:
+    """Return a byte-level tokenizer without merges."""
+    pieces = sorted(ByteLevel.alphabet())
+    inner = Tokenizer(BPE({piece: i for i, piece in enumerate(pieces)}, []))
+    inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    inner.decoder = ByteDecoder()
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+def metaspace_tokenizer() -> Any:
+    """Return a tokenizer like SentencePiece: words are marked only by the ▁ of their first piece."""
+    pieces = [("<unk>", 0.0), ("▁", -2.0), ("▁good", -1.0), ("▁film", -1.0), ("s", -2.0)]
+    inner = Tokenizer(Unigram(pieces, unk_id=0))
+    inner.pre_tokenizer = Metaspace(split=False)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>")

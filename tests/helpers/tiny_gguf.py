@@ -11,7 +11,7 @@ import torch
 from gguf.quants import quantize
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tests.helpers.tiny import randomised
+from tests.helpers.tiny import randomize_weights
 
 HEADS = 4
 KEY_HEADS = 2
@@ -56,11 +56,11 @@ def tiny_llama() -> Any:
         max_position_embeddings=64, tie_word_embeddings=False, rms_norm_eps=1e-5,
         bos_token_id=0, eos_token_id=0, rope_parameters={"rope_theta": 10000.0, "rope_type": "default"},
     )  # fmt: skip
-    return randomised(LlamaForCausalLM(config), torch.float32)
+    return randomize_weights(LlamaForCausalLM(config), torch.float32)
 
 
 def permute_rotary(weight: np.ndarray, heads: int) -> np.ndarray:
-    """llama.cpp pairs neighbouring rows for rotary positions, transformers the two halves of a head."""
+    """llama.cpp pairs neighboring rows for rotary positions, transformers the two halves of a head."""
     halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return halves.swapaxes(1, 2).reshape(weight.shape)
 

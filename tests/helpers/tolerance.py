@@ -1,15 +1,15 @@
-r"""How far apart two computations of one number may end: derived here, nowhere tried out.
+r"""Tolerances between two computations of one value, derived from the arithmetic.
 
 Another processor, batch shape or number of threads adds the same terms in another order. The computed sum
 of :math:`n` products is the exact sum for weights that are each moved by about :math:`\sqrt n\,\epsilon/2`
 (Higham and Mary 2019), :math:`\epsilon` the spacing of the dtype at one. So two computations may differ by
 
-.. math:: \mathrm{allowed} = 4\sqrt n\,\epsilon\,\kappa
+.. math:: \mathrm{tolerance} = 4\sqrt n\,\epsilon\,\kappa
 
 of the largest number compared. The four is two computations, and four times the typical error.
 :math:`\kappa`, the condition, is how far the answer moves, of its maximum, when every weight moves by its
-own share of one: depth, norms and cancelling sums are all in it. ``condition`` measures it, and a contract
-test holds every method to what is assumed here.
+own share of one: depth, norms and cancelling sums are all in it. ``condition_number`` measures it, and a
+contract test holds every method to what is assumed here.
 
 :math:`\epsilon` is that of the coarsest dtype inside. Many families keep norms, softmax or rotary angles in
 float32 whatever the dtype of their weights; ``EverythingInFloat64`` lifts them for the comparison, so that
@@ -31,27 +31,30 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 TERMS = 64  # the longest sum in the tiny models: their widest layer has 48 features
-PLAIN = 2**5  # condition of a forward pass, a gradient, an attention map
-DIVIDING = 2**17  # of relevance, which is divided by sums that nearly cancel
-COARSE = (torch.float32, torch.float16, torch.bfloat16)
+PASS_CONDITION = 2**5  # of a forward pass, a gradient, an attention map
+RELEVANCE_CONDITION = 2**17  # of relevance, which is divided by sums that nearly cancel
+LOW_PRECISION = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def allowed(dtype: torch.dtype, condition: float, terms: int = TERMS) -> float:
+def tolerance_for(dtype: torch.dtype, condition: float, terms: int = TERMS) -> float:
+    """Return the largest relative difference that rounding explains."""
     return 4 * terms**0.5 * torch.finfo(dtype).eps * condition
 
 
-FLOAT64 = allowed(torch.float64, DIVIDING)  # 9e-10: the law "within 1e-9" of every method
-FLOAT32 = allowed(torch.float32, PLAIN)  # 1.2e-4, and not for methods that divide
+FLOAT64 = tolerance_for(
+    torch.float64, RELEVANCE_CONDITION
+)  # 9e-10: the law "within 1e-9" of every method
+FLOAT32 = tolerance_for(torch.float32, PASS_CONDITION)  # 1.2e-4, and not for methods that divide
 
 
 def assert_close(ours: Any, theirs: Any, tolerance: float = FLOAT64) -> None:
-    """Equal within a share of the largest number."""
+    """Assert that two arrays differ by at most ``tolerance`` times the largest magnitude."""
     largest = np.abs(theirs).max(initial=1e-300)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * largest)
 
 
-def condition(model: Any, answer: Any, step: float = 1e-8) -> float:
-    """How far ``answer(model)``, an array, moves for each share that the weights of the model move."""
+def condition_number(model: Any, answer: Any, step: float = 1e-8) -> float:
+    """Return how far ``answer(model)`` moves, relative to its maximum, per relative change of the weights."""
     moved_model = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -64,15 +67,15 @@ def condition(model: Any, answer: Any, step: float = 1e-8) -> float:
 
 
 class EverythingInFloat64(TorchFunctionMode):
-    """Float64 where a float64 model asks for a coarser dtype."""
+    """Compute in float64 where a float64 model casts to a lower precision."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         func = torch.Tensor.double if func is torch.Tensor.float else func
         return func(*tree_map(_widen_dtype, args), **tree_map(_widen_dtype, kwargs or {}))
 
 
-class Roundings(TorchDispatchMode):
-    """Names the operations whose result in a coarser dtype is not the one of float64."""
+class RoundingRecorder(TorchDispatchMode):
+    """Record the operations whose result in a lower precision differs from that in float64."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,11 +101,11 @@ def _is_floating(value: Any) -> bool:
 
 
 def _is_coarse(value: Any) -> bool:
-    return _is_floating(value) and value.dtype in COARSE
+    return _is_floating(value) and value.dtype in LOW_PRECISION
 
 
 def _widen_dtype(value: Any) -> Any:
-    return torch.float64 if isinstance(value, torch.dtype) and value in COARSE else value
+    return torch.float64 if isinstance(value, torch.dtype) and value in LOW_PRECISION else value
 
 
 def _widen(value: Any) -> Any:

@@ -31,7 +31,7 @@ def test_every_lower_bound_is_a_line_of_the_oldest_versions():
     assert {name: {Version(version)} for name, version in pinned.items()} == bounds
 
 
-def test_bounds_that_were_found_not_to_hold_are_gone():
+def test_version_bounds_known_to_fail_are_excluded():
     """typer below 0.19 breaks every command; captum 0.8 wants NumPy 1; pandas before 2.2.2, too."""
     for name, broken in (("typer", "0.18"), ("captum", "0.8"), ("pandas", "2.2.1")):
         for required in REQUIRED:
@@ -39,6 +39,6 @@ def test_bounds_that_were_found_not_to_hold_are_gone():
                 assert not required.specifier.contains(broken)
 
 
-def test_no_extra_asks_for_a_stranger_s_copy_of_a_model():
+def test_no_extra_requires_a_third_party_copy_of_a_model():
     names = {required.name for required in REQUIRED}
     assert not [name for name in names if name.startswith("en-core-web")]

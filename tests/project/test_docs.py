@@ -109,7 +109,7 @@ def assert_leads(link: str, address: str, pages: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("page", ROOT_PAGES, ids=named)
-def test_links_of_the_pages_beside_the_guide_lead_to_files(page):
+def test_links_of_pages_outside_the_guide_lead_to_files(page):
     for link in LINK.findall(without_code(page.read_text("utf-8"))):
         if not link.startswith(("http://", "https://", "#")):
             assert (ROOT / link.partition("#")[0]).exists(), f"{page.name} links to {link}"
@@ -167,7 +167,7 @@ def test_the_reference_has_an_entry_for_every_exported_name(pages):
     assert {name for module in exported for name in module.__all__} <= entries
 
 
-def test_a_method_s_page_tells_what_it_measured(pages):
+def test_a_methods_page_reports_what_it_measured(pages):
     assert "| a text | 0.61 | 0.62 (`cp_lrp`) | 0.19 |" in pages["methods/attnlrp.md"]
     assert ".md) | 0.40 | 0.58 (`attnlrp`) | 0.20 |" in pages["methods/alti.md"]
     assert ".md) | 0.20 | 0.58 (`attnlrp`) | 0.20 |" in pages["methods/random.md"]
@@ -176,7 +176,7 @@ def test_a_method_s_page_tells_what_it_measured(pages):
         assert section.startswith(("| input | this method | best |", "Not measured on our data"))
 
 
-def test_a_method_s_page_shows_the_sentence_in_its_colours(hooks, pages):
+def test_a_methods_page_shows_the_sentence_in_its_colours(hooks, pages):
     explainer = Explainer.from_pretrained("tokenlight/sentiment")
     explained = sys.modules[hooks.strips.__module__].explained()
     assert set(explained["methods"]) <= set(registry.list_names("methods")), (
@@ -342,7 +342,7 @@ def load_module(name: str, source: str, folder: Path, monkeypatch):
 @pytest.mark.parametrize(
     ("block", "count"), [(METHOD_BLOCK, 6), (METRIC_BLOCK, 8)], ids=["method", "metric"]
 )
-def test_six_lines_are_six_and_eight_are_eight(block, count):
+def test_the_examples_have_six_and_eight_lines(block, count):
     """Of code: imports, docstrings and empty lines aside."""
     tree = ast.parse(block)
     aside = {
@@ -401,7 +401,7 @@ def my_package(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("my_package")
-def test_both_work_by_name_from_a_package_of_one_s_own():
+def test_both_work_by_name_from_a_separate_package():
     explainer = Explainer(tiny_bert(), tiny_tokenizer())
     attributions = explainer.explain(TEXTS, ["gradient_norm"])
     assert [attribution.method for attribution in attributions] == ["gradient_norm"] * 2
@@ -410,7 +410,7 @@ def test_both_work_by_name_from_a_package_of_one_s_own():
 
 
 @pytest.mark.parametrize("block", [METHOD_BLOCK, METRIC_BLOCK], ids=["method", "metric"])
-def test_authors_import_nothing_else_of_tokenlight_than_the_plugin_door(block):
+def test_the_examples_import_nothing_but_tokenlight_plugin(block):
     assert set(re.findall(r"tokenlight[\w.]*(?= import)", block)) == {"tokenlight.plugin"}
 
 

@@ -42,7 +42,7 @@ def test_an_example_runs_and_prints(path, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_fits_on_a_screen_and_says_what_it_is_for(path):
+def test_an_example_has_a_docstring_and_at_most_forty_lines(path):
     source = path.read_text(encoding="utf-8")
     assert len(source.splitlines()) <= LONGEST
     assert source.startswith('"""')

@@ -27,7 +27,7 @@ def citation():
     return yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
 
 
-def test_the_citation_has_what_the_format_asks_for_and_the_project_s_version(citation):
+def test_the_citation_has_what_the_format_asks_for_and_the_projects_version(citation):
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
     assert str(citation["version"]) == PROJECT["version"]
     assert citation["license"] == PROJECT["license"]

@@ -23,7 +23,7 @@ def test_every_page_of_the_reproduction_has_a_record():
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_page_names_its_commit_and_says_where_its_suite_has_changed_since(name):
+def test_a_page_names_its_commit_and_later_changes_of_its_suite(name):
     text = (REPRODUCED / f"{name}.md").read_text(encoding="utf-8")
     assert f"Made at commit `{RECORDS[name]['commit']}`." in text
     changed = load_suite(name).compute_digest() != RECORDS[name]["digest"]
@@ -44,7 +44,7 @@ def test_a_table_that_is_up_to_date_has_a_row_for_every_row_of_its_suite(name):
     assert STALE in text or not {row for row in rows if f"| {row} |" not in plain}
 
 
-def test_no_page_speaks_of_an_older_measurement_in_passing():
+def test_no_page_mentions_an_outdated_measurement():
     for page in PAGES.rglob("*.md"):
         assert "Measured before a reading was mended" not in page.read_text(encoding="utf-8"), page
 

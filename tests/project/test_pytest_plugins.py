@@ -119,7 +119,7 @@ def test_a_group_runs_on_one_worker(tmp_path, seed):
     assert len(set(workers)) == 1
 
 
-def test_the_seed_stands_below_failures_too(tmp_path):
+def test_the_seed_is_printed_below_failures(tmp_path):
     (tmp_path / "test_a.py").write_text("def test_fails():\n    assert False\n")
     output = run_pytest(tmp_path, "--order-seed=7")
     assert (

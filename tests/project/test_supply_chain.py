@@ -56,7 +56,7 @@ def test_the_bill_of_materials_names_every_package_and_every_model_file():
     assert len({part["bom-ref"] for part in parts.values() if "purl" in part}) == len(locked())
 
 
-def test_an_audit_that_could_ask_nobody_says_so_and_a_weakness_is_named(tmp_path):
+def test_an_audit_reports_an_unreachable_service_and_names_vulnerabilities(tmp_path):
     report = tmp_path / "audit.json"
     assert "nothing was checked" in audited(report)[0]
     skipped = {"name": "a", "skip_reason": "not found"}

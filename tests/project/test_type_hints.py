@@ -64,5 +64,5 @@ def test_return_values_have_their_types(mypy_messages, expression):
 
 
 @pytest.mark.parametrize("expression", WRONG)
-def test_a_wrong_call_is_told_before_it_runs(mypy_messages, expression):
+def test_a_wrong_call_is_a_type_error(mypy_messages, expression):
     assert WRONG[expression] in mypy_messages[expression]

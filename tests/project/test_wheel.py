@@ -44,11 +44,11 @@ def test_the_wheel_holds_models_templates_and_types(wheel):
     assert sum(zipfile.ZipFile(wheel).getinfo(name).file_size for name in lines) < 20_000
 
 
-def test_the_wheel_stays_small_enough_to_download_on_a_whim(wheel):
+def test_the_wheel_stays_below_the_size_limit(wheel):
     assert wheel.stat().st_size <= MAX_WHEEL_BYTES
 
 
-def test_the_wheel_alone_explains_a_text(wheel, tmp_path):
+def test_the_installed_wheel_explains_a_text(wheel, tmp_path):
     """Unpacked by itself, outside the checkout: no file of the source tree is needed."""
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = (

@@ -13,8 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from tests.helpers.encoder_decoder_models import WRITERS
-from tests.helpers.families import CAUSAL, FAMILIES, NO_WRITERS, SOME
+from tests.helpers.encoder_decoder_models import SEQ2SEQ_FAMILIES
+from tests.helpers.families import (
+    CAUSAL_FAMILIES,
+    FAMILIES,
+    NOT_CAUSAL_BY_DEFAULT,
+    PARTLY_SUPPORTED_FAMILIES,
+)
 from tests.helpers.image_models import FAMILIES as IMAGE_FAMILIES
 from tests.helpers.image_models import REFUSED as IMAGE_REFUSED
 from tests.helpers.image_text_models import FAMILIES as IMAGE_TEXT_FAMILIES
@@ -55,18 +60,26 @@ def family_row(label: str, names: Collection[str]) -> str:
 
 
 def classifier_rows() -> list[str]:
-    classifiers = {**FAMILIES, **SOME}
+    classifiers = {**FAMILIES, **PARTLY_SUPPORTED_FAMILIES}
     rows = []
     for support, label in SUPPORT_LABELS.items():
-        names = [name for name, (_, _, fate) in classifiers.items() if fate == support]
+        names = [
+            name for name, (_, _, support_level) in classifiers.items() if support_level == support
+        ]
         rows.append(family_row(label, names))
     return rows
 
 
 def generation_rows() -> list[str]:
-    causal = set(CAUSAL) - NO_WRITERS
-    encoder_decoder = {name for name, (_, _, fate) in WRITERS.items() if fate != "refused"}
-    refused = (set(WRITERS) - encoder_decoder) | (NO_WRITERS & set(CAUSAL))
+    causal = set(CAUSAL_FAMILIES) - NOT_CAUSAL_BY_DEFAULT
+    encoder_decoder = {
+        name
+        for name, (_, _, support_level) in SEQ2SEQ_FAMILIES.items()
+        if support_level != "refused"
+    }
+    refused = (set(SEQ2SEQ_FAMILIES) - encoder_decoder) | (
+        NOT_CAUSAL_BY_DEFAULT & set(CAUSAL_FAMILIES)
+    )
     return [
         family_row("causal language models", causal),
         family_row("encoder-decoder models", encoder_decoder),
@@ -79,10 +92,14 @@ def image_rows() -> list[str]:
     images = [name for name in IMAGE_FAMILIES if " with " not in name]
     image_text = [
         name
-        for name, (_, _, fate) in IMAGE_TEXT_FAMILIES.items()
-        if fate == "all" and " " not in name
+        for name, (_, _, support_level) in IMAGE_TEXT_FAMILIES.items()
+        if support_level == "all" and " " not in name
     ]
-    attention_only = [name for name, (_, _, fate) in IMAGE_TEXT_FAMILIES.items() if fate == "some"]
+    attention_only = [
+        name
+        for name, (_, _, support_level) in IMAGE_TEXT_FAMILIES.items()
+        if support_level == "some"
+    ]
     return [
         family_row("image classifiers", images),
         family_row("image classifiers, refused", IMAGE_REFUSED),
@@ -93,7 +110,9 @@ def image_rows() -> list[str]:
 
 
 def relevance_rows() -> list[str]:
-    supported = {name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"}
+    supported = {
+        name for name, (_, _, support_level) in FAMILIES.items() if support_level != "refused"
+    }
     without_rules = sorted(supported & set(WITHOUT_RULES))
     without_gradients = sorted(supported - set(FOLLOWED))
     additional = sorted(set(FOLLOWED) - supported)

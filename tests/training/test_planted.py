@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.handmade_attributions import attribution_of, row_of, split
+from tests.helpers.handmade_attributions import make_attribution, make_row, split_words
 from tokenlight import SpanTarget, registry
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.files.tables import parse_example
 from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
@@ -27,7 +27,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("kind", planted.KINDS)
-def test_marks_stand_where_the_words_were_put_and_contradict_the_text(kind):
+def test_marks_cover_the_planted_words_and_contradict_the_text(kind):
     planted_rows = list(planted.test_texts(ROWS * 25, kind, random.Random(1)))
     for row, source_row in zip(planted_rows, ROWS * 25, strict=True):
         words = [row["text"][start:end] for start, end in row["spans"]]
@@ -64,7 +64,7 @@ def test_the_oracle_finds_every_shortcut_and_a_random_order_as_many_as_chance(ki
     random_values = []
     expected = []
     for row in planted.test_texts(ROWS * 100, kind, random.Random(3)):
-        tokens = row_of([row["text"]], [split(row["text"])])
+        tokens = make_row([row["text"]], [split_words(row["text"])])
         spans = tuple((0, start, end) for start, end in row["spans"])
         marked = [
             float(span is not None and any(s <= span[0] < e for _, s, e in spans))
@@ -72,7 +72,7 @@ def test_the_oracle_finds_every_shortcut_and_a_random_order_as_many_as_chance(ki
         ]
         for scores, values in ((marked, oracle), (drawn.normal(size=len(marked)), random_values)):
             case = Case(
-                attribution_of(tokens, scores),
+                make_attribution(tokens, scores),
                 Perturber(tokens, ReplacementIds(0, 0)),
                 HEAD,
                 spans=spans,
@@ -153,12 +153,12 @@ def test_a_question_is_explained_for_its_true_answer_and_its_marks_are_the_passa
 
 
 def test_a_question_counts_neither_as_right_nor_as_wrong_in_the_pointing_game():
-    tokens = row_of(["who ?", "a b c d"], [split("who ?"), split("a b c d")])
+    tokens = make_row(["who ?", "a b c d"], [split_words("who ?"), split_words("a b c d")])
     spans = ((1, 0, 3),)
     scores = [9.0 if part == 0 else 0.0 for part in tokens.segments]
     scores[[i for i, part in enumerate(tokens.segments) if part == 1][1]] = 1.0  # b
     case = Case(
-        attribution_of(tokens, scores), Perturber(tokens, ReplacementIds(0, 0)), HEAD, spans=spans
+        make_attribution(tokens, scores), Perturber(tokens, ReplacementIds(0, 0)), HEAD, spans=spans
     )
     measurement = registry.build("metrics", "pointing_game", {}).measure(case, [])
     assert measurement.value == 1.0

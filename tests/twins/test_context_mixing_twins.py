@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.families import build
-from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.families import build_model
+from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tests.twins.test_one_pass_twins import IDS, tiny_gpt2
 from tokenlight import Contrast, Explainer, Question, Tokens
@@ -112,7 +112,7 @@ def test_value_zeroing_is_the_rolled_out_distance_of_one_block_at_a_time(explain
         assert attribution.scores.sum() == pytest.approx(1)
 
 
-def test_a_value_that_is_zero_already_says_nothing():
+def test_a_value_vector_that_is_zero_has_no_effect():
     model = tiny_bert()
     for block in model.bert.encoder.layer:
         torch.nn.init.zeros_(block.attention.self.value.weight)
@@ -121,7 +121,7 @@ def test_a_value_that_is_zero_already_says_nothing():
     assert not attribution.scores.any()
 
 
-def test_value_zeroing_takes_a_pass_for_each_token_beside_two():
+def test_value_zeroing_takes_two_passes_and_one_per_token():
     batch_sizes = []
     handle = BERT.model.register_forward_pre_hook(
         lambda _m, arguments, keywords: batch_sizes.append(
@@ -138,7 +138,7 @@ def test_value_zeroing_takes_a_pass_for_each_token_beside_two():
 
 def test_a_model_outside_the_attention_interface_is_refused_by_value_zeroing():
     with pytest.raises(UnsupportedModel, match="cannot be set to zero"):
-        Explainer(build("deberta")).explain(Tokens.from_ids([IDS[0]]), "value_zeroing")
+        Explainer(build_model("deberta")).explain(Tokens.from_ids([IDS[0]]), "value_zeroing")
 
 
 def linear_norm(norm, vector, norm_input):
@@ -265,7 +265,7 @@ def test_alti_logit_explains_answers():
 
 
 def test_alti_logit_of_a_model_without_biases_adds_up_to_what_attention_adds():
-    model = randomised(build("llama"), torch.float64).eval()
+    model = randomize_weights(build_model("llama"), torch.float64).eval()
     added = []
     norm_inputs = []
     handles = [
@@ -286,4 +286,4 @@ def test_alti_logit_of_a_model_without_biases_adds_up_to_what_attention_adds():
 
 def test_a_stack_whose_last_norm_is_not_known_is_refused_by_alti_logit():
     with pytest.raises(UnsupportedModel, match="cannot be followed to its last hidden state"):
-        Explainer(build("gemma")).explain(Tokens.from_ids([IDS[0]]), "alti_logit")
+        Explainer(build_model("gemma")).explain(Tokens.from_ids([IDS[0]]), "alti_logit")

@@ -118,7 +118,7 @@ def test_all_layers_come_from_one_tape_and_are_those_of_each_layer():
     assert_close(all_layers.scores, all_layers.layers.sum(axis=0))
 
 
-def test_a_token_that_stands_twice_has_one_score():
+def test_a_token_that_occurs_twice_has_one_score():
     attribution = EXPLAINER.explain(TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
     positions = [i for i, token in enumerate(attribution.tokens) if token == "film"]
     assert len(positions) == 2

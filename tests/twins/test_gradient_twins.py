@@ -1,7 +1,7 @@
 """The named gradients, from the papers: cat and its kin read them off a surrogate model with that gradient.
 
-The surrogates of ``tests.twins.gradient_form`` have the model's value and, as their plain gradient, the one
-that a paper rewrites.
+The surrogates of ``tests.twins.surrogate_gradients`` have the model's value and, as their plain gradient,
+the one that a paper rewrites.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 from tests.helpers.families import FAMILIES
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT64, EverythingInFloat64, assert_close
-from tests.twins import gradient_form
-from tests.twins.gradient_form import Surrogate, activations_bent
-from tests.twins.gradient_form import _begun as begin_graph
+from tests.twins import surrogate_gradients
+from tests.twins.surrogate_gradients import Surrogate, constant_activation_slopes
+from tests.twins.surrogate_gradients import restart_graph as begin_graph
 from tests.twins.test_relevance_every_family import FOLLOWED, TEXTS, classifier, padded_tokens
 from tokenlight import Explainer
 
@@ -32,7 +32,7 @@ class GimSurrogate(Surrogate):
     def __init__(self):
         super().__init__(constant_maps=False)
 
-    def written_softmax(self, scores, dim=None, *_, dtype=None, **__):
+    def decomposed_softmax(self, scores, dim=None, *_, dtype=None, **__):
         with torch._C.DisableTorchFunction():
             value = torch.softmax(scores, dim, dtype=dtype).detach()
             # Its derivative has a factor 1/T, which the paper leaves out.
@@ -52,14 +52,21 @@ def keep_forward(forward):
 
 @contextmanager
 def gradients_of_cp():
-    with activations_bent(), Surrogate(constant_maps=True):
+    with constant_activation_slopes(), Surrogate(constant_maps=True):
         yield
 
 
 @contextmanager
 def gradients_of_gim():
-    kept = {"bent": lambda _features, output: output, "_bending": keep_forward}
-    with mock.patch.multiple(gradient_form, **kept), activations_bent(), GimSurrogate():
+    kept = {
+        "with_constant_slope": lambda _features, output: output,
+        "wrap_activation": keep_forward,
+    }
+    with (
+        mock.patch.multiple(surrogate_gradients, **kept),
+        constant_activation_slopes(),
+        GimSurrogate(),
+    ):
         yield
 
 

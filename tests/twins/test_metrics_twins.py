@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.planted_model import MASK, PAD, planted, row_of, scored
+from tests.helpers.planted_model import (
+    MASK,
+    PAD,
+    make_attribution,
+    make_planted_explainer,
+    make_row,
+)
 
-EXPLAINER = planted(np.random.default_rng(5).normal(size=(40, 3)), labels=3)
+EXPLAINER = make_planted_explainer(np.random.default_rng(5).normal(size=(40, 3)), labels=3)
 WEIGHTS = EXPLAINER.model.words.weight.detach().numpy()
 
 word_lists = st.lists(st.integers(5, 39), min_size=1, max_size=14)
@@ -24,7 +30,7 @@ numbers = st.sampled_from([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0])
 def attributions_by_hand(draw, min_size=1):
     words = draw(st.lists(st.integers(5, 39), min_size=min_size, max_size=16))
     scores = draw(st.lists(numbers, min_size=len(words), max_size=len(words)))
-    return scored(EXPLAINER, words, scores, target=draw(st.integers(0, 2)))
+    return make_attribution(EXPLAINER, words, scores, target=draw(st.integers(0, 2)))
 
 
 def class_probabilities(ids, attention=None):
@@ -142,7 +148,7 @@ def test_comprehensiveness_and_sufficiency(attribution):
 
 
 @given(attributions_by_hand(), st.integers(0, 2))
-def test_games(attribution, label):
+def test_hiding_and_revealing_games(attribution, label):
     order = rank_words(attribution)
     num_rankable = len(order)
     hiding = []
@@ -257,7 +263,7 @@ def test_average_precision(pairs):
 def test_the_planted_model_is_what_this_file_says(words):
     from tokenlight.perturb.engine import stream_logits
 
-    row = row_of(words)
+    row = make_row(words)
     (logits,) = stream_logits(EXPLAINER._live, [row])
     powers = np.exp(logits - logits.max())
     np.testing.assert_allclose(powers / powers.sum(), class_probabilities(row.ids), atol=1e-12)
@@ -305,11 +311,11 @@ def test_soft_sufficiency_and_comprehensiveness(attribution, seed):
         plain = sum(falls) / len(falls)
         enough = 1 - plain
         baseline = 1 - max(0.0, original - without_words)
-        normalised = {
+        normalized = {
             "sufficiency": (enough - baseline) / (1 - baseline),
             "comprehensiveness": plain / (1 - baseline),
         }[name]
-        assert row[f"soft_{name}"] == pytest.approx(min(1.0, max(0.0, normalised)), abs=1e-9)
+        assert row[f"soft_{name}"] == pytest.approx(min(1.0, max(0.0, normalized)), abs=1e-9)
         assert 0 <= row[f"soft_{name}"] <= 1
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification
 
-from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Contrast, Explainer, SpanTarget, Tokens
 
 IDS = [[2, 17, 9, 30, 12, 44, 21, 8, 3], [2, 40, 33, 3]]
@@ -23,7 +23,7 @@ def tiny_gpt2():
     config = GPT2Config(
         vocab_size=150, n_embd=32, n_layer=3, n_head=4, n_positions=48, num_labels=3, pad_token_id=0
     )
-    return randomised(GPT2ForSequenceClassification(config), torch.float64)
+    return randomize_weights(GPT2ForSequenceClassification(config), torch.float64)
 
 
 BERT = Explainer(tiny_bert(), tiny_tokenizer())

@@ -1,5 +1,5 @@
 """AttnLRP and CP-LRP on every family, in float64: the package's rewritten gradient against the surrogate
-of ``tests.twins.gradient_form``, and against the package's own way rule by rule."""
+of ``tests.twins.surrogate_gradients``, and against the package's own way rule by rule."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import pytest
 import torch
 import transformers
 
-from tests.helpers.families import DECODER, FAMILIES, SOME, build
+from tests.helpers.causal_models import CAUSAL_MODELS, build_causal_model
+from tests.helpers.families import DECODER, FAMILIES, PARTLY_SUPPORTED_FAMILIES, build_model
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
-from tests.twins.gradient_form import scores
+from tests.twins.surrogate_gradients import compute_scores
 from tests.unit.lrp.test_backward_whole_models import REFUSED as WITHOUT_RULES
-from tests.unit.test_explainer_language_models import FAMILIES as WRITERS
-from tests.unit.test_explainer_language_models import built
 from tokenlight import Explainer, NextToken, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.lrp import attnlrp
@@ -41,8 +40,12 @@ UNFOLLOWED = {
 # Their kernels have no float64, or they do not run here at all; gpt-oss writes out a gate that the twin
 # and the package take apart in two ways.
 LEFT_OUT = {"gpt_oss", "mra", "yoso"}
-REFUSED = {name for name, (_, _, fate) in FAMILIES.items() if fate == "refused"}
-FOLLOWED = [n for n in (*FAMILIES, *SOME) if n not in {*UNFOLLOWED, *LEFT_OUT, *REFUSED}]
+REFUSED = {name for name, (_, _, support_level) in FAMILIES.items() if support_level == "refused"}
+FOLLOWED = [
+    n
+    for n in (*FAMILIES, *PARTLY_SUPPORTED_FAMILIES)
+    if n not in {*UNFOLLOWED, *LEFT_OUT, *REFUSED}
+]
 EXPERTS = {**DECODER, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_experts": 4}
 # Norms that subtract a mean without a bias, and mixtures of experts: class prefix, configuration.
 FURTHER = {
@@ -77,7 +80,7 @@ def causal(name):
 
 
 def classifier(name):
-    model = build(name).double()
+    model = build_model(name).double()
     with torch.no_grad():  # biases and weights of norms that matter
         for parameter in model.parameters():
             if parameter.dim() == 1:
@@ -104,7 +107,7 @@ def assert_the_twin_agrees(model, pick, target, by_rules):
             for text, ours in zip(TEXTS, attributions, strict=True):
                 ids = torch.tensor([text])
                 arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-                twin = scores(model, arguments, pick, constant_maps=constant_maps)
+                twin = compute_scores(model, arguments, pick, constant_maps=constant_maps)
                 assert np.abs(twin).max() > 0
                 assert_close(ours.scores, twin, 1e-6)
             # The first pass looked at every operation, the next only where it found something.
@@ -134,12 +137,14 @@ def test_a_classifier_is_explained_by_the_rewritten_gradient(family):
 @pytest.mark.parametrize("family", UNFOLLOWED)
 def test_a_family_that_a_gradient_cannot_be_followed_through_is_refused(family):
     with pytest.raises(UnsupportedModel, match=UNFOLLOWED[family]):
-        Explainer(build(family)).explain(padded_tokens(), "attnlrp")
+        Explainer(build_model(family)).explain(padded_tokens(), "attnlrp")
 
 
-@pytest.mark.parametrize("family", WRITERS)
+@pytest.mark.parametrize("family", CAUSAL_MODELS)
 def test_a_language_model_is_explained_by_the_rewritten_gradient(family):
-    assert_the_twin_agrees(built(family), lambda o: o.logits[0, -1, 9], LOGIT, by_rules=True)
+    assert_the_twin_agrees(
+        build_causal_model(family), lambda o: o.logits[0, -1, 9], LOGIT, by_rules=True
+    )
 
 
 @pytest.mark.parametrize("family", FURTHER)

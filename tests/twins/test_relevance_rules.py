@@ -123,7 +123,7 @@ def test_separate_z_plus_gives_each_pair_of_signs_the_whole(seed, rows, ins, out
 
 
 @given(SEEDS, SIZES, SIZES, SIZES)
-def test_epsilon_leaves_the_bias_its_part(seed, rows, ins, outs):
+def test_the_epsilon_rule_leaves_the_bias_its_share(seed, rows, ins, outs):
     x, w, b, relevance, rule_case = make_linear_case(seed, rows, ins, outs)
     twin = np.zeros_like(x)
     for r in range(rows):
@@ -266,7 +266,7 @@ def product_twin(x, y, relevance, divide):
 
 
 @given(SEEDS, SIZES, SIZES, SIZES, SIZES)
-def test_products_halve(seed, heads, rows, inner, columns):
+def test_a_product_halves_relevance_between_its_factors(seed, heads, rows, inner, columns):
     x, y, relevance = draw_arrays(
         seed, (heads, rows, inner), (heads, inner, columns), (heads, rows, columns)
     )
@@ -284,7 +284,7 @@ def test_products_halve(seed, heads, rows, inner, columns):
 
 
 @given(SEEDS, SIZES, SIZES, SIZES, st.sampled_from([0, 1]))
-def test_a_constant_factor_takes_nothing(seed, rows, inner, columns, active):
+def test_a_constant_factor_receives_no_relevance(seed, rows, inner, columns, active):
     x, y, relevance = draw_arrays(seed, (rows, inner), (inner, columns), (rows, columns))
     parts = apply_rule(rules.halved_product, relevance, make_case(x @ y, x, y, active=[active]))
     assert_relevance_close(parts[active], product_twin(x, y, relevance, divide_safely)[active])
@@ -324,7 +324,7 @@ def test_constant_attention_gives_all_to_the_values(seed, rows, inner, columns):
 
 
 @given(SEEDS, SIZES, SIZES)
-def test_a_gate_halves(seed, rows, width):
+def test_a_gate_halves_relevance_between_its_factors(seed, rows, width):
     first, second, relevance = draw_arrays(seed, (rows, width), (rows, width), (rows, width))
     for part in apply_rule(rules.halved_gate, relevance, make_case(first * second, first, second)):
         assert_relevance_close(part, relevance / 2)
@@ -342,7 +342,7 @@ def test_a_rule_that_passes_relevance_passes_all_of_it(seed, rows, width):
 
 
 @given(SEEDS, SIZES, SIZES)
-def test_a_constant_term_keeps_what_it_brought(seed, rows, width):
+def test_a_constant_term_keeps_its_share_of_the_relevance(seed, rows, width):
     x, constant, relevance = draw_arrays(seed, (rows, width), width, (rows, width))
     y = x + constant
     ours = apply_rule(attnlrp.epsilon_shift, relevance, make_case(y, x, constant, active=[0]))[0]
@@ -358,7 +358,7 @@ def test_a_constant_term_keeps_what_it_brought(seed, rows, width):
 
 
 @given(SEEDS, SIZES, SIZES)
-def test_a_zero_factor_lets_nothing_through(seed, rows, width):
+def test_a_zero_factor_passes_no_relevance(seed, rows, width):
     x, factor, relevance = draw_arrays(seed, (rows, width), (rows, width), (rows, width))
     ours = apply_rule(
         rules.pass_through_scale, relevance, make_case(x * factor, x, factor, active=[0])

@@ -67,7 +67,7 @@ def test_gradient_times_input_with_the_gradient_of_attnlrp_is_attnlrp():
         assert_close(ours.scores, theirs.scores, FLOAT64)
 
 
-def test_methods_beside_each_other_keep_their_own_gradient():
+def test_methods_of_one_call_keep_their_own_gradient():
     explainer = Explainer(tiny_bert().double(), TOKENIZER)
     methods = ["cat", ("cat", CONSTANT), "gae", ("gae", {"gradient": "attnlrp"}), "attnlrp"]
     together = explainer.explain(TEXTS[1], methods)

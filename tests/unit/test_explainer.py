@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.helpers.expect import expect_error
 from tests.helpers.garbage import collect_garbage
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import assert_close
 from tokenlight import Attribution, Contrast, Explainer, Tokens
@@ -33,7 +33,7 @@ class TestExplainReturns:
         assert isinstance(EXPLAINER.explain(("good", "bad")), Attribution)
         assert isinstance(EXPLAINER.explain(Tokens.from_ids([[2, 9, 3]])), Attribution)
 
-    def test_anything_else_gives_a_list_text_by_text(self):
+    def test_several_texts_or_methods_give_a_list_grouped_by_text(self):
         attributions = EXPLAINER.explain(TEXTS, ["cat", "rollout"])
         assert [attribution.method for attribution in attributions] == ["cat", "rollout"] * 3
         assert [attribution.text for attribution in attributions] == [
@@ -90,7 +90,7 @@ class TestExplainReturns:
         handle.remove()
         assert len(calls) == 1
 
-    def test_an_attribution_says_where_it_comes_from(self):
+    def test_an_attribution_records_its_provenance(self):
         attribution = EXPLAINER.explain("good film", ("attcat", {"hidden": "output"}), seed=3)
         assert attribution.method == "attcat"
         assert attribution.options == {"hidden": "output"}
@@ -103,7 +103,7 @@ class TestExplainReturns:
         attribution = EXPLAINER.explain("good 日 film", "cat")
         assert attribution.notes == ("1 of 5 tokens are not in the model's vocabulary",)
 
-    def test_rows_without_segment_ids_leave_their_neighbours_theirs(self):
+    def test_rows_without_segment_ids_leave_their_neighbors_theirs(self):
         pair = ("good film", "bad plot")
         ids = Tokens.from_ids([[2, 9, 10, 3]])
         together = EXPLAINER.explain([pair, ids], "cat")
@@ -111,13 +111,13 @@ class TestExplainReturns:
             together[0].scores, EXPLAINER.explain(pair, "cat").scores, atol=1e-12
         )
 
-    def test_small_batches_change_nothing(self):
+    def test_small_batches_do_not_change_scores(self):
         wide = EXPLAINER.explain(TEXTS, "attcat", batch_tokens=1000)
         narrow = EXPLAINER.explain(TEXTS, "attcat", batch_tokens=1)
         for attribution, other in zip(wide, narrow, strict=True):
             np.testing.assert_allclose(attribution.scores, other.scores, atol=1e-13)
 
-    def test_running_out_of_memory_halves_the_batch_and_goes_on(self, monkeypatch):
+    def test_running_out_of_memory_halves_the_batch_and_continues(self, monkeypatch):
         explainer = Explainer(tiny_bert(), TOKENIZER)
         sizes = []
 
@@ -194,15 +194,15 @@ class TestRewiring:
     def states(self, model):
         return model(**TOKENIZER("good film", return_tensors="pt"), output_hidden_states=True)
 
-    def test_a_pass_inside_a_pass_leaves_nothing_behind(self):
+    def test_a_nested_pass_leaves_the_model_unchanged(self):
         model = tiny_bert()
-        before = snapshot(model)
+        before = take_snapshot(model)
         for _ in range(3):
             with instrumented(model, attention="own", gradients=False):
                 self.states(model)
                 with instrumented(model, attention="own", gradients=False):
                     self.states(model)
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
 
     @pytest.mark.parametrize("method", ["attcat", "transatt", "occlusion"])
     def test_an_explained_model_is_garbage_collected(self, method):
@@ -222,15 +222,15 @@ class TestRewiring:
         EXPLAINER.evaluate(EXPLAINER.explain(TEXTS, ["attcat"]), ["randomisation"])
         assert models() == before
 
-    def test_modules_that_a_model_got_later_are_rewired_too(self):
+    def test_modules_added_later_are_instrumented_too(self):
         model = tiny_bert()
         explainer = Explainer(model, TOKENIZER)
         expected = explainer.explain("good film", "attcat")
         model.classifier = nn.Sequential(nn.Dropout(0.9), model.classifier).train()
-        before = snapshot(model)
+        before = take_snapshot(model)
         attribution = explainer.explain("good film", "attcat")
         np.testing.assert_array_equal(attribution.scores, expected.scores)
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
 
     def test_hooks_of_the_user_stay_and_state_is_reported_once(self):
         model = tiny_bert()
@@ -238,11 +238,11 @@ class TestRewiring:
         expected = explainer.explain("good film", "cat").scores
         with torch.no_grad():
             self.states(model)  # transformers now has hooks of its own on the model
-        before = snapshot(model)
+        before = take_snapshot(model)
         attribution = explainer.explain("good film", "cat")
         np.testing.assert_array_equal(attribution.scores, expected)
         assert attribution.layers.shape[0] == 3
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
 
     def test_a_rebuilt_model_is_verified_again(self):
         model = tiny_bert()

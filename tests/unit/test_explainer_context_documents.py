@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.helpers.encoder_decoder_models import (
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+    make_small_llama,
+)
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Attribution, Context, Continuation, Explainer
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.head import Head
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.model.objective import Objective
 
 DOCUMENTS = ("the cat sat on a mat! the dog ran.", "a red dog sat and ran.")
@@ -24,12 +29,12 @@ JOINT_CONTINUATION = Continuation(" the red dog", joint=True)
 
 @pytest.fixture(scope="module")
 def llama() -> Explainer:
-    return Explainer(small_llama(), writing_tokenizer(ends=False))
+    return Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
 
 
 @pytest.fixture(scope="module")
 def bart() -> Explainer:
-    return Explainer(writer("bart"), writing_tokenizer())
+    return Explainer(make_seq2seq_model("bart"), make_seq2seq_tokenizer())
 
 
 def compute_log_probabilities(explainer: Explainer, attribution: Attribution) -> torch.Tensor:
@@ -51,7 +56,9 @@ class TestAWholeAnswer:
         result: Explainer = request.getfixturevalue(name)
         return result
 
-    def test_its_probability_is_the_product_of_the_tokens_own(self, explainer: Explainer) -> None:
+    def test_the_probability_of_an_answer_is_the_product_of_its_tokens(
+        self, explainer: Explainer
+    ) -> None:
         with EverythingInFloat64():
             (attribution,) = explainer.explain(PROMPT, "grad_x_input", JOINT_CONTINUATION)
             alone = compute_log_probabilities(explainer, attribution)
@@ -61,7 +68,7 @@ class TestAWholeAnswer:
         assert attribution.prediction.label == attribution.target.name.strip("‘’") == WRITTEN
 
     @pytest.mark.parametrize("method", ["grad_x_input", "integrated_gradients", "attnlrp"])
-    def test_its_scores_are_the_sum_of_its_tokens_scores(
+    def test_the_scores_of_an_answer_are_the_sum_over_its_tokens(
         self, explainer: Explainer, method: str
     ) -> None:
         with EverythingInFloat64():
@@ -72,7 +79,7 @@ class TestAWholeAnswer:
             total[: len(row)] += row.scores
         assert_close(joint.scores, total)
 
-    def test_a_span_of_it_sums_the_tokens_of_these_words_alone(self, explainer: Explainer) -> None:
+    def test_a_span_of_an_answer_sums_only_its_tokens(self, explainer: Explainer) -> None:
         continuation = Continuation(" the red dog", span="red", against=None)
         with EverythingInFloat64():
             (span,) = explainer.explain(PROMPT, "grad_x_input", replace(continuation, joint=True))
@@ -81,7 +88,7 @@ class TestAWholeAnswer:
         assert not span.scores[len(token) :].any()  # what comes after foretells nothing
         assert span.target.name == "‘red’"
 
-    def test_it_is_the_same_beside_answers_of_other_lengths(self, explainer: Explainer) -> None:
+    def test_an_answer_does_not_depend_on_others_in_the_batch(self, explainer: Explainer) -> None:
         others = [
             Continuation(" the", joint=True),
             JOINT_CONTINUATION,
@@ -92,7 +99,9 @@ class TestAWholeAnswer:
             (alone,) = explainer.explain(PROMPT, "occlusion", JOINT_CONTINUATION)
         assert_close(attributions[1].scores, alone.scores)
 
-    def test_it_survives_saving_and_is_measured(self, explainer: Explainer, tmp_path: Any) -> None:
+    def test_an_explained_answer_can_be_saved_and_measured(
+        self, explainer: Explainer, tmp_path: Any
+    ) -> None:
         attributions = explainer.explain(PROMPT, "occlusion", JOINT_CONTINUATION)
         loaded = Attribution.load(attributions[0].save(tmp_path / "whole.json"))
         assert loaded.row == attributions[0].row

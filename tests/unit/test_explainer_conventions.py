@@ -107,7 +107,7 @@ def test_a_label_is_found_whatever_its_case_where_only_one_can_be_meant(explaine
         twins.explain("a good film", "grads", target="GOOD")
 
 
-def test_a_gpu_is_taken_where_there_is_one_and_said_in_one_line(monkeypatch, caplog, tmp_path):
+def test_a_gpu_is_used_if_available_with_a_one_line_note(monkeypatch, caplog, tmp_path):
     from tokenlight.models import loading
 
     tiny_bert().save_pretrained(tmp_path)
@@ -149,7 +149,7 @@ def test_the_library_itself_prints_nothing():
         ("attention", "raw_att"),
     ],
 )
-def test_a_name_that_people_type_is_the_method_of_ours(explainer, typed, meant):
+def test_common_aliases_resolve_to_methods(explainer, typed, meant):
     assert registry.parse_spec(typed) == (meant, {})
     assert registry.parse_spec(f"{typed}:a=b") == (meant, {"a": "b"})
     assert explainer._resolve_methods([typed], 0) == explainer._resolve_methods([(meant, {})], 0)
@@ -167,7 +167,7 @@ def test_methods_are_listed_with_the_five_most_faithful_first_and_then_by_family
     assert f"ordered by mean rank in AOPC on {load_leaderboard()['texts']} texts" in heads[0]
 
 
-def test_the_page_is_told_what_is_recommended():
+def test_the_page_lists_recommended_methods():
     pytest.importorskip("fastapi")
     from tokenlight.web.options import build_method_info
 

@@ -12,34 +12,43 @@ from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from tests.helpers.encoder_decoder_models import (
+    CONTINUATION,
     PROMPT,
+    SEQ2SEQ_FAMILIES,
     SOURCE,
     WORDS,
-    WRITERS,
-    WRITTEN,
-    writer,
-    writing_tokenizer,
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
 )
 from tests.helpers.expect import expect_error
-from tests.helpers.families import CAUSAL, NO_WRITERS, build, causal
+from tests.helpers.families import (
+    CAUSAL_FAMILIES,
+    NOT_CAUSAL_BY_DEFAULT,
+    build_model,
+    find_causal_class,
+)
 from tokenlight import Continuation, Explainer, NextToken, Tokens, save
 from tokenlight.errors import BadInput, BadTarget, NotFinite, TextTooLong, UnsupportedModel
 from tokenlight.trust import assess_trust
 
-SUPPORTED = [name for name, (_, _, fate) in WRITERS.items() if fate != "refused"]
-READ = [name for name in SUPPORTED if WRITERS[name][2] != "embeddings"]
+SUPPORTED = [
+    name for name, (_, _, support_level) in SEQ2SEQ_FAMILIES.items() if support_level != "refused"
+]
+READ = [name for name in SUPPORTED if SEQ2SEQ_FAMILIES[name][2] != "embeddings"]
 S = 8  # tokens of the source with </s>
 T = 4  # tokens of the decoder before the last written one ends
 
 
 @pytest.fixture(scope="module")
 def bart() -> Explainer:
-    return Explainer(writer("bart"), writing_tokenizer())
+    return Explainer(make_seq2seq_model("bart"), make_seq2seq_tokenizer())
 
 
 def rounding(name: str) -> float:
     """What of a score may be rounding: routers of experts compute in float32 whatever the model does."""
-    eps = torch.finfo(torch.float32 if WRITERS[name][2] == "float32 router" else torch.float64).eps
+    eps = torch.finfo(
+        torch.float32 if SEQ2SEQ_FAMILIES[name][2] == "float32 router" else torch.float64
+    ).eps
     return 1e4 * eps  # sums over 16 entries in 5 blocks, each of them divided by a norm
 
 
@@ -47,17 +56,17 @@ def run_teacher_forced(model: Any, **flags: Any) -> tuple[Any, Tensor, Tensor]:
     """The model's own pass over the source and all that was written but the last."""
     source = torch.tensor([[WORDS.index(word) for word in SOURCE.split()] + [1]])
     start = model.config.decoder_start_token_id
-    decoded = torch.tensor([[start] + [WORDS.index(word) for word in WRITTEN.split()[:-1]]])
+    decoded = torch.tensor([[start] + [WORDS.index(word) for word in CONTINUATION.split()[:-1]]])
     outputs = model(input_ids=source, decoder_input_ids=decoded, use_cache=False, **flags)
     return outputs, source, decoded
 
 
 @pytest.mark.parametrize("name", ["t5", "t5-gated"])
 def test_loss_gradients_at_the_token_tables_cover_source_and_what_was_written(name: str) -> None:
-    model = writer(name)
-    explainer = Explainer(model, writing_tokenizer())
+    model = make_seq2seq_model(name)
+    explainer = Explainer(model, make_seq2seq_tokenizer())
     (attribution, *_) = explainer.explain(
-        SOURCE, ("simple", {"multiply": "none"}), Continuation(WRITTEN)
+        SOURCE, ("simple", {"multiply": "none"}), Continuation(CONTINUATION)
     )
     source = torch.tensor([[WORDS.index(word) for word in SOURCE.split()] + [1]])
     start = torch.tensor([[model.config.decoder_start_token_id]])
@@ -72,7 +81,7 @@ def test_loss_gradients_at_the_token_tables_cover_source_and_what_was_written(na
     logits = model(input_ids=source, decoder_input_ids=start, use_cache=False).logits[0, -1]
     for hook in hooks:
         hook.remove()
-    loss = -torch.log_softmax(logits, dim=-1)[WORDS.index(WRITTEN.split()[0])]
+    loss = -torch.log_softmax(logits, dim=-1)[WORDS.index(CONTINUATION.split()[0])]
     slopes = torch.cat(torch.autograd.grad(loss, embeddings), dim=1)[0].sum(dim=-1).abs()
     np.testing.assert_allclose(
         attribution.scores, (slopes / slopes.sum()).numpy(), rtol=rounding(name) * 100
@@ -83,22 +92,22 @@ def test_loss_gradients_at_the_token_tables_cover_source_and_what_was_written(na
 def test_every_family_is_explained_from_its_own_logits_whatever_is_padded_beside(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = writer(name)
-    explainer = Explainer(model, writing_tokenizer())
-    attributions = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN))
+    model = make_seq2seq_model(name)
+    explainer = Explainer(model, make_seq2seq_tokenizer())
+    attributions = explainer.explain(SOURCE, "grad_x_input", Continuation(CONTINUATION))
     logits = run_teacher_forced(model)[0].logits[0].detach().numpy()
     for position, attribution in enumerate(attributions):
         assert len(attribution) == S + 1 + position
         assert attribution.row.source_length == S
-        expected = logits[position, WORDS.index(WRITTEN.split()[position])]
+        expected = logits[position, WORDS.index(CONTINUATION.split()[position])]
         assert attribution.logits[attribution.target.index] == pytest.approx(
             expected, rel=rounding(name), abs=rounding(name)
         )
     monkeypatch.setattr(
         "tokenlight.explaining.strategies.can_share_forward", lambda *_: False
     )  # a row for each
-    batch = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN))  # padded
-    alone = explainer.explain(SOURCE, "grad_x_input", Continuation(WRITTEN), batch_tokens=1)
+    batch = explainer.explain(SOURCE, "grad_x_input", Continuation(CONTINUATION))  # padded
+    alone = explainer.explain(SOURCE, "grad_x_input", Continuation(CONTINUATION), batch_tokens=1)
     attributions = [*attributions, *batch]
     alone = [*alone, *alone]
     for attribution, expected in zip(attributions, alone, strict=True):
@@ -110,23 +119,25 @@ def test_every_family_is_explained_from_its_own_logits_whatever_is_padded_beside
         )
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if name not in SUPPORTED])
+@pytest.mark.parametrize("name", [name for name in SEQ2SEQ_FAMILIES if name not in SUPPORTED])
 def test_a_family_that_is_not_taken_is_refused_by_name(name: str) -> None:
-    with pytest.raises((UnsupportedModel, NotFinite), match=WRITERS[name][0]):
-        Explainer(writer(name), writing_tokenizer()).explain(SOURCE, "grad_x_input")
+    with pytest.raises((UnsupportedModel, NotFinite), match=SEQ2SEQ_FAMILIES[name][0]):
+        Explainer(make_seq2seq_model(name), make_seq2seq_tokenizer()).explain(
+            SOURCE, "grad_x_input"
+        )
 
 
 @pytest.mark.parametrize("name", READ)
 def test_class_activations_of_both_parts_equal_the_paper_written_out(name: str) -> None:
-    model = writer(name)
-    attribution = Explainer(model, writing_tokenizer()).explain(
-        SOURCE, "cat", Continuation(WRITTEN, against=None)
+    model = make_seq2seq_model(name)
+    attribution = Explainer(model, make_seq2seq_tokenizer()).explain(
+        SOURCE, "cat", Continuation(CONTINUATION, against=None)
     )[-1]
     for weight in model.parameters():
         weight.requires_grad_(True)
     outputs, source, decoded = run_teacher_forced(model, output_hidden_states=True)
     states = [*outputs.encoder_hidden_states, *outputs.decoder_hidden_states[:-1]]
-    target = outputs.logits[0, -1, WORDS.index(WRITTEN.split()[-1])]
+    target = outputs.logits[0, -1, WORDS.index(CONTINUATION.split()[-1])]
     gradients = torch.autograd.grad(target, states)
     expected = torch.zeros(source.shape[1] + decoded.shape[1], dtype=torch.float64)
     for number, (state, gradient) in enumerate(zip(states, gradients, strict=True)):
@@ -143,7 +154,7 @@ def _maps(model: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor], Tensor]
     """Encoder, decoder and cross maps of one text, and the target, on one graph."""
     model.set_attn_implementation("eager")
     outputs, _, _ = run_teacher_forced(model, output_attentions=True)
-    target = outputs.logits[0, -1, WORDS.index(WRITTEN.split()[-1])]
+    target = outputs.logits[0, -1, WORDS.index(CONTINUATION.split()[-1])]
     kinds = outputs.encoder_attentions, outputs.decoder_attentions, outputs.cross_attentions
     return (*map(list, kinds), target)  # type: ignore[return-value]
 
@@ -151,9 +162,9 @@ def _maps(model: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor], Tensor]
 def test_attcat_weights_every_state_by_the_attention_it_receives_where_it_is_read(
     bart: Explainer,
 ) -> None:
-    terms = bart.explain(SOURCE, "cat", Continuation(WRITTEN, against=None))[-1].layers
-    attribution = bart.explain(SOURCE, "attcat", Continuation(WRITTEN, against=None))[-1]
-    encoder, decoder, cross, _ = _maps(writer("bart"))
+    terms = bart.explain(SOURCE, "cat", Continuation(CONTINUATION, against=None))[-1].layers
+    attribution = bart.explain(SOURCE, "attcat", Continuation(CONTINUATION, against=None))[-1]
+    encoder, decoder, cross, _ = _maps(make_seq2seq_model("bart"))
     received = [maps[0].mean(dim=(0, 1)) for maps in encoder]
     received.append(torch.stack([maps[0].mean(dim=(0, 1)) for maps in cross]).mean(dim=0))
     received += [maps[0].mean(dim=(0, 1)) for maps in decoder]
@@ -167,8 +178,8 @@ def test_attcat_weights_every_state_by_the_attention_it_receives_where_it_is_rea
 
 
 def test_gae_follows_the_papers_rules_through_cross_attention(bart: Explainer) -> None:
-    attribution = bart.explain(SOURCE, "gae", Continuation(WRITTEN, against=None))[-1]
-    encoder, decoder, cross, target = _maps(writer("bart"))
+    attribution = bart.explain(SOURCE, "gae", Continuation(CONTINUATION, against=None))[-1]
+    encoder, decoder, cross, target = _maps(make_seq2seq_model("bart"))
     gradients = torch.autograd.grad(target, [*encoder, *decoder, *cross])
     steps = [
         (maps * gradient)[0].clamp(min=0).mean(dim=0).detach().numpy()
@@ -186,13 +197,13 @@ def test_gae_follows_the_papers_rules_through_cross_attention(bart: Explainer) -
     for self_attention, cross_attention in zip(selves, crosses, strict=True):
         tt = tt + self_attention @ tt
         ts = ts + self_attention @ ts
-        ts = ts + _normalised(tt).T @ cross_attention @ _normalised(ss)
+        ts = ts + _normalized(tt).T @ cross_attention @ _normalized(ss)
     expected = np.concatenate((ts[-1], tt[-1]))
     expected[-1] = 0.0
     np.testing.assert_allclose(attribution.scores, expected, rtol=0, atol=1e-12)
 
 
-def _normalised(relevance: np.ndarray) -> np.ndarray:
+def _normalized(relevance: np.ndarray) -> np.ndarray:
     """Equations 8 and 9 of Chefer et al. 2021."""
     rest = relevance - np.eye(len(relevance))
     sums = rest.sum(axis=1, keepdims=True)
@@ -201,8 +212,8 @@ def _normalised(relevance: np.ndarray) -> np.ndarray:
 
 
 def test_rollout_goes_through_both_attentions_of_a_decoder_block(bart: Explainer) -> None:
-    attribution = bart.explain(SOURCE, "rollout", Continuation(WRITTEN))[-1]
-    encoder, decoder, cross, _ = _maps(writer("bart"))
+    attribution = bart.explain(SOURCE, "rollout", Continuation(CONTINUATION))[-1]
+    encoder, decoder, cross, _ = _maps(make_seq2seq_model("bart"))
     means = [
         [m[0].mean(dim=0).detach().numpy() for m in kind] for kind in (encoder, decoder, cross)
     ]
@@ -228,8 +239,8 @@ def test_relevance_is_conserved_through_cross_attention(name: str) -> None:
     """These have no biases, and cp_lrp takes attention as given: the scores share out the target. Their
     fifteen norms compute the variance in float32, whatever the model does."""
     rounding = 16 * torch.finfo(torch.float32).eps
-    explainer = Explainer(writer(name), writing_tokenizer())
-    for attribution in explainer.explain(SOURCE, "cp_lrp", Continuation(WRITTEN)):
+    explainer = Explainer(make_seq2seq_model(name), make_seq2seq_tokenizer())
+    for attribution in explainer.explain(SOURCE, "cp_lrp", Continuation(CONTINUATION)):
         value = attribution.target.compute_value(attribution.logits)
         assert attribution.scores.sum() == pytest.approx(
             value, abs=rounding * np.abs(attribution.scores).sum()
@@ -239,9 +250,9 @@ def test_relevance_is_conserved_through_cross_attention(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["t5", "bart", "marian"])
 def test_attnlrp_of_a_writer_follows_the_maps_that_cp_lrp_holds_constant(name: str) -> None:
-    explainer = Explainer(writer(name), writing_tokenizer())
-    attribution = explainer.explain(SOURCE, "attnlrp", Continuation(WRITTEN))[-1]
-    constant = explainer.explain(SOURCE, "cp_lrp", Continuation(WRITTEN))[-1]
+    explainer = Explainer(make_seq2seq_model(name), make_seq2seq_tokenizer())
+    attribution = explainer.explain(SOURCE, "attnlrp", Continuation(CONTINUATION))[-1]
+    constant = explainer.explain(SOURCE, "cp_lrp", Continuation(CONTINUATION))[-1]
     assert (
         np.abs(attribution.scores - constant.scores).max() > 1e-3 * np.abs(attribution.scores).max()
     )
@@ -249,11 +260,11 @@ def test_attnlrp_of_a_writer_follows_the_maps_that_cp_lrp_holds_constant(name: s
 
 def test_occlusion_replaces_tokens_of_the_source_and_of_what_was_written(bart: Explainer) -> None:
     attribution = bart.explain(
-        SOURCE, ("occlusion", {"window": 1}), Continuation(WRITTEN, against=None)
+        SOURCE, ("occlusion", {"window": 1}), Continuation(CONTINUATION, against=None)
     )[-1]
-    model = writer("bart")
+    model = make_seq2seq_model("bart")
     outputs, source, decoded = run_teacher_forced(model)
-    expected = WORDS.index(WRITTEN.split()[-1])
+    expected = WORDS.index(CONTINUATION.split()[-1])
     original_logit = outputs.logits[0, -1, expected]
     for position in (0, 3, S + 1, S + 2):
         changed = torch.cat((source, decoded), dim=1)
@@ -269,7 +280,7 @@ def test_deleting_the_whole_source_leaves_one_padding_token_and_what_was_written
 ) -> None:
     from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
-    row = bart.explain(SOURCE, "random", Continuation(WRITTEN))[-1].row
+    row = bart.explain(SOURCE, "random", Continuation(CONTINUATION))[-1].row
     original = Perturber(row, ReplacementIds.from_model(bart._live, bart.tokenizer))
     emptied = original.delete_tokens(range(S))
     assert (emptied.source_length, len(emptied)) == (1, 1 + len(row) - S)
@@ -280,9 +291,9 @@ def test_deleting_the_whole_source_leaves_one_padding_token_and_what_was_written
 
 
 def test_a_model_writes_by_its_own_generation_config_and_each_token_is_explained() -> None:
-    model = writer("t5", num_decoder_layers=2)
+    model = make_seq2seq_model("t5", num_decoder_layers=2)
     model.generation_config.num_beams = 3
-    explainer = Explainer(model, writing_tokenizer())
+    explainer = Explainer(model, make_seq2seq_tokenizer())
     attributions = explainer.explain(SOURCE, "grad_x_input", Continuation(max_new_tokens=5))
     source = torch.tensor([[WORDS.index(word) for word in SOURCE.split()] + [1]])
     generated_ids = model.generate(input_ids=source, max_new_tokens=5)[0].tolist()
@@ -297,7 +308,7 @@ def test_a_model_writes_by_its_own_generation_config_and_each_token_is_explained
 def test_a_saved_continuation_is_one_page_with_a_row_for_each_written_token(
     bart: Explainer, tmp_path: Path
 ) -> None:
-    attribution = bart.explain(SOURCE, "grad_x_input", Continuation(WRITTEN))
+    attribution = bart.explain(SOURCE, "grad_x_input", Continuation(CONTINUATION))
     save(attribution, tmp_path / "x.html")
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "Token by token" in page
@@ -315,7 +326,7 @@ def test_without_a_continuation_the_first_token_to_be_written_is_explained(bart:
 def test_trust_asks_whether_another_text_in_the_batch_moves_the_scores(
     bart: Explainer, together: bool
 ) -> None:
-    attribution = bart.explain(SOURCE, "attnlrp", Continuation(WRITTEN, joint=together))[-1]
+    attribution = bart.explain(SOURCE, "attnlrp", Continuation(CONTINUATION, joint=together))[-1]
     checks = assess_trust(bart, attribution).extras["trust"]["health"]
     assert {check["check"]: check["state"] for check in checks}["batch"] == "good"
 
@@ -325,17 +336,19 @@ def test_a_method_without_such_a_form_is_refused_by_name(bart: Explainer) -> Non
     for method in ("transatt", "gradcam", "decoded_gradcam", "att_grads", "lrp", by_rules):
         name = method if isinstance(method, str) else method[0]
         with expect_error(UnsupportedModel, "method-without-encoder-decoder", mentions=str(name)):
-            bart.explain(SOURCE, method, Continuation(WRITTEN))
+            bart.explain(SOURCE, method, Continuation(CONTINUATION))
 
 
-@pytest.mark.parametrize("name", [name for name in CAUSAL if name not in NO_WRITERS])
+@pytest.mark.parametrize(
+    "name", [name for name in CAUSAL_FAMILIES if name not in NOT_CAUSAL_BY_DEFAULT]
+)
 def test_every_causal_family_writes_on_from_its_own_logits_whatever_is_padded_beside(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = build(name, causal(name)).double()
-    explainer = Explainer(model, writing_tokenizer(ends=False))
-    attributions = explainer.explain(PROMPT, "grad_x_input", Continuation(f" {WRITTEN}"))
-    words = f"{PROMPT} {WRITTEN}".split()
+    model = build_model(name, find_causal_class(name)).double()
+    explainer = Explainer(model, make_seq2seq_tokenizer(ends=False))
+    attributions = explainer.explain(PROMPT, "grad_x_input", Continuation(f" {CONTINUATION}"))
+    words = f"{PROMPT} {CONTINUATION}".split()
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[WORDS.index(word) for word in words]])).logits[0]
     # MPT counts its bias from the end of the row and rounds the sum to float32.
@@ -348,7 +361,9 @@ def test_every_causal_family_writes_on_from_its_own_logits_whatever_is_padded_be
     monkeypatch.setattr(
         "tokenlight.explaining.strategies.can_share_forward", lambda *_: False
     )  # a row for each
-    alone = explainer.explain(PROMPT, "grad_x_input", Continuation(f" {WRITTEN}"), batch_tokens=1)
+    alone = explainer.explain(
+        PROMPT, "grad_x_input", Continuation(f" {CONTINUATION}"), batch_tokens=1
+    )
     for attribution, expected_attribution in zip(attributions, alone, strict=True):
         np.testing.assert_allclose(
             attribution.scores,
@@ -358,16 +373,18 @@ def test_every_causal_family_writes_on_from_its_own_logits_whatever_is_padded_be
         )
 
 
-@pytest.mark.parametrize("name", sorted(NO_WRITERS & set(CAUSAL)))
+@pytest.mark.parametrize("name", sorted(NOT_CAUSAL_BY_DEFAULT & set(CAUSAL_FAMILIES)))
 def test_an_encoder_with_a_causal_head_is_refused_by_name(name: str) -> None:
-    explainer = Explainer(build(name, causal(name)), writing_tokenizer(ends=False))
+    explainer = Explainer(
+        build_model(name, find_causal_class(name)), make_seq2seq_tokenizer(ends=False)
+    )
     with expect_error(UnsupportedModel, "not-causal"):
-        explainer.explain(PROMPT, "grad_x_input", Continuation(f" {WRITTEN}"))
+        explainer.explain(PROMPT, "grad_x_input", Continuation(f" {CONTINUATION}"))
 
 
-def test_the_matrix_is_as_wide_as_it_is_said_to_be() -> None:
+def test_the_documented_number_of_families_is_tested() -> None:
     assert len(SUPPORTED) >= 12
-    assert len(set(CAUSAL) - NO_WRITERS) >= 30
+    assert len(set(CAUSAL_FAMILIES) - NOT_CAUSAL_BY_DEFAULT) >= 30
 
 
 def test_invalid_sources_and_continuations_are_refused(bart: Explainer) -> None:

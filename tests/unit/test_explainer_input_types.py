@@ -48,7 +48,7 @@ class SizedDataset(Dataset):
 
 
 class TestTables:
-    def test_a_data_frame_is_explained_by_its_text_column_and_the_others_come_along(
+    def test_a_data_frame_is_explained_by_its_text_column_and_keeps_the_others(
         self, explainer, frame
     ):
         attributions = explainer.explain(frame, "grads")
@@ -60,7 +60,7 @@ class TestTables:
             attributions[0].scores, explainer.explain(TEXTS, "grads")[0].scores
         )
 
-    def test_its_columns_stand_in_every_file(self, explainer, frame, tmp_path):
+    def test_columns_of_a_data_frame_are_saved_in_every_format(self, explainer, frame, tmp_path):
         attributions = explainer.explain(frame, "grads")
         rows = to_token_rows(attributions)
         assert {(row["id"], row["label"]) for row in rows} == {(7, "a"), (8, "b")}
@@ -187,7 +187,7 @@ class TestCarriers:
         assert attribution.prediction.label == same.prediction.label
         np.testing.assert_array_equal(attribution.scores, same.scores)
 
-    def test_a_module_behind_the_pooling_that_changes_the_vectors_is_refused(self):
+    def test_a_module_after_the_pooling_that_changes_the_vectors_is_refused(self):
         held = sentence_transformer("mean")
         held.append(nn.Linear(2, 2))
         with pytest.raises(UnsupportedModel, match="has a Linear module after its pooling"):

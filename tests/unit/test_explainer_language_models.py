@@ -10,68 +10,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenlight as tl
+from tests.helpers.causal_models import CAUSAL_MODELS, CHAT_TEMPLATE, build_causal_model
 from tests.helpers.expect import expect_error
-from tests.helpers.families import DECODER, GPT
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import WORDS, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT32, EverythingInFloat64, assert_close
 from tokenlight.errors import BadInput, BadTarget, TextTooLong, UnsupportedModel
 from tokenlight.hooks import attention_hook
 
-FAMILIES = {
-    "gpt2": ("GPT2Config", "GPT2LMHeadModel", GPT),
-    "llama": ("LlamaConfig", "LlamaForCausalLM", DECODER),
-    "mistral": ("MistralConfig", "MistralForCausalLM", DECODER),
-    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", DECODER),
-    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", DECODER),
-    "gemma": ("GemmaConfig", "GemmaForCausalLM", DECODER),
-    "gemma2": ("Gemma2Config", "Gemma2ForCausalLM", DECODER),
-    "opt": (
-        "OPTConfig",
-        "OPTForCausalLM",
-        {**DECODER, "ffn_dim": 48, "word_embed_proj_dim": 32},
-    ),
-    "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", DECODER),
-}
 PROMPT = "the film was very"
-TEMPLATE = (
-    "{% for m in messages %}[SEP] {{ m['role'] }} : {{ m['content'] | trim }} {% endfor %}"
-    "{% if add_generation_prompt %}[SEP] it : {% endif %}"
-)
-
-
-def built(family, dtype=torch.float64):
-    config, cls, arguments = FAMILIES[family]
-    torch.manual_seed(0)
-    sizes = {**arguments, "vocab_size": 150}
-    model = getattr(transformers, cls)(getattr(transformers, config)(**sizes))
-    with torch.no_grad():  # far enough from zero that tokens matter
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0, 0.3)
-    return model.to(dtype).eval()
 
 
 @pytest.fixture(scope="module")
-def writer():
-    return tl.Explainer(built("gpt2"), tiny_tokenizer())
+def language_model():
+    return tl.Explainer(build_causal_model("gpt2"), tiny_tokenizer())
 
 
 @pytest.fixture(scope="module")
-def talker():
+def chat_explainer():
     tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = TEMPLATE
-    return tl.Explainer(built("llama"), tokenizer)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tl.Explainer(build_causal_model("llama"), tokenizer)
 
 
 class TestEveryFamily:
-    @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.parametrize("family", CAUSAL_MODELS)
     def test_the_explained_logits_are_those_of_the_bare_model_at_the_last_token(self, family):
-        model = built(family, torch.float32)
+        model = build_causal_model(family, torch.float32)
         ids = torch.tensor([[5, 7, 10, 12, 13]])
         with torch.no_grad():
             bare = model(ids).logits[0, -1].numpy()
-        before = snapshot(model)
+        before = take_snapshot(model)
         explainer = tl.Explainer(model)
         for method in ("attcat", "gae", "grad_x_input", "rollout"):
             attribution = explainer.explain(tl.Tokens.from_ids(ids), method)
@@ -79,18 +48,18 @@ class TestEveryFamily:
             assert attribution.prediction.index == int(bare.argmax())
             assert np.isfinite(attribution.scores).all()
             assert np.abs(attribution.scores).max() > 0
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
 
     @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen3", "gpt_neox"])
     @pytest.mark.parametrize("method", ["transatt", "attnlrp", "lrp"])
     def test_relevance_reaches_the_tokens(self, family, method):
-        explainer = tl.Explainer(built(family, torch.float32))
+        explainer = tl.Explainer(build_causal_model(family, torch.float32))
         attribution = explainer.explain(tl.Tokens.from_ids([[5, 7, 10, 12, 13]]), method)
         assert np.abs(attribution.scores).max() > 0
 
-    @pytest.mark.parametrize("family", FAMILIES)
-    def test_padding_on_either_side_and_batch_mates_change_nothing(self, family):
-        model = built(family)
+    @pytest.mark.parametrize("family", CAUSAL_MODELS)
+    def test_padding_side_and_batch_do_not_change_scores(self, family):
+        model = build_causal_model(family)
         model.config.pad_token_id = 0
         explainer = tl.Explainer(model)
         text = [5, 7, 10, 12]
@@ -108,8 +77,8 @@ class TestEveryFamily:
 
 
 class TestTargets:
-    def test_the_predicted_token_is_the_likeliest(self, writer):
-        attribution = writer.explain(PROMPT)
+    def test_the_predicted_token_is_the_likeliest(self, language_model):
+        attribution = language_model.explain(PROMPT)
         assert (
             attribution.target.index
             == attribution.prediction.index
@@ -119,20 +88,20 @@ class TestTargets:
         assert list(chances) == sorted(chances, reverse=True)
         assert attribution.prediction.probability == chances[0]
 
-    def test_a_token_by_text_by_number_and_as_plain_label_are_one(self, writer):
+    def test_a_token_by_text_by_number_and_as_plain_label_are_one(self, language_model):
         number = WORDS.index("good")
         by = [
-            writer.explain(PROMPT, target=target)
+            language_model.explain(PROMPT, target=target)
             for target in (tl.NextToken("good"), tl.NextToken(number), "good", number)
         ]
         for attribution in by:
             assert attribution.target.index == number
             np.testing.assert_array_equal(attribution.scores, by[0].scores)
 
-    def test_a_contrast_is_the_difference_for_a_method_linear_in_the_target(self, writer):
-        contrast = writer.explain(PROMPT, "grad_x_input", tl.Contrast("good", "bad"))
+    def test_a_contrast_is_the_difference_for_a_method_linear_in_the_target(self, language_model):
+        contrast = language_model.explain(PROMPT, "grad_x_input", tl.Contrast("good", "bad"))
         good, bad = (
-            writer.explain(PROMPT, "grad_x_input", tl.NextToken(name, against=None))
+            language_model.explain(PROMPT, "grad_x_input", tl.NextToken(name, against=None))
             for name in ("good", "bad")
         )
         np.testing.assert_allclose(contrast.scores, good.scores - bad.scores, atol=1e-12)
@@ -140,44 +109,46 @@ class TestTargets:
     @pytest.mark.parametrize(
         "method", ["grad_x_input", "attnlrp", "cp_lrp", "integrated_gradients"]
     )
-    def test_the_default_is_the_token_minus_its_alternatives(self, writer, method):
+    def test_the_default_is_the_token_minus_its_alternatives(self, language_model, method):
         """Exactly, for methods that are linear in the target: one backward pass gives what 21 would."""
-        default = writer.explain(PROMPT, method)
+        default = language_model.explain(PROMPT, method)
         expected = np.zeros(len(default))
         for (index,), weight in default.target.terms:
-            term = writer.explain(PROMPT, method, tl.NextToken(index, against=None))
+            term = language_model.explain(PROMPT, method, tl.NextToken(index, against=None))
             expected += weight * term.scores
         assert len(default.target.terms) == 21
         assert default.target.kind == "token"
         assert_close(default.scores, expected, FLOAT32)
 
     @pytest.mark.parametrize("method", ["lrp", "transatt", "attnlrp:propagation=rules"])
-    def test_rules_are_followed_once_for_the_token_and_once_for_the_others(self, writer, method):
-        default = writer.explain(PROMPT, method)
+    def test_rules_are_followed_once_for_the_token_and_once_for_the_others(
+        self, language_model, method
+    ):
+        default = language_model.explain(PROMPT, method)
         (_, token), (_, others) = default.target.logit_parts
-        token_scores = writer.explain(PROMPT, method, token).scores
-        other_scores = writer.explain(PROMPT, method, others).scores
+        token_scores = language_model.explain(PROMPT, method, token).scores
+        other_scores = language_model.explain(PROMPT, method, others).scores
         assert_close(default.scores, token_scores - other_scores, FLOAT32)
 
     @pytest.mark.parametrize("method", ["attcat", "lrp", "attnlrp", "occlusion"])
-    def test_the_device_chooses_the_alternatives_that_the_host_names(self, writer, method):
-        chosen_on_device = writer.explain(PROMPT, method)
+    def test_the_device_chooses_the_alternatives_that_the_host_names(self, language_model, method):
+        chosen_on_device = language_model.explain(PROMPT, method)
         token = tl.NextToken(chosen_on_device.target.index)
-        resolved_on_host = writer.explain(PROMPT, method, token)
+        resolved_on_host = language_model.explain(PROMPT, method, token)
         assert chosen_on_device.target == resolved_on_host.target
         assert_close(chosen_on_device.scores, resolved_on_host.scores, FLOAT32)
 
-    def test_the_logit_alone_can_be_asked_for(self, writer):
-        plain = writer.explain(PROMPT, "attnlrp", "logit")
+    def test_the_logit_alone_can_be_asked_for(self, language_model):
+        plain = language_model.explain(PROMPT, "attnlrp", "logit")
         index = plain.prediction.index
-        named = writer.explain(PROMPT, "attnlrp", tl.NextToken(index, against=None))
+        named = language_model.explain(PROMPT, "attnlrp", tl.NextToken(index, against=None))
         assert plain.target == named.target
         assert plain.target.terms == (((index,), 1.0),)
         assert_close(plain.scores, named.scores, FLOAT32)
         assert plain.title == f"attnlrp → {plain.target.name}, its logit alone"
 
-    def test_the_title_says_the_question(self, writer):
-        attribution = writer.explain(PROMPT, "attnlrp")
+    def test_the_title_states_token_and_alternatives(self, language_model):
+        attribution = language_model.explain(PROMPT, "attnlrp")
         first, second, third, *_ = attribution.target.alternatives
         question = f"{attribution.target.name} rather than ‘{first}’, ‘{second}’, ‘{third}’ …"
         assert attribution.title == f"attnlrp → {question}"
@@ -186,24 +157,26 @@ class TestTargets:
             label.strip() for label in attribution.prediction.labels[1:]
         )
 
-    def test_a_word_of_several_tokens_is_refused_with_its_pieces(self, writer):
+    def test_a_word_of_several_tokens_is_refused_with_its_pieces(self, language_model):
         with pytest.raises(BadTarget, match=r"2 tokens of this model \(charm, ##ing\)"):
-            writer.explain(PROMPT, target=tl.NextToken("charming"))
+            language_model.explain(PROMPT, target=tl.NextToken("charming"))
 
-    def test_all_tokens_at_once_are_refused(self, writer):
+    def test_all_tokens_at_once_are_refused(self, language_model):
         with pytest.raises(BadTarget, match="one per token of the vocabulary"):
-            writer.explain(PROMPT, target="all")
+            language_model.explain(PROMPT, target="all")
 
-    def test_tokens_after_the_explained_one_were_not_read(self, writer):
+    def test_tokens_after_the_explained_one_were_not_read(self, language_model):
         """Explaining a prefix is explaining the text that ends there."""
-        longer = writer.explain(PROMPT + " good", target=tl.Continuation(" but"))[0]
-        shorter = writer.explain(PROMPT + " good", target="but")
+        longer = language_model.explain(PROMPT + " good", target=tl.Continuation(" but"))[0]
+        shorter = language_model.explain(PROMPT + " good", target="but")
         np.testing.assert_array_equal(longer.scores, shorter.scores)
 
 
 class TestContinuation:
-    def test_each_token_is_explained_from_what_stands_before_it(self, writer):
-        attributions = writer.explain(PROMPT, ["attcat", "gae"], tl.Continuation(" good and fun"))
+    def test_each_token_is_explained_from_its_prefix(self, language_model):
+        attributions = language_model.explain(
+            PROMPT, ["attcat", "gae"], tl.Continuation(" good and fun")
+        )
         assert [attribution.method for attribution in attributions] == ["attcat"] * 3 + ["gae"] * 3
         assert [attribution.target.index for attribution in attributions[:3]] == [
             WORDS.index(w) for w in ("good", "and", "fun")
@@ -219,25 +192,27 @@ class TestContinuation:
         for attribution, prompt in zip(
             attributions[:3], (PROMPT, PROMPT + " good", PROMPT + " good and"), strict=True
         ):
-            alone = writer.explain(prompt, "attcat", target=attribution.target.index)
+            alone = language_model.explain(prompt, "attcat", target=attribution.target.index)
             assert attribution.target.title == alone.target.title
             np.testing.assert_allclose(attribution.scores, alone.scores, rtol=0, atol=1e-12)
 
     @pytest.mark.parametrize("against", [3, "all", None])
     @pytest.mark.parametrize("method", ["attnlrp", "attcat"])
-    def test_each_token_is_contrasted_as_the_continuation_says(self, writer, method, against):
+    def test_each_token_is_contrasted_as_the_continuation_says(
+        self, language_model, method, against
+    ):
         written = tl.Continuation(" good and", against=against)
-        _, second = writer.explain(PROMPT, method, written)
+        _, second = language_model.explain(PROMPT, method, written)
         token = tl.NextToken("and", against=against)
-        alone = writer.explain(PROMPT + " good", method, token)
+        alone = language_model.explain(PROMPT + " good", method, token)
         assert second.target.kind == alone.target.kind
         assert len(second.target.terms) == len(alone.target.terms)
         np.testing.assert_allclose(second.scores, alone.scores, rtol=0, atol=1e-9)
 
-    def test_the_model_writes_its_own_likeliest_tokens(self, writer):
-        attributions = writer.explain(PROMPT, target=tl.Continuation(max_new_tokens=4))
-        model = writer.model
-        tokenizer = writer.tokenizer
+    def test_the_model_writes_its_own_likeliest_tokens(self, language_model):
+        attributions = language_model.explain(PROMPT, target=tl.Continuation(max_new_tokens=4))
+        model = language_model.model
+        tokenizer = language_model.tokenizer
         ids = list(attributions[0].row.ids)
         for attribution in attributions:
             with torch.no_grad():
@@ -247,8 +222,8 @@ class TestContinuation:
         assert 1 <= len(attributions) <= 4
         assert "".join(attributions[-1].row.texts[1:]) in tokenizer.decode(ids)
 
-    def test_one_token_is_still_a_list(self, writer):
-        assert isinstance(writer.explain(PROMPT, target=tl.Continuation(" good")), list)
+    def test_one_token_is_still_a_list(self, language_model):
+        assert isinstance(language_model.explain(PROMPT, target=tl.Continuation(" good")), list)
 
     @pytest.mark.parametrize(
         ("prompt", "target", "error", "message"),
@@ -273,49 +248,57 @@ class TestContinuation:
             ),
         ],
     )
-    def test_a_wrong_use_says_what_the_model_can_do(self, writer, prompt, target, error, message):
+    def test_an_invalid_target_is_refused_with_what_the_model_does(
+        self, language_model, prompt, target, error, message
+    ):
         with pytest.raises(error, match=message):
-            writer.explain(prompt, target=target)
+            language_model.explain(prompt, target=target)
 
-    def test_a_long_prompt_keeps_its_end(self, writer):
-        attribution = writer.explain(" ".join(["bad"] * 80) + " good", long="truncate")
-        assert len(attribution) == writer.max_tokens
+    def test_a_long_prompt_keeps_its_end(self, language_model):
+        attribution = language_model.explain(" ".join(["bad"] * 80) + " good", long="truncate")
+        assert len(attribution) == language_model.max_tokens
         assert attribution.tokens[-1] == "good"
         assert any("were truncated" in note for note in attribution.notes)
 
 
 class TestMeasured:
-    def test_removing_tokens_is_measured_and_trusted(self, writer):
+    def test_removing_tokens_is_measured_and_trusted(self, language_model):
         from tokenlight.evaluation.trust import assess_trust
 
-        attributions = writer.explain(
+        attributions = language_model.explain(
             [PROMPT + " good but slow", "a dog sat on the"], ["occlusion", "random"]
         )
-        measured = writer.evaluate(attributions, ["aopc", "lodds", "comprehensiveness"])
+        measured = language_model.evaluate(attributions, ["aopc", "lodds", "comprehensiveness"])
         assert np.isfinite(measured.by_method["occlusion"].summary["aopc"]["mean"])
-        assert assess_trust(writer, attributions[0]).extras["trust"]["grade"] != "untested"
+        assert assess_trust(language_model, attributions[0]).extras["trust"]["grade"] != "untested"
 
-    def test_metrics_of_classes_are_refused(self, writer):
-        attribution = writer.explain(PROMPT)
+    def test_metrics_of_classes_are_refused(self, language_model):
+        attribution = language_model.explain(PROMPT)
         with pytest.raises(
             BadTarget, match="compares classes, but this model has none: it generates text"
         ):
-            writer.evaluate([attribution], ["kendall"])
+            language_model.evaluate([attribution], ["kendall"])
 
-    def test_the_engine_reads_the_last_token_of_what_is_left(self, writer):
+    def test_the_engine_reads_the_last_token_of_what_is_left(self, language_model):
         """Deleting a token is reading the text without it, whatever its length."""
         from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
-        row = writer.explain(PROMPT).row
-        original = Perturber(row, ReplacementIds.from_model(writer._live, writer.tokenizer))
+        row = language_model.explain(PROMPT).row
+        original = Perturber(
+            row, ReplacementIds.from_model(language_model._live, language_model.tokenizer)
+        )
         variants = [original.delete_tokens([i]) for i in original.rankable_positions]
-        for variant, logits in zip(variants, stream_logits(writer._live, variants), strict=True):
+        for variant, logits in zip(
+            variants, stream_logits(language_model._live, variants), strict=True
+        ):
             with torch.no_grad():
-                bare = writer.model(torch.tensor(variant.ids[None].astype(np.int64))).logits[0, -1]
+                bare = language_model.model(
+                    torch.tensor(variant.ids[None].astype(np.int64))
+                ).logits[0, -1]
             np.testing.assert_allclose(logits, bare.numpy(), atol=1e-9)
 
 
-def test_a_model_whose_tokens_see_those_behind_them_writes_nothing():
+def test_a_bidirectional_model_is_refused_as_language_model():
     config = transformers.BertConfig(
         vocab_size=120, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         intermediate_size=48,
@@ -326,8 +309,8 @@ def test_a_model_whose_tokens_see_those_behind_them_writes_nothing():
         tl.Explainer(model).explain(tl.Tokens.from_ids([[5, 7, 10, 12]]))
 
 
-def test_a_saved_explanation_of_a_next_token_comes_back(writer, tmp_path):
-    attribution = writer.explain(PROMPT)
+def test_a_saved_explanation_of_a_next_token_comes_back(language_model, tmp_path):
+    attribution = language_model.explain(PROMPT)
     back = tl.Attribution.load(attribution.save(tmp_path / "next.json"))
     np.testing.assert_array_equal(back.scores, attribution.scores)
     assert back.prediction == attribution.prediction
@@ -357,7 +340,7 @@ class TestVocabulary:
             Vocabulary(None, 5).token_id("good")
 
 
-def test_a_softcap_is_dropped_where_the_model_s_own_kernel_drops_it():
+def test_a_softcap_is_dropped_where_the_models_own_kernel_drops_it():
     torch.manual_seed(0)
     module = torch.nn.Linear(1, 1)
     tensors = [torch.randn(2, 3, 5, 4, dtype=torch.float64) for _ in range(3)]

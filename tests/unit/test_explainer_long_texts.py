@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.helpers.handmade_attributions import attribution_of, row_of, sample, split
-from tests.helpers.html_reader import Reader
+from tests.helpers.handmade_attributions import make_attribution, make_row, make_sample, split_words
+from tests.helpers.html_reader import PageReader
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.data.units import find_sentence_spans
@@ -79,7 +79,7 @@ class TestSentences:
             (" \n ", []),
         ],
     )  # fmt: skip
-    def test_sentences_are_cut_where_a_reader_would(self, text, expected):
+    def test_sentences_are_split_at_sentence_ends(self, text, expected):
         assert sentences(text) == expected
 
     @given(st.text(alphabet="ab .!?\n。A'\"…", max_size=60))
@@ -113,7 +113,7 @@ class TestSentences:
 
 class TestPage:
     def test_a_long_text_is_shown_by_sentences_that_open_to_their_tokens(self):
-        reader = Reader(render_page(ATTRIBUTION))
+        reader = PageReader(render_page(ATTRIBUTION))
         inside = [line.text.strip() for line in reader.lines if line.kind == "sentence"]
         strongest = inside[:6]
         everything = inside[6 : 6 + len(sentences(LONG))]
@@ -128,11 +128,11 @@ class TestPage:
         assert LONG in full_lines
 
     def test_the_strongest_sentence_has_the_full_bar_and_is_open(self):
-        row = row_of(["One. Two. Three."], [split("One. Two. Three.")])
+        row = make_row(["One. Two. Three."], [split_words("One. Two. Three.")])
         scores = np.zeros(len(row))
         scores[3] = -2.0  # Two
         scores[1] = 1.0  # One
-        attribution = attribution_of(row, scores, extras={"windows": []})
+        attribution = make_attribution(row, scores, extras={"windows": []})
         source = render_page(attribution)
         bars = re.findall(r'<summary><svg[^>]*><rect class="(\w*)" width="([\d.]+)%"', source)
         assert [width for _, width in bars] == ["50.0", "100.0", "0.0"]
@@ -147,11 +147,11 @@ class TestPage:
         assert '<p class="line" dir="auto">' in source
 
     def test_a_short_text_has_no_sentences(self):
-        assert '<details class="sentence"' not in render_page(sample("One. Two."))
+        assert '<details class="sentence"' not in render_page(make_sample("One. Two."))
 
     def test_no_script_and_nothing_of_the_text_as_markup(self):
         text = "<b>Bold.</b> <script>alert(1)</script>. " * 80
-        source = render_page(sample(text))
+        source = render_page(make_sample(text))
         assert "<script" not in source.lower()
         assert "<b>Bold" not in source
 
@@ -171,7 +171,7 @@ class TestTerminal:
         row = ATTRIBUTION.row
         half = len(row) // 2
         cut = dataclasses.replace(row.take(range(half)), num_truncated=len(row) - half)
-        attribution = attribution_of(cut, ATTRIBUTION.scores[:half])
+        attribution = make_attribution(cut, ATTRIBUTION.scores[:half])
         num_sentences = len(ATTRIBUTION.sentences())
         num_read = len(attribution.sentences())
         assert num_read < num_sentences
@@ -183,7 +183,7 @@ class TestTerminal:
     def test_no_line_ends_in_blanks_where_it_is_piped(self):
         for attribution in (
             ATTRIBUTION,
-            sample(),
+            make_sample(),
             EXPLAINER.explain(("good film", "bad"), "attcat"),
         ):
             lines = render_terminal(attribution).splitlines()
@@ -203,12 +203,14 @@ class TestParts:
         assert [p.score for p in parts] == pytest.approx([s.score for s in ATTRIBUTION.sentences()])
 
     def test_shown_sentences_of_a_byte_level_tokenizer_begin_with_their_own_token(self):
-        from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+        from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
         from tokenlight.inputs.encode import encode_text
 
-        row = encode_text("in the end! the cat sat.", tiny_bytes("roberta"), max_tokens=None)
+        row = encode_text(
+            "in the end! the cat sat.", tiny_byte_tokenizer("roberta"), max_tokens=None
+        )
         scores = np.arange(len(row), dtype=float)
-        attribution = attribution_of(row, scores, extras={"windows": []})
+        attribution = make_attribution(row, scores, extras={"windows": []})
         second = shown_sentences(attribution)[1]
         assert second.text == "the cat sat."
         assert second.score == pytest.approx(attribution.sentences()[1].score)
@@ -239,7 +241,7 @@ class TestTrust:
             atol=1e-12,
         )
 
-    def test_its_trust_has_a_grade_of_all_its_words(self):
+    def test_the_trust_of_a_windowed_text_covers_all_its_words(self):
         trust = assess_trust(EXPLAINER, ATTRIBUTION).extras["trust"]
         assert trust["before"] == pytest.approx(
             ATTRIBUTION.prediction.probabilities[ATTRIBUTION.target.index], abs=1e-9
@@ -247,7 +249,7 @@ class TestTrust:
         assert trust["top_words"]
         assert "not tested" not in trust["verdict"]
 
-    def test_a_row_too_long_and_not_read_in_windows_is_not_tested_and_says_so(self):
+    def test_a_long_row_outside_windows_is_not_tested(self):
         extras = {key: value for key, value in ATTRIBUTION.extras.items() if key != "windows"}
         full_lines = dataclasses.replace(ATTRIBUTION, extras=extras)
         verdict = assess_trust(EXPLAINER, full_lines, repeat=False).extras["trust"]["verdict"]
@@ -255,12 +257,12 @@ class TestTrust:
         assert "long=truncate" in verdict
 
     @pytest.mark.parametrize("metric", ["aopc", "kendall", "randomisation"])
-    def test_metrics_that_ask_again_leave_it_out_with_the_reason(self, metric):
+    def test_metrics_that_run_the_model_skip_windowed_texts_with_a_reason(self, metric):
         evaluation = EXPLAINER.evaluate(ATTRIBUTION, metric, progress=False)
         [reason] = evaluation.summary[metric]["skipped"]
         assert reason.startswith(f"{metric} runs the model on the whole text again")
 
-    def test_marked_spans_need_no_asking(self):
+    def test_metrics_of_marked_spans_measure_windowed_texts(self):
         first = LONG.index("Never")
         evaluation = EXPLAINER.evaluate(
             ATTRIBUTION, "rationale", spans=[[(first, first + 5)]], progress=False

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.helpers.image_models import spotted, taught
+from tests.helpers.image_models import draw_images_with_patch, train_patch_classifier
 from tests.helpers.tolerance import FLOAT32
 
 COVERED_MODULES = ("metrics/insertion",)
@@ -17,8 +17,8 @@ METHODS = ["raw_att", "gae", "transatt", "attnlrp", "integrated_gradients"]
 @pytest.fixture(scope="module")
 def explained():
     """Forty pictures the model gets right, with the place of the patch that decides."""
-    explainer = taught()
-    result, positions, labels = spotted(40, seed=1000)
+    explainer = train_patch_classifier()
+    result, positions, labels = draw_images_with_patch(40, seed=1000)
     attributions = explainer.explain(result, METHODS)
     right = [
         attributions[len(METHODS) * i].prediction.index == label for i, label in enumerate(labels)
@@ -33,8 +33,8 @@ def test_the_patch_that_decides_is_found(explained, method):
     depends on the last bit of its lessons, and so on the version of torch."""
     hits = []
     for seed in range(3):
-        result, positions, _ = spotted(40, seed=1000)
-        mine = taught(seed).explain(result, method) if seed else explained[1]
+        result, positions, _ = draw_images_with_patch(40, seed=1000)
+        mine = train_patch_classifier(seed).explain(result, method) if seed else explained[1]
         mine = [attribution for attribution in mine if attribution.method == method]
         hits.append(
             np.mean(
@@ -68,7 +68,7 @@ METRICS = {
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_the_oracle_beats_chance_and_chance_beats_its_opposite(explained, name):
+def test_the_oracle_beats_random_and_random_beats_the_inverse(explained, name):
     explainer, attributions, positions, labels = explained
     first = attributions[:: len(METHODS)]
     chance = explainer.explain([attribution.row for attribution in first], "random")
@@ -106,7 +106,7 @@ def test_curves_of_deletion_and_insertion_meet_at_their_ends(explained):
     assert deletion[0] == pytest.approx(attribution.prediction.probability, abs=FLOAT32)
 
 
-def test_randomised_weights_change_the_explanation(explained):
+def test_randomized_weights_change_the_explanation(explained):
     explainer, attributions, _, _ = explained
     evaluation = explainer.evaluate(
         [

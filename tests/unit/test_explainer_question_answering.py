@@ -18,9 +18,9 @@ from transformers import (
 )
 
 from tests.helpers.expect import expect_error
-from tests.helpers.html_reader import Reader
-from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.html_reader import PageReader
+from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Contrast, Explainer, Question, SpanTarget, Tokens, load
 from tokenlight.data.span_target import find_best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
@@ -47,13 +47,15 @@ def explainers():
     bare.model_input_names = ["input_ids", "attention_mask"]
     return {
         "bert": Explainer(tiny_bert_qa(), tiny_tokenizer()),
-        "distilbert": Explainer(randomised(DistilBertForQuestionAnswering(distil), torch.float64), bare),
+        "distilbert": Explainer(
+            randomize_weights(DistilBertForQuestionAnswering(distil), torch.float64), bare
+        ),
         "roberta": Explainer(
-            randomised(RobertaForQuestionAnswering(roberta), torch.float64),
-            tiny_bytes("roberta", 190),
+            randomize_weights(RobertaForQuestionAnswering(roberta), torch.float64),
+            tiny_byte_tokenizer("roberta", 190),
         ),
         "gpt2": Explainer(
-            randomised(GPT2ForQuestionAnswering(gpt2), torch.float64), tiny_bytes("gpt2", 190)
+            randomize_weights(GPT2ForQuestionAnswering(gpt2), torch.float64), tiny_byte_tokenizer("gpt2", 190)
         ),
     }  # fmt: skip
 
@@ -97,7 +99,7 @@ class TestHeads:
 
     @every_head
     @pytest.mark.parametrize("method", ["attcat", "rollout", "transatt", "mask_lrp"])
-    def test_batch_mates_and_left_padding_do_not_matter(self, family, method):
+    def test_batch_and_left_padding_do_not_change_scores(self, family, method):
         explainer = EXPLAINERS[family]
         alone = explainer.explain(QUESTION, method)
         mate = Question(question="who ?", context=CONTEXT[:40])
@@ -141,10 +143,10 @@ class TestAnswersOfOneToken:
         assert self.scores("attention_flow", start=9, end=9)[9] > 0
 
     @pytest.mark.parametrize("method", ["gae", "att_gradcam", "cam", "lrp", "attention_flow"])
-    def test_the_first_token_is_nothing_to_itself(self, method):
+    def test_the_read_out_token_has_score_zero(self, method):
         assert self.scores(method, start=0, end=0)[0] == 0
 
-    def test_the_lowest_score_is_for_a_class_alone(self):
+    def test_the_lowest_score_replaces_the_read_out_only_for_classes(self):
         zero, lowest = (
             self.scores(("transatt", {"cls_value": value}), start=9, end=9)
             for value in ("zero", "min")
@@ -235,11 +237,11 @@ class TestNoAnswer:
         assert attribution.target.name == "no answer"
         assert attribution.target.terms == (((0, 0), 1.0), ((0, 1), 1.0))
 
-    def test_a_model_without_a_first_special_token_cannot_say_it(self):
+    def test_a_model_without_a_first_special_token_has_no_null_answer(self):
         with pytest.raises(BadTarget, match="does not begin with one"):
             EXPLAINERS["gpt2"].explain(QUESTION, target=SpanTarget(no_answer=True))
 
-    def test_a_model_that_says_no_answer_is_told_so_everywhere(self, tmp_path):
+    def test_a_no_answer_prediction_is_shown_in_every_output(self, tmp_path):
         model = tiny_bert_qa()
         with torch.no_grad():  # the first token's own embedding now decides start and end
             model.qa_outputs.weight.zero_()
@@ -273,13 +275,13 @@ class TestContrast:
         assert value(attribution) == pytest.approx(value(this) - value(that))
 
     @pytest.mark.parametrize("method", ["transatt", "occlusion", "attcat"])
-    def test_every_kind_of_method_explains_it_beside_a_plain_one(self, method):
+    def test_every_kind_of_method_explains_a_contrast_of_answers(self, method):
         pair = [Contrast("in town", "on the mat"), "predicted"]
         together = BERT.explain([QUESTION, QUESTION], method, pair)
         alone = BERT.explain(QUESTION, method, pair[0])
         np.testing.assert_allclose(together[0].scores, alone.scores, atol=1e-9)
 
-    def test_it_can_hold_the_predicted_answer_against_one_that_shares_a_side(self):
+    def test_the_predicted_answer_is_contrasted_with_one_that_shares_a_boundary(self):
         attribution = BERT.explain(QUESTION, "cat", Contrast("the dog sat", "the dog"))
         assert len(attribution.target.terms) == 2  # both begin at one token, whose logit cancels
 
@@ -292,7 +294,7 @@ class TestContrast:
     def test_both_answers_are_underlined_by_tokens_and_by_words(self):
         question = Question(question="what ?", context="a charming film , not a slower movie .")
         attribution = BERT.explain(question, target=Contrast("charming film", "slower"))
-        for line in Reader(render_page(attribution)).lines[
+        for line in PageReader(render_page(attribution)).lines[
             1::2
         ]:  # the context, by tokens and by words
             under = {
@@ -401,12 +403,12 @@ class TestWindows:
 
 
 class TestWrongUses:
-    def test_a_question_to_a_classifier_says_what_the_model_does(self):
+    def test_a_question_for_a_classifier_is_refused_with_what_the_model_does(self):
         with expect_error(UnsupportedModel, "model-does-not-answer"):
             Explainer(tiny_bert(), tiny_tokenizer()).explain(QUESTION)
 
     @pytest.mark.parametrize("inputs", ["a text", ("a", "pair")])
-    def test_a_text_or_a_pair_to_a_model_of_questions_says_what_to_give(self, inputs):
+    def test_a_text_or_a_pair_for_a_qa_model_is_refused_with_what_to_give(self, inputs):
         with expect_error(BadInput, "question-needed"):
             BERT.explain(inputs)
 

@@ -11,7 +11,7 @@ from transformers import BertModel
 
 import tokenlight as tl
 from tests.helpers.expect import expect_error
-from tests.helpers.tiny import randomised, tiny_config, tiny_tokenizer
+from tests.helpers.tiny import randomize_weights, tiny_config, tiny_tokenizer
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
 
 COVERED_MODULES = ("explaining/similarity",)
@@ -19,7 +19,7 @@ PAIR = ("the film was charming", "a movie is very fun and great")
 
 
 def embedder(pooling="mean"):
-    model = randomised(BertModel(tiny_config(), add_pooling_layer=False), torch.float64)
+    model = randomize_weights(BertModel(tiny_config(), add_pooling_layer=False), torch.float64)
     return tl.Explainer(model, tiny_tokenizer(), pooling=pooling)
 
 
@@ -29,7 +29,7 @@ def explainer():
 
 
 def vector(explainer, text, pooling="mean", first=None):
-    """The twin: tokens through the model, pooled by hand, normalised; ``first``: given h^0."""
+    """The twin: tokens through the model, pooled by hand, normalized; ``first``: given h^0."""
     if first is None:
         first = embed_text(explainer, text)
     hidden = explainer.model.encoder(first).last_hidden_state[0]
@@ -43,7 +43,7 @@ def embed_text(explainer, text):
 
 class TestCosine:
     @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
-    def test_it_is_the_cosine_of_the_two_vectors(self, pooling):
+    def test_similarity_is_the_cosine_of_the_two_vectors(self, pooling):
         explainer = embedder(pooling)
         with torch.no_grad():
             expected = float(
@@ -105,7 +105,7 @@ class TestCosine:
 
 class TestWrongUse:
     @pytest.mark.parametrize("inputs", ["alone", ["alone"]])
-    def test_one_text_alone_is_like_nothing(self, explainer, inputs):
+    def test_similarity_needs_two_texts(self, explainer, inputs):
         with expect_error(UnsupportedModel, "similarity-needs-pair"):
             explainer.explain(inputs)
 
@@ -140,7 +140,7 @@ class TestPoolingFile:
             ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean_sqrt_len"),
         ],
     )
-    def test_the_file_beside_the_model_says_how(self, tmp_path, config, expected):
+    def test_the_pooling_config_of_the_folder_is_used(self, tmp_path, config, expected):
         from tokenlight.models.wrappers import read_embedding_config
 
         (tmp_path / "1_Pooling").mkdir()
@@ -265,7 +265,7 @@ class TestFolders:
             attribution.scores, torch.cat(products).detach().numpy(), rtol=0, atol=1e-11
         )
 
-    def test_a_text_longer_than_the_folder_says_is_refused(self, tmp_path):
+    def test_a_text_longer_than_the_configured_maximum_is_refused(self, tmp_path):
         Folder(tmp_path, "mean_tokens", longest=6)
         loaded = tl.Explainer.from_pretrained(tmp_path)
         with pytest.raises(BadInput, match="at most 6"):
@@ -287,7 +287,7 @@ class TestFolders:
                 tl.Explainer.from_pretrained(path)
 
 
-def test_a_randomised_copy_pools_as_its_model_does(monkeypatch):
+def test_a_randomized_copy_pools_as_its_model_does(monkeypatch):
     from tokenlight.evaluation import case_preparation
     from tokenlight.metrics.randomisation import ParameterRandomization
 

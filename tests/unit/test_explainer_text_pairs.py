@@ -12,8 +12,8 @@ from markupsafe import escape
 from rich.console import Console
 from transformers import RobertaConfig, RobertaForSequenceClassification
 
-from tests.helpers.tiny import randomised, tiny_bert, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Attribution, Explainer, Tokens, load
 from tokenlight.data.postprocess import merge_words
 from tokenlight.errors import BadInput
@@ -37,8 +37,8 @@ def roberta():
         intermediate_size=48, max_position_embeddings=70, pad_token_id=1, type_vocab_size=1,
         id2label=NLI, label2id={name: i for i, name in NLI.items()},
     )  # fmt: skip
-    model = randomised(RobertaForSequenceClassification(config), torch.float64)
-    return Explainer(model, tiny_bytes("roberta"))
+    model = randomize_weights(RobertaForSequenceClassification(config), torch.float64)
+    return Explainer(model, tiny_byte_tokenizer("roberta"))
 
 
 EXPLAINERS = {"bert": bert(), "roberta": roberta()}
@@ -76,7 +76,7 @@ def test_shares_and_sums_of_the_parts_are_those_of_their_tokens(family):
 
 
 @for_both_families
-def test_shares_stand_in_terminal_page_and_file(family, tmp_path):
+def test_shares_are_shown_in_terminal_page_and_file(family, tmp_path):
     attribution = ATTRIBUTIONS[family]
     first, second, special = round_segment_shares(attribution)
     text = render_terminal(attribution)

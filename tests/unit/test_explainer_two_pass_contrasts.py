@@ -9,9 +9,13 @@ import pytest
 import torch
 from transformers import BertModel
 
-from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.helpers.encoder_decoder_models import (
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+    make_small_llama,
+)
 from tests.helpers.expect import expect_error
-from tests.helpers.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
+from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Attribution, Continuation, Contrast, Explainer, RankedAbove
 from tokenlight.errors import BadTarget
 from tokenlight.trust import assess_trust
@@ -30,7 +34,7 @@ def reranker() -> Explainer:
 
 @pytest.fixture(scope="module")
 def embedder() -> Explainer:
-    model = randomised(BertModel(tiny_config(), add_pooling_layer=False), torch.float64)
+    model = randomize_weights(BertModel(tiny_config(), add_pooling_layer=False), torch.float64)
     return Explainer(model, tiny_tokenizer())
 
 
@@ -73,7 +77,7 @@ class TestRankings:
         assert attribution.row.surface_forms[border + 8 :] == ("a", "dog", "in", "town", "[SEP]")
         assert " above " in attribution.target.name
 
-    def test_the_other_way_round_all_signs_turn(self, reranker: Explainer) -> None:
+    def test_swapping_the_texts_flips_all_signs(self, reranker: Explainer) -> None:
         ways = [((QUERY, ABOVE), RankedAbove(BELOW)), ((QUERY, BELOW), RankedAbove(ABOVE))]
         forwards, backwards = (reranker.explain(pair, "occlusion", target) for pair, target in ways)
         sums = [
@@ -113,7 +117,7 @@ class TestRankings:
             attribution.logits, [explained.logits[2] for explained in each], atol=1e-12
         )
 
-    def test_it_survives_a_file_and_its_pictures_name_both(
+    def test_a_ranking_survives_saving_and_its_output_names_both_texts(
         self, reranker: Explainer, tmp_path: Any
     ) -> None:
         attributions = reranker.explain(
@@ -125,7 +129,7 @@ class TestRankings:
         assert "above" in page
         assert "below" in page
 
-    def test_nothing_asks_a_model_about_two_passes_at_once(self, reranker: Explainer) -> None:
+    def test_metrics_and_trust_refuse_contrasts_of_two_passes(self, reranker: Explainer) -> None:
         classifier = Explainer(tiny_bert(), tiny_tokenizer())
         for explainer, target in (
             (reranker, RankedAbove(BELOW)),
@@ -149,8 +153,8 @@ class TestContinuations:
     @pytest.fixture
     def explainer(self, name: str) -> Explainer:
         ends = name == "bart"
-        model = writer("bart") if ends else small_llama()
-        return Explainer(model, writing_tokenizer(ends=ends))
+        model = make_seq2seq_model("bart") if ends else make_small_llama()
+        return Explainer(model, make_seq2seq_tokenizer(ends=ends))
 
     def test_one_continuation_rather_than_another_is_the_difference_of_two(
         self, explainer: Explainer
@@ -197,22 +201,22 @@ def test_methods_without_signs_are_refused(reranker: Explainer, method: str) -> 
         reranker.explain((QUERY, ABOVE), method, RankedAbove(BELOW))
     with expect_error(BadTarget, "difference-needs-signed-method", mentions=method):
         reranker.explain((QUERY, ABOVE), ["attcat", method], RankedAbove(BELOW))
-    explainer = Explainer(small_llama(), writing_tokenizer(ends=False))
+    explainer = Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
     contrast = Contrast(Continuation(" a red mat"), Continuation(" the dog"))
     with expect_error(BadTarget, "difference-needs-signed-method", mentions=method):
         explainer.explain("the cat sat on", method, contrast)
 
 
-def test_a_tagger_ranks_nothing() -> None:
+def test_a_token_classifier_cannot_rank() -> None:
     from transformers import BertForTokenClassification
 
-    model = randomised(BertForTokenClassification(tiny_config()), torch.float64)
+    model = randomize_weights(BertForTokenClassification(tiny_config()), torch.float64)
     with expect_error(BadTarget, "ranking-needs-pair"):
         Explainer(model, tiny_tokenizer()).explain((QUERY, ABOVE), target=RankedAbove(BELOW))
 
 
 def test_a_contrast_of_single_token_continuations_is_that_of_next_tokens() -> None:
-    explainer = Explainer(small_llama(), writing_tokenizer(ends=False))
+    explainer = Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
     contrast = Contrast(Continuation(" red"), Continuation(" dog"))
     attribution = explainer.explain("the cat sat on", "attnlrp", contrast)
     next_ones = explainer.explain("the cat sat on", "attnlrp", Contrast("red", "dog"))

@@ -162,7 +162,7 @@ def test_every_method_knows_the_paper_and_the_official_code(method, preset):
     assert built == registry.build("methods", method, named)
 
 
-def test_a_preset_nobody_has_names_those_there_are():
+def test_an_unknown_preset_is_refused_with_the_known_ones():
     with pytest.raises(UnknownName, match="Known: official, paper"):
         registry.build("methods", "gae", {"preset": "mine"})
     with pytest.raises(UnknownName, match="Known: none"):
@@ -189,7 +189,7 @@ def test_grad_sam_may_be_asked_to_average_its_queries():
         ("grads", []),
     ],
 )
-def test_a_page_tells_of_presets_where_one_differs(method, lines):
+def test_the_description_lists_presets_that_differ(method, lines):
     page = CliRunner().invoke(app, ["methods", method]).output
     assert [line.strip() for line in page.splitlines() if line.startswith("  preset=")] == lines
 

@@ -29,7 +29,7 @@ class Transfer:
 
     Attributes:
         tensor: The tensor on the device, which a captured graph reads at its address.
-        remake: Makes the tensor for the targets of another batch; None where it depends on shapes alone.
+        remake: Makes the tensor for the targets of another batch; None if it depends only on shapes.
     """
 
     tensor: Tensor
@@ -97,7 +97,7 @@ class CaptureExecutor(Executor):
     """Run a pass while its CUDA graph is captured: nothing can be sent, fetched or waited for.
 
     Args:
-        transfers: What an eager pass of the same batch sent; the captured pass reads these tensors.
+        transfers: Tensors that an eager pass of the same batch sent; the captured pass reads them.
     """
 
     transfers: list[Transfer]

@@ -324,7 +324,7 @@ class GraphCache:
         """Free the pool, which the graph for ``key`` made too large.
 
         No part of a pool can be freed, so all graphs go. Those whose shapes return are captured again; this
-        one too, unless it was alone.
+        one too, unless it was the only one.
         """
         is_alone = True
         given_up: list[Hashable] = []

@@ -94,13 +94,13 @@ def head_means(
         value: Likewise.
         scaling: The factor on scores.
         allowed: A mask (bool) that broadcasts to ``batch head query key``.
-        bias: A bias on scores that broadcasts likewise.
+        bias: A bias on the scores; broadcasts to ``batch head query key``.
         causal: Whether a query sees no later key.
         logsumexp: That of each row, ``batch head query``, where the fused forward gave it.
         context_gradient: ∂y/∂C, ``batch head query width``.
 
     Returns:
-        ``mean batch query key``: the mean of maps alone, or all three where a gradient is given.
+        ``mean batch query key``: only the mean of maps, or all three if a gradient is given.
     """
     batch, _, n, width = query.shape
     has_gradient = context_gradient is not None

@@ -249,7 +249,7 @@ def compute_received(
         weights: The weight of each query, ``batch query``.
         scaling: The factor on scores.
         allowed: A mask (bool) that broadcasts to ``batch head query key``.
-        bias: A bias on scores that broadcasts likewise.
+        bias: A bias on the scores; broadcasts to ``batch head query key``.
         causal: Whether a query sees no later key.
         logsumexp: That of each row, ``batch head query``, where the fused forward gave it.
 

@@ -1,6 +1,6 @@
 """Run one part: explain a few examples of one data set by one method, and measure them by every metric.
 
-The result depends on the plan alone, never on the worker: batches are packed within the part, by the token
+The result depends only on the plan, never on the worker: batches are packed within the part, by the token
 limit of the plan, and one thread computes. So a part has the same bytes wherever, and however often, it is
 made.
 """

@@ -1,4 +1,4 @@
-"""What a run will do, as plain values.
+"""The plan of a run, as plain values.
 
 A plan has cells (model × data set × method), which are cut into parts of a few examples. It is made once,
 checked before any work, and written into the folder of the run, where every worker reads it. This module also
@@ -26,7 +26,7 @@ MAX_SLUG_LENGTH = 80
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a person asks for, beyond the suite.
+    """Options of a run that are not in the suite.
 
     Args:
         models: Checkpoints that replace those of the suite. Keys are the name of a model, of a data set, or
@@ -128,7 +128,7 @@ class Plan:
         cells: Cells that are run, and cells that are not, with their reason.
         metrics: Metrics, with the paths of their files filled in.
         sources: Data set → file or hub name.
-        settings: What the numbers depend on; a run can be resumed only with the same settings.
+        settings: Settings that affect the results; a run can be resumed only with the same ones.
         limit: Maximum number of examples per data set.
         device: Device of each worker.
         batch_tokens: Tokens per batch.
@@ -213,12 +213,12 @@ def resolve_data_source(
     if folder is not None:
         folders.append(folder)
     path = find_data_file(data.local, folders)
-    # A suite may come with a small sample, which is used only if nobody names a data folder.
+    # A suite may come with a small sample, which is used only without a data folder.
     if path is None and folder is None and data.otherwise:
         path = find_data_file(data.otherwise, folders)
     if path is not None:
         return str(path.resolve())
-    # Whoever names a data folder expects the data there, not a download.
+    # If a data folder is given, the data are expected there and not downloaded.
     may_use_hub = bool(data.hub) and folder is None
     if may_use_hub and not offline:
         return data.hub

@@ -43,7 +43,7 @@ def make_plan(suite: Suite, request: RunRequest) -> tuple[Plan, list[str]]:
 
     Args:
         suite: The suite.
-        request: What the person asked for.
+        request: The options of the run.
 
     Returns:
         The plan, and one sentence for every problem that prevents the run.
@@ -137,7 +137,7 @@ class _Planner:
         is_available = not self.request.offline or model.hub.startswith(embedded.NAME_PREFIX)
         if model.hub and is_available:
             return model.hub
-        # Whoever names models wants those, and no twin for the others.
+        # If models are given explicitly, do not substitute embedded ones for the others.
         if self.request.models:
             return ""
         return model.twin
@@ -335,7 +335,7 @@ def _add_file_options(
     """Add the model's files to the options of a method that reads them.
 
     Returns:
-        The options, and whether the method reads a heads file that nobody gave.
+        The options, and whether the method reads a heads file that was not given.
     """
     filled = dict(options)
     known_options = registry.describe_options("methods", method)

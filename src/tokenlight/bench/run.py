@@ -26,7 +26,7 @@ PartFailure = tuple[Part, str]  # a part that could not be made, and why
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a call of :func:`run_suite` did.
+    """Summary of a call of :func:`run_suite`.
 
     Args:
         run_folder: The folder of the run.
@@ -123,7 +123,7 @@ def run_suite(  # noqa: PLR0913 - independent settings, all but three by keyword
     if suite_problems or plan_problems:
         raise InvalidSuite(parsed_suite.name, [*suite_problems, *plan_problems])
     check_folder_unused(run_path, plan)
-    # Work in the folder alone: a second runner would write the same parts.
+    # Lock the folder: a second runner would write the same parts.
     with folder_errors_reported(run_path), folder_lock(run_path, engine.num_workers):
         run_folder = RunFolder.create_or_resume(run_path, suite_path, parsed_suite, plan)
         remove_partial_files(run_path)

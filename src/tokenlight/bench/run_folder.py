@@ -36,7 +36,7 @@ class RunFolder:
     Args:
         folder: The folder.
         suite: The copy of the suite in the folder.
-        plan: What the run does.
+        plan: The plan of the run.
         manifest: Content of ``run.json``.
     """
 

@@ -203,7 +203,7 @@ def parse_suite(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[
     """Parse the mapping of a suite file.
 
     Args:
-        content: What the file holds.
+        content: The content of the file.
         name: Name of the suite where the file gives none.
         folder: Folder of the file.
 

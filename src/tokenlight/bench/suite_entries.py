@@ -211,7 +211,7 @@ class MetricEntry:
 
     @property
     def metric(self) -> Any:
-        """The metric itself, built anew."""
+        """The metric, built from its options."""
         return registry.build("metrics", self.name, self.options)
 
 

@@ -14,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command ``tokenlight``.
 
     Args:
-        arguments: What follows ``tokenlight`` on the command line; by default the arguments of the process.
+        arguments: The arguments after ``tokenlight`` on the command line; by default those of the process.
 
     Raises:
         SystemExit: Always, with the exit status of the command.

@@ -1,4 +1,4 @@
-"""What all commands share: messages and tables, errors in one clean line, and loading a model quietly."""
+"""Shared by all commands: messages and tables, one-line errors, and loading a model quietly."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def explain_file_texts(
 
     Raises:
         TokenlightError: The options do not fit the model, whatever the text.
-        typer.Exit: The command was interrupted, or nobody reads its output any more.
+        typer.Exit: The command was interrupted, or its output was closed.
     """
     if explainer._live.head.kind == "span" and not text_file.has_questions:
         raise BadInput(

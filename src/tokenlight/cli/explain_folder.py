@@ -26,7 +26,7 @@ def explain_into_folder(arguments: Mapping[str, Any], methods: Any, target: Any)
     Args:
         arguments: The options of ``tokenlight explain`` by name.
         methods: Names and options of the methods, or ``"best"``; exactly one method is accepted.
-        target: What to explain.
+        target: The target to explain.
 
     Raises:
         BadInput: Several methods, or GPUs on a device that has none.

@@ -89,7 +89,7 @@ USAGE_FLAGS = {
 def spell_with_flags(error: TokenlightError) -> str:
     """Return the message of ``error`` with the options of ``tokenlight`` in place of Python keywords."""
     # Imported here, since no command should wait for numpy before it starts.
-    from tokenlight.data.target import USAGE_BY_TASK
+    from tokenlight.data.head import USAGE_BY_TASK
 
     message = str(error)
     for task, flags in USAGE_FLAGS.items():

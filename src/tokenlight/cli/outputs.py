@@ -78,7 +78,7 @@ class OutputWriter:
 
     @property
     def is_unread(self) -> bool:
-        """Whether nobody reads standard output any more, and no file is to be written."""
+        """Whether standard output is closed, and no file is to be written."""
         return output_is_unread() and not self.files
 
     def write_single_text(self, attributions: Sequence[Attribution]) -> None:

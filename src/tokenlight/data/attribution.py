@@ -41,8 +41,8 @@ class Attribution(LazyDataclass, ExportMixin):
         row: The tokens.
         scores: ``token``; positive scores speak for the target, negative ones against it.
         method: Name of the method.
-        target: What is explained.
-        prediction: What the model predicts.
+        target: The explained target.
+        prediction: The model's prediction.
         logits: The model's output for this text.
         layers: ``layer token``: the terms that sum to ``scores``, for methods that have them.
         options: Options of the method.
@@ -350,7 +350,7 @@ class Attribution(LazyDataclass, ExportMixin):
         """Rebuild an Attribution from :meth:`to_dict`.
 
         Args:
-            values: What :meth:`to_dict` returned, for example read from a JSON file.
+            values: The output of :meth:`to_dict`, for example read from a JSON file.
 
         Raises:
             DamagedFile: The values are of another format, incomplete or inconsistent.

@@ -69,7 +69,7 @@ class PatchImage:
         pixels: ``channel height width``, normalized.
         normalization: How brightness became ``pixels``.
         patch_size: Height and width of one patch.
-        fill: What replaces an occluded patch.
+        fill: The replacement of an occluded patch.
         name: Name of its file, or a description.
         original_size: Width and height before it was resized, if known.
         token_positions: Positions of the patches among the tokens of a text; empty where the patches are

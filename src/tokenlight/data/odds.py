@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from tokenlight.data.head import Head
 from tokenlight.data.span_target import answer_log_probability
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.target import ResolvedTarget
 
 # Lower bound of 1 − p, so that the odds stay finite where p rounds to 1.
 TINY_PROBABILITY = float(np.finfo(np.float64).tiny)

@@ -1,4 +1,4 @@
-"""What a model predicts for one example, read from its logits."""
+"""The prediction of a model for one example, read from its logits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ NUM_TOP_TOKENS = 10  # next tokens that a prediction keeps of a whole vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the model predicts for one example.
+    """The prediction of a model for one example.
 
     Args:
         label: The predicted label, answer or number, as text.

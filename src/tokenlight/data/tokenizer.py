@@ -109,7 +109,7 @@ def _copy_backend(backend: Any) -> Any:
     copy.post_processor = backend.post_processor
     copy.decoder = backend.decoder
     # Each call builds the search structure again, so tokens are added in as few calls as possible. They
-    # are added in the order of their ids, because the library assigns the ids anew.
+    # are added in the order of their ids, because the library reassigns the ids.
     in_order = [added_tokens[token_id] for token_id in sorted(added_tokens)]
     for is_special, tokens in groupby(in_order, key=lambda token: token.special):
         if is_special:

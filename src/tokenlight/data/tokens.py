@@ -99,7 +99,7 @@ class TokenRow(LazyDataclass):
         texts: The texts that the tokens come from: one, two of a pair, the messages of a chat.
         num_truncated: Number of tokens that ``long="truncate"`` dropped.
         target_position: The token whose output is explained, for heads with one output per token.
-        segment_names: What each of ``texts`` is, such as the roles of a chat.
+        segment_names: A name for each of ``texts``, such as the roles of a chat.
         reference_embedding: The vector that a sentence embedding is compared with.
         image: The image whose patches are among the tokens.
         source_length: Number of tokens that an encoder reads; the tokens after them go to a decoder.
@@ -148,7 +148,7 @@ class TokenRow(LazyDataclass):
 
     @classmethod
     def from_ids(cls, ids: Sequence[int], **fields: Any) -> "TokenRow":
-        """Create a row from ids alone.
+        """Create a row from ids only.
 
         Every token is visible, not special and a word of its own, and there is no text.
 
@@ -179,7 +179,7 @@ class TokenRow(LazyDataclass):
                 forms.append(piece)
                 continue
             written = self.texts[segment][span[0] : span[1]]
-            # A token of white space alone stays as it is.
+            # A token of only white space stays as it is.
             forms.append(written.strip() or written or piece)
         return tuple(forms)
 

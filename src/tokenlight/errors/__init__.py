@@ -181,7 +181,7 @@ def check_choice(option: str, value: Any, choices: Sequence[str]) -> Any:
 
     Args:
         option: Name of the option, for the message.
-        value: What was given.
+        value: The given value.
         choices: The values that exist.
 
     Raises:

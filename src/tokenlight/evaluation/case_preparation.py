@@ -64,7 +64,7 @@ def _randomize(explainer: Explainer, metric: Metric) -> Iterator[Explainer]:
     live = explainer._live
     options: dict[str, Any] = {"pooling": live.pooling, "similarity": live.similarity}
     for stage, model in randomize_cascade(live, getattr(metric, "seed", 0)):
-        name = f"{explainer.name}, {stage} randomised"
+        name = f"{explainer.name}, {stage} randomized"
         yield Explainer(model, explainer.tokenizer, name=name, **options)
 
 

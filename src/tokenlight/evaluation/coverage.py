@@ -1,4 +1,4 @@
-"""What the numbers of an evaluation do not cover: texts truncated, not explained, or not measured."""
+"""Omissions of an evaluation: texts truncated, not explained, or not measured."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -38,10 +38,10 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
 
     Args:
         explainer: The model that was explained.
-        attributions: What ``explain()`` returned, text by text.
+        attributions: The output of ``explain()``, grouped by text.
         metrics: Names, (name, options) pairs, or metrics.
         labels: The true label of each text, by name or index; None where it is not known.
-        spans: What a person marked in each text: (start, end), a list of these, or None.
+        spans: Annotated spans of each text: (start, end), a list of these, or None.
         seed: Seed of the intervals.
         batch_tokens: Limit of tokens in one batch.
         progress: Whether to show a progress bar; None decides by the terminal.

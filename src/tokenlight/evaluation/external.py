@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Head, TargetLike
+from tokenlight.data.head import Head
+from tokenlight.data.target import TargetLike
 from tokenlight.data.tokens import TokenRow, Tokens
 from tokenlight.errors import BadInput, short_repr
 from tokenlight.errors.arguments import check_items, checked
@@ -112,7 +113,7 @@ def import_scores(
         text: The input.
         scores: One number per token, with or without special tokens; captum's attributions of shape
             ``token hidden``; a shap Explanation of one text; or an inseq attribution.
-        target: What the scores explain.
+        target: The target that the scores explain.
         method: Name of the method, for tables.
 
     Returns:

@@ -1,6 +1,6 @@
 """Grade one explanation from what each removal says about it, and say what is weak in the evidence.
 
-A good grade needs every removal in favour by both tests, the top words and the sums over random sub-texts,
+A good grade needs every removal in favor by both tests, the top words and the sums over random sub-texts,
 and the sums under all removals together beyond what shuffled scores reach.
 ``benchmarks/trust_calibration.py`` chooses the thresholds on one half of its texts; ``docs/results/trust``
 says what they do on the other half.
@@ -21,14 +21,14 @@ INCONCLUSIVE = "cannot tell"
 UNTESTED = "untested"
 
 GOOD_GRADES = (FAITHFUL, BETTER_THAN_CHANCE)
-# What one removal alone says, where its two tests differ.
+# Judgment of a single removal if only one of its two tests is passed.
 TOP_WORDS_ALONE = "top words alone"
 SUMS_ALONE = "sums alone"
 
 
 @dataclass(frozen=True, slots=True)
 class GradeThresholds:
-    """What the tests must show for a grade; every number runs from 0 (worst) to 1 (best).
+    """Thresholds of the grades; every value runs from 0 (worst) to 1 (best).
 
     Attributes:
         share: Share of random removals that the top words must beat, under every removal.
@@ -37,8 +37,8 @@ class GradeThresholds:
         faithful_share: The share, for "faithful".
         faithful_rank: The rank, for "faithful".
         faithful_joint_rank: The joint rank, for "faithful".
-        alone_share: Share that a removal needs to be called good alone.
-        alone_rank: Rank that a removal needs to be called good alone.
+        alone_share: Share at which a removal counts as good by this test only.
+        alone_rank: Rank at which a removal counts as good by this test only.
         hopeless_rank: Joint rank up to which no more sub-texts are tried.
         max_special_share: Share of the total absolute score that may fall on special tokens.
         min_words: Words that a text needs for a grade.
@@ -61,7 +61,7 @@ DEFAULT_THRESHOLDS = GradeThresholds()
 
 
 class RemovalResult(NamedTuple):
-    """What one removal found, as numbers; a grade needs no more.
+    """Measured results of one removal, from which it is graded.
 
     Attributes:
         share_beaten: Share of random removals with a smaller effect.
@@ -81,7 +81,7 @@ class RemovalResult(NamedTuple):
 
 
 def judge_removal(result: RemovalResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> str:
-    """Return what one removal says alone: a grade, or which of its two tests is passed alone."""
+    """Return the judgment of one removal: a grade, or the only one of its two tests that is passed."""
     share = result.share_beaten
     rank = result.correlation_rank
     if share <= 1 - thresholds.alone_share and rank <= 1 - thresholds.alone_rank:
@@ -122,40 +122,40 @@ def assign_grade(
     """Grade an explanation.
 
     Args:
-        results: What each removal found.
+        results: The results of each removal.
         joint_rank: Rank of the sums of scores among shuffled ones, under all removals together.
         special_share: Share of the total absolute score on special tokens.
         num_words: Words of the text.
-        thresholds: What each grade requires.
+        thresholds: Thresholds of the grades.
 
     Returns:
-        The grade, and what each removal says alone (see :func:`judge_removal`).
+        The grade, and the judgment of each removal (see :func:`judge_removal`).
     """
-    judgements = [judge_removal(result, thresholds) for result in results]
+    judgments = [judge_removal(result, thresholds) for result in results]
     if num_words < thresholds.min_words:
-        return INCONCLUSIVE, judgements
+        return INCONCLUSIVE, judgments
     if _is_faithful(results, joint_rank, thresholds):
         has_words = special_share <= thresholds.max_special_share
-        return (FAITHFUL if has_words else BETTER_THAN_CHANCE), judgements
-    is_in_favour = all(
+        return (FAITHFUL if has_words else BETTER_THAN_CHANCE), judgments
+    is_in_favor = all(
         result.has_effect
         and result.share_beaten >= thresholds.share
         and result.correlation_rank >= thresholds.rank
         for result in results
     )
-    if is_in_favour and joint_rank >= thresholds.joint_rank:
-        return BETTER_THAN_CHANCE, judgements
+    if is_in_favor and joint_rank >= thresholds.joint_rank:
+        return BETTER_THAN_CHANCE, judgments
     is_against = all(
         result.share_beaten <= 1 - thresholds.share
         and result.correlation_rank <= 1 - thresholds.rank
         for result in results
     )
     if is_against and joint_rank <= 1 - thresholds.joint_rank:
-        return WORSE_THAN_CHANCE, judgements
+        return WORSE_THAN_CHANCE, judgments
     promising = {BETTER_THAN_CHANCE, TOP_WORDS_ALONE, SUMS_ALONE}
-    if is_in_favour or promising.intersection(judgements):
-        return INCONCLUSIVE, judgements
-    return NO_BETTER_THAN_CHANCE, judgements
+    if is_in_favor or promising.intersection(judgments):
+        return INCONCLUSIVE, judgments
+    return NO_BETTER_THAN_CHANCE, judgments
 
 
 def _is_faithful(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.data.units import CONTINUATION_SEGMENT
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError
 from tokenlight.evaluation.case_preparation import complete_cases, describe_method

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.data.target import Continuation, Head, TokenTarget, is_integer_text
+from tokenlight.data.head import Head, is_integer_text
+from tokenlight.data.target import Continuation, TokenTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, BadTarget, UnknownName, format_suggestion
 from tokenlight.evaluation.measure import check_requirements

@@ -30,8 +30,8 @@ class Record:
     Attributes:
         text_index: Index of the text.
         method: The method with its options.
-        target: What was explained.
-        predicted: What the model predicts.
+        target: The explained target.
+        predicted: The predicted label.
         label: The true label, if it is known.
         num_tokens: Tokens of the explanation.
         measurements: The result of each metric.
@@ -85,7 +85,7 @@ class Failure:
         text_index: Index of the text.
         method: The method with its options.
         reason: Why, as one sentence.
-        stage: What it could not be.
+        stage: The stage that failed: explaining or measuring.
     """
 
     text_index: int

@@ -1,7 +1,7 @@
 """Three ways to remove words from a text, and the probability of a target after a removal.
 
 Words are deleted, masked, or replaced by what a language model would put there. Each way has its own
-artefacts: a text without words may be no sentence, a model may never have seen [MASK], and a likely word may
+artifacts: a text without words may be no sentence, a model may never have seen [MASK], and a likely word may
 say what the removed one said. What holds under all of them is a property of the model, not of the removal.
 """
 

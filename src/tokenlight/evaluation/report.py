@@ -15,7 +15,7 @@ from tokenlight.plots.html import _get_environment, seal_page
 DEFAULT_X_AXIS_LABEL = "share of tokens removed"
 X_AXIS_LABELS = {
     "token_overlap": "length of the lists",
-    "randomisation": "stages randomised, from the head down",
+    "randomisation": "stages randomized, from the head down",
     "deletion": "share of tokens masked",
     "insertion": "share of tokens shown",
     "hiding_game": "share of tokens masked",
@@ -33,7 +33,7 @@ def draw_figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) ->
     named, and the others are grey.
 
     Args:
-        evaluation: What to draw.
+        evaluation: The evaluation to draw.
         metrics: Keys of the metrics; all by default. Those without a curve are left out.
 
     Returns:

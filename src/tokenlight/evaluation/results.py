@@ -57,7 +57,7 @@ class Evaluation:
         seed: Seed of the intervals.
         document_frequencies: Frequencies of tokens in a corpus, for metrics that read one.
         failures: Texts and methods without a record.
-        metadata: What was evaluated and how, for the report.
+        metadata: Settings of the evaluation, for the report.
         replacement_ids: Tokens with which this model replaces removed ones, if they are known.
 
     Example:
@@ -148,7 +148,7 @@ class Evaluation:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What to know before reading the numbers, one sentence each.
+        """Caveats about the results, one sentence each.
 
         Texts that were truncated, tokens that replace a [MASK] or [PAD] that the model does not have, and
         rankings of methods that depend on the replacement of removed tokens.

@@ -56,7 +56,7 @@ REPORTED_SETTINGS = ("model", "data", "columns", "texts", "target", "long", "see
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is evaluated, apart from model and texts. Equal experiments on equal texts give equal rows.
+    """Settings of an evaluation, apart from model and texts. Equal settings on equal texts give equal rows.
 
     Attributes:
         methods: Methods to explain with.
@@ -65,7 +65,7 @@ class Experiment:
             text.
         seed: Seed of the methods and of the intervals.
         data_source: File or data set of the texts. It is reported, and not compared when a run continues.
-        columns: Columns that were read; reported likewise.
+        columns: Columns that were read; reported too.
     """
 
     methods: Sequence[MethodLike]

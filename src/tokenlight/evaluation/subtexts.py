@@ -31,7 +31,7 @@ def compute_log_odds(probabilities: Any) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class RemovalEvidence:
-    """What one removal says about one explanation.
+    """Results of one removal for one explanation.
 
     Attributes:
         removal: How words were removed.

@@ -15,7 +15,7 @@ from tokenlight.errors import TokenlightError
 from tokenlight.errors.arguments import Count, Seed, check_items, checked
 from tokenlight.evaluation.grade import UNTESTED
 from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
-from tokenlight.evaluation.removal_test import RemovalTest
+from tokenlight.evaluation.removal_grading import RemovalTest
 from tokenlight.evaluation.subtexts import NUM_TOP_WORDS, ORDER_BLOCKS
 from tokenlight.explainer import Explainer
 
@@ -31,7 +31,7 @@ class HealthCheck(NamedTuple):
     Attributes:
         check: Name of the check.
         state: ``good``, ``doubtful`` or ``bad``.
-        finding: What was found, in words; ``says`` in files.
+        finding: The finding as a sentence; ``says`` in files.
     """
 
     check: str

@@ -21,7 +21,7 @@ MIN_VISIBLE_CHANGE = 0.005
 
 @dataclass(frozen=True)
 class RemovedUnits:
-    """What is removed and which probability is watched, as a verdict names them.
+    """Names of the removed units and of the measured probability, for a verdict.
 
     Attributes:
         noun: One unit: ``word``, ``patch``, or ``patch or word``.
@@ -83,7 +83,7 @@ def describe_ties(units: RemovedUnits, num_tied: int, num_tokens: int) -> str:
 
 def describe_result(
     result: Mapping[str, Any],
-    judgements: Sequence[str],
+    judgments: Sequence[str],
     units: RemovedUnits,
     weakness: str,
 ) -> str:
@@ -91,9 +91,9 @@ def describe_result(
 
     Args:
         result: The results as they are saved.
-        judgements: What each removal says alone.
-        units: What was removed.
-        weakness: What is weak in the evidence; may be empty.
+        judgments: The judgment of each removal.
+        units: The removed units.
+        weakness: A weakness of the evidence; may be empty.
     """
     effect = describe_effect(result, units)
     participles = [removal["words_are"] for removal in result["removals"]]
@@ -103,7 +103,7 @@ def describe_result(
         same = f"the same holds when {units.plural} are {others}" if others else ""
         return "; ".join(filter(None, (weakness, effect, same)))
     if grade == INCONCLUSIVE:
-        reason = weakness or _describe_disagreement(participles, judgements, units)
+        reason = weakness or _describe_disagreement(participles, judgments, units)
         return f"{reason}; {effect}"
     compared = {NO_BETTER_THAN_CHANCE: "no more than", WORSE_THAN_CHANCE: "less than"}[grade]
     reason = (
@@ -134,19 +134,19 @@ def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
 
 
 def _describe_disagreement(
-    participles: Sequence[str], judgements: Sequence[str], units: RemovedUnits
+    participles: Sequence[str], judgments: Sequence[str], units: RemovedUnits
 ) -> str:
-    """Say which removals, or which of the two tests, are not in favour."""
+    """Say which removals, or which of the two tests, are not in favor."""
     good: list[str] = []
     other: list[str] = []
-    for participle, judgement in zip(participles, judgements, strict=True):
-        (good if judgement in GOOD_GRADES else other).append(participle)
+    for participle, judgment in zip(participles, judgments, strict=True):
+        (good if judgment in GOOD_GRADES else other).append(participle)
     if good and other:
         return (
             f"better than chance when {units.plural} are {_join(good, 'or')}, not clearly so when they are "
             f"{_join(other, 'or')}"
         )
-    alone = {SUMS_ALONE, TOP_WORDS_ALONE}.intersection(judgements)
+    alone = {SUMS_ALONE, TOP_WORDS_ALONE}.intersection(judgments)
     if alone == {TOP_WORDS_ALONE}:
         return (
             f"its top {units.plural} do more than random ones, but its scores do not predict what "
@@ -157,7 +157,7 @@ def _describe_disagreement(
             f"its scores predict what random combinations of {units.plural} do, but its top "
             f"{units.plural} do no more than random ones"
         )
-    return "the tests point in its favour, but one text is not enough"
+    return "the tests point in its favor, but one text is not enough"
 
 
 def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:

@@ -188,7 +188,7 @@ class _MaskedWords:
         arguments = {"input_ids": input_ids, "attention_mask": attention_mask}
         arguments = {name: value.to(self.device) for name, value in arguments.items()}
         hidden_states = self.model.bert(**arguments).last_hidden_state
-        # The vocabulary is large: logits are computed at the masks alone.
+        # The vocabulary is large: logits are computed only at the masks.
         logits = self.model.cls(hidden_states[is_mask.to(self.device)]).float().cpu().numpy()
         return np.split(logits, np.cumsum(is_mask.sum(dim=1).numpy())[:-1])
 

@@ -157,7 +157,7 @@ def launch_batch(
         session: The model with its tokenizer.
         rows: The rows of the batch.
         targets: One target per row; "all" stands for several.
-        options: What the call decided, with its methods.
+        options: Resolved keyword arguments of ``explain()``, with the methods.
         recompute: Recompute each block of the model in the backward pass, which saves memory.
         is_only_batch: No other batch is launched while this one is computed.
     """
@@ -248,7 +248,7 @@ def _target_rounds(
     head = session._live.head
     num_alternatives = ArgmaxTargets.count_alternatives(head, targets)
     if num_alternatives is not None and recording.logits.dim() == 2:
-        # The device itself picks the predicted classes, so that nobody waits for the logits.
+        # The device itself picks the predicted classes, so the host need not wait for the logits.
         predicted = ArgmaxTargets.from_logits(
             head, recording.logits, recording.fetched_logits, num_alternatives
         )

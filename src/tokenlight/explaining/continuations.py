@@ -79,7 +79,7 @@ def explain_continuation(
     Args:
         session: The model with its tokenizer.
         targeted_rows: The beginnings of one text, the longest last, each with its next token.
-        options: What the call decided, with its methods.
+        options: Resolved keyword arguments of ``explain()``, with the methods.
 
     Returns:
         For each method one Attribution per token.

@@ -1,6 +1,6 @@
 """``method="auto"``: one of the most faithful methods measured for this kind of input, and why.
 
-``default.json``, written by ``benchmarks/default_method.py``, alone decides, never the clock or the text.
+Only ``default.json``, written by ``benchmarks/default_method.py``, decides, never the clock or the text.
 A model that the method does not support gets integrated gradients, which need only a gradient.
 """
 

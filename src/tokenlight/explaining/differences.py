@@ -1,7 +1,7 @@
 """Why this rather than that: the difference of two explanations.
 
 Two passages for one query, or two texts written after one prompt, are explained by ``y = y(A) − y(B)``.
-Tokens that both passes read score ``s(A) − s(B)``, tokens of A alone ``s(A)``, tokens of B alone ``−s(B)``.
+Tokens that both passes read score ``s(A) − s(B)``, tokens only in A ``s(A)``, tokens only in B ``−s(B)``.
 For a gradient this is exactly the gradient of ``y``.
 """
 
@@ -85,8 +85,8 @@ def plan_difference(
 def _refuse_unsigned(methods: Sequence[Method], target: str) -> None:
     """Refuse methods with scores that are never negative.
 
-    In a difference, every token of the second text alone would get a minus sign and seem to speak against
-    the target.
+    In a difference, every token that only the second text has would get a minus sign and seem to count
+    against the target.
     """
     for method in methods:
         if not method.signed:

@@ -58,7 +58,7 @@ class ExplainOptions:
 
     @property
     def recorded_sites(self) -> Sites:
-        """What the methods together need recorded of a forward pass."""
+        """The sites that the methods read, taken together."""
         return frozenset().union(*(method.recorded_sites for method in self.methods))
 
 

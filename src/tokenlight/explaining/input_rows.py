@@ -133,8 +133,8 @@ def encode_input(
     Args:
         session: The model with its tokenizer.
         text: An input of any kind.
-        options: What the call decided.
-        encoding: What the tokenizer made of the text, if all texts were tokenized together.
+        options: Resolved keyword arguments of ``explain()``.
+        encoding: The tokenizer's output for the text, if all texts were tokenized together.
 
     Raises:
         BadInput: The text is too long, of the wrong kind, or unknown to the model.
@@ -355,7 +355,7 @@ def encode_image_prompt(
     Args:
         session: The model with its tokenizer and processor.
         image_input: A Picture, or an image alone.
-        options: What the call decided; options of texts are refused.
+        options: Resolved keyword arguments of ``explain()``; those for texts are refused.
         continuation: A text that the model might write after it.
     """
     vision_inputs = session._live.vision_inputs

@@ -54,7 +54,7 @@ class TargetRound:
     Attributes:
         targets: One target per row.
         scores: One entry per method.
-        checks: What must hold of the numbers before they are used.
+        checks: Checks of the results, run before they are used.
     """
 
     targets: Sequence[ResolvedTarget]
@@ -73,7 +73,7 @@ class TargetRound:
 
 @dataclass(frozen=True, slots=True)
 class PassResults:
-    """What one pass over a batch computes, without the session that launched it.
+    """Device results of one pass over a batch, without the session that launched it.
 
     A captured graph keeps its results. The session owns the graphs, so that results which referred to it
     would keep both alive.
@@ -115,7 +115,7 @@ class PendingBatch:
 
     Attributes:
         session: The model with its tokenizer.
-        options: What the call decided, with its methods.
+        options: Resolved keyword arguments of ``explain()``, with the methods.
         explained_pass: The forward pass that is explained.
         predicting_pass: The pass over the rows without an explain mask, which gives the predictions.
         num_rounds: The number of targets of each row.
@@ -133,7 +133,7 @@ class PendingBatch:
 
     @property
     def results(self) -> PassResults:
-        """What the device computes."""
+        """The results on the device."""
         return PassResults(self.explained_pass, self.predicting_pass, self.num_rounds, self.rounds)
 
     @classmethod
@@ -150,8 +150,8 @@ class PendingBatch:
 
         Args:
             session: The model with its tokenizer.
-            options: What the call decided, including methods that need nothing of the model.
-            results: What was computed.
+            options: Resolved keyword arguments of ``explain()``, including methods that do not run the model.
+            results: The results of the pass.
             rows: The rows that went through the model.
             targets: Their targets; empty where the model's predictions are explained.
             token_mask: ``batch token``, false at padding.
@@ -186,7 +186,7 @@ class PendingBatch:
     ) -> list[PendingScores]:
         """Add the scores of methods that need nothing of the model, which no replay computes."""
         live = self.session._live
-        # A recording of nothing: such methods read the rows and their lengths alone.
+        # An empty recording: these methods read only the rows and their lengths.
         recording = Recording(
             rows=tuple(explained_pass.rows),
             token_mask=token_mask,

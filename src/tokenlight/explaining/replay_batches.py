@@ -54,7 +54,7 @@ def make_replay_batch(
         live: The model.
         rows: The rows of the batch.
         targets: One target per row.
-        options: What the call decided, with its methods.
+        options: Resolved keyword arguments of ``explain()``, with the methods.
         is_only_batch: No other batch is launched while this one is computed.
 
     Returns:
@@ -162,7 +162,7 @@ def _is_on_one_gpu(live: LiveModel) -> bool:
 
 
 def _reads_plain_text(live: LiveModel) -> bool:
-    """Return whether the model is a classifier or a language model that reads text alone."""
+    """Return whether the model is a classifier or a language model that reads only text."""
     return (
         live.head.kind != "span"
         and live.head.task in ("text", "next")

@@ -50,7 +50,7 @@ class TextRequest:
 
 @dataclass(slots=True)
 class TextPlan:
-    """What a strategy leaves to do: rows for the shared batches, or nothing where it has the groups."""
+    """The rows that a strategy adds to the shared batches, or the finished groups if it needs none."""
 
     rows: list[TargetedRow]
     groups: MethodGroups
@@ -164,7 +164,7 @@ def run_strategies(
         session: The model with its tokenizer.
         texts: Inputs of any kind the model reads; an Example brings metadata for the results.
         targets: One target per text.
-        options: What the call decided, with its methods.
+        options: Resolved keyword arguments of ``explain()``, with the methods.
         first_number: The number of the first text where the texts are part of a stream.
 
     Returns:

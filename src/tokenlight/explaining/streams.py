@@ -82,7 +82,7 @@ def _without_tracebacks(error: TokenlightError) -> TokenlightError:
 def read_chunks(texts: Iterator[Any], batch_tokens: int) -> Iterator[list[Any]]:
     """Yield lists of texts to explain together.
 
-    Their sizes depend on the texts and ``batch_tokens`` alone, never on the clock, so that the same texts
+    Their sizes depend only on the texts and ``batch_tokens``, never on the clock, so that the same texts
     give the same numbers.
     """
     later_size = max(FIRST_CHUNK_SIZES[-1], (batch_tokens - SMALL_BATCH_TOKENS) // 2)

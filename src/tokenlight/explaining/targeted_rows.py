@@ -42,7 +42,7 @@ def build_targeted_rows(
         text: An input of any kind the model reads.
         target: What to explain. A continuation has a row for each of its tokens; a text with labels for
             tokens has one for each word if all are asked for.
-        options: What the call decided.
+        options: Resolved keyword arguments of ``explain()``.
         row: The tokens of the text, if all texts were tokenized together.
     """
     check_target_kind(session, target)

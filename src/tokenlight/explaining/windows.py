@@ -2,7 +2,7 @@
 
 The explained number is the mean logit over the windows, so the score of a token is
 ``s_i = (1/W) Σ_w s_i^w`` over the windows w that hold it: one linear target, nothing invented.
-A span head answers in one window; that window alone is explained, with weight 1.
+A span head answers in one window; only that window is explained, with weight 1.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution, without_token_extras
+from tokenlight.data.head import Head
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.span_target import SpanTarget, find_answer_tokens, to_span_target
-from tokenlight.data.target import Contrast, Head, ResolvedTarget
+from tokenlight.data.target import Contrast, ResolvedTarget
 from tokenlight.data.tokens import TextInput, TokenRow
 from tokenlight.errors import BadInput, BadTarget
 from tokenlight.explaining.batches import explain_rows
@@ -40,7 +41,7 @@ class WindowPlan:
         targets: The targets of the whole text, as every window has them.
         prediction: The prediction for the whole text.
         mean_logits: The mean logits over windows; None for a span head.
-        note: What was done, for every Attribution.
+        note: A note on the windows, for every Attribution.
     """
 
     whole_row: TokenRow
@@ -185,7 +186,7 @@ def _add_windows(session: Session, plan: WindowPlan, parts: list[Attribution]) -
         window_notes.update(describe_row(session, row))
     notes = [note for note in first.notes if note not in window_notes]
     target = first.target
-    # The answer of a span head is named by its tokens, which the window counts anew.
+    # The answer of a span head is named by its tokens, which each window counts from 0.
     if plan.mean_logits is None:
         target = _shift_terms(target, positions[0])
     return replace(

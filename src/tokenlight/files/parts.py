@@ -31,7 +31,7 @@ def read_part(path: Path, expected: Mapping[str, Any]) -> list[Any]:
 
     Args:
         path: The file.
-        expected: What its manifest must say for it to belong here.
+        expected: Manifest entries that a part of this run must have.
 
     Raises:
         DamagedFile: The file was changed, or belongs to something else.
@@ -88,7 +88,7 @@ class FolderCheck:
         total: How many there should be.
         whole: How many are complete.
         missing: How many are not made yet, or gone.
-        problems: What is damaged.
+        problems: The damaged files.
         notes: Remarks for the reader.
     """
 
@@ -161,7 +161,7 @@ def claim_folder(description: str, folder: Folder, name: str, settings: Mapping[
     """Write the settings of a run into a folder, or check that they are those it was begun with.
 
     Args:
-        description: What the folder holds, for messages.
+        description: Content of the folder, for messages.
         folder: The folder.
         name: Name of the file for the settings.
         settings: JSON values.

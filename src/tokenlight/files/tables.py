@@ -34,8 +34,8 @@ from tokenlight.files.parsing import (
 )
 
 MISSING_LABEL = -1
-# Whoever iterates over a generator that holds a file open closes it, by ``with closing(…)``: the traceback of
-# an error keeps the generators it passed through alive, and with them their files.
+# A generator that holds a file open is closed by the code that iterates over it, by ``with closing(…)``: the
+# traceback of an error keeps the generators it passed through alive, and with them their files.
 NumberedRows = Generator[tuple[int, Mapping[str, Any]], None, None]
 
 
@@ -63,7 +63,7 @@ class Example:
 
     @property
     def true_target(self) -> str | int | SpanTarget | None:
-        """What a model should predict: the label, or the first answer that people gave to a question."""
+        """The expected prediction: the label, or the first annotated answer to a question."""
         if not isinstance(self.text, Question):
             return self.label
         answer_spans: Sequence[tuple[int, int]] | None = self.spans

@@ -55,7 +55,7 @@ class ParsedSentence:
 
 @dataclass(slots=True)
 class _WrittenForm:
-    """What is written as one, such as "don't", and the CoNLL-U lines of its words."""
+    """A contraction such as "don't", and the CoNLL-U lines of its words."""
 
     form: str
     gap: str  # the white space after it
@@ -75,7 +75,7 @@ def read_conllu(path: str | os.PathLike[str]) -> list[ParsedSentence]:
     numbered_lines = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
     for is_written, block in groupby(numbered_lines, key=lambda line: bool(line[1].strip())):
         numbers, lines = zip(*block, strict=True)
-        # Blank lines separate sentences; a block of comments alone is not one.
+        # Blank lines separate sentences; a block of only comments is not one.
         if not is_written or all(line[0] == "#" for line in lines):
             continue
         try:

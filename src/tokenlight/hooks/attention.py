@@ -54,7 +54,7 @@ class AttentionMask:
 
     Attributes:
         allowed: True where it may; broadcasts to ``batch head query key``.
-        bias: Added to the scores; broadcasts likewise.
+        bias: Added to the scores; broadcasts to ``batch head query key``.
         is_causal: No query attends to later keys. Set only where there is no other mask.
     """
 
@@ -281,7 +281,7 @@ def attend_fused(
         if results is not None:
             return results
     sdpa_mask = _merge_mask(mask, query.dtype)
-    # With a mask cuDNN would plan its kernel anew for every shape of a batch.
+    # With a mask, cuDNN would plan its kernel again for every batch shape.
     needs_other_kernels = query.is_cuda and sdpa_mask is not None
     with _kernels_without_plan() if needs_other_kernels else nullcontext():
         output: Tensor = functional.scaled_dot_product_attention(

@@ -52,10 +52,10 @@ WrapAttention = Callable[..., tuple[Tensor, Tensor | None]]
 
 @dataclass
 class AttentionRecorder:
-    """What a forward pass shall record of its attention, and what it has recorded, block by block.
+    """Recorder of a forward pass's attention, block by block.
 
     Attributes:
-        mode: What is recorded.
+        mode: Which form of attention is recorded.
         token_mask: ``batch token``: true where a token is not padding.
         modules: The modules whose attention is recorded.
         keeps_values: Whether to record contexts and values.
@@ -63,11 +63,11 @@ class AttentionRecorder:
         records_cross_attention: Whether a decoder's attention to its source is recorded as well.
         zeroed_token: ``batch``: the token of each row whose value is set to zero.
         maps: Attention maps, each ``batch head query key``, on the graph.
-        operands: What each map is computed from, in mode ``operands``.
-        received_attention: What each token receives, ``batch key`` or ``batch head key``: the mean over
-            heads and real queries.
+        operands: Operands of each map, in mode ``operands``.
+        received_attention: Attention that each token receives, ``batch key`` or ``batch head key``: the mean
+            over heads and real queries.
         contexts: Products of maps and values, each ``batch head token width``.
-        values: The values, likewise, with one per query head.
+        values: The values of each block, with one per query head.
         has_sink: Whether rows of attention sum to less than one, because some went to a sink.
         wrap_attention: Calls fused attention where its gradient is to be rewritten.
     """

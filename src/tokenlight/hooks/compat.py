@@ -31,7 +31,7 @@ FORWARD_HOOK_TABLES = (
 NON_PERSISTENT_BUFFERS = "_non_persistent_buffers_set"
 
 # transformers 5.22 (utils/output_capturing.py): set on a model once hooks that collect hidden states and
-# attention maps are installed. They stay installed for good, so we take them out again.
+# attention maps are installed. They stay installed permanently, so we remove them.
 OUTPUT_HOOKS_MARK = "_output_capturing_hooks_installed"
 # transformers 5.22 (configuration_utils.py): the attribute behind the property ``_attn_implementation``.
 # The property's setter also switches sub-configs, which are patched one by one here.

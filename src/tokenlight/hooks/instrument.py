@@ -143,7 +143,7 @@ def _filled_pad_id(model: PreTrainedModel, pad_id: int | None) -> AbstractContex
 
 @contextmanager
 def _reused_output_hooks(layout: ModelLayout, modules: list[nn.Module]) -> Iterator[None]:
-    """Remove the hooks that transformers installs for good on the first pass that returns states.
+    """Remove the hooks that transformers installs permanently on the first pass that returns states.
 
     The same hooks are put back for the next pass, which then need not install them again.
     """
@@ -181,7 +181,7 @@ def _collect_installed_hooks(
     """Move the hooks that transformers installed in this pass from the modules to the layout.
 
     Args:
-        layout: What is remembered of the model.
+        layout: The cached layout of the model.
         modules: All modules of the model.
         unmarked: Indices of the modules without a mark when the pass began.
         first_new_id: The first id that a hook installed since then can have.
@@ -212,7 +212,7 @@ def _switched_attention(model: PreTrainedModel, layout: ModelLayout, name: str) 
     if name == "own" and _has_flex_attention_on_cpu(model, layout):
         # On a CPU flex attention has no gradient; the hook computes the same numbers.
         name = ATTENTION_NAME
-    # A family outside the interface chooses its attention by its config alone, which is always possible.
+    # A family outside the interface chooses its attention only by its config, which is always possible.
     can_patch_configs = name == "eager" or name in layout.switchable_attention
     with ExitStack() as cleanup:
         # transformers changes the configs themselves. Patching each, if only with its own value, puts it
@@ -276,7 +276,7 @@ def _start_graph(_module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> A
     leaf = embeddings.detach().requires_grad_(True)
     # The copy is no leaf, so that a model may scale its embeddings in place.
     copy = leaf.clone()
-    # The graph holds the leaf, and nobody reads its numbers.
+    # The graph holds the leaf; its values are not read.
     leaf.data = leaf.new_empty(0)
     if is_tuple:
         return (copy, *output[1:])
@@ -288,7 +288,7 @@ def gradient_breaks_refused(
 ) -> AbstractContextManager[None]:
     """Refuse layers with weights that pass no gradient on.
 
-    The gradients would be those of another model, mostly zero, and nobody would notice. Embedding tables are
+    The gradients would be those of another model, mostly zero, without any error. Embedding tables are
     not checked: some are called only for the shape of their input.
     """
     layers: set[nn.Module] = set()

@@ -1,4 +1,4 @@
-"""What is remembered of a model between passes, so that the next pass need not find it out again.
+"""Per-model cache of facts that are expensive to recompute.
 
 What probes found out about a model, such as whether padding changes it, is in ``model/probe_results.py``.
 """
@@ -35,7 +35,7 @@ class SavedHook:
 
 @dataclass
 class ModelLayout:
-    """What a model is made of. Modules are given by weak reference or by index, so that a model can die.
+    """Structure of a model. Modules are held by weak reference or index, so that the model can be freed.
 
     Attributes:
         modules: All modules.
@@ -79,7 +79,7 @@ class ModelCache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get_layout(self, model: PreTrainedModel, modules: list[nn.Module]) -> ModelLayout:
-        """Return the layout of ``model``, which is found anew where its modules have changed."""
+        """Return the layout of ``model``, which is recomputed if its modules have changed."""
         with self._lock:
             if self._layout is None or not self._layout.is_made_of(modules):
                 self._layout = _find_layout(model, modules)

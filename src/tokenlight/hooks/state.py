@@ -1,6 +1,6 @@
 """State that a model keeps between passes, restored after each of our passes.
 
-Some models change themselves while they run. BigBird replaces its attention for good once a text is short,
+Some models change themselves while they run. BigBird replaces its attention permanently once a text is short,
 rotary embeddings keep the frequencies of the last text, routers keep the capacity of the first batch. Without
 restoring, a pass would depend on the one before it, and the user's model would stay changed.
 """
@@ -21,7 +21,7 @@ from tokenlight.hooks.compat import (
     list_weights,
 )
 
-# Layers of these packages compute from their weights alone, or keep a packed form that no text changes.
+# Layers of these packages compute only from their weights, or keep a packed form that no text changes.
 STATELESS_PACKAGES = frozenset({
     "torch", "bitsandbytes", "gptqmodel", "auto_gptq", "awq", "hqq", "optimum", "quanto", "torchao",
     "compressed_tensors", "aqlm", "eetq", "vptq",
@@ -66,7 +66,7 @@ class Change:
 
 @dataclass
 class PassState:
-    """What a pass changed in its model; empty until the pass has ended."""
+    """Changes that a pass made to its model; empty until the pass has ended."""
 
     changes: list[Change] = field(default_factory=list)
 
@@ -119,7 +119,7 @@ def preserved_state(
     for change in parts.replacements.get(regime, ()):
         change.apply()
     try:
-        # A module that the model builds anew draws random weights that nobody reads.
+        # A module that the model rebuilds draws random weights that are never read.
         with torch.random.fork_rng(devices=[], enabled=parts.swaps_modules):
             yield state
     finally:

@@ -1,1 +1,1 @@
-"""What a person gives, as rows of tokens: texts, pairs, questions, chats and pictures."""
+"""Encoding of inputs as rows of tokens: texts, pairs, questions, chats and pictures."""

@@ -45,7 +45,7 @@ def encode_text(
         tokenizer: The model's tokenizer.
         max_tokens: Most tokens that the model reads; None for no limit.
         long: Only ``"truncate"`` truncates a text that is too long.
-        encoding: What :func:`encode_batch` returned for this text, if it was called.
+        encoding: The output of :func:`encode_batch` for this text, if it was called.
 
     Returns:
         The tokens.
@@ -185,7 +185,7 @@ def build_row(
     """Create a row whose tokens are aligned with the texts; spans and words are computed when first read.
 
     Args:
-        encoding: What the tokenizer returned.
+        encoding: The output of the tokenizer.
         texts: The texts.
         segments: Index into ``texts`` per token, None for special tokens; by default the encoding's.
         offsets: Character spans in ``texts[segment]`` per token; by default the encoding's.

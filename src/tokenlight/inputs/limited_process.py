@@ -23,7 +23,7 @@ def main() -> None:
         request = json.loads(line)
         try:
             if "template" in request:
-                # The import is not subject to the limits, which are those of the template alone.
+                # The import is not subject to the limits, which apply only to the template.
                 renderer = renderer or _import_renderer()
                 _limit(request["seconds"], request["bytes"])
                 answer: dict[str, Any] = {"text": _render(renderer, request)}

@@ -216,7 +216,7 @@ def build_patch_image(
     """Return the one image that a processor returned, not yet cut into patches.
 
     Args:
-        outputs: What the processor returned.
+        outputs: The output of the processor.
         processor: The image processor.
         image: The PIL image.
         name: Name of its file.

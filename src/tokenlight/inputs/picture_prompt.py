@@ -30,7 +30,7 @@ KNOWN_PROCESSOR_OUTPUTS = {
 
 
 class _ProcessedPrompt(NamedTuple):
-    """What a processor makes of an image and a text."""
+    """The output of a processor for an image and a text."""
 
     image: PatchImage
     text: str  # as the processor passes it to the tokenizer
@@ -62,7 +62,7 @@ class PicturePromptEncoder:
         Args:
             picture: The image and its text.
             max_tokens: Most tokens that the model reads; None for no limit.
-            continuation: What was written after the prompt; it becomes the last segment.
+            continuation: The text after the prompt; it becomes the last segment.
 
         Raises:
             BadInput: The prompt or the processor does not suit the model.

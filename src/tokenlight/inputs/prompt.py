@@ -198,7 +198,7 @@ def encode_prompt(
         prompt: The prompt.
         tokenizer: The model's tokenizer.
         max_tokens: Most tokens that the model reads; None for no limit.
-        continuation: What was written after the prompt; it becomes the last segment.
+        continuation: The text after the prompt; it becomes the last segment.
         long: Only ``"truncate"`` truncates a prompt that is too long, at its beginning.
         keep_end_tokens: Keep special tokens that the tokenizer adds at the end, as for the source text of
             an encoder. Otherwise they are dropped, so that the model can continue the text.

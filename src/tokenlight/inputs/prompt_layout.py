@@ -60,7 +60,7 @@ def locate_parts(
     """Find the parts of a prompt in the text that a template or processor made of it.
 
     Args:
-        text: What the template or processor returned.
+        text: The output of the template or processor.
         expected: For each part, in order, the strings it consists of and its name.
         has_special_tokens: Whether ``text`` contains the special tokens.
 

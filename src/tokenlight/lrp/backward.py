@@ -27,7 +27,7 @@ NUM_LEADING_ARGUMENTS = 4
 
 
 class BackwardMode:
-    """What the backward passes over one recorded forward pass carry: gradients, or what rules say.
+    """What backward passes over one recorded forward pass propagate: gradients, or relevance by rules.
 
     It is an object and not a thread-local, because autograd runs the backward pass of a GPU in a thread of
     its own.

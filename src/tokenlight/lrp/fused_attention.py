@@ -47,7 +47,7 @@ def attend_at_temperature(
         attend: The function.
         args: The positional arguments of the first call.
         keywords: Its keyword arguments.
-        temperature: What scores are divided by.
+        temperature: Divisor of the scores.
         *factors: Queries, keys and values, in place of those of the first call.
     """
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")

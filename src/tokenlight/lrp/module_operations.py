@@ -2,7 +2,7 @@
 
 A module that writes a norm or an activation out in elementary operations is treated as one operation, since
 its parts have no rule of their own (NewGELU written out loses a thousandth of the relevance). It is called
-with a few rows of numbers: if y_i depends on x_i alone, and not linearly, it is an activation; if it answers
+with a few rows of numbers: if y_i depends only on x_i, and not linearly, it is an activation; if it answers
 as a norm would, it is that norm; if it is affine, a map. Other modules are traced operation by operation.
 
 An activation may also be written out in the code of a larger module: ESM's GELU is not a product of the two
@@ -87,7 +87,7 @@ def detect_operation(module: nn.Module, features: Tensor) -> ModuleOperation | N
 
     Args:
         module: The module.
-        features: What it is called with, for shape, dtype and device.
+        features: Its input, for shape, dtype and device.
     """
     if module not in _operation_cache:
         operation = None
@@ -170,7 +170,7 @@ class _Probe:
 
     Args:
         module: The module.
-        features: What the module is called with, for dtype and device.
+        features: The input of the module, for dtype and device.
         weight_shape: The shape of a row; axes of size 1 are repeated.
 
     Attributes:
@@ -218,7 +218,7 @@ class _Probe:
         )
 
     def is_elementwise(self) -> bool:
-        """Return whether each output depends on the input at its own position alone."""
+        """Return whether each output depends only on the input at its own position."""
         outputs = self.outputs
         mixed = torch.where(self._is_first, outputs["first"], outputs["second"])
         unspread = torch.where(self._is_first, outputs["spread"], outputs["first"])

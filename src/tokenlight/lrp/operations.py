@@ -20,7 +20,7 @@ class OperationCall(NamedTuple):
 
     Attributes:
         operation: The operation.
-        operands: What the rule reads; None for an operand that takes no part.
+        operands: Operands that the rule reads; None for one that takes no part.
         settings: Settings of the operation, such as the axes of a sum.
         factors: The operands of a product, which share one gradient.
     """

@@ -181,7 +181,7 @@ def z_plus_by_sign(relevance: Tensor, case: RuleCase) -> OperandRelevances:
 
 
 def mask_lrp_conv1d(relevance: Tensor, case: RuleCase) -> OperandRelevances:
-    """What the official Mask-LRP code does to GPT-2's Conv1D, for comparison with its numbers.
+    """Rule of the official Mask-LRP code for GPT-2's Conv1D, for comparison with its scores.
 
     The Add rule between product and bias, of which the bias part is dropped; then the rule for a product of
     two activations, of which the weight half is dropped: at least half of the relevance is lost each time.

@@ -63,7 +63,7 @@ _OPTIONAL = frozenset({Operation.SOFTMAX})
 
 
 class _ClassEffect(IntEnum):
-    """What the code of a class of modules does to gradients that are rewritten, in increasing order."""
+    """Effect of a module class on rewritten gradients, in increasing order."""
 
     # It rewrites none.
     HARMLESS = 0
@@ -169,7 +169,7 @@ class _TracingMode(TorchFunctionMode):
 
     Attributes:
         is_global: Whether the mode is active in the whole pass, or only inside modules that need it.
-        roots: What values were computed from element by element.
+        roots: For each value, the tensor that it was computed from elementwise.
         module_stack: The modules that are being traced, each with the operations in its own code that
             rewrite a gradient (None for a nonlinear one). The first entry is code outside any module.
     """

@@ -146,7 +146,7 @@ class Method(registry.Component, abc.ABC):
 
     @property
     def recorded_sites(self) -> frozenset[Site]:
-        """What must be recorded: the sites it needs, and those that lead to them."""
+        """All sites to record: those that it needs, and those that they depend on."""
         return self.needs
 
     def compute_scores(self, tape: Tape) -> Tensor:

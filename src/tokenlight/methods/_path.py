@@ -30,7 +30,7 @@ class PathScores(NamedTuple):
 
     Args:
         scores: Scores, ``batch token``.
-        gap_percent: How far their sum is from ``target_gain``, in per cent of it, ``batch``.
+        gap_percent: How far their sum is from ``target_gain``, in percent of it, ``batch``.
         target_gain: How much the target grows from the baseline to the text, ``batch``.
         num_passes: Points on the path, ``batch``.
     """
@@ -165,7 +165,7 @@ def integrate_path(
         weights: The w, ``example step``.
 
     Returns:
-        Scores, ``example token``, and how far their sum is from the target's gain, in per cent.
+        Scores, ``example token``, and how far their sum is from the target's gain, in percent.
     """
     difference = (path.text - path.baseline)[examples]
 
@@ -182,9 +182,9 @@ def integrate_path(
 
 
 def convergence_gap_percent(scores: Tensor, target_gain: Tensor) -> Tensor:
-    """Return how far the sum of the scores is from the target's gain, in per cent of it."""
+    """Return how far the sum of the scores is from the target's gain, in percent of it."""
     gap = (scores.sum(dim=-1) - target_gain).abs()
-    # Without any gain, the gap is given in per cent of the scores.
+    # Without any gain, the gap is given in percent of the scores.
     reference = torch.where(target_gain == 0, scores.abs().sum(dim=-1), target_gain.abs())
     return 100 * gap / reference.clamp(min=torch.finfo(reference.dtype).tiny)
 

@@ -1,4 +1,4 @@
-"""What the methods based on relevance propagation (LRP) share."""
+"""Base of the methods that propagate relevance (LRP)."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence

@@ -21,7 +21,7 @@ class DeepLiftShap(PathMethod):
     baseline. The first baseline has id 0 instead of every token, the second one padding instead of all
     but the special tokens. Equals Captum's LayerDeepLiftShap ("DeepLiftShap" of Thermostat).
     Differs from the paper: softmax, norms and products keep their gradient, so the scores do not sum
-    to :math:`y(h) - y(h')`; ``extras["convergence"]`` has the gap in per cent.
+    to :math:`y(h) - y(h')`; ``extras["convergence"]`` has the gap in percent.
 
     Args:
         rescale: Which activations get their slope: those of torch.nn, as Captum hooks them

@@ -19,7 +19,7 @@ class GradientShap(PathMethod):
 
     :math:`h`, :math:`h'` and ``extras["convergence"]`` are those of integrated_gradients, with the mean over
     draws. Equals Captum's LayerGradientShap without noise ("GradientShap" of Thermostat), except that
-    the draws depend on the text alone.
+    the draws depend only on the text.
     Differs from the paper: one baseline in place of a distribution of them.
 
     Args:

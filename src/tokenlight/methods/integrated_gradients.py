@@ -27,14 +27,14 @@ class IntegratedGradients(PathMethod):
 
     :math:`h` is :math:`h^0`, ``token hidden``, :math:`h'` that of the text with a baseline token instead of
     every token that is not special. The scores sum to :math:`y(h) - y(h')`; ``extras["convergence"]`` has
-    the gap in per cent. Equals Captum's LayerIntegratedGradients ("Integrated" of Thermostat).
+    the gap in percent. Equals Captum's LayerIntegratedGradients ("Integrated" of Thermostat).
     Differs from the paper: the path runs in :math:`h^0`; Gauss-Legendre nodes, no left Riemann sum.
 
     Args:
         n_steps: Points on the path. ``"auto"`` starts with 25 and doubles them until the gap is below
             ``tolerance``, for each text separately, up to 400.
         baseline: The token that replaces the others; ``"zero"`` is the zero vector.
-        tolerance: The gap in per cent that ``n_steps="auto"`` accepts.
+        tolerance: The gap in percent that ``n_steps="auto"`` accepts.
         at: Where the path runs: ``"words"`` is the output of the token tables, before positions and norm,
             as in inseq.
     """

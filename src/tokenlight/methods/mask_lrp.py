@@ -31,7 +31,7 @@ OWN_HEADS_NOTE = (
 
 
 class MaskedRelevance(RuleBasedRelevance):
-    r"""Propagate relevance only through heads that attend to a syntactic or positional neighbour.
+    r"""Propagate relevance only through heads that attend to a syntactic or positional neighbor.
 
     With :math:`C` the relevance at a block's attention context (``batch head token width``) and
     :math:`M` the head mask (``layer head``):

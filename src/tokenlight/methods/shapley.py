@@ -23,7 +23,7 @@ class Shapley(_perturbation.UnitMethod):
     token. Special tokens always stay and score zero. The scores sum to :math:`y(x) - y(x_\emptyset)`
     exactly; ``extras["sampling"]`` has the largest standard error of a score, ``extras["units"]`` a 95 %
     interval for each unit larger than a token. Equals Captum's ShapleyValueSampling, except that the draws
-    depend on the text alone.
+    depend only on the text.
     Differs from the paper: nothing.
 
     Args:

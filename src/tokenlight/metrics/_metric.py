@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadTarget
 from tokenlight.metrics._interval import Interval, bootstrap_curve, bootstrap_mean
 from tokenlight.perturb.engine import Perturber, Variant
@@ -36,7 +36,7 @@ class Case:
         original: The text, which makes perturbed variants of itself.
         head: The head of the model.
         label: Index of the true class, if it is known.
-        spans: What a person marked; None if nobody did.
+        spans: Annotated spans; None if there are none.
         extra_attributions: Further explanations of the text, if the metric's ``extra_explanations`` requests
             them.
         bounds: The result of the metric's :meth:`Metric.search`, if it has one.
@@ -59,7 +59,7 @@ class Measurement:
         value: The number, which is averaged over texts.
         curve: Values at the metric's ``curve_points``, averaged over texts point by point.
         parts: Further numbers, each averaged on its own.
-        detail: What a summary other than a mean needs.
+        detail: Values for a summary other than the mean.
 
     Example:
         >>> from tokenlight.plugin import Measurement

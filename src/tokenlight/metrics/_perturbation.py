@@ -5,9 +5,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from tokenlight.data.head import Head
 from tokenlight.data.odds import target_log_odds
 from tokenlight.data.span_target import answer_log_probability, softmax
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.units import Unit, find_removable_units
 from tokenlight.errors import BadInput, NotFinite
 from tokenlight.errors.arguments import Count

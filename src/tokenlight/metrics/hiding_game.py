@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 from tokenlight.errors.arguments import Count
 from tokenlight.metrics._metric import Case, Measurement, VariantOutputs

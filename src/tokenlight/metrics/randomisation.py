@@ -9,11 +9,11 @@ from tokenlight.metrics._ranking import RankCorrelation, check_rankable, rank_co
 
 
 class ParameterRandomization(Metric):
-    r"""Mean similarity to the explanations of the model with randomised weights.
+    r"""Mean similarity to the explanations of the model with randomized weights.
 
     .. math:: \frac1{S}\sum_{s=1}^S \rho\bigl(s^{\theta}, s^{\theta_s}\bigr)
 
-    At stage s the head and the top s − 1 blocks are randomised, at the last stage the embeddings too. Each
+    At stage s the head and the top s − 1 blocks are randomized, at the last stage the embeddings too. Each
     weight tensor is drawn from a normal distribution with its own mean and standard deviation (``seed``).
     :math:`\rho` is a rank correlation over the tokens that are not special. Lower is better. A stage with
     all scores equal counts as 0: nothing of the ranking is left. Adebayo et al. 2018 (model parameter

@@ -1,4 +1,4 @@
-"""Sufficiency: are the top-ranked tokens alone enough for the decision?"""
+"""Sufficiency: are the top-ranked tokens enough for the decision?"""
 
 from tokenlight.metrics.comprehensiveness import Comprehensiveness
 

@@ -24,7 +24,7 @@ READOUT_ARGUMENTS = ("read_positions", "continuation_ids", "reference_embedding"
 
 
 class ModelInputs(NamedTuple):
-    """What one pass reads.
+    """The inputs of one pass.
 
     Attributes:
         arguments: The arguments of the model, and the ``READOUT_ARGUMENTS`` of its head.
@@ -116,7 +116,7 @@ def _readout_arguments(live: LiveModel, rows: Sequence[Any]) -> dict[str, Tensor
     if live.head.task == "pair":
         embeddings = []
         for row in rows:
-            # Passes that read attention or vectors alone compare with nothing.
+            # No comparison is needed if only attention or vectors are read.
             embeddings.append(row.reference_embedding or (0.0,))
         return {"reference_embedding": to_device(embeddings, live.device, live.dtype)}
     return {}

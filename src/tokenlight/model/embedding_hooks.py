@@ -128,7 +128,7 @@ class EmbeddingHooks:
 
         Args:
             vectors: Values at all positions.
-            source_length: Tokens of a row that the encoder alone reads; None if one stack reads all.
+            source_length: Tokens of a row that only the encoder reads; None if one stack reads all.
         """
         return torch.split(vectors, self._split_sizes(vectors.shape[1], source_length), 1)
 
@@ -155,7 +155,7 @@ class EmbeddingHooks:
         Args:
             root: The model.
             num_tokens: The number of tokens of the batch.
-            source_length: Tokens that the encoder alone reads, or None.
+            source_length: Tokens that only the encoder reads, or None.
             replace: Takes the index of a hook point and batch × token × hidden.
         """
         sizes = self._split_sizes(num_tokens * self._num_reads(), source_length)

@@ -53,7 +53,7 @@ def capture_embeddings(
         live: The model.
         embedding_hooks: Where the embeddings enter.
         token_mask: Batch × token; true at real tokens.
-        source_length: Tokens that the encoder alone reads, or None.
+        source_length: Number of tokens that only the encoder reads, or None.
     """
     captured = CapturedEmbeddings(embedding_hooks, token_mask, [])
 
@@ -144,7 +144,7 @@ class _ModuleValue(NamedTuple):
 
 @dataclass(frozen=True)
 class _ModuleTrace:
-    """What one pass showed.
+    """Findings of one traced pass.
 
     Attributes:
         paths: The path of each module.
@@ -313,7 +313,7 @@ def _is_only_input(
 ) -> bool:
     """Return whether ``row``, run with the embeddings of ``other_row``, gives the logits of ``other_row``.
 
-    If it does, the ids matter through their embeddings alone.
+    If it does, the ids matter only through their embeddings.
     """
 
     def compute_logits(row: TokenRow, *contexts: AbstractContextManager[None]) -> Tensor:

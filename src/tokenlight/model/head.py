@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from tokenlight.data.target import Head, HeadTask
+from tokenlight.data.head import Head, HeadTask
 from tokenlight.data.tokenizer import Vocabulary
 from tokenlight.errors import TokenlightError, UnsupportedModel
 from tokenlight.hooks.patching import patched_attributes

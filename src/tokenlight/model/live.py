@@ -67,7 +67,7 @@ class LiveModel:
         graph_bytes: GPU memory that captured CUDA graphs may take; None for the default.
 
     Attributes:
-        head: What the logits mean.
+        head: The meaning of the logits.
         attention_route: How attention maps are read; may change when the model is verified.
         forward_parameters: Names of the arguments of ``model.forward``.
         patch_inputs: How an image classifier reads images; None for other models.
@@ -262,7 +262,7 @@ class LiveModel:
     # --- passes ------------------------------------------------------------------------------------
 
     def forward(self, arguments: dict[str, Tensor], **flags: Any) -> Any:
-        """Call the model without key-value caches, which nobody reads here.
+        """Call the model without key-value caches, which are not used here.
 
         Args:
             arguments: The arguments that :meth:`build_inputs` returned.
@@ -308,7 +308,7 @@ class LiveModel:
         """Run one pass of the instrumented model.
 
         Args:
-            inputs: What :meth:`build_inputs` returned.
+            inputs: The output of :meth:`build_inputs`.
             *contexts: Context managers that hold during the pass.
             attention: The attention implementation; ``own`` keeps that of the model.
             gradients: Whether to build a graph from the embeddings on.

@@ -12,7 +12,8 @@ from torch.nn.functional import softplus
 
 from tokenlight.accel.transfer import AsyncTensor, to_device
 from tokenlight.data.alternatives import DEFAULT_ALTERNATIVES
-from tokenlight.data.target import Head, ResolvedTarget, TargetLike
+from tokenlight.data.head import Head
+from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadTarget, NotFinite, UnsupportedModel
 
@@ -61,7 +62,7 @@ class Objective:
     """The targets of a batch, evaluated on logits of any of its examples.
 
     Attributes:
-        head: What the logits mean.
+        head: The meaning of the logits.
         term_indices: Batch × term; where in the flattened logits of an example each term stands.
         weights: Batch × term; the weight of each term.
         lengths: Batch; the number of tokens of each example.
@@ -177,7 +178,7 @@ class ArgmaxTargets(Sequence[ResolvedTarget]):
     waits for the logits.
 
     Args:
-        head: What the logits mean.
+        head: The meaning of the logits.
         term_indices: Batch × term; the predicted class, and the alternatives of a token, on the device.
         weights: Batch × term; None if the only term is the predicted class.
         logits: The logits, on their way to the host.
@@ -217,7 +218,7 @@ class ArgmaxTargets(Sequence[ResolvedTarget]):
     def count_alternatives(head: Head, targets: Sequence[TargetLike]) -> int | None:
         """Return how many alternatives the predicted token has; None if not all targets are predictions.
 
-        It is 0 where the logit alone is explained: that of a classifier, or ``"logit"``.
+        It is 0 if only the logit is explained: that of a classifier, or ``"logit"``.
         """
         if head.kind != "classification" or head.default_target != "predicted":
             return None
@@ -230,7 +231,7 @@ class ArgmaxTargets(Sequence[ResolvedTarget]):
     # Not cached: the parts refer to the whole, and a cycle would keep a pass until it is collected.
     @property
     def parts(self) -> list[tuple[float, Sequence[ResolvedTarget]]]:
-        """What ``ResolvedTarget.logit_parts`` is of each target, chosen on the device."""
+        """The ``ResolvedTarget.logit_parts`` of each target, chosen on the device."""
         if self.weights is None:
             return [(1.0, self)]
         token = _ArgmaxPart(self, 0, self.term_indices[:, :1], None)
@@ -258,7 +259,7 @@ class ArgmaxTargets(Sequence[ResolvedTarget]):
 
 
 class _ArgmaxPart(ArgmaxTargets):
-    """The predicted tokens alone, or their alternatives alone."""
+    """Only the predicted tokens, or only their alternatives."""
 
     def __init__(
         self, whole: ArgmaxTargets, number: int, term_indices: Tensor, weights: Tensor | None

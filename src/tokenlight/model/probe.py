@@ -169,7 +169,7 @@ def _attention_tolerance(live: LiveModel, row: TokenRow, logits: Tensor) -> floa
 
 
 def _padding_tolerance(live: LiveModel, logits: Tensor) -> float:
-    """Return how far rounding alone may move the logits of a padded row.
+    """Return how far rounding may move the logits of a padded row.
 
     It follows the dtype of the model: MPT counts its bias from the end of the padded row and rounds the
     sum to float32, which divisions by small numbers then magnify.

@@ -1,4 +1,4 @@
-"""What was found out about a model, kept for as long as the model lives.
+"""Results of probing a model, kept for as long as the model lives.
 
 Several ``LiveModel`` objects may wrap one model (each ``Explainer`` makes its own), so these facts belong to
 the model and not to the wrapper. The dictionary below is the only module-level state of this folder; it holds

@@ -20,7 +20,7 @@ GROWING_ROPE_TYPES = ("dynamic", "longrope", "su", "yarn_dynamic")  # they follo
 
 
 class BatchRules:
-    """What the rows of one model must have in common to share a batch.
+    """Conditions under which rows of one model may share a batch.
 
     Attributes:
         is_batch_invariant: Whether a row's result is independent of the other rows of its batch.

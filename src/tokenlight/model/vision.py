@@ -45,7 +45,7 @@ IMAGE_ERRORS = (ValueError, RuntimeError, TypeError, AttributeError)
 
 
 class _ImageInputs:
-    """What both kinds of model do with an image.
+    """Image handling that both kinds of model share.
 
     Args:
         model: The model.
@@ -96,7 +96,7 @@ class _ImageInputs:
 
 
 def _is_grid_aligned(vectors: Tensor, rows: int, columns: int, num_prefix_tokens: int = 0) -> bool:
-    """Return whether the cells that the probe images change are seen by their own tokens alone.
+    """Return whether the cells that the probe images change are seen only by their own tokens.
 
     Args:
         vectors: Image × token × hidden, for the three images of ``_make_probe_images``.
@@ -249,7 +249,7 @@ class VisionLanguageInputs(_ImageInputs):
     """How a language model reads images.
 
     Its vision tower makes a vector of each cell of the image, which the language model reads like the
-    embedding of a token. The explanation begins there: scores cover the language model's part alone.
+    embedding of a token. The explanation begins there: scores cover only the language model's part.
 
     Attributes:
         language_model: The part that reads tokens.
@@ -403,7 +403,7 @@ class VisionLanguageInputs(_ImageInputs):
 def _attend_self_only(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
 ) -> tuple[Tensor, None]:
-    """Return the values themselves: the attention of a token that sees itself alone."""
+    """Return the values themselves: the attention of a token that sees only itself."""
     if query.shape[2] != key.shape[2]:
         # A plain ValueError: ``find_grid`` turns it into a message about the model.
         raise ValueError(

@@ -51,9 +51,9 @@ class EmbeddedModel:
 
     Args:
         name: The name for ``Explainer.from_pretrained``.
-        task: What it does.
+        task: A description of its task.
         size: Size in bytes, including the shared encoder.
-        quality: What ``training/measure.py`` measured with these files.
+        quality: Its score as measured by ``training/measure.py`` with these files.
         split: The data it was measured on.
     """
 

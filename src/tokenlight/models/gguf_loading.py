@@ -188,7 +188,7 @@ def _check_options(name: str, options: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _isolated_file(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the arguments that make transformers read this file alone, and none beside it."""
+    """Yield the arguments that make transformers read only this file."""
     with TemporaryDirectory(prefix="tokenlight-gguf-") as empty_folder:
         yield {"pretrained_model_name_or_path": empty_folder, "gguf_file": str(path.resolve())}
 

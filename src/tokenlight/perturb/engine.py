@@ -163,7 +163,7 @@ def _pack_rows(
 ) -> deque[list[int]]:
     """Group the rows at ``indices`` into batches."""
     selected = [rows[index] for index in indices]
-    # Without any id to pad with, each row goes alone: it needs no padding.
+    # Without a padding id, each row is a batch of its own and needs no padding.
     needs_pad_id = live.patch_inputs is None
     is_alone = needs_pad_id and live.choose_pad_id(selected) is None
     groups = pack_batches(

@@ -49,7 +49,7 @@ def find_kept_tokens(
 
     Args:
         row: The whole text.
-        target: What is explained.
+        target: The explained target.
         reads_last_token: Whether the model predicts from the last token, as a language model does.
     """
     is_kept = np.array(row.special_tokens_mask, dtype=bool)

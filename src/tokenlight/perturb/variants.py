@@ -22,7 +22,7 @@ REPLACEMENT_NAMES = {"pad": "[PAD]", "mask": "[MASK]", "unk": "unknown", "eos": 
 class EmbeddingDropout:
     """Random zeros in the token embeddings of one input.
 
-    The draw depends on ``seed`` alone, so it is the same in any batch and on any device.
+    The draw depends only on ``seed``, so it is the same in any batch and on any device.
 
     Attributes:
         keep_probabilities: For each token, the probability that an entry of its embedding is kept.

@@ -25,7 +25,7 @@ T = TypeVar("T")
 CostAndScore = tuple[float, float]  # cost of a method, and its value of a metric
 # matplotlib's settings belong to the whole process.
 _matplotlib_lock = threading.Lock()
-# Dark enough on white for small print. Clouds also differ by position and title, not by colour alone.
+# Dark enough on white for small print. Clouds also differ by position and title, not only by colour.
 CLOUD_COLOURS = ("#9f2f1f", "#1f5fa8", "#2b6e3f", "#7a4fa3", "#8a5a00", "#444444")
 
 

@@ -56,7 +56,7 @@ class DataSetReport:
 
     Example:
         >>> report = DataSetReport("reviews")
-        >>> report.label_counts["labelled"]
+        >>> report.label_counts["labeled"]
         0
     """
 
@@ -77,7 +77,7 @@ class DataSetReport:
             entry = build_entry(text_scene, len(self.text_entries) + 1)
             self._add_word_weights(text_scene)
             self.label_counts["right"] += entry.get("label") == entry["predicted"]
-            self.label_counts["labelled"] += "label" in entry
+            self.label_counts["labeled"] += "label" in entry
             if "grade" in entry:
                 self.grade_counts[entry["grade"]] += 1
             entry_json = json.dumps(
@@ -163,7 +163,7 @@ class DataSetReport:
             "model": ", ".join(filter(None, self.models)),
         }
         num_right = self.label_counts["right"]
-        num_labeled = self.label_counts["labelled"]
+        num_labeled = self.label_counts["labeled"]
         if num_labeled:
             percent = 100 * (num_right / num_labeled)
             listed["accuracy"] = f"{num_right:,} of {num_labeled:,} ({percent:.1f} %)"

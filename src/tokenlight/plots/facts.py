@@ -1,4 +1,4 @@
-"""What is known about an explanation besides its scores, in words: prediction, trust, provenance."""
+"""Facts about an explanation besides its scores: prediction, trust, provenance."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ SCALING_NOTE = "each scaled to Σ|score| = 1 over all tokens"  # how two explana
 
 
 class PredictionBar(NamedTuple):
-    """One label of a prediction: its name, its probability in words, its width in per cent, its classes."""
+    """One label of a prediction: its name, its probability in words, its width in percent, its classes."""
 
     name: str
     percent: str
@@ -40,7 +40,7 @@ def format_score(value: float) -> str:
 
 
 def format_percent(probability: float) -> str:
-    """Format a probability in per cent without claiming a certainty that it does not have."""
+    """Format a probability in percent, never rounding to 0 or 100."""
     if 0.999 < probability < 1:
         return ">99.9 %"
     if 0 < probability < 0.001:

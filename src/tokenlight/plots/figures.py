@@ -128,8 +128,8 @@ def _draw_cells(
 
     Args:
         axes: Where to draw.
-        shares: What the colours show, ``row column``.
-        values: What the numbers in the cells show, ``row column``.
+        shares: Values shown by the colours, ``row column``.
+        values: Values printed in the cells, ``row column``.
         labeled_rows: Rows with numbers.
 
     Returns:

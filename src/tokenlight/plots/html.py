@@ -207,7 +207,7 @@ def _bar_class(score: float, scale: float) -> str:
 
 
 def _bar_width(score: float, scale: float) -> float:
-    """Return the length of a bar in per cent."""
+    """Return the length of a bar in percent."""
     if not scale:
         return 0.0
     return round(min(1.0, abs(score) / scale) * 100, 1)

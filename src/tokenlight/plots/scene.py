@@ -1,4 +1,4 @@
-"""What a picture shows, as plain values: texts, their targets, the methods of each and their views.
+"""The content of a picture as plain values: texts, their targets, the methods of each and their views.
 
 The terminal, the HTML page and the figures all read these scenes. The scenes decide what is shown; the
 renderers decide only how it looks.
@@ -88,7 +88,7 @@ class ExplanationGroup:
 
     @property
     def title(self) -> str:
-        """The target; of a labelled token, with the words that it labels."""
+        """The target; of a labeled token, with the words that it labels."""
         attribution = self.methods[0].attribution
         row = attribution.row
         positions = row.target_positions
@@ -171,7 +171,7 @@ def build_scenes(
     view_kinds: tuple[str, ...] = (TOKEN_VIEW, WORD_VIEW),
     reference: str | None = None,
 ) -> list[TextScene]:
-    """Group explanations by text (or labelled token) and model, then by target, in order of appearance.
+    """Group explanations by text (or labeled token) and model, then by target, in order of appearance.
 
     Args:
         attributions: The explanations to show.
@@ -222,7 +222,7 @@ def build_scenes(
 
 
 def _text_key(attribution: Attribution) -> Hashable:
-    """Return what all explanations of one text, or of one labelled token, have in common."""
+    """Return what all explanations of one text, or of one labeled token, have in common."""
     row = attribution.row
     positions = (row.target_position, row.target_positions)
     return (attribution.model, row.texts, row.fingerprint, positions)

@@ -35,7 +35,7 @@ class Mark(NamedTuple):
         roles: Roles of the tokens, such as ``answer``.
         is_special: Whether it is a special token.
         is_masked: Whether attention to all of its tokens was masked.
-        hover: What a browser shows when the pointer rests on it.
+        hover: Tooltip text.
     """
 
     text: str

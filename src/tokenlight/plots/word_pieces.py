@@ -49,7 +49,7 @@ def find_strongest_tokens(
 def locate_in_word(row: TokenRow, position: int) -> TokenInWord:
     """Return the token at ``position`` inside its word.
 
-    Punctuation is no part of a word. A token without a text, or without a letter, stands alone.
+    Punctuation is no part of a word. A token without a text, or without a letter, is a word by itself.
     """
     text = row.surface_forms[position]
     if row.image is not None and position in row.image.token_positions:

@@ -1,6 +1,6 @@
 """The texts of a job: files, folders, globs and URLs, split into blocks of rows.
 
-A block is some consecutive rows of one file. Blocks depend on the data alone, never on the number of
+A block is some consecutive rows of one file. Blocks depend only on the data, never on the number of
 workers. Which texts share a batch follows from the block, so a text gets the same scores whoever
 explains it.
 """
@@ -185,7 +185,7 @@ def cut_into_blocks(row_counts: Sequence[int], block_size: int, limit: int | Non
 
 @dataclass(frozen=True)
 class _FileScan:
-    """What one pass over a file found out."""
+    """Findings of one scan of a file."""
 
     source: SourceFile
     text_columns: tuple[str, ...]

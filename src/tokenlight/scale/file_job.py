@@ -165,7 +165,7 @@ def _ignore_message(_message: str) -> None:
 
 @dataclass(eq=False)
 class JobSummary:
-    """What became of a job.
+    """Summary of a finished job.
 
     Attributes:
         folder: Output folder.
@@ -200,7 +200,7 @@ class _JobRun:
     """One run of a job: claims its folder, makes the blocks that are missing, and sums them up.
 
     Attributes:
-        summary: What became of the job so far.
+        summary: Summary of the job so far.
     """
 
     def __init__(self, job: ExplainJob, on_message: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
 """Tasks on worker processes of this machine.
 
 Each worker is a process with one thread that does one task at a time. A worker that dies is replaced, and
-its task is tried again. Ctrl-C is answered by the parent alone, which ends the workers.
+its task is tried again. Only the parent handles Ctrl-C, and ends the workers.
 """
 
 import os
@@ -228,7 +228,7 @@ class _WorkerProcess:
 
 def _run_worker(pipe: Any) -> None:
     """Do tasks until the parent closes the pipe."""
-    # Ctrl-C reaches every process of the terminal; the parent alone answers it.
+    # Ctrl-C reaches every process of the terminal; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_exit_with_parent, daemon=True).start()

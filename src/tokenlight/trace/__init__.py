@@ -1,1 +1,1 @@
-"""What one forward pass leaves behind: sites, recording, tape, attention maps."""
+"""The recording of one forward pass: sites, recording, tape, attention maps."""

@@ -94,7 +94,7 @@ class ExtraPasses:
 
         Args:
             tensors: Tensors on the recorded graph, which Site.GRAPH keeps.
-            quantity: What is differentiated.
+            quantity: The quantity to differentiate.
 
         Returns:
             The gradient at each tensor, in float32 or wider.
@@ -120,7 +120,7 @@ class ExtraPasses:
             embeddings_for: Returns the embeddings of passes, ``pass position hidden``, from their indices
                 into ``examples``.
             site: Which embeddings are replaced.
-            quantity: What is differentiated.
+            quantity: The quantity to differentiate.
 
         Yields:
             Indices of passes; their values (``pass``); and the gradients at their embeddings

@@ -53,7 +53,7 @@ def _find_tensors(recording: "Recording") -> dict[GradientKind, Sequence[Tensor]
     if Site.HIDDEN_GRADIENT in sites:
         tensors["hidden state"] = recording.hidden_states
     elif Site.READOUT in sites:
-        # The read-out needs the last hidden state alone.
+        # The read-out needs only the last hidden state.
         tensors["hidden state"] = recording.hidden_states[-1:]
     # With these rules attention maps count as constants and have no gradient.
     rules = recording.backward_mode.current_rules if recording.backward_mode else None

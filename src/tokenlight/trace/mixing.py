@@ -21,7 +21,7 @@ class RecordedNorm:
     Attributes:
         weight: ``hidden``; None if it has none.
         inputs: ``batch token hidden``.
-        output: Likewise.
+        output: ``batch token hidden``.
         is_centered: Whether it subtracts the mean; an RMSNorm does not.
     """
 

@@ -34,21 +34,21 @@ WHOLE_MAP_SITES: Sites = frozenset({Site.RELEVANCE, Site.ATTENTION_VALUES, Site.
 
 @dataclass(frozen=True, eq=False)
 class RecordingPlan:
-    """What one pass records, and how.
+    """The recording plan of one pass.
 
     Attributes:
         live: The model.
         rows: The rows of the batch.
-        sites: What is recorded.
+        sites: The sites to record.
         arguments: The arguments of the model.
         token_mask: ``batch token``: true where a token is not padding.
         pad_id: The padding id for a model without one.
         source_length: Tokens that an encoder reads; None where one part reads all.
         recomputes_blocks: Whether blocks are computed again in the backward pass.
-        record_mode: What is recorded of attention.
+        record_mode: Which form of attention is recorded.
         attention: The attention implementation of the pass.
         embedding_hooks: By embedding site: where its embeddings are captured.
-        backward_requirements: What backward passes over the recorded graph must support.
+        backward_requirements: Requirements of backward passes over the recorded graph.
         traces_attention: Whether fused attention counts as one operation with a rewritten gradient.
         returns_hidden_states: Whether the model returns its hidden states.
         captures_first_block: Whether the input of the first block is captured.
@@ -74,7 +74,7 @@ class RecordingPlan:
 
     @property
     def model_cache(self) -> ModelCache:
-        """What is remembered of the model."""
+        """The cached layout of the model."""
         return get_model_cache(self.live.model)
 
     @property
@@ -134,7 +134,7 @@ def make_plan(
     Args:
         live: The model.
         rows: The rows of the batch.
-        sites: What is recorded.
+        sites: The sites to record.
         recompute: Compute blocks again in the backward pass, and maps whenever they are read.
         inputs: The inputs of the model, where they are already built.
     """

@@ -1,4 +1,4 @@
-"""Copies of a model with weights drawn anew, stage by stage, for the cascading randomization check."""
+"""Copies of a model with redrawn weights, stage by stage, for the cascading randomization check."""
 
 import copy
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tokenlight.model.live import LiveModel
 
 
 def randomize_cascade(live: LiveModel, seed: int = 0) -> Iterator[tuple[str, Any]]:
-    """Draw the weights of a copy anew, stage by stage from the head down.
+    """Redraw the weights of a copy, stage by stage from the head down.
 
     Each tensor is drawn from a normal distribution with its own mean and standard deviation.
 
@@ -20,7 +20,7 @@ def randomize_cascade(live: LiveModel, seed: int = 0) -> Iterator[tuple[str, Any
         seed: Seed of the random weights.
 
     Yields:
-        The name of the stage, and the copy with all weights down to it drawn anew. All stages yield the
+        The name of the stage, and the copy with all weights down to it redrawn. All stages yield the
         same copy, which changes from one to the next.
     """
     randomized = copy.deepcopy(live.model)

@@ -38,7 +38,7 @@ MAX_ROW_SUM_ERROR = 1e-2  # by how much a row of an attention map may differ fro
 
 @dataclass(frozen=True, eq=False)
 class Instruments:
-    """What listens to a pass, and holds what it recorded when the pass has ended.
+    """The recorders attached to one forward pass, and after it what they recorded.
 
     Attributes:
         attention: Records attention.
@@ -60,11 +60,11 @@ class Instruments:
 
 @dataclass(frozen=True, eq=False)
 class PassOutputs:
-    """What the model returned.
+    """The outputs of the model.
 
     Attributes:
         logits: The logits, on the graph.
-        hidden_states: h^0 … h^L; or h^0 alone, or none, where the model does not return them.
+        hidden_states: h^0 … h^L; only h^0, or none, if the model does not return them.
         num_encoder_states: How many of them are an encoder's; None where there is no encoder.
         eager_maps: The maps that the model itself returned, where they are read.
     """
@@ -90,7 +90,7 @@ def record(
     Args:
         live: The model.
         rows: The rows of the batch.
-        sites: What is recorded.
+        sites: The sites to record.
         batch_tokens: Tokens that further passes over these rows may run at once.
         recompute: Compute blocks again in the backward pass, and maps whenever they are read.
         inputs: The inputs of the model, where they are already built.
@@ -350,7 +350,7 @@ def _is_attention_map(value: object, *, is_square: bool) -> bool:
     """Return whether ``value`` is ``batch head query key`` with rows that sum to one.
 
     Args:
-        value: What the model returned.
+        value: A value that the model returned.
         is_square: Whether there must be as many keys as queries.
     """
     if not isinstance(value, Tensor) or value.dim() != 4:

@@ -51,11 +51,11 @@ class RelevanceResult:
     """Relevance at the layers of a model, lowest first.
 
     Attributes:
-        hidden_states: At h^l, each ``batch token hidden``; with ``top_only`` at the last one alone, of a
-            rewritten gradient at h^0 alone.
+        hidden_states: At h^l, each ``batch token hidden``; with ``top_only`` only at the last one, of a
+            rewritten gradient only at h^0.
         attention: At A^l, each ``batch head query key``.
         initial_relevance: The relevance at the output, ``batch``.
-        contexts: What reached each gate, before the gate.
+        contexts: The context vectors at each gate, before the gate.
     """
 
     hidden_states: list[Tensor]

@@ -39,7 +39,7 @@ def read_recordings(
     Args:
         live: The model.
         rows: The rows, in any order.
-        sites: What is recorded.
+        sites: The sites to record.
         read: Reads what is needed of a recording; it must not keep the recording, which holds a graph.
         batch_tokens: The most tokens of a batch, padding included. A batch that does not fit into memory
             is halved.

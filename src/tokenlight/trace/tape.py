@@ -55,13 +55,13 @@ class Recording:
         fetched_logits: The same numbers, on their way from the device.
         hidden_states: h^0 … h^L, each ``batch token hidden``, on the graph.
         attention_maps: A^1 … A^L, kept or computed when they are read.
-        received_attention: What each token receives in each block, where maps are not recorded.
-        sites: What was recorded.
+        received_attention: Attention that each token receives in each block, if maps are not recorded.
+        sites: The recorded sites.
         live: The model.
         batch_tokens: Tokens that may go through the model at once in further passes.
         backward_mode: Chooses the rules of backward passes, where relevance is recorded.
         contexts: Products of maps and values, each ``batch head token width``.
-        values: Values, likewise.
+        values: Values of each block.
         mixings: How each block adds attention to its input.
         embeddings: h^0 at every point where the text enters the model.
         token_embeddings: Token embeddings before positions and norm.
@@ -121,7 +121,7 @@ class Recording:
         return values
 
     def _all_hidden_states(self) -> Sequence[Tensor]:
-        """Return all hidden states; a pass that read the embeddings alone did not record them."""
+        """Return all hidden states; a pass that read only the embeddings did not record them."""
         if len(self.hidden_states) > 1:
             return self.hidden_states
         inputs = self.live.build_inputs(self.rows, self.token_mask.shape[1])
@@ -141,7 +141,7 @@ class Recording:
         if not isinstance(targets, ArgmaxTargets):
             targets = tuple(targets)
         if self.backward_mode is not None:
-            # Where gradients can be rewritten, perhaps nobody reads the model's own.
+            # If gradients can be rewritten, the model's own may not be needed.
             return Tape(self, targets)
         retain_graph = not release_graph or self._needs_graph_again(targets)
         return Tape(self, targets, take_gradients(self, targets, retain_graph=retain_graph))
@@ -287,7 +287,7 @@ class Tape:
     @cached_property
     def hidden_gradients(self) -> list[Tensor]:
         """∂y/∂h^0 … ∂y/∂h^L, each ``batch token hidden``."""
-        # With Site.READOUT alone there is one gradient, that of h^L, which must not pass for that of h^0.
+        # With only Site.READOUT there is one gradient, that of h^L, which must not pass for that of h^0.
         require(Site.HIDDEN_GRADIENT in self.recording.sites, Site.HIDDEN_GRADIENT)
         return self._expand_states(self._gradients["hidden state"])
 

@@ -20,7 +20,7 @@ from tokenlight.trace.tape import Recording
 
 @dataclass(frozen=True)
 class BlockStates:
-    """What enters and leaves each block, in the order in which they run; each ``pass token hidden``."""
+    """Input and output of each block, in running order; each ``pass token hidden``."""
 
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)

@@ -21,9 +21,9 @@ class ApiError(Exception):
     """An error to send to the client.
 
     Args:
-        message: What was asked, and why it fails.
+        message: The request, and why it fails.
         code: A stable name for programs. The codes are part of the API.
-        hint: What to do about it.
+        hint: A remedy.
         status: HTTP status of the response.
         headers: Further headers of the response.
     """
@@ -52,7 +52,7 @@ class ApiError(Exception):
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong: a code for programs, a message and a hint for people."""
+    """An error response: a code for programs, a message and a hint for people."""
 
     code: str
     message: str
@@ -195,7 +195,7 @@ def check_cost_limit(cost: int, max_cost: int, suggestion: str) -> None:
     Args:
         cost: Tokens that the request would send.
         max_cost: Tokens that the server allows.
-        suggestion: What to give instead, for the hint.
+        suggestion: A valid value, for the hint.
     """
     if cost > max_cost:
         raise ApiError(

@@ -1,6 +1,6 @@
 """Whether a served model can run again what a saved explanation describes.
 
-Anybody can write a file with the name of a served model in it, so the name alone proves nothing.
+Anybody can write a file with the name of a served model in it, so the name proves nothing.
 """
 
 from typing import Any

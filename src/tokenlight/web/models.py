@@ -40,7 +40,7 @@ class ServedModel:
     Args:
         name: Name in the API.
         explainer: The model.
-        description: What it does, in a few words.
+        description: A short description.
         head_map: Content of a file of attention heads, if the server was started with one.
         trial_results: Method → result of trying it on an example.
     """
@@ -53,7 +53,7 @@ class ServedModel:
 
     @property
     def task(self) -> str:
-        """What it does: "classification", "span" or "next token"."""
+        """The task: "classification", "span" or "next token"."""
         head = self.explainer._live.head
         if head.task == "next":
             return "next token"

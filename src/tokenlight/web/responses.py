@@ -130,7 +130,7 @@ def render_download(
     Args:
         attributions: The explanations.
         file_format: Format of the file.
-        figure: What an SVG or PNG file shows.
+        figure: The figure of an SVG or PNG file.
         words: Whether to merge tokens into words.
     """
     if file_format == "html":

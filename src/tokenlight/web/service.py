@@ -99,7 +99,7 @@ class Service:
             return all(pool.map(stop_worker, workers))
 
     async def health(self) -> Response:
-        """That the server is alive."""
+        """Report that the server is running."""
         return JSONResponse({"status": "ok", "version": VERSION, "models": len(self.models)})
 
     async def list_models(self) -> Response:
@@ -385,7 +385,7 @@ class Service:
                 status=504,
             ) from None
         finally:
-            job.future.cancel()  # nobody waits for it any more, so the worker drops it
+            job.future.cancel()  # abandoned, so the worker drops it
 
 
 def _serialize_entries(entries: Sequence[StoredAttribution], key: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tokenlight.hooks.locks import pause_callback
 
 
 class JobAbandoned(BaseException):
-    """Ends work that nobody waits for. It is no Exception, so that no method or metric catches it."""
+    """Ends abandoned work. Not an Exception subclass, so that no method or metric catches it."""
 
 
 def run_in_steps(function: Callable[[], Any]) -> Generator[None, None, Any]:

@@ -1,4 +1,4 @@
-"""What a worker does with its model: explain a batch of requests, test, evaluate, and read attention.
+"""Tasks of a worker: explain a batch of requests, test, evaluate, and read attention.
 
 Requests that ask for the same methods share their passes through the model. Longer work pauses between
 its passes, so that the worker can answer others.

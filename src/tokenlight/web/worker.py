@@ -2,7 +2,7 @@
 
 Quick work takes one pass through the model or a few, and is batched across users. Longer work is a
 generator that yields between its passes (:mod:`tokenlight.web.steps`). Between two of its steps the worker
-decides what runs next, and does what is shorter. So nobody waits for longer work by more than one of its
+decides what runs next, and does what is shorter. So no request waits for longer work by more than one of its
 passes.
 """
 
@@ -196,7 +196,7 @@ class ModelWorker:
                 return
 
     def _take_jobs(self, lane: Lane, max_jobs: int) -> list[QueuedJob]:
-        """Remove the next jobs from a queue, as many as make a batch; skip those that nobody waits for."""
+        """Remove the next jobs from a queue, as many as make a batch; skip abandoned ones."""
         jobs: list[QueuedJob] = []
         free_characters = self._limits.batch_characters
         with self._condition:
@@ -259,5 +259,5 @@ class ModelWorker:
                     raise JobAbandoned
 
     def _is_abandoned(self, job: QueuedJob) -> bool:
-        """Return whether nobody waits for a job any more, or the worker is stopping."""
+        """Return whether a job was abandoned, or the worker is stopping."""
         return job.future.done() or self._is_stopping

@@ -263,7 +263,7 @@ def test_a_first_replay_is_compared_with_the_eager_pass_of_an_unchanged_model(ca
     assert captured.graph.num_replays == 1
 
 
-def test_targets_that_return_are_sent_once(captured):
+def test_equal_targets_are_sent_to_the_device_once(captured):
     for targets in ([0, 0], [0, 0], [4, 0], [4, 0], [0, 0]):
         assert captured.run([1.0, 1.0], targets) == [6.0 + targets[0], 6.0]
     assert captured.converted_targets == [[0, 0], [4, 0], [0, 0]]
@@ -290,7 +290,7 @@ def replays(monkeypatch):
 
 
 @pytest.mark.parametrize("target", ["predicted", 1])
-def test_a_call_that_returns_is_answered_by_its_graph(replays, target, monkeypatch):
+def test_a_repeated_call_replays_its_graph(replays, target, monkeypatch):
     explainer = Explainer(tiny_bert())
     methods = ["attcat", "random", "gae"]
     rows = Tokens.from_ids(torch.randint(5, 50, (3, 7), generator=torch.manual_seed(1)))
@@ -309,7 +309,7 @@ def test_a_call_that_returns_is_answered_by_its_graph(replays, target, monkeypat
         np.testing.assert_array_equal(ours.logits, theirs.logits)
 
 
-def test_a_graph_that_gives_other_numbers_when_compared_is_used_no_more(replays):
+def test_a_graph_that_differs_from_the_eager_pass_is_not_used_again(replays):
     explainer = Explainer(tiny_bert())
     eager = Explainer(tiny_bert())
     first, other = (
@@ -454,7 +454,7 @@ def test_graphs_that_exceed_their_memory_make_room_for_the_last_one(device_memor
     assert count_graphs(explainer) == 1
 
 
-def test_a_pass_that_is_too_large_alone_is_captured_once_and_never_again(device_memory):
+def test_a_pass_too_large_for_the_memory_limit_is_captured_only_once(device_memory):
     explainer = Explainer(tiny_bert(), cuda_graph_bytes=1 << 30)
     device_memory.capture_bytes = 2 << 30
     explain_shape(explainer, 4, count=6)
@@ -462,7 +462,7 @@ def test_a_pass_that_is_too_large_alone_is_captured_once_and_never_again(device_
     assert device_memory.reserved == 2 << 30  # by one capture
 
 
-def test_a_shape_is_tried_again_when_memory_comes_back(device_memory):
+def test_a_shape_is_captured_again_when_memory_is_freed(device_memory):
     explainer = Explainer(tiny_bert())
     device_memory.free = 4 << 30
     explain_shape(explainer, 4, count=4)
@@ -506,7 +506,7 @@ def padded_batches(count, shape=(3, 9), seed=0):
 @pytest.mark.parametrize(
     "method", ["attcat", "attnlrp", "transatt", "gae", ["rollout", "random", "cat"]]
 )
-def test_a_replayed_pass_gives_the_numbers_of_the_eager_one(method, target, monkeypatch):
+def test_a_replayed_pass_equals_the_eager_pass(method, target, monkeypatch):
     model = tiny_bert().cuda()
     explainer = Explainer(model)
     eager = Explainer(model)
@@ -552,7 +552,7 @@ def test_a_changed_model_is_not_replayed():
 
 
 @needs_gpu
-def test_a_pass_that_reads_from_the_device_stays_eager_and_torch_goes_on():
+def test_a_pass_that_reads_from_the_device_is_not_captured():
     model = tiny_bert().cuda()
     model.bert.register_forward_hook(lambda *_: float(torch.ones(1, device="cuda").sum()) and None)
     explainer = Explainer(model)

@@ -55,7 +55,7 @@ def make_mask(kind: str, shape: tuple[int, int, int], real: torch.Tensor) -> Att
     st.sampled_from([8, 32, 64, 80, 128, 256]),
     st.integers(0, 2**31),
 )
-def test_the_kernel_gives_what_its_twin_gives(kind, dtype, batch, heads, n, width, seed):
+def test_the_kernel_equals_its_reference_implementation(kind, dtype, batch, heads, n, width, seed):
     torch.manual_seed(seed)
     query = torch.randn(batch, heads[0], n, width, device="cuda", dtype=dtype)
     key = torch.randn(batch, heads[1], n, width, device="cuda", dtype=dtype)
@@ -79,7 +79,7 @@ def test_the_kernel_gives_what_its_twin_gives(kind, dtype, batch, heads, n, widt
 
 @pytest.mark.parametrize("heads", [(8, 8), (8, 2)])
 @pytest.mark.parametrize("causal", [True, False])
-def test_row_sums_of_the_fused_forward_serve_as_well(heads, causal):
+def test_the_kernel_accepts_row_sums_of_the_fused_forward(heads, causal):
     torch.manual_seed(0)
     n = 700
     params = AttentionParams(0.125)

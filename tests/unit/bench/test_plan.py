@@ -9,7 +9,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from tests.helpers.bench_runs import make, rows_of, sentences
+from tests.helpers.bench_runs import make_sentences, read_csv_rows, write_suite
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert_lm
 from tokenlight.bench import planner as planning
@@ -41,7 +41,7 @@ PARSED = "".join(
         for i, word in enumerate(text.split(), 1)
     )
     + "\n"
-    for text in sentences(6)
+    for text in make_sentences(6)
 )
 
 
@@ -118,7 +118,7 @@ def test_a_plan_survives_its_file():
 
 def test_every_layer_of_the_model_at_hand_is_a_cell(bert_folder, tmp_path):
     methods = [{"name": "gradcam", "label": "layer {layer}", "each": {"layer": "layers"}}]
-    suite, _ = read_suite_file(make(tmp_path, bert_folder, 2, methods=methods))
+    suite, _ = read_suite_file(write_suite(tmp_path, bert_folder, 2, methods=methods))
     plan, problems = planning.make_plan(suite, RunRequest())
     assert problems == []
     layers = load_explainer(str(bert_folder), "cpu").model.config.num_hidden_layers
@@ -126,7 +126,7 @@ def test_every_layer_of_the_model_at_hand_is_a_cell(bert_folder, tmp_path):
     assert [cell.options["layer"] for cell in plan.cells] == list(range(layers + 1))
 
 
-def test_passes_are_counted_as_they_happen(bert_folder):
+def test_forward_passes_are_counted(bert_folder):
     explainer = load_explainer(str(bert_folder), "cpu")
     with counted_forwards(explainer) as counts:
         explainer.explain(["a good film", "the plot"], method=["attcat"], progress=False)
@@ -140,7 +140,7 @@ def test_passes_are_counted_as_they_happen(bert_folder):
 
 
 def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
-    path = make(
+    path = write_suite(
         tmp_path / "suite", bert_folder, 4,
         methods=["mask_lrp", *(
             {"name": "mask_lrp", "label": mask, "options": {"mask": mask}}
@@ -164,7 +164,7 @@ def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
     assert rows[1]["attribution"] is None
     detail = rows[0]["measured"]["token_overlap"]["detail"]
     assert set(detail["weights"]) <= set(detail["pieces"])
-    scores = {row["metric"] for row in rows_of(tmp_path / "run" / "scores.csv")}
+    scores = {row["metric"] for row in read_csv_rows(tmp_path / "run" / "scores.csv")}
     assert scores == {"aopc", "token_overlap"}
 
 
@@ -180,7 +180,7 @@ def test_a_run_may_cut_larger_parts_than_its_suite():
 
 
 def test_a_given_heads_file_is_kept_with_the_run(bert_folder, tmp_path):
-    path = make(
+    path = write_suite(
         tmp_path / "made", bert_folder, 2, methods=["mask_lrp"],
         heads={"conllu": "parsed.conllu", "share": 0.2},
     )  # fmt: skip
@@ -202,7 +202,7 @@ def test_a_language_model_and_a_corpus_may_not_change_under_a_run(bert_folder, t
     corpus = tmp_path / "suite" / "wiki.txt"
     tiny_bert_lm(dtype=torch.float32).save_pretrained(lm)
     tokenizer.save_pretrained(lm)
-    path = make(
+    path = write_suite(
         tmp_path / "suite", bert_folder, 2, methods=["decoded_simple"],
         metrics=[{"name": "token_overlap", "options": {"corpus": "wiki.txt"}}],
     )  # fmt: skip
@@ -235,7 +235,9 @@ def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch):
 
 
 def test_a_suite_may_explain_the_true_label_of_each_text(bert_folder, tmp_path):
-    path = make(tmp_path / "suite", bert_folder, 6, methods=["cat"], protocol={"target": "label"})
+    path = write_suite(
+        tmp_path / "suite", bert_folder, 6, methods=["cat"], protocol={"target": "label"}
+    )
     run_suite(path, tmp_path / "run", engine=Engine(workers=1), progress=False)
     rows = list(RunFolder.open(tmp_path / "run").iterate_rows(method="cat"))
     assert [row["error"] for row in rows] == [None] * 6

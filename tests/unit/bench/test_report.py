@@ -14,8 +14,8 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.helpers.expect import expect_error
-from tests.helpers.handmade_attributions import sample
-from tests.helpers.html_reader import Reader
+from tests.helpers.handmade_attributions import make_sample
+from tests.helpers.html_reader import PageReader
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.bench.plan import Cell, Plan
@@ -155,7 +155,9 @@ def read_csv_report(folder, **options):
 
 
 class TestNumbers:
-    def test_ours_stands_beside_the_published_number_with_its_difference(self, complete_run):
+    def test_a_measured_score_is_shown_with_the_published_one_and_their_difference(
+        self, complete_run
+    ):
         best = next(
             line
             for line in read_csv_report(complete_run)
@@ -178,7 +180,9 @@ class TestNumbers:
         assert float(drawn["sd"]) == pytest.approx(0.05 * 2**0.5)
         assert (drawn["draws"], drawn["low"], drawn["published_sd"]) == ("2", "", "0.01")
 
-    def test_a_part_that_was_not_run_keeps_its_published_number_and_says_why(self, complete_run):
+    def test_a_score_that_was_not_measured_shows_the_published_one_and_the_reason(
+        self, complete_run
+    ):
         absent = [line for line in read_csv_report(complete_run) if line["data"] == "d2"]
         assert {line["status"] for line in absent} == {"not run: no local model"}
         assert next(line for line in absent if line["method"] == "Best")["published"] == "0.6"
@@ -192,7 +196,7 @@ class TestNumbers:
         )
         assert "| 4 | +1.00 | +1.00 |" in ranking
 
-    def test_the_accuracy_of_the_model_stands_beside_the_papers(self, tmp_path):
+    def test_the_accuracy_of_the_model_is_shown_with_that_of_the_paper(self, tmp_path):
         folder = make_run(tmp_path / "run", more={"report": {"accuracy": {"d1": 92.43}}})
         line = next(
             x for x in write_report(folder, "md").splitlines() if "in place of someone/m" in x
@@ -235,7 +239,7 @@ class TestClaims:
             ({"cannot": "no model has it"}, "| cannot be tested here | cannot be tested here (no model"),
         ],
     )  # fmt: skip
-    def test_a_claim_may_ask_for_a_lead_for_a_curve_for_a_control_or_for_nothing(
+    def test_a_claim_may_require_a_lead_a_curve_a_control_or_none(
         self, tmp_path, claim_fields, expected
     ):
         claim = {
@@ -297,7 +301,7 @@ class TestClaims:
         assert "| near | a tie | First" in text
         assert "| 4 | +0.91 | +0.95 | Best | 1 |" in text
 
-    def test_few_texts_are_called_few(self, complete_run):
+    def test_a_warning_says_that_few_texts_were_measured(self, complete_run):
         assert "So few texts show that everything runs" in write_report(complete_run, "md")
 
 
@@ -316,8 +320,8 @@ class TestWithoutPaper:
                 patch.setitem(MEANS, name, mean)
             yield make_run(tmp_path_factory.mktemp("own") / "run", more=more)
 
-    def test_no_format_speaks_of_a_paper(self, run_without_paper):
-        page = " ".join(Reader(open_page(run_without_paper)).texts.values())
+    def test_no_format_mentions_a_paper_if_the_suite_has_none(self, run_without_paper):
+        page = " ".join(PageReader(open_page(run_without_paper)).texts.values())
         for text in (
             write_report(run_without_paper, "md"),
             write_report(run_without_paper, "latex"),
@@ -329,15 +333,19 @@ class TestWithoutPaper:
 
     def test_only_what_differs_is_explained(self, run_without_paper, complete_run):
         assert "## Rows" not in write_report(run_without_paper, "md")
-        assert "Rows" not in Reader(open_page(run_without_paper)).texts["h2"]
+        assert "Rows" not in PageReader(open_page(run_without_paper)).texts["h2"]
         assert "Measured: AOPC is aopc." in write_report(run_without_paper, "md")
         assert "| Best | attcat |" in write_report(complete_run, "md")
 
-    def test_figures_promise_no_diamonds(self, run_without_paper):
-        titles = [v["alt"] for tag, v in Reader(open_page(run_without_paper)).tags if tag == "img"]
+    def test_figures_without_published_scores_have_no_diamond_in_the_legend(
+        self, run_without_paper
+    ):
+        titles = [
+            v["alt"] for tag, v in PageReader(open_page(run_without_paper)).tags if tag == "img"
+        ]
         assert "AOPC ↑" in titles
 
-    def test_without_claims_nothing_holds(self, tmp_path):
+    def test_without_claims_there_is_no_verdict(self, tmp_path):
         text = write_report(make_run(tmp_path / "run", more={"published": {}, "expect": []}), "md")
         assert "What holds" not in text
 
@@ -362,7 +370,7 @@ class TestWithoutPaper:
 
 
 class TestRefused:
-    def test_a_row_the_model_cannot_do_says_so_in_full_above_and_briefly_in_its_cell(
+    def test_an_unsupported_method_has_its_full_reason_above_the_table_and_a_short_one_in_its_cell(
         self, tmp_path, monkeypatch
     ):
         why = "this model norms its embeddings, so that what is left would be rounding noise"
@@ -381,14 +389,14 @@ class TestRefused:
 
 
 class TestUnfinished:
-    def test_a_half_done_run_is_reported_and_says_what_is_missing(self, tmp_path):
+    def test_a_half_done_run_is_reported_and_states_what_is_missing(self, tmp_path):
         missing = {("Second", 0), ("Second", 3), ("Best", 3)}
         folder = make_run(tmp_path / "run", leave=missing)
         rows = {line["method"]: line for line in read_csv_report(folder) if line["data"] == "d1"}
         assert rows["Second"]["status"] == "not finished"
         assert rows["Best"]["count"] == "3"
         assert "7 of 10 parts" in write_report(folder, "md")
-        assert Reader(open_page(folder)).texts["h1"]
+        assert PageReader(open_page(folder)).texts["h1"]
 
     def test_a_folder_without_a_run_is_refused(self, tmp_path):
         with expect_error(DamagedFile, "run-not-found"):
@@ -408,7 +416,7 @@ def open_page(folder, **options):
 class TestPages:
     def test_every_word_is_escaped_and_nothing_comes_from_outside(self, complete_run):
         page = open_page(complete_run)
-        read = Reader(page)
+        read = PageReader(page)
         assert "<script" not in page
         assert EVIL in read.texts["h1"]
         assert "<b>marks</b>" in read.texts["li"]
@@ -418,7 +426,7 @@ class TestPages:
         assert "default-src 'none'" in policy
 
     def test_figures_are_inside_the_page(self, complete_run):
-        pictures = [v for tag, v in Reader(open_page(complete_run)).tags if tag == "img"]
+        pictures = [v for tag, v in PageReader(open_page(complete_run)).tags if tag == "img"]
         titles = [v["alt"] for v in pictures]
         assert any(title.startswith("AOPC ↑: ours") for title in titles)
         assert "AOPC point by point" in titles
@@ -436,7 +444,7 @@ class TestPages:
         )
         assert write_report(complete_run, "md") != write_report(other, "md")
 
-    def test_a_figure_that_cannot_be_drawn_says_why(self, tmp_path):
+    def test_a_figure_that_cannot_be_drawn_gives_the_reason(self, tmp_path):
         figures = [{"kind": "heat_map", "title": "Heat"}, {"kind": "curves", "title": "Curves"}]
         page = open_page(make_run(tmp_path / "run", more={"report": {"figures": figures}}))
         assert "not drawn: no part of it was run" in page
@@ -457,7 +465,7 @@ class TestPages:
 
 class TestFigures:
     def test_figure_5_has_the_product_of_the_layers(self, monkeypatch):
-        stored = [(None, {"AttCAT": sample(layers=2)})]
+        stored = [(None, {"AttCAT": make_sample(layers=2)})]
         monkeypatch.setattr(FigureDrawer, "_read_kept_attributions", lambda *_: iter(stored))
         drawn = FigureDrawer(None).heat_map(FigureSpec("heat_map", "Heat"))
         names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
@@ -612,7 +620,7 @@ class TestCommand:
         assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_texts_that_were_not_measured_are_told_with_the_reason(tmp_path):
+def test_texts_that_were_not_measured_are_reported_with_the_reason(tmp_path):
     short = {"measured": {}, "skipped": {"AOPC": "the text has fewer than 20 tokens."}}
     make_run(tmp_path / "run", instead={1: short})
     page = write_report(tmp_path / "run", "md")
@@ -632,7 +640,7 @@ def test_the_first_sentence_of_a_long_error_is_reported(tmp_path):
     assert "Process" not in report
 
 
-def test_a_report_says_that_the_order_depends_on_how_tokens_are_removed(tmp_path):
+def test_a_report_warns_if_the_order_depends_on_how_tokens_are_removed(tmp_path):
     metrics = [
         {"name": "aopc", "label": "AOPC"},
         {"name": "aopc", "label": "masked", "options": {"perturb": "mask"}},

@@ -35,7 +35,7 @@ def test_headings_lines_and_tables_have_no_escapes():
 
 
 @pytest.mark.parametrize("cell", ["a | b", "a\\", "\\|", "a \\| b", "[red]x[/]", "`x`", "\\\\ | "])
-def test_whatever_a_cell_holds_it_comes_out_as_it_was(cell):
+def test_any_cell_text_survives_markdown(cell):
     [_, line, *_] = render_lines(render_markdown_table(("x", "y"), [(cell, "end")]))
     assert line == f"{cell.rstrip()}  end"
 
@@ -52,7 +52,7 @@ def timers():
     return [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
 
 
-def test_a_bar_leaves_standard_output_alone(monkeypatch, capsys):
+def test_a_progress_bar_writes_nothing_to_standard_output(monkeypatch, capsys):
     """What is printed while a bar is drawn may go to a file, and must not land beside the bar."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")

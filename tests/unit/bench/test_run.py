@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.bench_runs import (
-    begun,
-    bytes_of,
-    finished_parts,
-    make,
-    rows_of,
-    sentences,
-    wait_for,
+    count_finished_parts,
+    make_sentences,
+    read_csv_rows,
+    read_run_bytes,
+    start_bench_process,
+    wait_for_parts,
+    write_suite,
 )
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.expect import expect_error
-from tests.helpers.patience import PATIENCE
 from tests.helpers.tolerance import FLOAT32
 from tests.plugins.random_order import SEED
 from tokenlight import Explainer
@@ -49,7 +49,7 @@ PARTS = 54  # three methods, slices of four
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory, bert_folder):
-    return make(tmp_path_factory.mktemp("bench") / "suite", bert_folder, COUNT)
+    return write_suite(tmp_path_factory.mktemp("bench") / "suite", bert_folder, COUNT)
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +66,13 @@ def count_parts(folder):
 
 
 def scores(folder):
-    rows = rows_of(folder / "scores.csv")
+    rows = read_csv_rows(folder / "scores.csv")
     return {(row["method"], row["metric"]): row for row in rows}
 
 
 def test_the_tables_hold_what_explain_and_evaluate_give(complete_run, bert_folder):
     explainer = Explainer.from_pretrained(bert_folder)
-    attributions = explainer.explain(sentences(COUNT), method=["attcat"], long="truncate")
+    attributions = explainer.explain(make_sentences(COUNT), method=["attcat"], long="truncate")
     expected = explainer.evaluate(attributions, ["aopc"]).summary["aopc"]
     row = scores(complete_run)["attcat", "aopc"]
     assert float(row["mean"]) == pytest.approx(expected["mean"], abs=FLOAT32)
@@ -97,11 +97,11 @@ def test_a_part_has_its_rows_and_a_manifest(complete_run):
     assert manifest["seconds"] > 0
 
 
-def test_running_again_does_nothing_and_writes_the_same(suite, complete_run):
-    before = bytes_of(complete_run)
+def test_a_finished_run_is_not_repeated(suite, complete_run):
+    before = read_run_bytes(complete_run)
     finished = run_suite(suite, complete_run, progress=False)
     assert (finished.num_made, finished.num_kept) == (0, PARTS)
-    assert bytes_of(complete_run) == before
+    assert read_run_bytes(complete_run) == before
 
 
 def test_five_kills_at_random_moments_lose_nothing(suite, complete_run, tmp_path, request):
@@ -110,34 +110,36 @@ def test_five_kills_at_random_moments_lose_nothing(suite, complete_run, tmp_path
     folder = tmp_path / "run"
     kills = []
     for _ in range(5):
-        before = finished_parts(folder)
+        before = count_finished_parts(folder)
         more = moments.randint(0, PARTS // 7)
-        process = begun("run", suite, "--workers", 1, "-o", folder, most=more + 3)
-        wait_for(before + more, folder, process)
+        process = start_bench_process(
+            "run", suite, "--workers", 1, "-o", folder, max_parts=more + 3
+        )
+        wait_for_parts(before + more, folder, process)
         time.sleep(moments.random() / 50)
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         assert process.exitcode == -signal.SIGKILL
-        kills.append(finished_parts(folder))
+        kills.append(count_finished_parts(folder))
     assert kills[-1] < PARTS
-    process = begun("run", suite, "--workers", 2, "-o", folder)
+    process = start_bench_process("run", suite, "--workers", 2, "-o", folder)
     process.join()
     assert process.exitcode == 0
-    assert bytes_of(folder) == bytes_of(complete_run), kills
+    assert read_run_bytes(folder) == read_run_bytes(complete_run), kills
     assert not list(folder.rglob(".*.part"))
 
 
-def test_control_c_says_what_is_kept_and_the_run_goes_on(suite, complete_run, tmp_path):
+def test_an_interrupted_run_reports_its_finished_parts_and_resumes(suite, complete_run, tmp_path):
     folder = tmp_path / "run"
-    process = begun("run", suite, "--workers", 1, "-o", folder, most=5)
-    wait_for(5, folder, process)
+    process = start_bench_process("run", suite, "--workers", 1, "-o", folder, max_parts=5)
+    wait_for_parts(5, folder, process)
     os.kill(process.pid, signal.SIGINT)
     process.join()
     assert process.exitcode == 130
     assert count_parts(folder)["done"] == 5
     assert find_lock_owner(folder) == ""  # the lock went with its process
     run_suite(suite, folder, engine=Engine(workers=1), progress=False)
-    assert bytes_of(folder) == bytes_of(complete_run)
+    assert read_run_bytes(folder) == read_run_bytes(complete_run)
 
 
 def test_a_part_that_was_changed_or_lost_is_noticed_and_made_again(suite, complete_run, tmp_path):
@@ -148,7 +150,7 @@ def test_a_part_that_was_changed_or_lost_is_noticed_and_made_again(suite, comple
     run.part_path(run.parts[5]).write_bytes(b"")
     finished = run_suite(suite, folder, engine=Engine(workers=1), progress=False)
     assert finished.num_made == 2
-    assert bytes_of(folder) == bytes_of(complete_run)
+    assert read_run_bytes(folder) == read_run_bytes(complete_run)
     path = run.part_path(run.parts[7])
     path.write_bytes(path.read_bytes().replace(b'"error": null', b'"error": "x"', 1))
     with pytest.raises(DamagedFile, match="do not match the hash in its manifest"):
@@ -162,7 +164,7 @@ def test_a_part_that_was_changed_or_lost_is_noticed_and_made_again(suite, comple
     )
     assert finished.num_made == 2
     assert sum("to recreate it" in message for message in messages) == 2
-    assert bytes_of(folder) == bytes_of(complete_run)
+    assert read_run_bytes(folder) == read_run_bytes(complete_run)
 
 
 def test_a_part_of_another_cell_or_run_does_not_count(suite, complete_run, bert_folder, tmp_path):
@@ -176,8 +178,8 @@ def test_a_part_of_another_cell_or_run_does_not_count(suite, complete_run, bert_
     assert "(first differ)" in run.find_error(run.parts[2])
     with pytest.raises(DamagedFile, match="belongs to another part or run"):
         tables.merge_parts(run)
-    rows = [{"text": text, "label": 0} for text in sentences(COUNT)]
-    stranger = make(tmp_path / "other", bert_folder, 0, rows=rows)
+    rows = [{"text": text, "label": 0} for text in make_sentences(COUNT)]
+    stranger = write_suite(tmp_path / "other", bert_folder, 0, rows=rows)
     planned, _ = planning.make_plan(read_suite_file(stranger)[0], RunRequest())
     theirs = RunFolder.create_or_resume(
         tmp_path / "else", stranger, read_suite_file(stranger)[0], planned
@@ -187,7 +189,7 @@ def test_a_part_of_another_cell_or_run_does_not_count(suite, complete_run, bert_
     shutil.copy(theirs.part_path(theirs.parts[3]), run.part_path(run.parts[3]))
     assert "(settings differ)" in run.find_error(run.parts[3])
     run_suite(suite, folder, engine=Engine(workers=1), progress=False)
-    assert bytes_of(folder) == bytes_of(complete_run)
+    assert read_run_bytes(folder) == read_run_bytes(complete_run)
 
 
 @pytest.mark.parametrize("what", ["data", "models", "suite"])
@@ -195,7 +197,7 @@ def test_files_that_change_during_a_run_are_refused(bert_folder, tmp_path, what)
     """The worker that began dies, as any may; the one in its place reads the files as they are now."""
     model = tmp_path / "model"
     shutil.copytree(bert_folder, model)
-    path = make(tmp_path / "suite", model, 8, methods=["random"], slice=2)
+    path = write_suite(tmp_path / "suite", model, 8, methods=["random"], slice=2)
     planned, problems = planning.make_plan(read_suite_file(path)[0], RunRequest())
     assert not problems
     run = RunFolder.create_or_resume(tmp_path / "run", path, read_suite_file(path)[0], planned)
@@ -203,7 +205,7 @@ def test_files_that_change_during_a_run_are_refused(bert_folder, tmp_path, what)
     first = list(Engine(workers=1).run_tasks(PartRunner(str(run.folder)), tasks[:1], "cpu"))
     assert first[0].error == ""
     if what == "data":
-        shutil.copy(make(tmp_path / "new", model, 20).parent / "texts.jsonl", path.parent)
+        shutil.copy(write_suite(tmp_path / "new", model, 20).parent / "texts.jsonl", path.parent)
     elif what == "models":
         (model / "config.json").write_text((model / "config.json").read_text() + " ")
     else:
@@ -218,7 +220,7 @@ def test_files_that_change_during_a_run_are_refused(bert_folder, tmp_path, what)
 
 def test_a_run_in_which_every_example_fails_exits_with_an_error(bert_folder, tmp_path, capsys):
     rows = [{"text": "   ", "label": 0}, {"text": "a \ud800 film", "label": 1}]
-    path = make(tmp_path / "suite", bert_folder, 2, rows=rows, methods=["random"])
+    path = write_suite(tmp_path / "suite", bert_folder, 2, rows=rows, methods=["random"])
     with pytest.raises(SystemExit) as ended:
         main(["bench", "run", str(path), "-o", str(tmp_path / "run"), "--workers", "1"])
     assert ended.value.code == 1
@@ -242,8 +244,8 @@ def test_a_folder_of_another_run_is_refused_with_what_differs(suite, complete_ru
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
-def test_a_run_killed_before_its_plan_was_written_begins_anew(bert_folder, tmp_path):
-    path = make(tmp_path / "suite", bert_folder, 2, methods=["random"])
+def test_a_run_killed_before_its_plan_was_written_starts_over(bert_folder, tmp_path):
+    path = write_suite(tmp_path / "suite", bert_folder, 2, methods=["random"])
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "suite.yaml").write_text("half a su", encoding="utf-8")
     finished = run_suite(path, tmp_path / "run", engine=Engine(workers=1), progress=False)
@@ -259,15 +261,15 @@ def test_two_runners_do_not_share_a_folder(suite, complete_run):
     assert find_lock_owner(complete_run) == ""
 
 
-def test_a_poisoned_example_is_recorded_and_the_rest_goes_on(bert_folder, tmp_path):
-    rows = [{"text": text, "label": i % 3} for i, text in enumerate(sentences(8))]
+def test_a_failing_example_is_recorded_and_the_others_are_measured(bert_folder, tmp_path):
+    rows = [{"text": text, "label": i % 3} for i, text in enumerate(make_sentences(8))]
     rows[2]["text"] = "a \ud800 film"  # no text that can be encoded
     rows[5]["text"] = "   "
-    path = make(tmp_path / "suite", bert_folder, 8, rows=rows, methods=["attcat", "random"])
+    path = write_suite(tmp_path / "suite", bert_folder, 8, rows=rows, methods=["attcat", "random"])
     finished = run_suite(path, tmp_path / "run", engine=Engine(workers=1), progress=False)
     assert sum(manifest["failed"] for manifest in finished.run_folder.read_manifests()) == 4
     assert finished.failed_parts == ()
-    failures = rows_of(tmp_path / "run" / "failures.csv")
+    failures = read_csv_rows(tmp_path / "run" / "failures.csv")
     assert [(row["method"], row["example"]) for row in failures] == [
         ("attcat", "2"),
         ("attcat", "5"),
@@ -277,7 +279,7 @@ def test_a_poisoned_example_is_recorded_and_the_rest_goes_on(bert_folder, tmp_pa
     assert all(row["error"] for row in failures)
     assert scores(tmp_path / "run")["attcat", "aopc"]["count"] == "6"
     assert scores(tmp_path / "run")["attcat", "aopc"]["failed"] == "2"
-    clean = make(tmp_path / "clean", bert_folder, 8, methods=["attcat", "random"])
+    clean = write_suite(tmp_path / "clean", bert_folder, 8, methods=["attcat", "random"])
     run_suite(clean, tmp_path / "other", engine=Engine(workers=1), progress=False)
     mine = list(RunFolder.open(tmp_path / "run").iterate_rows(method="attcat"))
     theirs = list(RunFolder.open(tmp_path / "other").iterate_rows(method="attcat"))
@@ -293,13 +295,13 @@ def test_offline_cells_without_a_model_are_reported_but_do_not_fail(bert_folder,
         {"name": "there", "hub": "someone/a", "data": "texts"},
         {"name": "gone", "hub": "someone/b", "data": "texts"},
     ]
-    path = make(tmp_path / "suite", bert_folder, 2, models=models, methods=["rollout"])
+    path = write_suite(tmp_path / "suite", bert_folder, 2, models=models, methods=["rollout"])
     arguments = ["bench", "run", str(path), "--offline", "--models", f"there={bert_folder}"]
     with pytest.raises(SystemExit) as end:
         main([*arguments, "--workers", "1", "-o", str(tmp_path / "run")])
     assert end.value.code == 0
     assert "not run: no local model: gone · texts" in capsys.readouterr().out
-    cells = rows_of(tmp_path / "run" / "cells.csv")
+    cells = read_csv_rows(tmp_path / "run" / "cells.csv")
     assert [(row["status"], row["reason"]) for row in cells] == [
         ("run", ""),
         ("not run", "no local model"),
@@ -310,7 +312,7 @@ def test_offline_cells_without_a_model_are_reported_but_do_not_fail(bert_folder,
     assert "1 of 1 parts done" in capsys.readouterr().out
 
 
-def test_without_the_extra_nothing_is_begun(suite, tmp_path, capsys, monkeypatch):
+def test_without_the_extra_no_run_is_started(suite, tmp_path, capsys, monkeypatch):
     for library in ("pyarrow", "scipy"):
         monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(SystemExit) as end:
@@ -367,7 +369,7 @@ print("codes", codes, "kept", kept, "half", len(half))
 """
 
 
-def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(suite, complete_run, tmp_path):
+def test_a_run_resumes_after_a_full_disk(suite, complete_run, tmp_path):
     mount = shutil.which("unshare")
     if mount is None or subprocess.run([mount, "-rm", "true"], capture_output=True).returncode:
         pytest.skip("a small disk of one's own needs user namespaces")
@@ -376,7 +378,7 @@ def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(suite, complete_run, t
     process = subprocess.run(
         [mount, "-rm", sys.executable, "-c", FULL_DISK, str(disk), str(suite), str(tmp_path / "o")],
         capture_output=True, text=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=PATIENCE,
+        timeout=DEADLINE_SECONDS,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     last = process.stdout.splitlines()[-1].split()
@@ -386,7 +388,7 @@ def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(suite, complete_run, t
     errors = " ".join(process.stderr.split())
     assert "is full" in errors
     assert "ree some space, then run the same command again to continue." in errors
-    assert bytes_of(tmp_path / "o") == bytes_of(complete_run)
+    assert read_run_bytes(tmp_path / "o") == read_run_bytes(complete_run)
 
 
 def test_a_worker_that_dies_three_times_loses_only_its_part(suite, tmp_path, monkeypatch):
@@ -431,14 +433,14 @@ def test_partial_files_of_a_killed_run_are_removed(tmp_path):
     assert [path.name for path in inner.iterdir()] == ["00000000.jsonl"]
 
 
-def test_time_is_told_in_words():
+def test_durations_are_formatted():
     assert [format_duration(s) for s in (5, 600, 10800)] == ["5 s", "10 min", "3.0 h"]
 
 
 def test_a_number_in_the_place_of_a_text_is_named_before_anything_runs(bert_folder, tmp_path):
-    rows = [{"text": text, "label": 0} for text in sentences(4)]
+    rows = [{"text": text, "label": 0} for text in make_sentences(4)]
     rows[2]["text"] = 17
-    path = make(tmp_path / "suite", bert_folder, 4, rows=rows, methods=["random"])
+    path = write_suite(tmp_path / "suite", bert_folder, 4, rows=rows, methods=["random"])
     with pytest.raises(InvalidSuite, match=r"In line 3 of texts\.jsonl, 'text' is a number"):
         run_suite(path, tmp_path / "run", engine=Engine(workers=1), progress=False)
     assert not (tmp_path / "run" / "scores.csv").exists()
@@ -458,7 +460,7 @@ def remove_after(count, remove):
 
 
 def test_parts_deleted_during_a_run_are_reported_and_made_again(bert_folder, tmp_path, capsys):
-    suite = make(tmp_path / "suite", bert_folder, 8)
+    suite = write_suite(tmp_path / "suite", bert_folder, 8)
     folder = tmp_path / "run"
     removed = []
 
@@ -485,7 +487,7 @@ def test_parts_deleted_during_a_run_are_reported_and_made_again(bert_folder, tmp
 
 
 def test_a_folder_that_is_removed_while_it_runs_is_made_again(bert_folder, tmp_path):
-    suite = make(tmp_path / "suite", bert_folder, 8)
+    suite = write_suite(tmp_path / "suite", bert_folder, 8)
     folder = tmp_path / "run"
     engine = remove_after(4, lambda: shutil.rmtree(folder))
     finished = run_suite(suite, folder, engine=engine, progress=False)
@@ -500,12 +502,12 @@ def test_a_run_whose_plan_was_lost_keeps_its_parts_and_another_run_is_refused(
     folder = tmp_path / "run"
     shutil.copytree(complete_run, folder)
     (folder / "run.json").unlink()
-    other = make(tmp_path / "other", bert_folder, 8)
+    other = write_suite(tmp_path / "other", bert_folder, 8)
     with expect_error(BadInput, "run-folder-not-empty"):
         run_suite(other, folder, progress=False)
     finished = run_suite(suite, folder, engine=Engine(workers=1), progress=False)
     assert (finished.num_made, finished.num_kept) == (0, PARTS)
-    assert bytes_of(folder) == bytes_of(complete_run)
+    assert read_run_bytes(folder) == read_run_bytes(complete_run)
 
 
 def test_verify_names_the_part_that_is_damaged(complete_run, tmp_path, capsys):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.bench_runs import bytes_of, finished_parts, make
+from tests.helpers.bench_runs import count_finished_parts, read_run_bytes, write_suite
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.gates import GatedEngine
-from tests.helpers.patience import PATIENCE
 from tokenlight.bench.run import run_suite
 from tokenlight.errors import BadInput
 from tokenlight.scale import Engine
@@ -58,7 +58,7 @@ def is_descendant(process):
 
 
 def test_two_actors_of_which_one_is_killed_make_the_same_tables(bert_folder, tmp_path):
-    suite = make(tmp_path / "suite", bert_folder, COUNT, methods=["attcat", "rollout"])
+    suite = write_suite(tmp_path / "suite", bert_folder, COUNT, methods=["attcat", "rollout"])
     run_suite(suite, tmp_path / "local", engine=Engine(workers=1), progress=False)
     folder = tmp_path / "ray"
     gate = tmp_path / "gate"
@@ -66,9 +66,9 @@ def test_two_actors_of_which_one_is_killed_make_the_same_tables(bert_folder, tmp
     killed = []
 
     def kill_one():
-        ends = time.monotonic() + PATIENCE
+        ends = time.monotonic() + DEADLINE_SECONDS
         while not killed and time.monotonic() < ends:
-            if finished_parts(folder) >= 4 and (alive := set(actors()) - before):
+            if count_finished_parts(folder) >= 4 and (alive := set(actors()) - before):
                 killed.append(min(alive))
                 os.kill(killed[0], signal.SIGKILL)
             time.sleep(0.01)
@@ -81,10 +81,10 @@ def test_two_actors_of_which_one_is_killed_make_the_same_tables(bert_folder, tmp
     killer.join()
     assert len(killed) == 1
     assert (finished.num_made, finished.failed_parts) == (24, ())
-    assert bytes_of(folder) == bytes_of(tmp_path / "local")
+    assert read_run_bytes(folder) == read_run_bytes(tmp_path / "local")
 
 
-def test_a_cluster_that_is_not_there_is_told(bert_folder, tmp_path):
-    suite = make(tmp_path / "suite", bert_folder, 2, methods=["random"])
+def test_an_unreachable_cluster_is_reported(bert_folder, tmp_path):
+    suite = write_suite(tmp_path / "suite", bert_folder, 2, methods=["random"])
     with pytest.raises(BadInput, match="no Ray cluster at"):
         run_suite(suite, tmp_path / "run", engine=Engine("ray", 1, address="127.0.0.1:1"))

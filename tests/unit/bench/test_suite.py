@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from tests.helpers.bench_runs import make
+from tests.helpers.bench_runs import write_suite
 from tests.helpers.expect import expect_error
 from tokenlight.bench import plan_checks
 from tokenlight.bench import planner as planning
@@ -88,7 +88,7 @@ def test_each_makes_one_entry_for_every_combination():
         ("kind: tabel", "kind: 'tabel' is not valid. It should be 'table' or 'figure'"),
     ],
 )  # fmt: skip
-def test_each_mistake_is_told_with_its_place_and_the_nearest_name(text, expected):
+def test_each_mistake_is_reported_with_its_location_and_the_nearest_name(text, expected):
     content = yaml.safe_load(TEN_LINES) | yaml.safe_load(text)
     _, problems = parse_suite(content, name="mine", folder=".")
     assert any(expected in problem for problem in problems), problems
@@ -118,7 +118,7 @@ def test_a_suite_that_is_not_there_names_those_that_are(tmp_path):
 
 
 def test_all_problems_are_listed_before_any_work(bert_folder, tmp_path, capsys):
-    path = make(
+    path = write_suite(
         tmp_path / "suite", bert_folder, 6,
         data=["texts.jsonl", {"name": "lost", "local": "lost/test"}],
         methods=["atcat", "rollout:residul=1", {"name": "decoded_gradcam", "options": {"layer": 9}}],
@@ -146,12 +146,12 @@ def test_a_method_that_fails_on_a_model_is_refused_unless_the_model_is_a_twin(
     bert_folder, tmp_path
 ):
     methods = ["rollout", {"name": "gradcam", "label": "deep", "options": {"layer": 99}}]
-    path = make(tmp_path / "a", bert_folder, 4, methods=methods)
+    path = write_suite(tmp_path / "a", bert_folder, 4, methods=methods)
     with pytest.raises(InvalidSuite, match=r"tiny on texts .*: deep: .*layer=99"):
         run_suite(path, tmp_path / "out")
     rows = [{"text": "a good film", "label": 1}]
     models = [{"name": "big", "hub": "someone/big", "twin": "tokenlight/sentiment"}]
-    path = make(tmp_path / "b", bert_folder, 1, rows=rows, methods=methods, models=models)
+    path = write_suite(tmp_path / "b", bert_folder, 1, rows=rows, methods=methods, models=models)
     suite, _ = read_suite_file(path)
     plan, problems = planning.make_plan(suite, RunRequest(offline=True))
     assert problems == []
@@ -161,7 +161,7 @@ def test_a_method_that_fails_on_a_model_is_refused_unless_the_model_is_a_twin(
 
 def test_a_data_set_of_another_task_is_refused(bert_folder, tmp_path):
     rows = [{"question": "who?", "context": "the film"}]
-    path = make(tmp_path / "a", bert_folder, 1, rows=rows)
+    path = write_suite(tmp_path / "a", bert_folder, 1, rows=rows)
     with pytest.raises(InvalidSuite, match="The model is a classifier, but the data set is for qa"):
         run_suite(path, tmp_path / "out")
 

@@ -169,7 +169,7 @@ def test_the_sentence_of_a_figure_can_be_read(name):
     assert example.label in (0, 1)
 
 
-def test_the_accuracies_of_attcats_table_3_stand_beside_ours():
+def test_the_accuracies_of_attcats_table_3_are_shown_next_to_ours():
     printed = {
         "sst2": 92.43,
         "qqp": 92.4,

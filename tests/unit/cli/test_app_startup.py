@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.helpers.patience import PATIENCE
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight import cli
 from tokenlight.errors import BadInput
 
@@ -21,7 +21,7 @@ def run(code, *arguments, **environment):
         text=True,
         encoding="utf-8",
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
-        timeout=PATIENCE,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
 
@@ -223,7 +223,7 @@ def test_methods_lists_every_method_with_its_options(capsys):
     assert "qiang2022attcat" in output
 
 
-def test_one_method_is_told_whole(capsys):
+def test_one_method_is_described_in_full(capsys):
     assert leave(["methods", "attcat"]) == 0
     output = capsys.readouterr().out
     assert "Qiang et al., NeurIPS 2022" in " ".join(output.split())
@@ -243,7 +243,7 @@ def test_metrics_lists_every_metric_with_its_direction(capsys):
     assert "higher is better" in output
 
 
-def test_one_metric_is_told_whole(capsys):
+def test_one_metric_is_described_in_full(capsys):
     assert leave(["metrics", "aopc"]) == 0
     output = capsys.readouterr().out
     assert "higher is better" in output
@@ -278,7 +278,7 @@ def test_the_package_itself_can_be_run():
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
     assert process.returncode == 0

@@ -56,7 +56,9 @@ def test_evaluate_prints_the_table_and_writes_everything(bert_folder, data_file,
     assert second_run.output == result.output
 
 
-def test_evaluate_stopped_says_what_is_kept(bert_folder, data_file, tmp_path, monkeypatch):
+def test_an_interrupted_evaluate_reports_what_is_kept(
+    bert_folder, data_file, tmp_path, monkeypatch
+):
     monkeypatch.setattr(resuming, "SHARD_SIZE", 2)
     real = resuming._compute_shard
     turns = []
@@ -104,7 +106,9 @@ def test_evaluate_takes_the_best_method(bert_folder, data_file, tmp_path, monkey
         (("--metric", "rationale"), "spans that a person marked"),
     ],
 )
-def test_evaluate_refuses_in_one_line(bert_folder, data_file, tmp_path, extra, message):
+def test_invalid_arguments_of_evaluate_give_a_one_line_error(
+    bert_folder, data_file, tmp_path, extra, message
+):
     result = run("evaluate", data_file, "-m", bert_folder, "-o", tmp_path / "out", *extra)
     assert result.exit_code == 2
     assert message in result.output
@@ -120,7 +124,7 @@ def test_evaluate_names_the_flags_for_a_text_that_is_too_long(bert_folder, tmp_p
 
 
 @pytest.mark.parametrize(("library", "extra"), [("scipy", "bench"), ("matplotlib", "plots")])
-def test_a_missing_library_is_told_before_anything_is_measured(
+def test_a_missing_library_is_reported_before_anything_is_measured(
     data_file, tmp_path, monkeypatch, library, extra
 ):
     monkeypatch.setitem(sys.modules, library, None)
@@ -131,7 +135,7 @@ def test_a_missing_library_is_told_before_anything_is_measured(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_data_are_not_written_over(data_file, tmp_path):
+def test_evaluate_does_not_overwrite_its_data(data_file, tmp_path):
     content = data_file.read_bytes()
     result = run("diff", "a", "b", data_file, "--json", data_file)
     assert result.exit_code == 2
@@ -159,9 +163,7 @@ def test_diff_of_a_model_with_itself_passes(bert_folder, data_file, tmp_path):
     assert comparison["change"]["mean"] == pytest.approx(0)
 
 
-def test_diff_goes_on_behind_an_empty_row_and_names_it_with_method_and_column(
-    bert_folder, tmp_path
-):
+def test_diff_skips_an_empty_row_and_names_its_method_and_column(bert_folder, tmp_path):
     data = tmp_path / "reviews.csv"
     data.write_text('review,stars\nthe film is good,1\n"",2\na dull plot,3\n')
     result = run(
@@ -179,7 +181,7 @@ def test_diff_goes_on_behind_an_empty_row_and_names_it_with_method_and_column(
     assert "None of the 2 texts contains a word" in result.output
 
 
-def test_evaluate_tells_paired_differences_and_that_few_texts_are_few(
+def test_evaluate_reports_paired_differences_and_warns_about_few_texts(
     bert_folder, data_file, tmp_path
 ):
     arguments = ("-m", bert_folder, "-x", "attcat", "-x", "random", "--metric", "aopc")
@@ -214,7 +216,7 @@ def test_diff_of_two_models_fails_the_build(bert_folder, data_file, tmp_path, to
     assert "of predictions changed (limit 1.0%)" in result.output
 
 
-def test_diff_of_precisions(bert_folder, data_file):
+def test_diff_compares_two_precisions(bert_folder, data_file):
     result = run(
         "diff", bert_folder, bert_folder, data_file, "--dtype-b", "bfloat16", "--min-focus", "0.5"
     )

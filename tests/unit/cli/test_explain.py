@@ -11,19 +11,12 @@ import sys
 import pytest
 import torch
 
-from tests.helpers.html_reader import Reader
-from tests.helpers.patience import PATIENCE
-from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tokenlight import cli
+from tests.helpers.deadlines import DEADLINE_SECONDS
+from tests.helpers.html_reader import PageReader
+from tests.helpers.tiny import save_model, tiny_bert, tiny_bert_qa
 
 TEXT = "A charming and very good film, but slowly the plot was dull."
 EVIL = '<script>alert("1")</script> \x1b[31m [red] 😀 e\u0301 שלום'
-
-
-def saved(folder, model):
-    model.save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -33,21 +26,7 @@ def classifier(bert_folder):
 
 @pytest.fixture(scope="module")
 def answerer(tmp_path_factory):
-    return saved(tmp_path_factory.mktemp("answerer"), tiny_bert_qa(torch.float32))
-
-
-@pytest.fixture
-def tokenlight(capsys, monkeypatch):
-    """Run a command here; gives (exit status, standard output, standard error)."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main(arguments)
-        return end.value.code, *capsys.readouterr()
-
-    return run
+    return save_model(tmp_path_factory.mktemp("answerer"), tiny_bert_qa(torch.float32))
 
 
 def test_explain_prints_the_text_the_prediction_and_the_top_tokens(tokenlight, classifier):
@@ -61,7 +40,7 @@ def test_explain_prints_the_text_the_prediction_and_the_top_tokens(tokenlight, c
     assert "\x1b" not in output
 
 
-def test_several_methods_options_and_a_reference(tokenlight, classifier):
+def test_several_methods_with_options_and_a_reference_are_shown(tokenlight, classifier):
     code, output, _ = tokenlight(
         *("explain", TEXT, "-m", classifier, "--method", "attcat:hidden=output", "--method", "gae"),
         *("--reference", "rollout", "--words", "--target", "negative"),
@@ -79,7 +58,7 @@ def test_all_targets_are_explained(tokenlight, classifier):
     assert "for positive" in output
 
 
-def test_a_contrast_of_two_labels(tokenlight, classifier):
+def test_a_contrast_of_two_labels_is_explained(tokenlight, classifier):
     arguments = ("--target", "positive", "--rather-than", "negative")
     _, output, _ = tokenlight("explain", TEXT, "-m", classifier, *arguments)
     assert "for positive rather than negative" in output
@@ -113,7 +92,7 @@ def test_every_file_is_written_and_named(tokenlight, classifier, tmp_path):
     assert output.startswith("prediction")
     first, *others = [f"wrote {path}" for path in paths.values()]
     assert errors.splitlines() == [f"{first} (in a new folder)", *others]
-    reader = Reader(paths["html"].read_text(encoding="utf-8"))
+    reader = PageReader(paths["html"].read_text(encoding="utf-8"))
     assert reader.lines[0].text == EVIL.replace("\x1b", "␛")
     assert "script" not in {tag for tag, _ in reader.tags}
     assert json.loads(paths["json"].read_text(encoding="utf-8"))["row"]["texts"] == [EVIL]
@@ -130,7 +109,7 @@ def test_a_page_may_open_in_words_and_show_differences(tokenlight, classifier, t
         *("explain", TEXT, "-m", classifier, "--words", "--reference", "gae", "--html", str(path))
     )
     source = path.read_text(encoding="utf-8")
-    [switch] = [v for t, v in Reader(source).tags if v.get("class") == "see-words"]
+    [switch] = [v for t, v in PageReader(source).tags if v.get("class") == "see-words"]
     assert "checked" in switch
     assert "attnlrp − gae" in source
 
@@ -205,7 +184,7 @@ def test_a_long_text_is_refused_with_the_flags_and_no_python(tokenlight, classif
 
 
 @pytest.mark.parametrize(("option", "ending"), [("--image", ".png"), ("--chat", ".json")])
-def test_no_output_is_written_over_an_input(tokenlight, tmp_path, option, ending):
+def test_no_output_overwrites_an_input(tokenlight, tmp_path, option, ending):
     input_file = tmp_path / f"mine{ending}"
     link = tmp_path / f"link{ending}"
     input_file.write_bytes(b"precious")
@@ -229,22 +208,22 @@ def test_a_missing_library_is_named_before_a_model_is_loaded(tokenlight, monkeyp
         assert errors.strip().endswith("pip install 'tokenlight[bench]'")
 
 
-def test_a_long_text_may_be_cut_and_says_so(tokenlight, classifier):
+def test_a_truncated_text_is_reported(tokenlight, classifier):
     code, output, _ = tokenlight("explain", "a film " * 30, "-m", classifier, "--long", "truncate")
     assert code == 0
     assert "14 of 62 tokens were truncated" in output.replace("\n", " ")
 
 
-def test_labels_that_are_hostile_come_out_whole(tokenlight, tmp_path):
+def test_hostile_labels_are_printed_escaped(tokenlight, tmp_path):
     labels = ("<b>no</b>", "[red]\x1b[31m\u202eyes")
     names = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
-    folder = saved(tmp_path / "evil", tiny_bert(torch.float32, **names))
+    folder = save_model(tmp_path / "evil", tiny_bert(torch.float32, **names))
     page = tmp_path / "page.html"
     _, output, _ = tokenlight(
         *("explain", TEXT, "-m", folder, "--target", "1", "--html", str(page))
     )
     assert "for [red]␛[31m⟨RLO⟩yes" in output
-    reader = Reader(page.read_text(encoding="utf-8"))
+    reader = PageReader(page.read_text(encoding="utf-8"))
     assert reader.texts["b"].startswith("[red]␛[31m⟨RLO⟩yes")
     _, output, _ = tokenlight("explain", TEXT, "-m", folder, "--target", "1", "--json", "-")
     assert json.loads(output)["target"]["name"] == "[red]\x1b[31m\u202eyes"
@@ -291,7 +270,7 @@ def test_a_terminal_without_unicode_still_gets_a_picture(tokenlight, classifier,
     assert "\\U0001f600" in plain.buffer.getvalue().decode("ascii")
 
 
-def test_an_unknown_model_is_refused_in_words(tokenlight):
+def test_an_unknown_model_is_refused(tokenlight):
     code, output, errors = tokenlight("explain", TEXT, "-m", "tokenlight/sentimnt")
     assert code == 2
     assert output == ""
@@ -305,14 +284,14 @@ def test_a_closed_pipe_ends_quietly(classifier):
         ["bash", "-c", '"$@" --json - | true; exit ${PIPESTATUS[0]}', "_", *command],
         capture_output=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=PATIENCE,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
     assert process.stderr == b""
     assert process.returncode == 0
 
 
-def test_words_reach_the_files_too(tokenlight, classifier, tmp_path):
+def test_word_scores_are_saved_in_files(tokenlight, classifier, tmp_path):
     path = tmp_path / "words.csv"
     code, output, _ = tokenlight(
         *("explain", "Charming film", "-m", classifier, "--words", "--csv", str(path)),

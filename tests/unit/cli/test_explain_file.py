@@ -13,11 +13,10 @@ import torch
 from transformers import BertForTokenClassification
 
 import tokenlight as library
-from tests.helpers.patience import PATIENCE
-from tests.helpers.tiny import randomised, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tests.helpers.deadlines import DEADLINE_SECONDS
+from tests.helpers.html_reader import read_report_entries
+from tests.helpers.tiny import randomize_weights, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT32, assert_close
-from tests.unit.plots.test_dataset_report import read_entries
-from tokenlight import cli
 from tokenlight.errors import MissingExtra
 
 ROWS = (
@@ -31,26 +30,12 @@ ROWS = (
 
 
 def tiny_bert_tokens(dtype):
-    return randomised(BertForTokenClassification(tiny_config()), dtype)
+    return randomize_weights(BertForTokenClassification(tiny_config()), dtype)
 
 
 @pytest.fixture(scope="module")
 def classifier(bert_folder):
     return str(bert_folder)
-
-
-@pytest.fixture
-def tokenlight(capsys, monkeypatch):
-    """Run a command here; gives (exit status, standard output, standard error)."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        return end.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture
@@ -98,10 +83,10 @@ def test_no_file_is_written_if_no_text_can_be_explained(tokenlight, classifier, 
     assert not page.exists()
 
 
-def test_the_terminal_shows_the_true_label_of_each_row_and_tells_once_how_the_method_was_chosen(
+def test_the_terminal_shows_true_labels_and_explains_the_choice_of_the_method_once(
     tokenlight, classifier, tmp_path
 ):
-    path = tmp_path / "labelled.csv"
+    path = tmp_path / "labeled.csv"
     path.write_text(
         "text,label\na charming film,positive\nnever good,negative\nthe plot,positive\n"
     )
@@ -117,10 +102,12 @@ def test_the_terminal_shows_the_true_label_of_each_row_and_tells_once_how_the_me
     for number, attribution in enumerate(attributions, 1):
         truth = attribution.extras["label"]
         wrong = ", misclassified" if attribution.prediction.label != truth else ""
-        assert f"row {number} of labelled.csv  true label {truth}{wrong}\n" in output
+        assert f"row {number} of labeled.csv  true label {truth}{wrong}\n" in output
 
 
-def test_one_file_holds_all_and_every_option_works(tokenlight, classifier, reviews, tmp_path):
+def test_one_output_file_holds_all_texts_and_options_apply_to_each(
+    tokenlight, classifier, reviews, tmp_path
+):
     paths = {kind: tmp_path / f"all.{kind}" for kind in ("html", "json", "csv", "parquet")}
     options = [part for kind, path in paths.items() for part in (f"--{kind}", path)]
     code, output, errors = tokenlight(
@@ -145,7 +132,7 @@ def test_one_file_holds_all_and_every_option_works(tokenlight, classifier, revie
         attribution.extras["place"] for attribution in attributions
     }
     assert {row["stars"] for row in rows} == {"1", "2", "3"}
-    texts = read_entries(paths["html"].read_text(encoding="utf-8"))
+    texts = read_report_entries(paths["html"].read_text(encoding="utf-8"))
     assert [text["number"] for text in texts] == [1, 3, 4, 5]
     assert [explanation["name"] for explanation in texts[0]["explained"]] == [
         "attcat",
@@ -183,7 +170,7 @@ def test_json_is_a_list_whatever_the_number(tokenlight, classifier, reviews):
     assert json.loads(output) == []
 
 
-def test_all_classes_and_trust(tokenlight, classifier, reviews):
+def test_all_classes_are_explained_with_trust(tokenlight, classifier, reviews):
     code, output, _ = tokenlight(
         *("explain", "--file", reviews, "-m", classifier, "--target", "all", "--trust"),
         *("--limit", "1"),
@@ -255,7 +242,7 @@ def test_an_error_that_concerns_every_text_ends_the_command_at_once(
         (("-x", "attcat", "-x", "attcat"), "--method attcat is given twice"),
     ],
 )
-def test_a_target_or_option_that_the_model_does_not_have(
+def test_an_unknown_target_or_option_ends_the_command(
     tokenlight, classifier, reviews, options, message
 ):
     code, output, errors = tokenlight("explain", "--file", reviews, "-m", classifier, *options)
@@ -272,7 +259,7 @@ def test_a_target_or_option_that_the_model_does_not_have(
         (tiny_bert_tokens, ("--token", "film", "--target", "nobody"), "Unknown label 'nobody'"),
     ],
 )
-def test_a_model_of_another_kind(tokenlight, tmp_path, reviews, model, options, message):
+def test_a_model_of_another_kind_is_refused(tokenlight, tmp_path, reviews, model, options, message):
     folder = tmp_path / "model"
     model(torch.float32).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
@@ -342,7 +329,7 @@ def test_sigterm_keeps_finished_texts_and_leaves_no_partial_file(classifier, tmp
     while not progress_file.stat().st_size and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=PATIENCE)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 130, errors
     num_explained = len(json.loads(progress_file.read_text()))
     assert 0 < num_explained < 20_000
@@ -363,7 +350,7 @@ def test_annotated_spans_are_not_read(tokenlight, classifier, tmp_path):
     assert "left out" not in errors
 
 
-def test_a_wrong_file_is_told_before_a_model_is_loaded(tokenlight, tmp_path):
+def test_a_wrong_file_is_reported_before_a_model_is_loaded(tokenlight, tmp_path):
     path = tmp_path / "reviews.csv"
     path.write_bytes("review\ncafé\n".encode("latin1"))
     for arguments, message in (
@@ -396,7 +383,7 @@ def test_texts_are_explained_in_chunks_that_grow(tokenlight, classifier, tmp_pat
     assert output.count("of many.txt") == 20
 
 
-def test_no_output_is_written_over_the_file(tokenlight, reviews):
+def test_no_output_overwrites_the_input_file(tokenlight, reviews):
     code, _, errors = tokenlight("explain", "--file", reviews, "--csv", reviews)
     assert code == 2
     assert "would overwrite --file" in errors

@@ -7,7 +7,6 @@ import pyarrow.dataset
 import pytest
 
 from tests.helpers.scale_runs import write_parquet
-from tests.unit.cli.test_explain_file import tokenlight  # noqa: F401 - a fixture
 from tokenlight.scale import local_processes as processes
 
 pytestmark = pytest.mark.xdist_group("bench")
@@ -40,7 +39,7 @@ def base_command(tmp_path, bert_folder):
 )
 def test_options_that_contradict_a_folder_are_refused(
     base_command,
-    tokenlight,  # noqa: F811
+    tokenlight,
     tmp_path,
     options,
     message,
@@ -51,7 +50,7 @@ def test_options_that_contradict_a_folder_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_many_files_need_a_folder_and_workers_need_many_texts(base_command, tokenlight):  # noqa: F811
+def test_many_files_need_a_folder_and_workers_need_many_texts(base_command, tokenlight):
     _, _, errors = tokenlight(*base_command)
     assert "Give a folder for the results with -o FOLDER" in " ".join(errors.split())
     _, _, errors = tokenlight(*base_command, "--keep", "id")
@@ -60,7 +59,7 @@ def test_many_files_need_a_folder_and_workers_need_many_texts(base_command, toke
 
 def test_a_folder_is_explained_kept_columns_and_precision_included(
     base_command,
-    tokenlight,  # noqa: F811
+    tokenlight,
     tmp_path,
     monkeypatch,
 ):

@@ -9,10 +9,15 @@ import pytest
 import torch
 from transformers import BertForTokenClassification, BertModel
 
-from tests.helpers.html_reader import Reader
-from tests.helpers.tiny import randomised, tiny_bert_lm, tiny_config, tiny_tokenizer
-from tests.unit.cli.test_explain import saved, tokenlight  # noqa: F401 - a fixture
-from tests.unit.test_explainer_language_models import TEMPLATE, built
+from tests.helpers.causal_models import CHAT_TEMPLATE, build_causal_model
+from tests.helpers.html_reader import PageReader
+from tests.helpers.tiny import (
+    randomize_weights,
+    save_model,
+    tiny_bert_lm,
+    tiny_config,
+    tiny_tokenizer,
+)
 
 PROMPT = "the film was very"
 
@@ -23,21 +28,23 @@ def models(tmp_path_factory):
     config = tiny_config()
     single = torch.float32
     models_by_name = {
-        "writer": built("gpt2", single),
+        "writer": build_causal_model("gpt2", single),
         "filler": tiny_bert_lm(single),
-        "tagger": randomised(BertForTokenClassification(config), single),
-        "vectors": randomised(BertModel(config, add_pooling_layer=False), single),
+        "tagger": randomize_weights(BertForTokenClassification(config), single),
+        "vectors": randomize_weights(BertModel(config, add_pooling_layer=False), single),
     }
-    folders = {name: str(saved(folder / name, model)) for name, model in models_by_name.items()}
+    folders = {
+        name: str(save_model(folder / name, model)) for name, model in models_by_name.items()
+    }
     talker = folder / "talker"
-    built("llama", single).save_pretrained(talker)
+    build_causal_model("llama", single).save_pretrained(talker)
     tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = TEMPLATE
+    tokenizer.chat_template = CHAT_TEMPLATE
     tokenizer.save_pretrained(talker)
     return folders | {"talker": str(talker)}
 
 
-def test_a_continuation_is_one_picture_with_a_row_for_each_token(tokenlight, models, tmp_path):  # noqa: F811
+def test_a_continuation_is_one_picture_with_a_row_for_each_token(tokenlight, models, tmp_path):
     page = tmp_path / "page.html"
     code, output, errors = tokenlight(
         "explain", PROMPT, "--model", models["writer"], "--continue", " good and fun", "--html", str(page)
@@ -46,10 +53,10 @@ def test_a_continuation_is_one_picture_with_a_row_for_each_token(tokenlight, mod
     for name in ("1. ‘good’", "2. ‘and’", "3. ‘fun’"):
         assert name in output
         assert name in page.read_text(encoding="utf-8")
-    Reader(page.read_text(encoding="utf-8"))  # well formed
+    PageReader(page.read_text(encoding="utf-8"))  # well formed
 
 
-def test_the_model_writes_when_asked_to(tokenlight, models):  # noqa: F811
+def test_the_model_writes_when_asked_to(tokenlight, models):
     code, output, _ = tokenlight(
         "explain", PROMPT, "--model", models["writer"], "--generate", "3", "--json", "-"
     )
@@ -59,7 +66,7 @@ def test_the_model_writes_when_asked_to(tokenlight, models):  # noqa: F811
     assert all(entry["row"]["names"][0] == "prompt" for entry in entries)
 
 
-def test_a_blank_a_word_and_a_pair(tokenlight, models):  # noqa: F811
+def test_masked_tokens_words_and_pairs_are_explained(tokenlight, models):
     code, output, _ = tokenlight(
         "explain", "a [MASK] film", "--model", models["filler"], "--target", "good"
     )
@@ -79,7 +86,7 @@ def test_a_blank_a_word_and_a_pair(tokenlight, models):  # noqa: F811
     assert "cosine similarity" in output
 
 
-def test_a_chat_comes_from_a_file(tokenlight, models, tmp_path):  # noqa: F811
+def test_a_chat_comes_from_a_file(tokenlight, models, tmp_path):
     file = tmp_path / "chat.json"
     file.write_text(json.dumps([{"role": "we", "content": "the film"}]))
     code, output, errors = tokenlight(
@@ -101,7 +108,7 @@ def test_a_chat_comes_from_a_file(tokenlight, models, tmp_path):  # noqa: F811
         (["--generate", "0"], "generates nothing"),
     ],
 )
-def test_options_that_exclude_each_other_are_refused(tokenlight, models, arguments, message):  # noqa: F811
+def test_options_that_exclude_each_other_are_refused(tokenlight, models, arguments, message):
     code, _, errors = tokenlight("explain", PROMPT, "--model", models["writer"], *arguments)
     assert code != 0
     assert message in " ".join(errors.split())
@@ -110,11 +117,11 @@ def test_options_that_exclude_each_other_are_refused(tokenlight, models, argumen
 PYTHON = r"NextToken|TokenTarget|Contrast|SpanTarget|Continuation|Question\(|Picture|Chat\(|\w='"
 
 
-def test_entities_rankings_and_contrasted_continuations(tokenlight, models, tmp_path):  # noqa: F811
+def test_entities_rankings_and_continuation_contrasts_are_explained(tokenlight, models, tmp_path):
     numbers = dict(enumerate(("B-LOC", "I-LOC")))  # no label is outside: every word is in a name
     config = tiny_config(id2label=numbers, label2id={name: i for i, name in numbers.items()})
-    tagger = saved(
-        tmp_path / "namer", randomised(BertForTokenClassification(config), torch.float32)
+    tagger = save_model(
+        tmp_path / "namer", randomize_weights(BertForTokenClassification(config), torch.float32)
     )
     command = ("explain", PROMPT, "--model", str(tagger))
     _, output, _ = tokenlight(*command, "--token", "film was")
@@ -158,7 +165,7 @@ def test_entities_rankings_and_contrasted_continuations(tokenlight, models, tmp_
         ("vectors", [PROMPT], "give TEXT and --pair TEXT"),
     ],
 )
-def test_a_refusal_names_options_and_no_python(tokenlight, models, name, arguments, expected):  # noqa: F811
+def test_a_refusal_names_options_and_no_python(tokenlight, models, name, arguments, expected):
     code, output, errors = tokenlight("explain", *arguments, "--model", models[name])
     message = " ".join(errors.split())
     assert code == 2
@@ -167,7 +174,7 @@ def test_a_refusal_names_options_and_no_python(tokenlight, models, name, argumen
     assert not re.search(PYTHON, message), message
 
 
-def test_python_still_hears_of_python(models):
+def test_errors_raised_in_python_name_python_arguments(models):
     from tokenlight import Explainer
     from tokenlight.errors import BadTarget
 
@@ -176,7 +183,7 @@ def test_python_still_hears_of_python(models):
         explainer.explain(PROMPT)
 
 
-def test_one_of_several_equal_words_is_counted(tokenlight, models):  # noqa: F811
+def test_one_of_several_equal_words_is_counted(tokenlight, models):
     common = ("explain", "the film the", "-m", models["tagger"], "--json", "-", "--token")
     positions = []
     for chosen in (("the", "--occurrence", "1"), ("3",)):
@@ -187,7 +194,7 @@ def test_one_of_several_equal_words_is_counted(tokenlight, models):  # noqa: F81
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '[{"role": "user"}]'])
-def test_a_file_that_is_no_chat_is_refused(tokenlight, models, tmp_path, content):  # noqa: F811
+def test_a_file_that_is_no_chat_is_refused(tokenlight, models, tmp_path, content):
     file = tmp_path / "chat.json"
     file.write_text(content)
     code, _, errors = tokenlight("explain", "--chat", str(file), "--model", models["talker"])
@@ -196,7 +203,7 @@ def test_a_file_that_is_no_chat_is_refused(tokenlight, models, tmp_path, content
 
 
 @pytest.mark.parametrize("name", ["writer", "filler", "tagger", "vectors"])
-def test_the_doctor_knows_every_head(tokenlight, models, name):  # noqa: F811
+def test_doctor_describes_every_head(tokenlight, models, name):
     code, output, _ = tokenlight("doctor", models[name])
     assert code == 0
     lines = [line for line in output.splitlines() if line.startswith(("ok", "no"))]
@@ -204,7 +211,7 @@ def test_the_doctor_knows_every_head(tokenlight, models, name):  # noqa: F811
     assert {"attcat", "gae", "transatt", "grad_x_input", "occlusion"} <= works
 
 
-def test_the_second_text_comes_from_standard_input(tokenlight, models, monkeypatch):  # noqa: F811
+def test_the_second_text_comes_from_standard_input(tokenlight, models, monkeypatch):
     import io
 
     class Piped:
@@ -222,9 +229,9 @@ def test_the_second_text_comes_from_standard_input(tokenlight, models, monkeypat
 
 
 class TestDocuments:
-    def test_sums_by_document_stand_below_the_picture_and_in_the_page(
+    def test_sums_by_document_are_shown_in_the_terminal_and_on_the_page(
         self,
-        tokenlight,  # noqa: F811
+        tokenlight,
         models,
         tmp_path,
     ):
@@ -245,7 +252,7 @@ class TestDocuments:
         assert sorted(line.split()[-1] for line in lines[begin + 1 : begin + 5]) == [
             "a.txt", "b.md", "question", "written",
         ]  # fmt: skip
-        Reader(page.read_text(encoding="utf-8"))
+        PageReader(page.read_text(encoding="utf-8"))
         assert "a.txt" in page.read_text(encoding="utf-8")
 
     @pytest.mark.parametrize(
@@ -260,7 +267,9 @@ class TestDocuments:
             (("--document", "FILE", "--document", "FILE", "--model", "M"), "Leave one out"),
         ],
     )
-    def test_a_wrong_use_says_what_to_give(self, tokenlight, tmp_path, arguments, message):  # noqa: F811
+    def test_an_invalid_input_is_refused_with_what_to_give(
+        self, tokenlight, tmp_path, arguments, message
+    ):
         file = tmp_path / "a.txt"
         file.write_text("the film", encoding="utf-8")
         filled_arguments = [str(file) if argument == "FILE" else argument for argument in arguments]

@@ -2,26 +2,10 @@
 
 import pytest
 
-from tokenlight import cli
-
 
 @pytest.fixture(scope="module")
 def classifier(bert_folder):
     return str(bert_folder)
-
-
-@pytest.fixture
-def tokenlight(capsys, monkeypatch):
-    """Run a command here; gives (exit status, standard output, standard error)."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main(arguments)
-        return end.value.code, *capsys.readouterr()
-
-    return run
 
 
 def test_doctor_tries_every_method(tokenlight, classifier):
@@ -44,7 +28,7 @@ def test_doctor_tries_every_method(tokenlight, classifier):
     assert verdicts["attcat"] == "ok"
 
 
-def test_doctor_says_why_a_method_does_not_work(tokenlight, classifier, monkeypatch):
+def test_doctor_gives_the_reason_if_a_method_does_not_work(tokenlight, classifier, monkeypatch):
     from tokenlight.errors import UnsupportedModel
     from tokenlight.methods.rollout import AttentionRollout
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.helpers.bench_runs import make, sentences
-from tests.helpers.patience import PATIENCE
+from tests.helpers.bench_runs import make_sentences, write_suite
+from tests.helpers.deadlines import DEADLINE_SECONDS
 
 COMMAND = "from tokenlight.cli import main; main()"
 pytestmark = pytest.mark.xdist_group("bench")
@@ -24,7 +24,7 @@ def run_into_closed_pipe(*arguments, errors_too=False):
             stdout=writer,
             stderr=writer if errors_too else subprocess.PIPE,
             text=True,
-            timeout=PATIENCE,
+            timeout=DEADLINE_SECONDS,
             check=False,
         )
     finally:
@@ -35,12 +35,12 @@ def run_into_closed_pipe(*arguments, errors_too=False):
 @pytest.fixture(scope="module")
 def reviews(tmp_path_factory):
     path = tmp_path_factory.mktemp("pipes") / "reviews.csv"
-    rows = [f"{text},{i % 3}" for i, text in enumerate(sentences(12))]
+    rows = [f"{text},{i % 3}" for i, text in enumerate(make_sentences(12))]
     path.write_text("\n".join(["text,label", *rows]) + "\n")
     return path
 
 
-def test_a_text_whose_picture_nobody_reads_leaves_its_files(bert_folder, tmp_path):
+def test_a_closed_pipe_does_not_stop_the_files_of_a_text(bert_folder, tmp_path):
     html = tmp_path / "p.html"
     json_file = tmp_path / "p.json"
     command = ("explain", "good film", "-m", bert_folder, "-x", "attcat")
@@ -59,7 +59,7 @@ def test_a_closed_standard_error_does_not_stop_the_command(bert_folder, tmp_path
     assert json.loads(json_file.read_text())["method"] == "attcat"
 
 
-def test_a_file_of_texts_is_written_whole_though_the_reader_left(bert_folder, reviews, tmp_path):
+def test_a_closed_pipe_does_not_truncate_a_file_of_texts(bert_folder, reviews, tmp_path):
     command = ("explain", "--file", reviews, "-m", bert_folder, "-x", "attcat")
     code, errors = run_into_closed_pipe(*command, "--csv", tmp_path / "p.csv")
     assert code == 0, errors
@@ -67,14 +67,14 @@ def test_a_file_of_texts_is_written_whole_though_the_reader_left(bert_folder, re
     assert f"row 12 of {reviews.name}" in written
 
 
-def test_a_file_without_outputs_stops_when_its_reader_leaves(bert_folder, reviews):
+def test_a_closed_pipe_stops_a_command_without_output_files(bert_folder, reviews):
     command = ("explain", "--file", reviews, "-m", bert_folder, "-x", "attcat")
     code, errors = run_into_closed_pipe(*command)
     assert code == 141
     assert errors == f"{reviews.name}: text from text, label from label\n"
 
 
-def test_an_evaluation_that_nobody_reads_leaves_its_summary(bert_folder, reviews, tmp_path):
+def test_a_closed_pipe_does_not_stop_an_evaluation(bert_folder, reviews, tmp_path):
     command = ("evaluate", reviews, "-m", bert_folder, "-x", "attcat", "--metric", "aopc")
     code, errors = run_into_closed_pipe(*command, "-o", tmp_path / "out")
     assert code == 0, errors
@@ -83,9 +83,7 @@ def test_an_evaluation_that_nobody_reads_leaves_its_summary(bert_folder, reviews
     assert (tmp_path / "out/report.html").exists()
 
 
-def test_a_comparison_that_nobody_reads_keeps_its_file_and_its_verdict(
-    bert_folder, reviews, tmp_path
-):
+def test_a_closed_pipe_does_not_stop_a_comparison(bert_folder, reviews, tmp_path):
     json_file = tmp_path / "p.json"
     command = ("diff", bert_folder, bert_folder, reviews, "-x", "random", "--json", json_file)
     code, errors = run_into_closed_pipe(*command, "--min-focus", "1.5")
@@ -93,7 +91,7 @@ def test_a_comparison_that_nobody_reads_keeps_its_file_and_its_verdict(
     assert json.loads(json_file.read_text())["texts"] == 12
 
 
-def test_heads_that_nobody_reads_are_written(bert_folder, tmp_path):
+def test_a_closed_pipe_does_not_stop_the_heads_file(bert_folder, tmp_path):
     parsed = tmp_path / "a.conllu"
     heads_file = tmp_path / "heads.json"
     parsed.write_text("1\tfilm\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n")
@@ -102,8 +100,8 @@ def test_heads_that_nobody_reads_are_written(bert_folder, tmp_path):
     assert json.loads(heads_file.read_text())["mask"]
 
 
-def test_a_run_and_its_report_that_nobody_reads_are_written(bert_folder, tmp_path):
-    suite = make(tmp_path / "suite", bert_folder, 4)
+def test_a_closed_pipe_does_not_stop_a_benchmark_run(bert_folder, tmp_path):
+    suite = write_suite(tmp_path / "suite", bert_folder, 4)
     folder = tmp_path / "run"
     code, errors = run_into_closed_pipe("bench", "run", suite, "--workers", 1, "-o", folder)
     assert code == 0, errors
@@ -113,7 +111,7 @@ def test_a_run_and_its_report_that_nobody_reads_are_written(bert_folder, tmp_pat
     assert (tmp_path / "report.md").stat().st_size > 1000
 
 
-def test_a_list_that_nobody_reads_ends_quietly():
+def test_a_closed_pipe_ends_a_list_quietly():
     assert run_into_closed_pipe("methods") == (0, "")
 
 
@@ -124,7 +122,7 @@ def test_an_unwritable_output_is_refused_and_the_result_is_shown(bert_folder, tm
         [sys.executable, "-c", COMMAND, *command, str(tmp_path / "file/p.json")],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
     assert process.returncode == 2

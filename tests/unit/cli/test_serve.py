@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.helpers.api_server import HEADS
-from tests.helpers.patience import PATIENCE
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight.cli import main
 
 
@@ -49,14 +49,19 @@ def test_it_serves_a_folder_until_ctrl_c(bert_folder, tmp_path):
         match = re.fullmatch(r"tokenlight serves (http://127\.0\.0\.1:\d+)\n", line)
         assert match, (line, server.stderr.read() if server.poll() is not None else "")
         address = match[1]
-        assert httpx.get(f"{address}/healthz", timeout=PATIENCE).json()["models"] == 1
-        assert httpx.get(f"{address}/api/heads/tiny-bert", timeout=PATIENCE).json()["layers"] == 3
-        answer = httpx.post(f"{address}/api/explain", json={"text": "good film"}, timeout=PATIENCE)
+        assert httpx.get(f"{address}/healthz", timeout=DEADLINE_SECONDS).json()["models"] == 1
+        assert (
+            httpx.get(f"{address}/api/heads/tiny-bert", timeout=DEADLINE_SECONDS).json()["layers"]
+            == 3
+        )
+        answer = httpx.post(
+            f"{address}/api/explain", json={"text": "good film"}, timeout=DEADLINE_SECONDS
+        )
         assert answer.json()["model"] == "tiny-bert"
-        assert httpx.get(address, timeout=PATIENCE).status_code == 200
+        assert httpx.get(address, timeout=DEADLINE_SECONDS).status_code == 200
     finally:
         server.send_signal(signal.SIGINT)
-        _, err = server.communicate(timeout=PATIENCE)
+        _, err = server.communicate(timeout=DEADLINE_SECONDS)
     assert server.returncode == 0, err
     assert "Traceback" not in err
     assert err.endswith("stopped\n")
@@ -118,7 +123,7 @@ def test_help_imports_nothing_heavy():
         "'uvicorn', 'transformers'} & set(sys.modules)))"
     )
     running = command("--help", before=before)
-    out, err = running.communicate(timeout=PATIENCE)
+    out, err = running.communicate(timeout=DEADLINE_SECONDS)
     assert running.returncode == 0, err
     assert "--host" in out
     assert "heavy set()" in out

@@ -14,8 +14,9 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_tokenizer
 from tokenlight import Continuation, Contrast, NextToken
 from tokenlight.data.alternatives import choose_alternatives, name_tokens
+from tokenlight.data.head import Head
 from tokenlight.data.odds import target_log_odds, target_log_probability
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadTarget
 from tokenlight.inputs.encode import encode_text
 
@@ -57,7 +58,7 @@ class TestTheSoftContrast:
         assert [index for (index,), _ in target.terms] == [1, 0, 2]
         assert target.alternatives == ("Paris", "London")
 
-    def test_the_logit_alone_is_asked_for_by_name_or_by_none(self):
+    def test_the_plain_logit_is_requested_by_name_or_by_none(self):
         expected = HEAD.class_target(0)
         assert resolve("logit") == expected
         assert resolve(NextToken("predicted", against=None)) == expected
@@ -164,7 +165,7 @@ class TestParts:
 
 class TestRefusals:
     @pytest.mark.parametrize("against", [0, -3, True, 1.5, "", [], [True], [None], {"a"}])
-    def test_what_is_no_alternative_is_refused(self, against):
+    def test_an_invalid_alternative_is_refused(self, against):
         with expect_error(BadTarget, "against-invalid"):
             NextToken("Paris", against=against)
 
@@ -189,5 +190,5 @@ class TestRefusals:
             (Contrast(0, 1), False),
         ],
     )
-    def test_which_questions_need_the_logits(self, target, depends):
+    def test_targets_with_weighted_alternatives_depend_on_the_logits(self, target, depends):
         assert HEAD.depends_on_logits(target) is depends

@@ -9,10 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import tokenlight
-from tests.helpers.handmade_attributions import sample
-from tests.helpers.html_reader import Reader
+from tests.helpers.handmade_attributions import make_sample, make_word_attribution
+from tests.helpers.html_reader import PageReader
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.unit.plots.test_dataset_report import explain_words
 from tokenlight import Explainer
 from tokenlight.data.attribution import AttributionList
 from tokenlight.plots.colours import score_to_step, step_colour, to_hex
@@ -32,7 +31,7 @@ def test_explain_returns_a_list_that_shows_itself_for_several_texts(explainer, t
     source = attributions._repr_html_()
     assert source.count("<article>") == 10
     assert "and 2 more texts" in source
-    assert "and" not in Reader(attributions[:3][0]._repr_html_()).texts.get("code", "")
+    assert "and" not in PageReader(attributions[:3][0]._repr_html_()).texts.get("code", "")
     assert attributions.save(tmp_path / "all.json").exists()
     assert len(tokenlight.load(tmp_path / "all.json")) == 12
     assert explainer.explain(TEXTS[0], ["grads", "cat"])._repr_html_().count("<article>") == 1
@@ -40,7 +39,7 @@ def test_explain_returns_a_list_that_shows_itself_for_several_texts(explainer, t
 
 def test_a_text_is_drawn_with_the_colours_of_the_page(tmp_path):
     colors = pytest.importorskip("matplotlib.colors")
-    attribution = explain_words("a good film <b>$x$</b>", [0.1, 0.5, -0.3, 0.2])
+    attribution = make_word_attribution("a good film <b>$x$</b>", [0.1, 0.5, -0.3, 0.2])
     figure = attribution.plot()
     (axes,) = figure.axes
     boxes = {text.get_text(): text.get_bbox_patch() for text in axes.texts}
@@ -54,7 +53,7 @@ def test_a_text_is_drawn_with_the_colours_of_the_page(tmp_path):
 
 def test_no_line_of_a_drawn_text_is_wider_than_the_sheet():
     pytest.importorskip("matplotlib")
-    (axes,) = sample("word " * 200).plot().axes
+    (axes,) = make_sample("word " * 200).plot().axes
     ends = [text.get_position()[0] + len(text.get_text()) for text in axes.texts]
     assert max(ends) <= 84
     assert len({text.get_position()[1] for text in axes.texts}) == 1 + -(-200 // 17)
@@ -69,7 +68,7 @@ def test_show_draws_html_in_a_notebook_and_prints_elsewhere(monkeypatch, capsys)
     kernel.get_ipython = lambda: SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", kernel)
     monkeypatch.setitem(sys.modules, "IPython.display", cell)
-    attribution = sample()
+    attribution = make_sample()
     attribution.show()
     AttributionList([attribution, replace(attribution, method="grads")]).show()
     assert drawn[0] == attribution._repr_html_()

@@ -1,4 +1,4 @@
-"""Steps after an explanation: merged words, normalised scores, differences."""
+"""Steps after an explanation: merged words, normalized scores, differences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAIR = EXPLAINER.explain(("good film", "bad film"), "attcat")
 
 
 @pytest.mark.parametrize(("options", "expected"), [("sum", -1.0), ("mean", -0.5), ("max", -3.0)])
-def test_words_merge_as_asked(options, expected):
+def test_words_merge_by_the_chosen_reduction(options, expected):
     from dataclasses import replace
 
     scores = np.zeros(len(ATTRIBUTION))
@@ -43,7 +43,7 @@ def test_merging_keeps_segments_apart():
     assert [s for s in merged.row.segments if s is not None] == [0, 0, 1, 1]
 
 
-def test_steps_leave_the_raw_scores_alone_and_their_name_behind():
+def test_postprocessing_keeps_the_raw_scores_and_records_its_steps():
     before = ATTRIBUTION.scores.copy()
     created = l1_normalise(absolute(ATTRIBUTION))
     assert created.steps == ("absolute", "l1_normalise")
@@ -61,7 +61,7 @@ def test_a_difference_needs_one_text():
 
 
 @pytest.mark.parametrize("step", [absolute, l1_normalise, merge_words])
-def test_error_bars_go_when_the_scores_they_belong_to_are_changed(step):
+def test_error_bars_are_dropped_when_their_scores_change(step):
     sampled = EXPLAINER.explain("Charming film , but slower", "subset_relevance")
     assert len(sampled.extras["standard_errors"]) == len(sampled)
     changed = step(sampled)

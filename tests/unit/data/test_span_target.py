@@ -8,7 +8,7 @@ import torch
 
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
-from tests.helpers.tolerance import PLAIN, allowed, assert_close
+from tests.helpers.tolerance import PASS_CONDITION, assert_close, tolerance_for
 from tokenlight import Explainer, Question, SpanTarget
 from tokenlight.data.span_target import find_best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
@@ -43,7 +43,9 @@ class TestSpans:
         joint = self.explainer.explain(self.question, "cat", SpanTarget(8, 9))
         start = self.explainer.explain(self.question, "cat", SpanTarget(8, None))
         end = self.explainer.explain(self.question, "cat", SpanTarget(None, 9))
-        assert_close(joint.scores, start.scores + end.scores, allowed(torch.float64, PLAIN))
+        assert_close(
+            joint.scores, start.scores + end.scores, tolerance_for(torch.float64, PASS_CONDITION)
+        )
 
     @pytest.mark.parametrize(
         ("target", "code"),
@@ -60,10 +62,10 @@ class TestSpans:
         with expect_error(BadTarget, code):
             self.explainer.explain(self.question, "cat", target)
 
-    def test_a_question_to_a_classifier_says_what_it_can_do(self):
+    def test_a_question_for_a_classifier_is_refused_with_what_it_does(self):
         with pytest.raises(UnsupportedModel, match="labels negative, neutral, positive"):
             EXPLAINER.explain(self.question, "cat")
 
-    def test_a_plain_text_to_a_span_head_says_what_it_takes(self):
+    def test_a_plain_text_for_a_span_head_is_refused_with_what_to_give(self):
         with pytest.raises(BadInput, match=r"Question\(question=…, context=…\)"):
             self.explainer.explain("good film", "cat")

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.helpers.garbage import collect_garbage
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Explainer
 from tokenlight.data import tokenizer as tokenizing
 from tokenlight.data.tokenizer import Vocabulary, isolate_tokenizer
@@ -56,7 +56,7 @@ def test_settings_of_another_thread_truncate_and_pad_no_text(disturbed):
 
 
 def test_prompts_and_labels_are_read_apart_too(monkeypatch):
-    plain = tiny_bytes("gpt2")
+    plain = tiny_byte_tokenizer("gpt2")
     created = Disturbed(tokenizer_object=plain._tokenizer, pad_token="<pad>", unk_token="<unk>")
     monkeypatch.setattr(Disturbed, "shared", created._tokenizer)
     assert (
@@ -67,7 +67,7 @@ def test_prompts_and_labels_are_read_apart_too(monkeypatch):
     assert Vocabulary(created, 300)._encode(long) == Vocabulary(plain, 300)._encode(long)
 
 
-def test_reading_leaves_the_switches_of_the_user_alone():
+def test_encoding_does_not_change_the_users_tokenizer_settings():
     tokenizer = tiny_tokenizer()
     tokenizer("the cat", truncation=True, max_length=3, padding="max_length")
     before = tokenizer._tokenizer.truncation, tokenizer._tokenizer.padding
@@ -159,7 +159,7 @@ def test_many_texts_are_one_call():
     assert len(calls) == 1
 
 
-def test_a_tokenizer_that_was_used_can_die():
+def test_a_used_tokenizer_is_garbage_collected():
     tokenizer = tiny_tokenizer()
     Explainer(tiny_bert(), tokenizer).explain(["a good film", TEXT], "random")
     alive = weakref.ref(tokenizer)

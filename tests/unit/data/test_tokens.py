@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.explaining.test_input_rows_token_ids import tiny_gpt
+from tests.helpers.tiny import tiny_gpt
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import BadInput
 from tokenlight.explaining.session import find_pad_id

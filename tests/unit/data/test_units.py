@@ -15,7 +15,7 @@ import pytest
         ("O O", []),
     ],
 )
-def test_names_begin_and_end_as_their_tags_say(tags, names):
+def test_entities_begin_and_end_by_their_tags(tags, names):
     from tokenlight.data.units import group_entities
 
     assert [tuple(positions) for positions in group_entities(tags.split())] == names

@@ -119,7 +119,7 @@ def test_a_missing_library_is_named_before_anything_is_measured(explainer, monke
             measures()
 
 
-def test_the_explanation_says_which_method_was_best_and_why(explainer, monkeypatch, tmp_path):
+def test_the_explanation_notes_which_method_was_best_and_why(explainer, monkeypatch, tmp_path):
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
     monkeypatch.setattr(choosing, "DEFAULT_CANDIDATES", ("occlusion", "cat"))
     attribution = choosing.explain_best(explainer, TEXTS[0], "predicted")

@@ -33,7 +33,7 @@ def test_prompts_are_compared_on_the_words_of_the_text(tokenizer):
 
 
 @pytest.mark.filterwarnings("ignore")  # the library's own words on its processor kernels
-def test_a_quantised_model_is_compared_with_the_full_one(tokenizer, tmp_path):
+def test_a_quantized_model_is_compared_with_the_full_one(tokenizer, tmp_path):
     pytest.importorskip("bitsandbytes")
     from transformers import BitsAndBytesConfig
 

@@ -45,7 +45,7 @@ def attributions():
     ]
 
 
-def test_a_token_counts_once_a_text():
+def test_a_token_counts_once_per_text():
     frequencies = DocumentFrequencies.from_texts(TEXTS, TOKENIZER)
     assert frequencies.num_documents == 4
     assert frequencies.counts["the"] == 3
@@ -89,7 +89,7 @@ def test_rare_types_weigh_more(attributions):
     assert values["positive"]["film"] == pytest.approx(log(2))
 
 
-def test_every_text_weighs_the_same_once_normalised(attributions):
+def test_normalization_gives_every_text_the_same_weight(attributions):
     weights = class_weights(attributions, idf="none", normalize="l1")
     assert weights["positive"]["good"] == pytest.approx(3 / 4 + 2 / 3)
 
@@ -111,7 +111,7 @@ def test_a_table_shows_classes_side_by_side(attributions):
     assert lines[3] == "| 2 |  | `film` 1 |"
 
 
-def test_clouds_are_drawn_the_same_each_time(attributions, tmp_path):
+def test_word_clouds_are_deterministic(attributions, tmp_path):
     pytest.importorskip("wordcloud")
     weights = class_weights(attributions, idf="none")
     first = [p.read_bytes() for p in SCRIPT["save_clouds"](weights, tmp_path / "one", prefix="x_")]

@@ -50,7 +50,7 @@ def explainer(tokenizer):
     return Explainer(tiny_bert(dtype=torch.float32), tokenizer, name="tiny")
 
 
-def test_terminal_summary_and_report_say_what_was_cut_and_what_was_refused(bert_folder, tmp_path):
+def test_terminal_summary_and_report_list_truncated_and_refused_texts(bert_folder, tmp_path):
     limit = Explainer.from_pretrained(bert_folder).max_tokens
     data = write_lines(tmp_path / "longs.jsonl", [LONG, SHORT, EMPTY])
     out = tmp_path / "out"
@@ -133,7 +133,7 @@ def test_another_target_in_the_same_folder_is_refused(bert_folder, tmp_path):
     assert "other settings: target (was predicted, now positive)." in outcome.stderr
 
 
-def test_a_wrong_mark_costs_only_metrics_that_read_marks(explainer, tmp_path):
+def test_an_invalid_mark_fails_only_metrics_that_read_marks(explainer, tmp_path):
     examples = [Example(SHORT, spans=[(0, 999)])]
     evaluation, refused = evaluate_file(
         explainer, examples, Experiment(["attcat"], ["aopc"]), tmp_path / "a"
@@ -146,7 +146,7 @@ def test_a_wrong_mark_costs_only_metrics_that_read_marks(explainer, tmp_path):
     assert "outside the text" in refused[0].reason
 
 
-def test_the_report_says_what_was_evaluated_and_how(bert_folder, tmp_path):
+def test_the_report_states_what_was_evaluated_and_how(bert_folder, tmp_path):
     data = write_lines(tmp_path / "<b>reviews.jsonl", [SHORT, LONG])
     out = tmp_path / "out"
     outcome = run(data, "-m", bert_folder, "-x", "attcat", "--metric", "aopc", "--target", "positive",
@@ -171,7 +171,7 @@ def test_the_report_says_what_was_evaluated_and_how(bert_folder, tmp_path):
     assert str(tmp_path / "<b>") not in html.unescape(source)  # the name of the file, not its place
 
 
-def test_a_resumed_evaluation_says_the_same(explainer, tmp_path, monkeypatch):
+def test_a_resumed_evaluation_has_the_same_report(explainer, tmp_path, monkeypatch):
     monkeypatch.setattr(resuming, "SHARD_SIZE", 2)
     examples = [Example(text) for text in (LONG, SHORT, EMPTY, LONG, EMPTY, SHORT)]
     job = Experiment(
@@ -224,7 +224,7 @@ def test_a_text_that_cannot_be_measured_is_not_reported_as_unexplained(
     assert evaluation.notes == (note,)
 
 
-def test_failures_of_two_variants_of_a_method_are_told_apart(explainer, tmp_path):
+def test_failures_of_two_variants_of_a_method_are_distinguished(explainer, tmp_path):
     job = Experiment([("gradcam", {"layer": 99}), ("gradcam", {"layer": 98})], [("aopc", {})])
     evaluation, _ = evaluate_file(explainer, [Example(SHORT), Example("dull")], job, tmp_path)
     omissions = [

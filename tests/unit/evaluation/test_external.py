@@ -9,9 +9,13 @@ import pytest
 import torch
 
 from tests.helpers.expect import expect_error
-from tests.helpers.planted_model import oracle, planted, scored
+from tests.helpers.planted_model import (
+    compute_oracle_scores,
+    make_attribution,
+    make_planted_explainer,
+)
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tolerance import PLAIN, allowed, assert_close
+from tests.helpers.tolerance import PASS_CONDITION, assert_close, tolerance_for
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.external import from_arrays, import_scores
@@ -24,9 +28,9 @@ def explainer(tokenizer):
 
 
 def test_plain_arrays_are_measured_like_our_own():
-    explainer = planted()
+    explainer = make_planted_explainer()
     words = [10, 11, 12, 13]
-    ours = scored(explainer, words, oracle(explainer, words, 1), target=1)
+    ours = make_attribution(explainer, words, compute_oracle_scores(explainer, words, 1), target=1)
     theirs = from_arrays(
         ours.scores,
         ours.row.ids,
@@ -127,6 +131,8 @@ def test_scores_of_other_libraries_are_adopted(explainer):
         (SimpleNamespace(source_attributions=ours.scores[:, None]), ours.scores),
     ):
         attribution = import_scores(explainer, text, imported_scores, method="other")
-        assert_close(attribution.scores, expected, allowed(torch.float64, PLAIN, terms=8))
+        assert_close(
+            attribution.scores, expected, tolerance_for(torch.float64, PASS_CONDITION, terms=8)
+        )
         assert attribution.target == ours.target
     assert "other" in explainer.evaluate([ours, attribution], "aopc").by_method

@@ -54,7 +54,7 @@ def test_the_same_seed_draws_the_same_words(sentiment):
     assert (first[2].replacement_ids != other[2].replacement_ids).any()
 
 
-def test_a_stand_in_for_the_mask_token_is_named(tokenizer, monkeypatch):
+def test_a_replacement_of_the_mask_token_is_named(tokenizer, monkeypatch):
     """Case 4: a tokenizer without [MASK] masks by [PAD], says so, and does so once."""
     explainer = Explainer(tiny_bert(), tokenizer)
     attribution = explainer.explain("the film is not very good", "random")

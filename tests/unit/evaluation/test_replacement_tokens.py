@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.image_models import build
+from tests.helpers.image_models import build_model
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.evaluation.evaluate import build_metrics
@@ -28,7 +28,7 @@ def bare(*missing: str) -> Explainer:
     return Explainer(model, tokenizer, name="bare")
 
 
-def test_a_missing_mask_token_is_named_and_not_compared_with_its_stand_in():
+def test_a_missing_mask_token_is_named_and_not_compared_with_its_replacement():
     explainer = bare("mask")
     evaluation = explainer.evaluate(explainer.explain(TEXTS, METHODS), PAD_AND_MASK)
     means = [
@@ -80,7 +80,7 @@ def test_the_same_removal_is_not_compared_and_others_still_are():
         ((), ("pad", "mask")),
     ],
 )
-def test_replacement_ids_know_their_names(missing, expected):
+def test_replacement_ids_have_names(missing, expected):
     explainer = bare(*missing)
     replacement_ids = ReplacementIds.from_model(explainer._live, explainer.tokenizer)
     assert (replacement_ids.pad_name, replacement_ids.mask_name) == expected
@@ -88,7 +88,7 @@ def test_replacement_ids_know_their_names(missing, expected):
     assert (replacement_ids.note("mask") is None) == ("mask" not in missing)
 
 
-def test_a_metric_that_hides_its_stand_in_from_attention_says_nothing():
+def test_a_metric_that_masks_its_replacement_token_gets_no_warning():
     """What has attention 0 is read by no token, whatever it is."""
     metrics = build_metrics(
         ["hiding_game", ("aopc", {"perturb": "mask", "mask_pad_attention": True})]
@@ -96,7 +96,7 @@ def test_a_metric_that_hides_its_stand_in_from_attention_says_nothing():
     assert not list(replacement_warnings(metrics, ReplacementIds(0, 0, "pad", "pad")))
 
 
-def test_a_method_whose_baseline_is_missing_says_so():
+def test_a_method_without_its_baseline_token_gets_a_note():
     sentence = "the tokenizer has no [PAD] token; its unknown token replaces removed tokens instead"
     for method in ("occlusion", "deeplift_shap"):
         assert sentence in bare("pad").explain(TEXTS[0], method).notes
@@ -104,7 +104,7 @@ def test_a_method_whose_baseline_is_missing_says_so():
 
 
 def test_patches_are_occluded_by_every_removal():
-    replacement_ids = ReplacementIds.from_model(Explainer(build("vit"))._live)
+    replacement_ids = ReplacementIds.from_model(Explainer(build_model("vit"))._live)
     assert len({replacement_ids.removal(perturb) for perturb in ("delete", "pad", "mask")}) == 1
     (sentence,) = replacement_warnings(build_metrics(["aopc", *PAD_AND_MASK]), replacement_ids)
     assert sentence.startswith("aopc and aopc(perturb=pad) and aopc(perturb=mask) remove")

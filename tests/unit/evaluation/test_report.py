@@ -42,7 +42,7 @@ def test_without_any_curve_there_is_neither_heading_nor_picture(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_the_policy_names_the_style_sheet_that_stands_in_the_page():
+def test_the_policy_names_the_style_sheet_that_is_in_the_page():
     text = render_hostile_page()
     (style,) = re.findall(r"<style>(.*?)</style>", text, flags=re.S)
     digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")

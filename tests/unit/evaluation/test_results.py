@@ -25,7 +25,7 @@ def explainer(tokenizer):
     return Explainer(tiny_bert(dtype=torch.float32), tokenizer, name="tiny")
 
 
-def test_several_methods_are_summarised_each_by_itself(explainer):
+def test_several_methods_are_summarized_each_by_itself(explainer):
     attributions = explainer.explain(TEXTS, method=["attcat", "random", ("random", {"seed": 9})])
     evaluation = explainer.evaluate(attributions, ["aopc", "lodds"])
     names = list(evaluation.by_method)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import BertForTokenClassification
 
-from tests.helpers.api_server import tiny_writer
-from tests.helpers.planted_model import planted, scored
-from tests.helpers.tiny import randomised, tiny_bert, tiny_config
+from tests.helpers.api_server import make_language_model
+from tests.helpers.planted_model import make_attribution, make_planted_explainer
+from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_config
 from tests.helpers.tolerance import assert_close
 from tokenlight import Continuation, Explainer
 from tokenlight.evaluation.measure import Record
@@ -37,7 +37,7 @@ def explainer(tokenizer):
 
 @pytest.fixture
 def labeller(tokenizer):
-    model = randomised(BertForTokenClassification(tiny_config(num_labels=3)), torch.float32)
+    model = randomize_weights(BertForTokenClassification(tiny_config(num_labels=3)), torch.float32)
     return Explainer(model, tokenizer, name="words")
 
 
@@ -65,7 +65,7 @@ def test_words_of_one_text_are_one_text_for_evaluate_too(labeller):
 
 
 def test_each_continuation_is_an_explanation_of_its_own_prompt(tmp_path):
-    writer = tiny_writer()
+    writer = make_language_model()
     prompts = ["the film is", "we love this old"]
     job = Experiment(["attcat", "random"], ["aopc"], {"target": Continuation(max_new_tokens=3)})
     expected = {i: writer.explain([p], ["attcat", "random"], Continuation(max_new_tokens=3))
@@ -112,7 +112,7 @@ def record(text, measured, method="attcat", **more):
     return Record(text, method, "positive", "positive", None, 9, measured, **more)
 
 
-def test_one_explanation_a_text_is_summarised_as_it_was():
+def test_one_explanation_per_text_has_the_same_summary_as_before():
     values = [0.1, 0.5, 0.2, 0.9]
     records = [record(i, {"aopc": Measurement(value)}) for i, value in enumerate(values)]
     summary = Evaluation(tuple(records), {"aopc": AreaOverPerturbationCurve()}).summary["aopc"]
@@ -165,7 +165,7 @@ def test_a_ratio_counts_each_text_once():
     assert summary["count"] == 2
 
 
-def test_a_text_with_one_class_left_out_is_not_said_to_be_left_out():
+def test_a_text_with_one_class_left_out_is_not_counted_as_left_out():
     equal = "all scores are equal."
     original = {"aopc": Measurement(0.5)}
     none = {"skip_reasons": {"aopc": equal}}
@@ -185,9 +185,11 @@ def test_a_text_with_one_class_left_out_is_not_said_to_be_left_out():
 
 def test_labels_still_go_with_texts_of_several_classes():
     """The number of explanations a text, told by the labels, is the same for each text."""
-    explainer = planted()
+    explainer = make_planted_explainer()
     attributions = [
-        scored(explainer, [5, 6, 7], [1, 2, 3], target=t) for _ in range(2) for t in (0, 1)
+        make_attribution(explainer, [5, 6, 7], [1, 2, 3], target=t)
+        for _ in range(2)
+        for t in (0, 1)
     ]
     evaluation = explainer.evaluate(attributions, "aopc", labels=[0, 1])
     assert [r.text_index for r in evaluation.records] == [0, 0, 1, 1]

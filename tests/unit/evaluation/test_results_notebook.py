@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.html_reader import Reader
+from tests.helpers.html_reader import PageReader
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 
@@ -22,5 +22,5 @@ def test_an_evaluation_shows_its_table_and_plots_its_curves(explainer):
     assert "Only 3 texts: the intervals are rough" in source
     mean = evaluation.by_method["grads"].summary["aopc"]["mean"]
     assert f"<td>{mean:z.3f} <small>" in source
-    Reader(source)  # every tag is closed
+    PageReader(source)  # every tag is closed
     assert len(evaluation.plot().axes) == 1

@@ -61,7 +61,7 @@ def test_the_lowest_is_first_if_lower_is_better():
     assert sentence.endswith("; c is first.")
 
 
-def test_too_few_methods_one_way_other_options_or_no_number_say_nothing():
+def test_incomparable_removals_give_no_warning():
     assert not list(compare_removal_orders(metrics(), means(delete="ab", mask="ba", pad="ab")))
     one_metric = {"delete": metrics()["delete"]}
     assert not list(compare_removal_orders(one_metric, means(delete="abc")))

@@ -34,7 +34,7 @@ def plain(evaluation: Evaluation):
     return [json.dumps(row) for row in evaluation.rows]
 
 
-def test_an_interrupted_evaluation_goes_on_where_it_stopped(explainer, tmp_path, monkeypatch):
+def test_an_interrupted_evaluation_resumes_where_it_stopped(explainer, tmp_path, monkeypatch):
     monkeypatch.setattr(resuming, "SHARD_SIZE", 3)
     evaluation, _ = evaluate_file(explainer, examples(), JOB, tmp_path / "whole")
     real = resuming._compute_shard
@@ -91,7 +91,7 @@ def test_a_retrained_model_of_the_same_name_is_refused_by_the_folder(explainer, 
         evaluate_file(explainer, examples(2), JOB, tmp_path)
 
 
-def test_a_bad_text_costs_itself_only(explainer, tmp_path):
+def test_a_failing_text_does_not_stop_the_others(explainer, tmp_path):
     examples = [Example("good film", 1), Example("   ", 0), Example("a dull plot", 0)]
     evaluation, refused = evaluate_file(explainer, examples, JOB, tmp_path)
     assert [(r.text_index, r.method) for r in refused] == [(1, "attcat"), (1, "random")]
@@ -105,7 +105,7 @@ def test_a_bad_text_costs_itself_only(explainer, tmp_path):
     ]
 
 
-def test_a_method_that_does_not_fit_costs_itself_only(explainer, tmp_path):
+def test_an_unsupported_method_does_not_stop_the_others(explainer, tmp_path):
     job = replace(JOB, methods=[("attcat", {}), ("gradcam", {"layer": 99})])
     evaluation, refused = evaluate_file(explainer, examples(3), job, tmp_path)
     assert evaluation.methods == ("attcat",)

@@ -119,7 +119,7 @@ def test_token_ids_have_no_characters_to_mark(explainer):
         explainer.evaluate(attribution, "rationale", spans=[(4, 8)])
 
 
-def test_marks_without_a_token_say_why(explainer, attribution):
+def test_a_mark_that_covers_no_token_is_refused_with_the_reason(explainer, attribution):
     rows = explainer.evaluate(attribution, "rationale", spans=[(3, 4)]).rows
     assert rows[0]["rationale.skipped"].startswith(
         "The rationale covers no token: it was truncated, or"
@@ -135,7 +135,7 @@ def test_marks_without_a_token_say_why(explainer, attribution):
     assert "covers no token" in rows[0]["precision_at_k.skipped"]
 
 
-def test_a_wrong_mark_in_a_file_costs_its_own_text(explainer, tmp_path):
+def test_an_invalid_mark_in_a_file_fails_only_its_text(explainer, tmp_path):
     examples = [Example(TEXT, None, ((4, 8),)), Example(TEXT, None, ((4, 99),))]
     job = Experiment(["attcat"], ["rationale"])
     evaluation, refused = evaluate_file(explainer, examples, job, tmp_path)

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.helpers.api_server import serving_client as asking
+from tests.helpers.api_server import connect_client as asking
 from tests.helpers.tiny import tiny_bert
 from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer, registry
@@ -98,7 +98,7 @@ def test_a_method_that_cannot_be_built_is_named_as_it_was_asked_for(explainer, t
     assert [failure.method for failure in refused] == ["attcat(hidden=nowhere)"]
 
 
-def test_the_page_names_variants_and_tells_what_was_left_out():
+def test_the_page_names_variants_and_lists_what_was_left_out():
     requests = {
         "texts": [GOOD, "  "],
         "method": ["gradcam:layer=99", "gradcam:layer=1"],

@@ -38,7 +38,7 @@ def explainer():
     return load_explainer()
 
 
-def test_the_same_model_loaded_anew_goes_on(explainer, tmp_path):
+def test_a_run_resumes_with_the_same_model_loaded_again(explainer, tmp_path):
     evaluation, _ = evaluate_file(explainer, TEXTS, JOB, tmp_path)
     reloaded = load_explainer()
     reloaded.tokenizer(["a", "b c"], padding=True, truncation=True, max_length=4)  # leaves its mark
@@ -94,7 +94,7 @@ def test_a_change_under_the_same_name_is_refused(explainer, tmp_path, change, me
 
 
 @pytest.mark.parametrize("where", ["method", "metric"])
-def test_a_file_that_an_option_names_may_not_change_on_the_way(explainer, tmp_path, where):
+def test_a_file_named_by_an_option_may_not_change_during_a_run(explainer, tmp_path, where):
     path = tmp_path / "named.json"
     mask = np.zeros((3, 4), dtype=int)
 
@@ -183,9 +183,7 @@ def test_a_text_with_nothing_to_explain_is_a_failure(explainer, tmp_path, monkey
         assert note == f"1 of 1 text was not explained by attcat, random: {reason}"
 
 
-def test_parts_and_settings_are_on_the_disk_before_their_names_are(
-    explainer, tmp_path, monkeypatch
-):
+def test_parts_and_settings_are_synced_before_they_are_renamed(explainer, tmp_path, monkeypatch):
     calls = []
     fsync = os.fsync
     replace = Path.replace

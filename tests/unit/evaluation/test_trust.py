@@ -10,13 +10,17 @@ import pytest
 import torch
 from transformers import BertForTokenClassification, BertModel
 
-from tests.helpers.planted_model import oracle, planted, scored
-from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_config
+from tests.helpers.planted_model import (
+    compute_oracle_scores,
+    make_attribution,
+    make_planted_explainer,
+)
+from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_config
 from tokenlight import Attribution, Explainer, Question, TokenTarget
 from tokenlight.data.postprocess import merge_words
 from tokenlight.evaluation.grade import RemovalResult, assign_grade, is_decided, judge_removal
 from tokenlight.evaluation.removal import TargetProbability
-from tokenlight.evaluation.removal_test import RemovalTest, count_tied
+from tokenlight.evaluation.removal_grading import RemovalTest, count_tied
 from tokenlight.evaluation.trust import assess_all, assess_trust, run_health_checks
 
 WORDS = list(range(10, 26))
@@ -24,14 +28,18 @@ WORDS = list(range(10, 26))
 
 def assess_planted(kind, words=WORDS, **options):
     """Assess scores of one kind for a model whose true weights are known."""
-    explainer = planted()
-    truth = oracle(explainer, words, scored(explainer, words, [0] * len(words)).prediction.index)
+    explainer = make_planted_explainer()
+    truth = compute_oracle_scores(
+        explainer, words, make_attribution(explainer, words, [0] * len(words)).prediction.index
+    )
     scores = {
         "oracle": truth,
         "inverted": -truth,
         "random": np.random.default_rng(2).normal(size=len(words)),
     }[kind]
-    return assess_trust(explainer, scored(explainer, words, scores), **options).extras["trust"]
+    return assess_trust(explainer, make_attribution(explainer, words, scores), **options).extras[
+        "trust"
+    ]
 
 
 def test_the_oracle_is_faithful_under_every_removal():
@@ -55,14 +63,14 @@ def test_the_inverted_oracle_is_worse_than_chance():
 
 def test_random_scores_are_no_better_than_chance():
     """Of many, few are graded better."""
-    explainer = planted()
+    explainer = make_planted_explainer()
     draw = np.random.default_rng(2)
     test = RemovalTest(explainer)
     grades = []
     for _ in range(20):
         words = draw.choice(np.arange(5, 40), size=16, replace=False).tolist()
         for _ in range(10):
-            attribution = scored(explainer, words, draw.normal(size=len(words)))
+            attribution = make_attribution(explainer, words, draw.normal(size=len(words)))
             grades.append(test(attribution)["grade"])
     assert grades.count("no better than chance") > 100
     # Of 200 at 5 % each, 18 or fewer in 99 of 100 such draws.
@@ -73,14 +81,16 @@ def test_random_scores_are_no_better_than_chance():
     ("kind", "allowed"),
     [("oracle", {"faithful"}), ("inverted", {"worse than chance"})],
 )
-def test_the_grade_knows_the_oracle_from_its_inverse_in_texts_of_any_length(kind, allowed):
-    explainer = planted()
+def test_the_grade_separates_the_oracle_from_its_inverse_at_any_length(kind, allowed):
+    explainer = make_planted_explainer()
     draw = np.random.default_rng(5)
     for length in (8, 12, 20, 30):
         words = draw.choice(np.arange(5, 40), size=length, replace=False).tolist()
-        truth = oracle(explainer, words, scored(explainer, words, [0] * length).prediction.index)
+        truth = compute_oracle_scores(
+            explainer, words, make_attribution(explainer, words, [0] * length).prediction.index
+        )
         scores = truth if kind == "oracle" else -truth
-        result = assess_trust(explainer, scored(explainer, words, scores)).extras["trust"]
+        result = assess_trust(explainer, make_attribution(explainer, words, scores)).extras["trust"]
         assert result["grade"] in allowed, (length, result)
 
 
@@ -90,13 +100,13 @@ CHANCE = RemovalResult(0.5, 0.5, has_effect=True)
 
 def test_a_good_grade_needs_every_removal():
     assert assign_grade([GOOD, GOOD, GOOD], 0.99, 0.0, 16)[0] == "faithful"
-    grade, judgements = assign_grade([GOOD, CHANCE, GOOD], 0.99, 0.0, 16)
+    grade, judgments = assign_grade([GOOD, CHANCE, GOOD], 0.99, 0.0, 16)
     assert grade == "cannot tell"
-    assert judgements == ["better than chance", "no better than chance", "better than chance"]
+    assert judgments == ["better than chance", "no better than chance", "better than chance"]
     assert assign_grade([CHANCE, CHANCE], 0.5, 0.0, 16)[0] == "no better than chance"
 
 
-def test_one_test_alone_is_inconclusive():
+def test_one_passed_test_is_inconclusive():
     top_words = RemovalResult(0.99, 0.5, has_effect=True)
     sums = RemovalResult(0.5, 0.99, has_effect=True)
     assert judge_removal(top_words) == "top words alone"
@@ -122,9 +132,11 @@ def test_a_clear_text_takes_fewer_random_orders():
 
 
 def test_the_oracle_with_most_weight_on_special_tokens_is_not_called_faithful():
-    explainer = planted()
-    truth = oracle(explainer, WORDS, scored(explainer, WORDS, [0] * len(WORDS)).prediction.index)
-    attribution = scored(explainer, WORDS, truth)
+    explainer = make_planted_explainer()
+    truth = compute_oracle_scores(
+        explainer, WORDS, make_attribution(explainer, WORDS, [0] * len(WORDS)).prediction.index
+    )
+    attribution = make_attribution(explainer, WORDS, truth)
     scores = attribution.scores.copy()
     scores[[0, -1]] = np.abs(truth).sum()  # two thirds of the weight
     trust = assess_trust(explainer, replace(attribution, scores=scores)).extras["trust"]
@@ -139,7 +151,7 @@ def test_weight_on_special_tokens_and_short_texts_are_never_called_faithful():
     assert assign_grade([GOOD, GOOD], 0.99, 0.0, 3)[0] == "cannot tell"
 
 
-def test_the_verdict_says_what_removing_the_top_words_does_and_names_every_removal():
+def test_the_verdict_states_the_effect_of_every_removal():
     trust = assess_planted("oracle")
     named = ", ".join(trust["top_words"])
     effect, random, same = trust["verdict"].split("; ")
@@ -152,19 +164,19 @@ def test_the_verdict_says_what_removing_the_top_words_does_and_names_every_remov
 
 
 def _predicted():
-    return scored(planted(), WORDS, [0] * len(WORDS)).prediction.index
+    return make_attribution(make_planted_explainer(), WORDS, [0] * len(WORDS)).prediction.index
 
 
 def test_removing_words_against_the_class_raises_its_probability():
     assert " rises from " in assess_planted("inverted")["verdict"]
 
 
-def test_a_target_that_the_model_does_not_believe_in_has_nothing_to_remove():
+def test_a_target_with_a_small_probability_is_not_tested():
     """Case 1: the true label of a wrong prediction, at 1 %."""
     weights = np.zeros((40, 2))
     weights[WORDS, 0] = np.linspace(0.1, 0.5, len(WORDS))
-    explainer = planted(weights)
-    attribution = scored(explainer, WORDS, -weights[WORDS, 0], target=1)
+    explainer = make_planted_explainer(weights)
+    attribution = make_attribution(explainer, WORDS, -weights[WORDS, 0], target=1)
     trust = assess_trust(explainer, attribution).extras["trust"]
     assert trust["grade"] == "untested"
     assert trust["verdict"] == "the model gives LABEL_1 0.8 %; there is nothing to remove"
@@ -174,8 +186,10 @@ def test_removals_that_differ_are_named(monkeypatch):
     """Case 2: what holds for deleted words need not hold for masked ones."""
     weights = np.random.default_rng(0).normal(size=(40, 2))
     weights[:4] = 0.0
-    explainer = planted(weights)
-    truth = oracle(explainer, WORDS, scored(explainer, WORDS, [0] * len(WORDS)).prediction.index)
+    explainer = make_planted_explainer(weights)
+    truth = compute_oracle_scores(
+        explainer, WORDS, make_attribution(explainer, WORDS, [0] * len(WORDS)).prediction.index
+    )
     real = TargetProbability.run
 
     def ignores_masks(self, texts):
@@ -188,7 +202,7 @@ def test_removals_that_differ_are_named(monkeypatch):
         return values
 
     monkeypatch.setattr(TargetProbability, "run", ignores_masks)
-    trust = assess_trust(explainer, scored(explainer, WORDS, truth)).extras["trust"]
+    trust = assess_trust(explainer, make_attribution(explainer, WORDS, truth)).extras["trust"]
     assert trust["grade"] == "cannot tell"
     assert trust["verdict"].startswith(
         "better than chance when words are deleted, not clearly so when they are masked; with the 3"
@@ -196,45 +210,51 @@ def test_removals_that_differ_are_named(monkeypatch):
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.002])
-def test_a_model_that_no_word_moves_has_nothing_to_test(weight):
+def test_a_model_that_ignores_its_words_is_not_tested(weight):
     """An order can beat every other by the last digits of a model that has learned nothing."""
     weights = np.zeros((40, 2))
     weights[WORDS, 0] = weight * np.arange(1, len(WORDS) + 1) / len(WORDS)
-    explainer = planted(weights)
-    trust = assess_trust(explainer, scored(explainer, WORDS, range(len(WORDS)))).extras["trust"]
+    explainer = make_planted_explainer(weights)
+    trust = assess_trust(explainer, make_attribution(explainer, WORDS, range(len(WORDS)))).extras[
+        "trust"
+    ]
     assert trust["grade"] == "untested"
     assert trust["verdict"].startswith("whatever words are removed, P(LABEL_0) stays within ")
     assert trust["verdict"].endswith("; there is nothing to test")
 
 
 @pytest.mark.parametrize("num_words", [2, 3, 4])
-def test_a_short_text_cannot_tell(num_words):
+def test_a_short_text_is_inconclusive(num_words):
     words = WORDS[:num_words]
     weights = np.zeros((40, 2))
     weights[words, 0] = 0.5 * 2.0 ** np.arange(num_words)
-    explainer = planted(weights)
-    trust = assess_trust(explainer, scored(explainer, words, weights[words, 0])).extras["trust"]
+    explainer = make_planted_explainer(weights)
+    trust = assess_trust(explainer, make_attribution(explainer, words, weights[words, 0])).extras[
+        "trust"
+    ]
     assert trust["grade"] == "cannot tell"
     assert trust["verdict"].startswith(
         f"one text of {num_words} words is too short for a verdict; with the "
     )
 
 
-def test_one_word_has_nothing_to_rank():
+def test_a_text_of_one_word_is_not_tested():
     trust = assess_planted("oracle", [10])
     assert trust["verdict"] == "the text has one word, so there is nothing to rank"
     assert trust["grade"] == "untested"
 
 
-def test_equal_scores_rank_nothing():
-    explainer = planted()
-    trust = assess_trust(explainer, scored(explainer, WORDS, [1] * len(WORDS))).extras["trust"]
+def test_equal_scores_are_not_tested():
+    explainer = make_planted_explainer()
+    trust = assess_trust(explainer, make_attribution(explainer, WORDS, [1] * len(WORDS))).extras[
+        "trust"
+    ]
     assert trust["verdict"] == "all words have the same score, so the explanation ranks nothing"
     assert trust["grade"] == "untested"
     assert {"check": "ties", "state": "bad", "says": "all scores are equal"} in trust["health"]
 
 
-def test_equal_tokens_of_unequal_words_rank_nothing(tokenizer):
+def test_equal_token_scores_of_unequal_words_are_not_tested(tokenizer):
     """Case 4: a word of two tokens has twice the sum of a word of one, and still no order."""
     explainer = Explainer(tiny_bert(), tokenizer)
     attribution = explainer.explain("charming slower film was fun and good", "attcat")
@@ -243,11 +263,11 @@ def test_equal_tokens_of_unequal_words_rank_nothing(tokenizer):
     assert assess_trust(explainer, constant).extras["trust"]["grade"] == "untested"
 
 
-def test_mostly_tied_scores_cannot_tell():
-    explainer = planted()
-    truth = oracle(explainer, WORDS, _predicted())
+def test_mostly_tied_scores_are_inconclusive():
+    explainer = make_planted_explainer()
+    truth = compute_oracle_scores(explainer, WORDS, _predicted())
     scores = np.where(truth == truth.max(), 1.0, 0.0)
-    trust = assess_trust(explainer, scored(explainer, WORDS, scores)).extras["trust"]
+    trust = assess_trust(explainer, make_attribution(explainer, WORDS, scores)).extras["trust"]
     assert trust["grade"] == "cannot tell"
     assert trust["verdict"].startswith("15 of 16 tokens have the same score, so there is hardly an")
 
@@ -264,7 +284,7 @@ def test_the_same_seed_gives_the_same_trust():
     assert first["removals"] != assess_planted("random", seed=4)["removals"]
 
 
-def test_several_explanations_of_a_text_are_each_tested_and_share_what_is_asked(tokenizer):
+def test_explanations_of_one_text_share_their_random_subtexts(tokenizer):
     explainer = Explainer(tiny_bert(), tokenizer)
     texts = ["the film is not very good and we love this movie", "a dull plot"]
     attributions = explainer.explain(texts, ["attcat", "gae", "random"])
@@ -305,7 +325,7 @@ def test_trust_survives_a_file(tokenizer, tmp_path):
     )
 
 
-def test_a_model_without_probabilities_is_not_tested_and_says_so(tokenizer):
+def test_a_model_without_probabilities_is_not_tested(tokenizer):
     explainer = Explainer(tiny_bert(id2label={0: "score"}, label2id={"score": 0}), tokenizer)
     trust = assess_trust(explainer, explainer.explain("good film", "attcat")).extras["trust"]
     assert trust["grade"] == "untested"
@@ -345,9 +365,19 @@ def test_health_of_one_token_among_many_and_of_two_texts(tokenizer):
     embedder = BertModel(tiny_config(), add_pooling_layer=False)
     for model, text, target, repeated in (
         (tiny_bert_lm(), "the film was [MASK] and slow", "predicted", "good"),
-        (randomised(tagger, torch.float64), "the film was charming", TokenTarget("film"), "good"),
+        (
+            randomize_weights(tagger, torch.float64),
+            "the film was charming",
+            TokenTarget("film"),
+            "good",
+        ),
         # Each of the two is explained alone, so there is no batch to change its scores.
-        (randomised(embedder, torch.float64), ("the film", "a fun movie"), "predicted", None),
+        (
+            randomize_weights(embedder, torch.float64),
+            ("the film", "a fun movie"),
+            "predicted",
+            None,
+        ),
     ):
         explainer = Explainer(model, tokenizer)
         attribution = explainer.explain(text, "attcat", target)
@@ -375,7 +405,7 @@ def test_health_shows_a_cut_ties_and_lost_relevance(tokenizer):
     }
 
 
-def test_health_notices_scores_that_a_neighbour_changes(tokenizer):
+def test_health_detects_scores_that_other_texts_of_a_batch_change(tokenizer):
     explainer = Explainer(tiny_bert(), tokenizer)
     attribution = explainer.explain("the film is good", "attcat")
     moved = replace(

@@ -40,11 +40,11 @@ def make_result(grade, **changes):
     return {"grade": grade, "top_words": ["warm", "funny"], "removals": removals}
 
 
-def describe(grade, judgements=("faithful",) * 3, weakness="", units=WORDS, **changes):
-    return describe_result(make_result(grade, **changes), judgements, units, weakness)
+def describe(grade, judgments=("faithful",) * 3, weakness="", units=WORDS, **changes):
+    return describe_result(make_result(grade, **changes), judgments, units, weakness)
 
 
-def test_a_good_grade_says_the_effect_and_that_every_removal_agrees():
+def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
     same = "the same holds when words are masked and replaced by likely words"
     assert describe("faithful") == f"{EFFECT}; {same}"
     weakness = "most of its total score falls on special tokens"
@@ -52,7 +52,7 @@ def test_a_good_grade_says_the_effect_and_that_every_removal_agrees():
 
 
 @pytest.mark.parametrize(
-    ("judgements", "reason"),
+    ("judgments", "reason"),
     [
         (
             ("better than chance", "no better than chance", "better than chance"),
@@ -76,12 +76,12 @@ def test_a_good_grade_says_the_effect_and_that_every_removal_agrees():
         ),
         (
             ("sums alone", "top words alone", "sums alone"),
-            "the tests point in its favour, but one text is not enough",
+            "the tests point in its favor, but one text is not enough",
         ),
     ],
 )
-def test_disagreement_is_said(judgements, reason):
-    assert describe("cannot tell", judgements) == f"{reason}; {EFFECT}"
+def test_a_disagreement_of_removals_is_stated(judgments, reason):
+    assert describe("cannot tell", judgments) == f"{reason}; {EFFECT}"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_patches_are_separated_by_semicolons():
     assert "; with 1 random patch, " in verdict
 
 
-def test_floor_and_ceiling_are_said():
+def test_probabilities_near_zero_and_one_are_stated_as_bounds():
     assert describe_floor(WORDS, 0.0105) == (
         "the model gives positive 1.1 %; there is nothing to remove"
     )

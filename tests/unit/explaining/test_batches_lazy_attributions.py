@@ -74,7 +74,7 @@ def test_a_row_tokenized_in_a_batch_equals_the_row_tokenized_alone():
         assert not pending(later)
 
 
-def test_packs_of_a_gpu_are_filled_further():
+def test_batches_on_a_gpu_hold_more_tokens():
     lengths = [64] * 20 + [40] * 10
     assert len(pack_batches(lengths, 8192, padding_policy=CPU_PADDING_POLICY)) > len(
         pack_batches(lengths, 8192, padding_policy=GPU_PADDING_POLICY)

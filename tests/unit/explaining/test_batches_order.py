@@ -206,7 +206,7 @@ def test_padding_to_a_multiple_gives_the_same_scores(explainer, monkeypatch):
         )
 
 
-def test_rows_of_ids_go_among_texts(explainer):
+def test_rows_of_ids_and_texts_share_a_call(explainer):
     row = explainer.explain(TEXTS[0], "attcat").row
     inputs = [*TEXTS, Tokens((row,)).rows[0], *TEXTS]
     attributions = explainer.explain(inputs, "attcat", **ONE_EACH)

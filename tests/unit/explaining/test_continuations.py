@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.helpers.encoder_decoder_models import (
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+    make_small_llama,
+)
 from tokenlight import Continuation, Contrast, Explainer, registry
 from tokenlight.explaining.continuations import is_prefix_invariant
 
@@ -21,7 +25,10 @@ METHODS = ["grad_x_input", "saliency", "attnlrp", "cp_lrp", "gim"]
 @pytest.fixture(scope="module", params=["llama", "bart"])
 def explainer(request: pytest.FixtureRequest) -> Explainer:
     ends = request.param == "bart"
-    return Explainer(writer("bart") if ends else small_llama(), writing_tokenizer(ends=ends))
+    return Explainer(
+        make_seq2seq_model("bart") if ends else make_small_llama(),
+        make_seq2seq_tokenizer(ends=ends),
+    )
 
 
 @pytest.fixture

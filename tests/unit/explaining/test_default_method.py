@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens, registry
 from tokenlight.errors import UnsupportedModel
@@ -37,7 +37,7 @@ def test_the_method_taken_is_as_good_as_the_best_measured():
         assert best - means[row["method"]] <= 0.1 * (best - chance) + 1e-4
 
 
-def test_no_method_means_auto_and_the_answer_says_why(explainer):
+def test_the_default_method_is_auto_and_a_note_gives_the_reason(explainer):
     attribution = explainer.explain("good film")
     assert attribution.method == candidate_methods("text")[0]
     assert attribution.notes[0].startswith(f"method='auto': {attribution.method}, ")
@@ -87,7 +87,7 @@ def test_an_unsupported_model_falls_back_to_integrated_gradients_with_a_note(
 
 
 def test_an_encoder_decoder_gets_integrated_gradients():
-    explainer = Explainer(build("bart"))
+    explainer = Explainer(build_model("bart"))
     assert (
         explainer.explain(Tokens.from_ids([[5, 6, 7, 2]], [[1] * 4])).method
         == "integrated_gradients"
@@ -95,12 +95,12 @@ def test_an_encoder_decoder_gets_integrated_gradients():
 
 
 def test_attnlrp_is_refused_where_a_gate_is_written_out_within_experts():
-    explainer = Explainer(build("gpt_oss"))
+    explainer = Explainer(build_model("gpt_oss"))
     with pytest.raises(UnsupportedModel, match="spells out its gate"):
         explainer.explain(Tokens.from_ids([[5, 6, 7]], [[1] * 3]), "attnlrp")
 
 
-def test_a_tie_is_called_a_tie():
+def test_the_note_states_a_tie_of_methods():
     """Case 3: three methods for questions have one mean."""
     reason = describe_choice("span", "attnlrp", is_fallback=False)
     assert reason == (

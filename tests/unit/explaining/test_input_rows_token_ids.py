@@ -7,26 +7,25 @@ import pytest
 import torch
 from transformers import (
     BertForSequenceClassification,
-    GPT2Config,
-    GPT2ForSequenceClassification,
     GPT2LMHeadModel,
 )
 
 from tests.helpers.expect import expect_error
-from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.tiny import (
+    randomize_weights,
+    tiny_bert,
+    tiny_bert_qa,
+    tiny_config,
+    tiny_gpt,
+    tiny_tokenizer,
+)
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.errors import BadInput, TextTooLong
 
 TOKENIZER = tiny_tokenizer()
 BERT = Explainer(tiny_bert(), TOKENIZER)
 WORDS = "the cat sat on the mat in town and the dog sat on the red mat"
-
-
-def tiny_gpt(cls=GPT2ForSequenceClassification, **changes):
-    config = GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=24, **changes)
-    config.pad_token_id = None
-    return randomised(cls(config), torch.float64)
 
 
 @pytest.mark.parametrize("types", [[0, 1, 7], [0, -1, 0], [0, 2, 0]])
@@ -54,7 +53,7 @@ def test_a_text_whose_ids_the_model_has_no_embedding_for_is_refused(text, method
         explainer.explain(["good film", text], method)
 
 
-def test_a_pair_for_a_model_of_one_token_type_is_refused_in_words():
+def test_a_pair_for_a_model_of_one_token_type_is_refused():
     model = BertForSequenceClassification(tiny_config(type_vocab_size=1))
     explainer = Explainer(model, tiny_tokenizer())
     with expect_error(
@@ -69,7 +68,9 @@ def test_a_model_that_reads_no_token_types_takes_any():
     from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
     config = DistilBertConfig(vocab_size=150, dim=32, n_layers=2, n_heads=4, hidden_dim=48)
-    explainer = Explainer(randomised(DistilBertForSequenceClassification(config), torch.float64))
+    explainer = Explainer(
+        randomize_weights(DistilBertForSequenceClassification(config), torch.float64)
+    )
     attribution = explainer.explain(Tokens.from_ids([[2, 13, 3]], None, [[0, 1, 7]]), "random")
     assert len(attribution) == 3
 
@@ -113,7 +114,7 @@ class TestLongRows:
         assert attribution.row.ids == explainer.explain(question, "random", long="truncate").row.ids
 
     def test_truncating_a_prompt_keeps_its_end(self):
-        tokenizer = tiny_bytes("gpt2")
+        tokenizer = tiny_byte_tokenizer("gpt2")
         ids = tokenizer(WORDS)["input_ids"]
         explainer = Explainer(tiny_gpt(GPT2LMHeadModel), tokenizer)
         attribution = explainer.explain(Tokens.from_ids([ids]), "random", long="truncate")

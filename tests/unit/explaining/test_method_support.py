@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
 from tokenlight.data.tokens import TokenRow, Tokens
@@ -19,20 +19,20 @@ def make_row(num_tokens: int) -> TokenRow:
 
 
 @pytest.mark.parametrize("name", ["attnlrp", "integrated_gradients", "attcat"])
-def test_a_bert_supports_the_usual_methods(name: str) -> None:
+def test_bert_supports_the_common_methods(name: str) -> None:
     explainer = Explainer(tiny_bert(), tiny_tokenizer())
     assert supports_method(explainer, registry.build("methods", name), make_row(4))
 
 
 def test_a_model_with_an_operation_without_rule_does_not_support_relevance() -> None:
-    explainer = Explainer(build("gpt_oss"))
+    explainer = Explainer(build_model("gpt_oss"))
     assert not supports_method(explainer, registry.build("methods", "attnlrp"), make_row(3))
     assert supports_method(
         explainer, registry.build("methods", "integrated_gradients"), make_row(3)
     )
 
 
-def test_a_long_text_is_asked_about_by_a_short_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_support_for_a_long_text_is_tried_on_a_short_row(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
     record = method_support.record
 
@@ -46,7 +46,7 @@ def test_a_long_text_is_asked_about_by_a_short_row(monkeypatch: pytest.MonkeyPat
     assert max(lengths) < 60
 
 
-def test_the_choice_of_a_default_is_asked_once_per_kind_of_input(
+def test_the_default_method_is_chosen_once_per_kind_of_input(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[str] = []

@@ -42,7 +42,7 @@ def scores(layers):
 
 
 @pytest.mark.parametrize("layers", [0, 3])
-def test_padding_may_be_anything(layers):
+def test_scores_of_padding_may_be_anything(layers):
     values = scores(layers)
     values[1, ..., 5:] = np.nan
     first, second = EXPLAINER.explain(TEXTS, FixedScores(values.tolist()))

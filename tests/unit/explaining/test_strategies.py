@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Continuation, Contrast, Explainer, RankedAbove
 from tokenlight.explaining.calls import check_options
@@ -25,7 +25,7 @@ def classifier() -> Explainer:
 
 @pytest.fixture(scope="module")
 def writer() -> Explainer:
-    return Explainer(small_llama(), writing_tokenizer(ends=False))
+    return Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
 
 
 def name_strategy(
@@ -61,7 +61,7 @@ def test_the_last_strategy_takes_every_text() -> None:
     ],
     ids=["text", "short", "windows", "truncated", "ranking", "contrast"],
 )
-def test_a_classifier_s_texts_find_their_strategy(
+def test_each_input_of_a_classifier_gets_its_strategy(
     classifier: Explainer, text: Any, target: Any, keywords: dict[str, Any], expected: str
 ) -> None:
     assert name_strategy(classifier, text, target, **keywords) == expected
@@ -82,7 +82,7 @@ def test_a_classifier_s_texts_find_their_strategy(
     ],
     ids=["prefix-invariant", "attention", "joint", "next-token", "contrast"],
 )
-def test_a_language_model_s_targets_find_their_strategy(
+def test_each_target_of_a_language_model_gets_its_strategy(
     writer: Explainer, target: Any, method: str, expected: str
 ) -> None:
     assert name_strategy(writer, "the cat sat", target, method=method) == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Continuation, Explainer
@@ -40,7 +40,7 @@ def test_results_hold_the_attributions_of_the_flat_list_in_its_order(explainer: 
 
 
 def test_texts_may_have_different_numbers_of_attributions() -> None:
-    explainer = Explainer(small_llama(), writing_tokenizer(ends=False))
+    explainer = Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
     targets = [Continuation(" the red dog"), Continuation(" ran")]
     results = explainer.explain_texts(["the cat sat", "a mat"], ["grad_x_input"], targets)
     sizes = [len(result.attributions) for result in results]
@@ -50,7 +50,7 @@ def test_texts_may_have_different_numbers_of_attributions() -> None:
         assert row_text == result.text
 
 
-def test_a_refused_text_gives_its_error_and_leaves_the_others_alone(explainer: Explainer) -> None:
+def test_a_refused_text_has_its_error_and_the_others_are_explained(explainer: Explainer) -> None:
     results = explainer.explain_texts(["good", "", "bad"], "attcat", keep_errors=True)
     assert [result.error is None for result in results] == [True, False, True]
     assert results[1].row is None

@@ -9,7 +9,7 @@ from transformers import BertForTokenClassification
 
 import tokenlight as tl
 from tests.helpers.expect import expect_error
-from tests.helpers.tiny import randomised, tiny_bert_lm, tiny_config, tiny_tokenizer
+from tests.helpers.tiny import randomize_weights, tiny_bert_lm, tiny_config, tiny_tokenizer
 from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
 
 MASKED = "the film was [MASK] and slow"
@@ -23,7 +23,7 @@ def filler():
 
 @pytest.fixture(scope="module")
 def tagger():
-    model = randomised(BertForTokenClassification(tiny_config()), torch.float64)
+    model = randomize_weights(BertForTokenClassification(tiny_config()), torch.float64)
     return tl.Explainer(model, tiny_tokenizer())
 
 
@@ -47,7 +47,7 @@ class TestMasked:
         )
         assert attribution.target.index == int(np.argmax(attribution.logits))
 
-    def test_a_word_its_number_and_a_contrast(self, filler):
+    def test_a_word_its_id_and_a_contrast_are_targets(self, filler):
         number = filler.tokenizer.convert_tokens_to_ids("good")
         for target in ("good", number):
             assert filler.explain(MASKED, target=target).target.index == number
@@ -63,7 +63,7 @@ class TestMasked:
         assert attribution.row.target_position == 4
         np.testing.assert_allclose(attribution.logits, bare(filler, attribution.row)[4], atol=1e-9)
 
-    def test_a_text_without_a_mask_says_how_to_write_one(self, filler):
+    def test_a_text_without_a_mask_states_how_to_write_one(self, filler):
         with expect_error(BadInput, "not-one-mask", mentions="0 masked tokens"):
             filler.explain("the film was good")
 
@@ -77,7 +77,9 @@ class TestMasked:
             (MASKED, "all", BadTarget),
         ],
     )
-    def test_a_wrong_use_says_what_it_can_do(self, filler, text, target, error):
+    def test_an_invalid_input_is_refused_with_what_the_model_does(
+        self, filler, text, target, error
+    ):
         with pytest.raises(error, match="fills in|Name the tokens"):
             filler.explain(text, target=target)
 
@@ -132,7 +134,7 @@ class TestTagged:
         )
         assert attribution.prediction.label in tagger.labels
 
-    def test_a_label_and_a_contrast_for_one_word(self, tagger):
+    def test_a_word_has_a_label_or_a_contrast_as_target(self, tagger):
         attribution = tagger.explain(TAGGED, target=tl.TokenTarget("plot", "neutral"))
         assert attribution.target.name == "neutral"
         with pytest.raises(UnknownName):
@@ -146,7 +148,7 @@ class TestTagged:
         )
         assert first.row.target_position < second.row.target_position
 
-    def test_without_a_word_the_error_tells_what_the_model_says_of_each(self, tagger):
+    def test_without_a_word_the_error_lists_the_label_of_each_word(self, tagger):
         with expect_error(BadTarget, "which-word"):
             tagger.explain(TAGGED)
 
@@ -164,7 +166,7 @@ class TestTagged:
         with pytest.raises(BadTarget):
             tagger.explain(TAGGED, target=tl.TokenTarget(at))
 
-    def test_batch_mates_and_order_change_nothing(self, tagger):
+    def test_batch_and_order_do_not_change_scores(self, tagger):
         texts = [TAGGED, "a cat sat", "the plot was very very dull and slow"]
         targets = [tl.TokenTarget("plot"), tl.TokenTarget("cat"), tl.TokenTarget("dull")]
         for method in ("attcat", "transatt", "gae"):
@@ -213,7 +215,7 @@ def namer():
     """A tagger whose last layer is solved for, so that it gives the words of NAMED their TAGS."""
     numbers = dict(enumerate(LABELS))
     config = tiny_config(id2label=numbers, label2id={name: i for i, name in numbers.items()})
-    model = randomised(BertForTokenClassification(config), torch.float64)
+    model = randomize_weights(BertForTokenClassification(config), torch.float64)
     ids = torch.tensor([tiny_tokenizer()(NAMED)["input_ids"]])
     with torch.no_grad():
         states = model.bert(ids).last_hidden_state[0, 1:-1]
@@ -248,7 +250,7 @@ class TestNames:
         entities = [("ORG", (2, 3)), ("LOC", (6, 7))]
         assert named == [(m, *name) for m in ("grad_x_input", "gae") for name in entities]
 
-    def test_a_type_stands_for_the_likeliest_of_its_tags_at_each_word(self, namer):
+    def test_an_entity_type_means_the_likeliest_of_its_tags_at_each_word(self, namer):
         attribution = namer.explain(NAMED, "grad_x_input", tl.TokenTarget("red cat", "LOC"))
         logits = bare(namer, attribution.row)[[2, 3]]
         expected = [1 + int(np.argmax(word_logits[1:3])) for word_logits in logits]
@@ -270,7 +272,7 @@ class TestNames:
         np.testing.assert_allclose(attribution.scores, this - that, rtol=0, atol=1e-10)
         assert "rather than" in attribution.target.name
 
-    def test_a_bare_contrast_is_asked_of_the_one_name_that_is_labelled_so(self, namer):
+    def test_a_contrast_of_labels_targets_the_one_entity_with_that_label(self, namer):
         bare_one = namer.explain(NAMED, "grad_x_input", tl.Contrast("ORG", "LOC"))
         target_object = tl.TokenTarget("red cat", tl.Contrast("ORG", "LOC"))
         named = namer.explain(NAMED, "grad_x_input", target_object)

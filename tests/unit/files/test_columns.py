@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.expect import expect_error
 from tokenlight.cli.flag_hints import spell_with_flags
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, DamagedFile, UnknownName
 from tokenlight.evaluation.preflight import parse_labels
 from tokenlight.files.columns import Columns, describe_columns
@@ -46,7 +46,7 @@ def write_file(folder, name, content):
         ),
     ],
 )
-def test_the_columns_that_are_read_are_told(tmp_path, rows, options, words):
+def test_the_columns_that_are_read_are_reported(tmp_path, rows, options, words):
     path = write_file(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)))
     assert describe_columns(example.columns for example in read_examples(path, **options)) == words
 
@@ -75,9 +75,7 @@ def test_without_use_for_labels_they_are_not_read(tmp_path):
         ("a.csv", "a,b,c\nx,y,z\n", {"text": "a+b+c"}, "a+b+c names 3 columns"),
     ],
 )  # fmt: skip
-def test_a_column_that_is_not_there_is_told_with_the_remedy(
-    tmp_path, name, content, options, message
-):
+def test_a_missing_column_is_reported_with_the_remedy(tmp_path, name, content, options, message):
     with pytest.raises(BadInput) as refused:
         read_examples(write_file(tmp_path, name, content), **options)
     assert message in str(refused.value)
@@ -107,7 +105,7 @@ def test_a_file_in_another_encoding_names_the_line_and_the_remedy(tmp_path, name
     assert "iconv -f latin1 (or utf-16) -t utf-8 OLD > NEW" in str(refused.value)
 
 
-def test_utf16_is_no_utf8_and_neither_is_a_cut_file(tmp_path):
+def test_utf16_and_truncated_utf8_are_refused(tmp_path):
     with expect_error(DamagedFile, "line-not-utf8", mentions="Line 1 of a.txt"):
         read_examples(write_file(tmp_path, "a.txt", "text\n".encode("utf-16")))
     with expect_error(DamagedFile, "line-not-utf8", mentions="Line 2 of b.txt"):

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.expect import expect_error
-from tests.helpers.patience import PATIENCE
 from tokenlight.errors import BadInput
 from tokenlight.files.folder_lock import OWNER_FILE, find_lock_owner, folder_lock
 
@@ -67,7 +67,7 @@ def test_the_lock_of_a_killed_process_is_released(tmp_path):
         assert holder.stdout.readline() == "locked\n"
         assert find_lock_owner(tmp_path).startswith(f"process {holder.pid} on ")
         holder.send_signal(signal.SIGKILL)
-        assert holder.wait(PATIENCE) == -signal.SIGKILL
+        assert holder.wait(DEADLINE_SECONDS) == -signal.SIGKILL
     assert find_lock_owner(tmp_path) == ""
     with folder_lock(tmp_path, 1):
         assert find_lock_owner(tmp_path).startswith(f"process {os.getpid()} on ")

@@ -44,7 +44,7 @@ def test_json_within_the_limits_is_read_as_ever(text):
         ("-" + "9" * 5000, "5,001 digits"),
     ],
 )
-def test_json_beyond_a_limit_is_refused_in_words(text, why):
+def test_json_beyond_a_limit_is_refused(text, why):
     with pytest.raises(ValueError, match=why):
         parse_json(text)
 
@@ -64,12 +64,12 @@ def test_yaml_without_aliases_is_read_as_ever():
         ("a: !!timestamp x", "not what its tag says"),
     ],
 )
-def test_yaml_beyond_a_limit_is_refused_in_words(text, why):
+def test_yaml_beyond_a_limit_is_refused(text, why):
     with pytest.raises(ValueError, match=why):
         parse_yaml(text)
 
 
-def test_a_file_that_never_ends_is_left_at_the_limit():
+def test_an_endless_file_is_read_only_to_the_limit():
     with pytest.raises(ValueError, match="more than 1,000 bytes"):
         read_text("/dev/zero", 1000)
     assert MAX_DOCUMENT_BYTES == 1 << 28

@@ -9,9 +9,8 @@ import pytest
 from transformers import GPT2LMHeadModel
 
 from tests.helpers.expect import expect_error
-from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
-from tests.unit.explaining.test_input_rows_token_ids import tiny_gpt
+from tests.helpers.tiny import tiny_bert, tiny_gpt, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Attribution, Continuation, Explainer, Tokens, load, save
 from tokenlight.errors import BadInput, DamagedFile, MissingFile
 from tokenlight.files.saved import to_pandas
@@ -23,24 +22,24 @@ PAIR = EXPLAINER.explain(("good film", "bad film"), "attcat")
 
 
 class TestFiles:
-    def test_several_go_into_one_file(self, tmp_path):
+    def test_several_attributions_are_saved_in_one_file(self, tmp_path):
         path = save([ATTRIBUTION, PAIR], tmp_path / "deep" / "two.json")
         loaded = load(path)
         assert [attribution.text for attribution in loaded] == [ATTRIBUTION.text, PAIR.text]
         with expect_error(BadInput, "several-attributions", mentions="holds 2"):
             Attribution.load(path)
 
-    def test_json_is_plain(self, tmp_path):
+    def test_saved_json_holds_plain_values(self, tmp_path):
         content = json.loads(ATTRIBUTION.save(tmp_path / "a.json").read_text())
         assert content["tokens"] == list(ATTRIBUTION.tokens)
         assert content["scores"] == ATTRIBUTION.scores.tolist()
 
     @pytest.mark.parametrize("text", ["日本 <script>", "quote \" and ' and \\", "🎉 é́", "שלום"])
-    def test_any_text_comes_back(self, tmp_path, text):
+    def test_any_text_survives_saving(self, tmp_path, text):
         attribution = EXPLAINER.explain(f"good {text} film", "cat")
         assert Attribution.load(attribution.save(tmp_path / "a.json")).text == f"good {text} film"
 
-    def test_tables_have_a_line_a_token(self, tmp_path):
+    def test_tables_have_one_line_per_token(self, tmp_path):
         with ATTRIBUTION.save(tmp_path / "a.csv").open(newline="", encoding="utf-8") as lines:
             rows = list(csv.DictReader(lines))
         assert [row["token"] for row in rows] == list(ATTRIBUTION.tokens)
@@ -85,7 +84,7 @@ class TestFiles:
         with expect_error(DamagedFile, "value-inconsistent", mentions="one entry per token"):
             Attribution.from_dict(values)
 
-    def test_a_folder_is_no_file(self, tmp_path):
+    def test_saving_to_a_folder_is_refused(self, tmp_path):
         with expect_error(DamagedFile, "explanations-folder"):
             load(tmp_path)
 
@@ -141,12 +140,12 @@ class TestTableNumbers:
         assert self.numbers(ids, ["attcat", "gae"]) == [0, 0, 1, 1, 2, 2]
 
     def test_the_tokens_of_a_continuation_share_their_text(self):
-        explainer = Explainer(tiny_gpt(GPT2LMHeadModel), tiny_bytes("gpt2"))
+        explainer = Explainer(tiny_gpt(GPT2LMHeadModel), tiny_byte_tokenizer("gpt2"))
         attribution = explainer.explain("the cat", ["attcat", "gae"], Continuation(" sat"))
         assert set(to_pandas(attribution)["text"]) == {0}
         assert to_pandas(attribution)["attribution"].nunique() == len(attribution) > 2
 
-    def test_files_have_both_columns(self, tmp_path):
+    def test_saved_tables_have_both_columns(self, tmp_path):
         joint = EXPLAINER.explain("good film", ["attcat", "gae"])
         with save(joint, tmp_path / "a.csv").open(newline="", encoding="utf-8") as lines:
             rows = list(csv.DictReader(lines))

@@ -100,7 +100,7 @@ def test_pairs_questions_and_marks_are_found_by_their_names(tmp_path):
         ("a.xlsx", "no", BadInput, "the extension '.xlsx' is not one of"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_in_words(tmp_path, name, text, error, message):
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, name, text, error, message):
     with pytest.raises(error, match=message):
         read_examples(write(tmp_path, name, text))
 

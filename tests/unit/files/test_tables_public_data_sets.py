@@ -19,7 +19,7 @@ def test_sst2_and_ag_news_are_read_with_their_labels(data):
     assert {example.label for example in news} == {0, 1, 2, 3}
 
 
-def test_the_human_rationales_of_movie_reviews_stand_where_they_say(data):
+def test_the_spans_of_movie_rationales_cover_their_words(data):
     reviews = read_examples(data / "eraser_movies" / "val.jsonl.gz")
     assert len(reviews) == 200
     for example in reviews:
@@ -30,7 +30,7 @@ def test_the_human_rationales_of_movie_reviews_stand_where_they_say(data):
             assert start == 0 or example.text[start - 1].isspace()
 
 
-def test_answers_of_squad_stand_where_they_say(data):
+def test_the_spans_of_squad_answers_cover_their_words(data):
     for example in read_examples(data / "squad_v1" / "dev.jsonl.gz", limit=200):
         assert isinstance(example.text, Question)
         start, end = example.spans[0]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.expect import expect_error
-from tests.helpers.handmade_attributions import attribution_of, row_of, sample, split
+from tests.helpers.handmade_attributions import make_attribution, make_row, make_sample, split_words
 from tokenlight.errors import BadInput, DamagedFile, NotFinite
 from tokenlight.files.saved import save
 from tokenlight.files.write import dump_csv, dump_json, write_text
@@ -20,7 +20,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_trouble_of_a_kind_is_told_as_an_error_of_ours_and_all_else_passes():
+def test_write_errors_become_tokenlight_errors_and_others_pass():
     message = "a.csv is damaged: "
     way_out = "; make it again."
     with (
@@ -75,11 +75,11 @@ def test_a_path_that_is_not_a_file_is_refused_and_unchanged(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_device_stays_a_device(tmp_path):
+def test_writing_to_a_device_does_not_replace_it(tmp_path):
     link = tmp_path / "a.json"
     link.symlink_to("/dev/full")
     with expect_error(BadInput, "output-not-a-file", mentions="a device"):
-        save([sample()], link)
+        save([make_sample()], link)
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
@@ -93,7 +93,7 @@ def test_texts_that_look_like_formulas_are_quoted_in_csv_and_numbers_are_not():
 
 def test_a_saved_table_starts_no_formula(tmp_path):
     text = "=HYPERLINK is dull"
-    created = attribution_of(row_of([text], [split(text)]), [0, -0.5, 0.25, 1, 2, 0])
+    created = make_attribution(make_row([text], [split_words(text)]), [0, -0.5, 0.25, 1, 2, 0])
     rows = list(csv.DictReader(save([created], tmp_path / "a.csv").read_text("utf-8").splitlines()))
     assert [row["token"] for row in rows][1] == "'="
     assert [float(row["score"]) for row in rows] == created.scores.tolist()
@@ -104,6 +104,6 @@ def test_no_nan_is_written_as_json(wrong, tmp_path):
     with expect_error(NotFinite, "json-not-finite"):
         dump_json({"a": [wrong]})
     with expect_error(NotFinite, "json-not-finite"):
-        save([sample(options={"residual": wrong})], tmp_path / "a.json")
+        save([make_sample(options={"residual": wrong})], tmp_path / "a.json")
     assert names(tmp_path) == []
     assert json.loads(dump_json({"a": "é"})) == {"a": "é"}

@@ -51,7 +51,7 @@ def sentences(tmp_path):
     return read_conllu(path)
 
 
-def test_words_stand_where_the_text_has_them(sentences):
+def test_words_have_their_spans_in_the_text(sentences):
     first, second = sentences
     assert [first.text[slice(*word.span)] for word in first.words] == [
         "We", "do", "n't", "love", "the", "slower", "film", ".",
@@ -66,7 +66,7 @@ def test_heads_are_positions_and_the_root_has_none(sentences):
     assert [word.relation for word in sentences[0].words][5:7] == ["amod", "obj"]
 
 
-def test_only_ends_of_lines_end_lines(sentences, tmp_path):
+def test_only_line_feeds_end_lines(sentences, tmp_path):
     path = tmp_path / "other.conllu"
     path.write_bytes(CONLLU.replace("\n", "\r\n").encode("utf-8"))
     assert read_conllu(path) == sentences
@@ -240,7 +240,7 @@ def test_spacys_own_pipeline_finds_subjects_and_objects():
 
 
 @pytest.mark.extras
-def test_a_pipeline_that_is_not_there_says_how_to_get_one():
+def test_a_missing_pipeline_is_refused_with_the_command_that_installs_it():
     extra_library("spacy")
     with pytest.raises(BadInput, match="no pipeline 'xx_none'"):
         parse_spacy(["a text"], "xx_none")

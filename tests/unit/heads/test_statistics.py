@@ -15,7 +15,7 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Tokens
 from tokenlight.cli.heads import heads as heads_command
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
 from tokenlight.heads.mask import HeadMask, as_head_mask, read_heads, write_heads
 from tokenlight.heads.parsing import ParsedSentence, Word
@@ -338,14 +338,14 @@ def test_a_mask_for_another_model_is_refused():
         Explainer(tiny_bert()).explain(ROWS, ("mask_lrp", {"heads": np.ones((2, 4))}))
 
 
-def test_without_heads_the_positional_ones_are_taken_and_it_says_so():
+def test_without_a_heads_file_positional_heads_are_used_with_a_note():
     attribution = Explainer(tiny_bert()).explain(ROWS, "mask_lrp")
     assert "no heads were given" in attribution.notes[0]
     assert "tokenlight heads MODEL" in attribution.notes[0]
 
 
 @pytest.mark.parametrize("mask", ["random", "corrupted"])
-def test_without_heads_there_is_nothing_to_draw_from(mask):
+def test_a_random_mask_needs_a_heads_file(mask):
     with pytest.raises(BadInput, match=f"mask='{mask}' needs heads.*tokenlight heads MODEL"):
         Explainer(tiny_bert()).explain(ROWS, ("mask_lrp", {"mask": mask}))
 
@@ -511,7 +511,7 @@ def test_an_encoder_without_a_head_is_read_all_the_same(folder):
     assert "positional   1 heads  1.0" in completed.output
 
 
-def test_the_command_refuses_in_words(folder):
+def test_invalid_arguments_of_the_command_are_refused(folder):
     completed = run(folder / "model", "--conllu", folder / "none.conllu")
     assert completed.exit_code == 2
     assert "No such file" in completed.output

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.helpers.families import build
-from tests.helpers.tiny import randomised
+from tests.helpers.families import build_model
+from tests.helpers.tiny import randomize_weights
 from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer, Tokens
 from tokenlight.explaining import batches
@@ -35,7 +35,7 @@ def short_of_memory(monkeypatch):
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2", "gemma2"])
 @pytest.mark.parametrize("method", [*METHODS, ["attcat", "attnlrp"]], ids=str)
 def test_a_pass_that_does_not_fit_in_memory_gives_the_same_scores(family, method, request):
-    model = randomised(build(family), torch.float64)
+    model = randomize_weights(build_model(family), torch.float64)
     methods = method if isinstance(method, list) else [method]
     expected = Explainer(model).explain(Tokens.from_ids(IDS), methods, target=1)
     recompute_calls = request.getfixturevalue("short_of_memory")
@@ -50,7 +50,7 @@ def test_a_pass_that_does_not_fit_in_memory_gives_the_same_scores(family, method
 
 
 def test_the_graph_of_a_block_is_not_kept():
-    model = randomised(build("llama"), torch.float64)
+    model = randomize_weights(build_model("llama"), torch.float64)
     live = Explainer(model)._live
     rows = Tokens.from_ids(IDS).rows
     sites = frozenset().union(

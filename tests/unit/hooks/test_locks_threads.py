@@ -10,11 +10,17 @@ import pytest
 import torch
 from transformers import BertForSequenceClassification, GPT2Config, GPT2ForSequenceClassification
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.expect import expect_error
 from tests.helpers.garbage import collect_garbage
-from tests.helpers.model_state import assert_unchanged, snapshot
-from tests.helpers.patience import PATIENCE
-from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tests.helpers.model_state import assert_unchanged, take_snapshot
+from tests.helpers.tiny import (
+    randomize_weights,
+    tiny_bert,
+    tiny_bert_qa,
+    tiny_config,
+    tiny_tokenizer,
+)
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.explaining.session import find_pad_id
@@ -28,7 +34,9 @@ TEXTS = ["the film is not very charming", "a dull plot"]
 
 def models_with_one_config():
     config = tiny_config()
-    return [randomised(BertForSequenceClassification(config), torch.float64) for _ in range(2)]
+    return [
+        randomize_weights(BertForSequenceClassification(config), torch.float64) for _ in range(2)
+    ]
 
 
 def share_encoder(source, model):
@@ -78,7 +86,7 @@ def instrumented_in_thread(model):
     thread = threading.Thread(target=run)
     thread.start()
     yield finished
-    thread.join(timeout=PATIENCE)
+    thread.join(timeout=DEADLINE_SECONDS)
     assert not thread.is_alive()
 
 
@@ -100,7 +108,7 @@ class TestSharedParts:
         def nested():
             with instrumented(last, attention="own", gradients=False):
                 begun.set()
-                go_on.wait(PATIENCE)
+                go_on.wait(DEADLINE_SECONDS)
                 try:
                     with instrumented(first, attention="own", gradients=False):
                         pass
@@ -108,7 +116,7 @@ class TestSharedParts:
                     codes.append(error.code)
 
         def crossing():
-            begun.wait(PATIENCE)
+            begun.wait(DEADLINE_SECONDS)
             lowest = locks.get_locks([first.bert])
             with locks.acquire_in_order(lowest):
                 go_on.set()
@@ -119,7 +127,7 @@ class TestSharedParts:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=PATIENCE)
+            thread.join(timeout=DEADLINE_SECONDS)
             assert not thread.is_alive()
         assert codes == ["models-wait-for-each-other"]
         with instrumented(first, attention="own", gradients=False):
@@ -136,12 +144,12 @@ class TestSharedParts:
             else rescale_rule(first, "none")
         )
         with instrumented_in_thread(tiny_bert()) as finished:
-            assert finished.wait(PATIENCE), "a model that shares nothing need not wait"
+            assert finished.wait(DEADLINE_SECONDS), "a model that shares nothing need not wait"
         with locked:
             waiting = instrumented_in_thread(second)
             finished = waiting.__enter__()
             assert not finished.wait(0.2)
-        assert finished.wait(PATIENCE)
+        assert finished.wait(DEADLINE_SECONDS)
         waiting.__exit__(None, None, None)
 
     @pytest.mark.parametrize("make_pair", SHARING_MODELS)
@@ -150,7 +158,7 @@ class TestSharedParts:
     ):
         models = make_pair()
         methods = ["attcat", "rollout"]
-        before = [snapshot(model) for model in models]
+        before = [take_snapshot(model) for model in models]
         expected = [Explainer(model, TOKENIZER).explain(TEXTS, methods) for model in models]
         errors: list[object] = []
 
@@ -167,11 +175,11 @@ class TestSharedParts:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=PATIENCE)
+            thread.join(timeout=DEADLINE_SECONDS)
             assert not thread.is_alive()
         assert not errors
         for model, state in zip(models, before, strict=True):
-            assert_unchanged(state, snapshot(model))
+            assert_unchanged(state, take_snapshot(model))
 
     def test_a_model_that_shares_nothing_has_one_lock(self):
         model = tiny_bert()
@@ -191,7 +199,7 @@ class TestSharedParts:
         assert locks.get_locks([a, b, c]) == locks.get_locks([c, a, b])
         assert len(locks.get_locks([a, b, c])) == 3
 
-    def test_locks_hold_no_part(self):
+    def test_locks_do_not_keep_modules_alive(self):
         collect_garbage()
         before = len(locks._locks_by_id)
         for make_pair in SHARING_MODELS:
@@ -201,20 +209,20 @@ class TestSharedParts:
         collect_garbage()
         assert len(locks._locks_by_id) <= before
 
-    def test_a_padding_id_set_for_a_pass_is_not_read_as_the_models_own(self):
+    def test_a_temporary_padding_id_is_not_taken_for_the_models_own(self):
         config = GPT2Config(vocab_size=120, n_embd=32, n_layer=1, n_head=4, pad_token_id=None)
-        model = randomised(GPT2ForSequenceClassification(config), torch.float64)
+        model = randomize_weights(GPT2ForSequenceClassification(config), torch.float64)
         explainers = []
         thread = threading.Thread(target=lambda: explainers.append(Explainer(model)))
         with instrumented(model, attention="own", gradients=False, pad_id=3):
             thread.start()
             thread.join(timeout=0.5)
-        thread.join(timeout=PATIENCE)
+        thread.join(timeout=DEADLINE_SECONDS)
         assert find_pad_id(explainers[0]) is None
 
 
 class TestInferenceMode:
-    def test_scores_and_metrics_are_the_same_inside(self):
+    def test_scores_and_metrics_are_the_same_in_inference_mode(self):
         explainer = Explainer(tiny_bert(), TOKENIZER)
         question = Question(question="who sat", context="the cat sat on the mat")
         qa_explainer = Explainer(tiny_bert_qa(), TOKENIZER)
@@ -236,20 +244,20 @@ class TestInferenceMode:
         after = work()  # no cached tensor is an inference tensor
         np.testing.assert_array_equal(after[0], expected[0])
 
-    def test_a_first_use_inside_leaves_nothing_that_fails_outside(self):
+    def test_a_first_use_in_inference_mode_does_not_break_later_use(self):
         model = tiny_bert()
-        before = snapshot(model)
+        before = take_snapshot(model)
         with torch.inference_mode():
             inside = Explainer(model, TOKENIZER).explain(TEXTS, ["attcat", "gae", "transatt"])
             assert torch.is_inference_mode_enabled()
             assert not torch.is_grad_enabled()
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
         outside = Explainer(model, TOKENIZER).explain(TEXTS, ["attcat", "gae", "transatt"])
         for ours, theirs in zip(inside, outside, strict=True):
             np.testing.assert_array_equal(ours.scores, theirs.scores)
 
     @pytest.mark.parametrize("inside", [True, False])
-    def test_a_model_loaded_inside_is_refused_for_gradients(self, inside):
+    def test_a_model_loaded_in_inference_mode_is_refused_for_gradients(self, inside):
         with torch.inference_mode():
             model = tiny_bert()
         with (
@@ -258,7 +266,7 @@ class TestInferenceMode:
         ):
             Explainer(model, TOKENIZER).explain(TEXTS)
 
-    def test_a_model_loaded_inside_is_explained_without_gradients(self):
+    def test_a_model_loaded_in_inference_mode_is_explained_without_gradients(self):
         with torch.inference_mode():
             model = tiny_bert()
         inside = Explainer(model, TOKENIZER).explain(TEXTS, "occlusion")

@@ -52,7 +52,7 @@ def is_original():
 
 @pytest.mark.parametrize("inputs", INPUTS)
 @pytest.mark.parametrize("make", [tiny_bert, tiny_gpt2, tiny_llama])
-def test_no_mask_is_read_and_scores_stay(make, inputs, monkeypatch):
+def test_masks_are_not_read_and_scores_are_unchanged(make, inputs, monkeypatch):
     explainer = Explainer(make(), tiny_tokenizer())
     texts = INPUTS[inputs]()
     methods = ["attcat", "grad_x_input"]
@@ -77,7 +77,7 @@ def test_no_mask_is_read_and_scores_stay(make, inputs, monkeypatch):
         np.testing.assert_array_equal(ours.scores, theirs.scores)
 
 
-def test_transformers_is_as_it_was_when_the_last_of_two_threads_is_done():
+def test_transformers_is_restored_when_the_last_thread_is_done():
     row = Explainer(tiny_bert(), tiny_tokenizer()).explain("a dull plot", "attcat").row
     shape = (1, len(row))
     begun = Barrier(2)

@@ -6,9 +6,14 @@ import pytest
 import torch
 import transformers
 
-from tests.helpers.encoder_decoder_models import SOURCE, WRITTEN, writer, writing_tokenizer
-from tests.helpers.families import SEQ2SEQ, SMALL, build_from
-from tests.helpers.model_state import changes, state_tree
+from tests.helpers.encoder_decoder_models import (
+    CONTINUATION,
+    SOURCE,
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+)
+from tests.helpers.families import SEQ2SEQ, SMALL, build_model_from_config
+from tests.helpers.model_state import find_changes, state_tree
 from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Continuation, Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
@@ -29,7 +34,7 @@ def make_row(length):
 
 
 def big_bird():
-    return build_from("BigBird", {**SMALL, **BLOCKS})
+    return build_model_from_config("BigBird", {**SMALL, **BLOCKS})
 
 
 class StatefulLayer(torch.nn.Module):
@@ -55,20 +60,20 @@ class StatefulLayer(torch.nn.Module):
 
 
 def stateful_bert():
-    model = build_from("Bert", SMALL)
+    model = build_model_from_config("Bert", SMALL)
     model.classifier = StatefulLayer(model.classifier)
     return model
 
 
-def test_state_of_a_pass_is_gone_after_it():
+def test_state_of_a_pass_is_removed_after_it():
     model = stateful_bert()
     before = state_tree(model)
     Explainer(model).explain([make_row(5), make_row(9)], ["grad_x_input", "gae"])
-    assert changes(before, state_tree(model)) == []
+    assert find_changes(before, state_tree(model)) == []
     assert list(model.classifier._buffers) == ["last"]
 
 
-def test_state_of_a_failed_pass_is_gone_too():
+def test_state_of_a_failed_pass_is_removed():
     model = stateful_bert()
     before = state_tree(model)
 
@@ -79,11 +84,11 @@ def test_state_of_a_failed_pass_is_gone_too():
     with pytest.raises(UnsupportedModel, match="no more"):
         Explainer(model).explain(make_row(5), "grad_x_input")
     handle.remove()
-    assert changes(before, state_tree(model)) == []
+    assert find_changes(before, state_tree(model)) == []
 
 
 def test_values_of_a_config_are_restored():
-    model = build_from("Bert", SMALL)
+    model = build_model_from_config("Bert", SMALL)
     with instrumented(model, attention="own", gradients=False):
         model.config.problem_type = "regression"
         model.config.note = 1
@@ -107,7 +112,7 @@ def test_a_short_text_leaves_block_sparse_attention_for_the_next():
 
 def test_a_source_longer_than_the_border_is_read_block_sparse():
     arguments = {**SEQ2SEQ, **BLOCKS}
-    model = build_from("BigBirdPegasus", arguments, "ForConditionalGeneration")
+    model = build_model_from_config("BigBirdPegasus", arguments, "ForConditionalGeneration")
     live = LiveModel(model)
     before = state_tree(model)
     for length in (7, 40, 7):
@@ -121,7 +126,7 @@ def test_a_source_longer_than_the_border_is_read_block_sparse():
         with torch.no_grad():
             bare = copy.deepcopy(model)(**inputs).logits[:, -1]
         assert_close(logits.numpy(), bare.numpy(), FLOAT32)
-    assert changes(before, state_tree(model)) == []
+    assert find_changes(before, state_tree(model)) == []
 
 
 def test_attention_that_is_replaced_draws_no_random_numbers_of_the_user():
@@ -166,10 +171,12 @@ def test_blocks_computed_again_are_those_of_the_pass(length):
 
 
 def test_a_router_forgets_the_capacity_of_the_first_text():
-    model = writer("nllb-moe", torch.float32, moe_eval_capacity_token_fraction=-1.0)
+    model = make_seq2seq_model("nllb-moe", torch.float32, moe_eval_capacity_token_fraction=-1.0)
     before = state_tree(model)
-    Explainer(model, writing_tokenizer()).explain(SOURCE, "grad_x_input", Continuation(WRITTEN))
-    assert changes(before, state_tree(model)) == []
+    Explainer(model, make_seq2seq_tokenizer()).explain(
+        SOURCE, "grad_x_input", Continuation(CONTINUATION)
+    )
+    assert find_changes(before, state_tree(model)) == []
 
 
 def test_weights_that_a_model_writes_once_are_not_written_twice():

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
-from tests.unit.inputs.test_encode import byte_level, metaspace
+from tests.helpers.tiny_byte_tokenizers import (
+    byte_tokenizer,
+    metaspace_tokenizer,
+    tiny_byte_tokenizer,
+)
 from tokenlight import Explainer
 from tokenlight.errors import BadInput
 from tokenlight.inputs.combining_marks import extend_over_marks, is_combining_mark
@@ -48,7 +51,7 @@ CHARACTERS = st.sampled_from([
         (f"a {ACUTE}a", ("a", "a")),
     ],
 )
-def test_a_mark_goes_with_its_letter(text, tokens):
+def test_a_combining_mark_belongs_to_its_letter(text, tokens):
     assert encode_text(text, TOKENIZER, max_tokens=None).surface_forms[1:-1] == tokens
 
 
@@ -91,7 +94,7 @@ def test_tokens_are_widened_over_marks_and_nothing_else(text):
             assert position in covered
 
 
-@pytest.mark.parametrize("make", [byte_level, metaspace])
+@pytest.mark.parametrize("make", [byte_tokenizer, metaspace_tokenizer])
 @given(text=st.text(CHARACTERS, min_size=1, max_size=14))
 def test_a_token_that_has_its_characters_keeps_them(make, text):
     tokenizer = make()
@@ -122,7 +125,7 @@ def test_tokens_out_of_order_have_their_marks():
     ],
 )
 def test_no_word_of_a_byte_level_tokenizer_begins_with_a_mark(text, words):
-    row = encode_text(text, byte_level(), max_tokens=None)
+    row = encode_text(text, byte_tokenizer(), max_tokens=None)
     result = []
     for number in dict.fromkeys(row.word_ids):
         spans = [span for span, word in zip(row.spans, row.word_ids, strict=True) if word == number]
@@ -132,7 +135,7 @@ def test_no_word_of_a_byte_level_tokenizer_begins_with_a_mark(text, words):
 
 def test_a_prompt_keeps_its_marks():
     text = f"cafe{ACUTE} a"
-    row = encode_prompt(text, tiny_bytes("gpt2"), max_tokens=None)
+    row = encode_prompt(text, tiny_byte_tokenizer("gpt2"), max_tokens=None)
     assert row.word_ids[:4] == (0, 0, 0, 0)
     assert encode_prompt(text, TOKENIZER, max_tokens=None).surface_forms[4] == f"e{ACUTE}"
 
@@ -146,7 +149,7 @@ class TestPictures:
         show(attribution, console=console)
         return console.file.getvalue()
 
-    def test_no_mark_stands_on_a_bracket(self):
+    def test_no_combining_mark_is_drawn_on_a_bracket(self):
         printed = self.printed(self.attribution)
         assert f"){ACUTE}" not in printed
         assert f"]{ACUTE}" not in printed
@@ -159,7 +162,7 @@ class TestPictures:
         assert f">e{ACUTE}</span>" in page
         assert f">{HEART}</span>" in page
 
-    def test_files_say_what_was_written(self, tmp_path):
+    def test_files_hold_the_text_as_written(self, tmp_path):
         written = json.loads(self.attribution.save(tmp_path / "a.json").read_text(encoding="utf-8"))
         assert {f"e{ACUTE}", HEART} <= set(written["tokens"])
         with self.attribution.save(tmp_path / "a.csv").open(newline="", encoding="utf-8") as lines:
@@ -167,7 +170,7 @@ class TestPictures:
         assert f"cafe{ACUTE}" in dict(self.attribution.words())
 
     def test_an_accent_that_is_a_token_is_drawn_with_its_letter(self):
-        row = encode_text(f"cafe{ACUTE} a", byte_level(), max_tokens=None)
+        row = encode_text(f"cafe{ACUTE} a", byte_tokenizer(), max_tokens=None)
         (passage,) = split_segments(row)
         assert f"e{ACUTE}" in [stretch.text for stretch in passage.runs]
         accent = row.surface_forms.index(ACUTE)
@@ -178,11 +181,11 @@ class TestPictures:
 
 class TestBlanks:
     def test_a_token_of_blanks_is_named_by_its_text(self):
-        row = encode_text("a\n\r b", byte_level(), max_tokens=None)
+        row = encode_text("a\n\r b", byte_tokenizer(), max_tokens=None)
         assert row.surface_forms == ("a", "\n", "\r", " ", "b")
 
     @pytest.mark.parametrize(
         ("blank", "visible"), [(" ", "␣"), ("\n", "␊"), ("\r\n", "␍␊"), ("\u00a0", "␣"), ("", "")]
     )
-    def test_only_pictures_make_it_visible(self, blank, visible):
+    def test_only_rendered_output_makes_blanks_visible(self, blank, visible):
         assert to_single_line(blank) == visible

@@ -14,36 +14,16 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging import version
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE, Unigram
-from tokenizers.pre_tokenizers import ByteLevel, Metaspace
-from transformers import PreTrainedTokenizerFast
 
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tests.helpers.tiny_byte_tokenizers import byte_tokenizer, metaspace_tokenizer
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.data.tokens import apply_explain_mask, strip_padding
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedTokenizer
 from tokenlight.inputs.encode import encode_text, encode_windows
 
 TOKENIZER = tiny_tokenizer()
-
-
-def byte_level():
-    pieces = sorted(ByteLevel.alphabet())
-    inner = Tokenizer(BPE({piece: i for i, piece in enumerate(pieces)}, []))
-    inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    inner.decoder = ByteLevelDecoder()
-    return PreTrainedTokenizerFast(tokenizer_object=inner)
-
-
-def metaspace():
-    """A sentence-piece-like tokenizer: no pre-tokenizer words, only the ▁ in its pieces."""
-    pieces = [("<unk>", 0.0), ("▁", -2.0), ("▁good", -1.0), ("▁film", -1.0), ("s", -2.0)]
-    inner = Tokenizer(Unigram(pieces, unk_id=0))
-    inner.pre_tokenizer = Metaspace(split=False)
-    return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>")
 
 
 def test_special_tokens_have_no_span_no_segment_and_no_word():
@@ -72,14 +52,14 @@ def test_words_never_join_two_segments():
 
 
 def test_white_space_parts_words_where_the_tokenizer_keeps_none():
-    row = encode_text("good films good", metaspace(), max_tokens=None)
+    row = encode_text("good films good", metaspace_tokenizer(), max_tokens=None)
     assert row.word_ids == (0, 1, 1, 2)
     assert row.surface_forms == ("good", "film", "s", "good")
 
 
 @pytest.mark.parametrize("text", ["🎉 ok", "é́x", "नमस्ते", "שלום עולם", "日本語", "a\u200db"])
 def test_byte_level_pieces_point_at_whole_characters(text):
-    row = encode_text(text, byte_level(), max_tokens=None)
+    row = encode_text(text, byte_tokenizer(), max_tokens=None)
     for span in row.spans:
         assert span is not None
         assert 0 <= span[0] <= span[1] <= len(text)
@@ -88,7 +68,7 @@ def test_byte_level_pieces_point_at_whole_characters(text):
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=30))
-def test_any_text_is_placed_or_refused_in_words(text):
+def test_any_text_is_encoded_or_refused(text):
     try:
         row = encode_text(text, TOKENIZER, max_tokens=None)
     except BadInput as refusal:
@@ -150,7 +130,7 @@ def test_inputs_that_are_not_text_are_refused(bad):
         encode_text(bad, TOKENIZER, max_tokens=None)
 
 
-def test_windows_cover_the_text_and_know_their_places():
+def test_windows_cover_the_text_and_have_their_offsets():
     text = "the cat sat on the mat in town and the dog sat on the red mat"
     full = encode_text(text, TOKENIZER, max_tokens=None)
     windows = encode_windows(text, TOKENIZER, max_tokens=8, overlap=2)
@@ -282,11 +262,11 @@ class TestRowsFromIds:
             ([[]], None, "ids-shape"),
         ],
     )
-    def test_a_bad_table_is_refused(self, ids, mask, code):
+    def test_an_invalid_table_of_ids_is_refused(self, ids, mask, code):
         with expect_error(BadInput, code):
             Tokens.from_ids(ids, mask)
 
-    def test_tensors_and_booleans_are_taken(self):
+    def test_tensors_and_booleans_are_accepted(self):
         torch = pytest.importorskip("torch")
         (row,) = Tokens.from_ids(torch.tensor([[2, 5]]), np.array([[True, False]]))
         assert row.attention_mask == (1, 0)

@@ -19,7 +19,7 @@ TEXT = WORDS.map(" ".join)
 
 
 @given(st.lists(TEXT | st.tuples(TEXT, TEXT) | st.builds(Question, TEXT, TEXT), max_size=6))
-def test_rows_read_together_are_those_read_alone(texts):
+def test_rows_encoded_in_a_batch_equal_those_encoded_alone(texts):
     encodings = encode_batch(texts, TOKENIZER)
     for text, encoding in zip(texts, encodings, strict=True):
         assert encode_text(text, TOKENIZER, max_tokens=None, encoding=encoding) == encode_text(
@@ -33,7 +33,7 @@ def test_inputs_that_are_not_text_are_not_encoded_in_a_batch():
     assert [encoding is None for encoding in encodings] == [False, True, True, True, True, True]
 
 
-def test_a_tokenizer_without_offsets_reads_nothing_together():
+def test_a_tokenizer_without_offsets_encodes_texts_one_by_one():
     assert encode_batch(["a", "b"], None) == [None, None]
 
 
@@ -42,7 +42,7 @@ def explainer(tokenizer):
     return Explainer(tiny_bert(), tokenizer)
 
 
-def test_scores_do_not_depend_on_who_is_read_beside(explainer):
+def test_scores_do_not_depend_on_texts_encoded_in_the_same_batch(explainer):
     texts = ["the film is not very good", ("a dull plot", "we love it"), "a dull plot " * 20]
     attributions = explainer.explain(texts, "grad_x_input", long="truncate")
     for text, attribution in zip(texts, attributions, strict=True):

@@ -16,7 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from tests.helpers.expect import expect_error
 from tests.helpers.garbage import collect_garbage
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tiny_byte_tokenizers import tiny_bytes
+from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Chat, Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedTokenizer
 from tokenlight.inputs import limited
@@ -80,7 +80,7 @@ def test_hostile_rules_are_refused_when_a_folder_is_loaded(tmp_path, bert_folder
         Explainer.from_pretrained(folder)
 
 
-def test_rules_that_are_hostile_to_one_text_are_stopped_when_it_comes(tmp_path, bert_folder):
+def test_rules_that_are_slow_on_one_text_are_stopped_at_that_text(tmp_path, bert_folder):
     pre_tokenizer = {"type": "Sequence", "pretokenizers": [LATER, {"type": "BertPreTokenizer"}]}
     explainer = Explainer.from_pretrained(
         folder_with(tmp_path, bert_folder, pre_tokenizer=pre_tokenizer)
@@ -93,14 +93,14 @@ def test_rules_that_are_hostile_to_one_text_are_stopped_when_it_comes(tmp_path, 
     assert explainer.explain("good film").scores.any()
 
 
-def test_a_panic_of_the_tokenizers_library_is_told_in_words():
+def test_a_panic_of_the_tokenizers_library_is_a_clear_error():
     tokenizer = tiny_tokenizer()
     tokenizer._tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(a|a)*$"), "isolated")
     with expect_error(UnsupportedTokenizer, "tokenizer-panic"):
         Explainer(tiny_bert(), tokenizer).explain("a" * 60 + "!")
 
 
-def test_known_rules_are_not_rehearsed(bert_folder):
+def test_known_rules_are_not_tested_in_advance(bert_folder):
     harmless = [
         {"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}},
         {"pre_tokenizer": {"type": "ByteLevel"}},
@@ -148,7 +148,7 @@ class TestTemplates:
         """A language model from a folder whose tokenizer has the template given."""
 
         def load(template):
-            tokenizer = tiny_bytes("gpt2")
+            tokenizer = tiny_byte_tokenizer("gpt2")
             tokenizer.chat_template = template
             config = GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=64)
             config.pad_token_id = None
@@ -199,7 +199,7 @@ class TestTemplates:
 
 
 class TestProcess:
-    def test_it_ends_with_what_holds_it(self):
+    def test_the_process_ends_with_its_owner(self):
         runner = LimitedRunner("it", RULES)
         runner.rehearse(["good film"])
         process = runner._process
@@ -210,7 +210,7 @@ class TestProcess:
         assert process.stdin.closed
         assert process.stdout.closed
 
-    def test_one_that_was_ended_is_started_again(self):
+    def test_a_process_that_was_ended_is_started_again(self):
         runner = LimitedRunner("it", RULES)
         runner.rehearse(["good film"])
         first = runner._process

@@ -18,11 +18,11 @@ from tests.helpers.image_models import (
     PATCH,
     SIDE,
     Processor,
-    build,
-    pictures,
-    pixels,
-    spotted,
-    taught,
+    build_model,
+    draw_images_with_patch,
+    draw_pixels,
+    make_pictures,
+    train_patch_classifier,
 )
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Chat, Contrast, Explainer, Picture, Question, Tokens, load, save
@@ -35,7 +35,7 @@ from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
 @pytest.fixture(scope="module")
 def explainer():
-    return Explainer(build("vit"), Processor())
+    return Explainer(build_model("vit"), Processor())
 
 
 def photo(seed=0):
@@ -65,7 +65,7 @@ def test_an_array_of_pictures_is_a_list_of_them(explainer):
     assert attributions[0].row.fingerprint != attributions[1].row.fingerprint
 
 
-def test_pictures_with_the_same_patches_are_told_apart(explainer):
+def test_pictures_with_the_same_patches_are_distinguished(explainer):
     """All pictures of one size have the same token ids; nothing may take them for one another."""
     attributions = explainer.explain([photo(0), photo(1)], ["random", "attcat"])
     assert not np.array_equal(attributions[0].scores, attributions[2].scores)
@@ -73,7 +73,7 @@ def test_pictures_with_the_same_patches_are_told_apart(explainer):
     assert [record.text_index for record in measured.records] == [0, 0, 1, 1]
 
 
-def test_a_camera_s_note_how_it_was_held_is_followed(explainer, tmp_path):
+def test_the_exif_orientation_is_applied(explainer, tmp_path):
     image = Image.fromarray(photo())
     note = Image.Exif()
     note[0x0112] = 6  # turned to the right
@@ -84,9 +84,9 @@ def test_a_camera_s_note_how_it_was_held_is_followed(explainer, tmp_path):
 
 @pytest.mark.parametrize("fill", ["mean", "zero", "blur"])
 def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
-    live = Explainer(build("vit"))._live
+    live = Explainer(build_model("vit"))._live
     row = live.patch_inputs.encode_image(
-        load_picture(pictures(1)[0], None, live.patch_inputs.patch_size)
+        load_picture(make_pictures(1)[0], None, live.patch_inputs.patch_size)
     )
     row = replace(row, image=replace(row.image, fill=fill))
     original = Perturber(row, ReplacementIds.from_model(live))
@@ -94,7 +94,7 @@ def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
     values = live.patch_inputs.build_pixels([hidden])[0].numpy()
     untouched = np.ones((SIDE, SIDE), dtype=bool)
     untouched[PATCH : 2 * PATCH, 2 * PATCH : 3 * PATCH] = False
-    visible = pixels(1)[0]
+    visible = draw_pixels(1)[0]
     np.testing.assert_array_equal(values[:, untouched], visible[:, untouched])
     if fill == "blur":
         blurred = values[:, ~untouched]
@@ -105,13 +105,13 @@ def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
         np.testing.assert_allclose(values[:, ~untouched], expected, rtol=1e-5, atol=1e-7)
 
 
-def test_the_engine_gives_the_bare_model_s_logits_of_filled_pictures(explainer):
+def test_the_engine_gives_the_bare_models_logits_of_filled_pictures(explainer):
     """The slow twin: patches are pasted into the pixels by hand, one picture at a time."""
     live = explainer._live
     generator = np.random.default_rng(5)
     variants = []
     expected = []
-    for number, picture in enumerate(pictures(3)):
+    for number, picture in enumerate(make_pictures(3)):
         row = live.patch_inputs.encode_image(
             load_picture(picture, None, live.patch_inputs.patch_size)
         )
@@ -119,7 +119,7 @@ def test_the_engine_gives_the_bare_model_s_logits_of_filled_pictures(explainer):
         for _ in range(7):
             masked_patches = np.flatnonzero(generator.random(16) < 0.4)
             variants.append(original.mask_tokens(1 + masked_patches))
-            values = pixels(3)[number].copy()
+            values = draw_pixels(3)[number].copy()
             mean = values.mean(axis=(1, 2))
             for patch in masked_patches:
                 top = PATCH * (patch // 4)
@@ -133,7 +133,7 @@ def test_the_engine_gives_the_bare_model_s_logits_of_filled_pictures(explainer):
 
 
 def test_occlusion_is_the_fall_when_one_patch_shows_the_filling(explainer):
-    picture = pictures(1)[0]
+    picture = make_pictures(1)[0]
     attribution = explainer.explain(picture, ("occlusion", {"window": 1}))
     live = explainer._live
     original = Perturber(attribution.row, ReplacementIds.from_model(live))
@@ -147,7 +147,7 @@ def test_occlusion_is_the_fall_when_one_patch_shows_the_filling(explainer):
 
 def test_pictures_of_different_sizes_do_not_touch_each_other():
     """DINOv2 reads any size: each size goes through by itself."""
-    explainer = Explainer(build("dinov2"))
+    explainer = Explainer(build_model("dinov2"))
     generator = np.random.default_rng(0)
     square, wide = (
         Picture.from_pixels(generator.normal(size=(3, SIDE, width))) for width in (SIDE, 2 * SIDE)
@@ -165,11 +165,11 @@ def test_a_stream_of_pictures_is_answered_one_by_one(explainer):
 
 
 def test_a_model_that_was_cast_is_given_pixels_of_its_new_kind():
-    model = build("vit", torch.float32)
+    model = build_model("vit", torch.float32)
     explainer = Explainer(model)
-    before = explainer.explain(pictures(1)[0], "raw_att")
+    before = explainer.explain(make_pictures(1)[0], "raw_att")
     model.to(torch.bfloat16)
-    after = explainer.explain(pictures(1)[0], "raw_att")
+    after = explainer.explain(make_pictures(1)[0], "raw_att")
     np.testing.assert_allclose(after.scores, before.scores, atol=0.02)
 
 
@@ -178,7 +178,9 @@ def test_a_model_that_was_cast_is_given_pixels_of_its_new_kind():
 
 @pytest.mark.parametrize("from_pixels", [False, True])
 def test_a_saved_picture_can_be_drawn_and_measured_again(explainer, tmp_path, from_pixels):
-    picture = pictures(1)[0] if from_pixels else Picture(photo(), fill="blur", name="a <b>.png")
+    picture = (
+        make_pictures(1)[0] if from_pixels else Picture(photo(), fill="blur", name="a <b>.png")
+    )
     attribution = explainer.explain(picture)
     save([attribution], tmp_path / "a.json")
     (back,) = load(tmp_path / "a.json")
@@ -249,7 +251,7 @@ def test_a_stored_picture_that_cannot_be_is_refused(explainer, field, value):
 
 
 @pytest.mark.parametrize("side", [10_000, 14_000])
-def test_a_huge_picture_of_a_small_file_is_refused_in_words(explainer, tmp_path, side, monkeypatch):
+def test_a_huge_picture_of_a_small_file_is_refused(explainer, tmp_path, side, monkeypatch):
     (tmp_path / "huge.png").write_bytes(bomb(side, side))
     monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("it was unpacked"))
     with pytest.raises(BadInput, match=r"huge\.png .*pixels"):
@@ -271,7 +273,7 @@ def test_a_picture_that_pillow_only_warns_of_is_refused_too(explainer, tmp_path)
 @pytest.fixture
 def folder(tmp_path):
     """A tiny ViT with its processor, as a fine-tuned checkpoint is saved."""
-    build("vit", torch.float32).save_pretrained(tmp_path / "vit")
+    build_model("vit", torch.float32).save_pretrained(tmp_path / "vit")
     settings = {
         "image_processor_type": "ViTImageProcessor", "do_resize": True, "do_rescale": True,
         "do_normalize": True, "size": {"height": SIDE, "width": SIDE}, "resample": 2,
@@ -300,12 +302,14 @@ def test_a_folder_without_processor_is_refused(folder):
 # --- trust and choice -----------------------------------------------------------------------------
 
 
-def test_trust_hides_patches_and_says_so():
+def test_trust_occludes_patches_and_states_it():
     from tokenlight.evaluation.trust import assess_trust
 
-    explainer = taught()
+    explainer = train_patch_classifier()
     attribution = assess_trust(
-        explainer, explainer.explain(spotted(1, seed=3)[0][0], "attnlrp"), max_orders=6
+        explainer,
+        explainer.explain(draw_images_with_patch(1, seed=3)[0][0], "attnlrp"),
+        max_orders=6,
     )
     trust = attribution.extras["trust"]
     assert "with the 3 top patches (" in trust["verdict"]
@@ -314,12 +318,12 @@ def test_trust_hides_patches_and_says_so():
     assert trust["after"] < trust["before"]
 
 
-def test_best_chooses_by_hiding(tmp_path, monkeypatch):
+def test_method_best_measures_occluded_patches(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
     from tokenlight.evaluation.choose import choose_best
 
-    result, _, _ = spotted(6, seed=5)
-    choice = choose_best(taught(), list(result), candidates=["gae", "random"])
+    result, _, _ = draw_images_with_patch(6, seed=5)
+    choice = choose_best(train_patch_classifier(), list(result), candidates=["gae", "random"])
     assert choice.method == "gae"
 
 
@@ -376,7 +380,7 @@ def test_pixel_values_that_cannot_be_are_refused():
 
 def test_without_a_processor_a_picture_is_refused():
     with expect_error(BadInput, "image-processor-missing"):
-        Explainer(build("vit")).explain(photo())
+        Explainer(build_model("vit")).explain(photo())
 
 
 def test_a_processor_that_refuses_is_quoted(explainer):
@@ -399,7 +403,7 @@ def test_patches_are_hidden_never_deleted(explainer):
         original.delete_tokens([3])
 
 
-def test_the_model_s_own_tokens_cannot_be_hidden(explainer):
+def test_the_models_own_tokens_cannot_be_hidden(explainer):
     attribution = explainer.explain(photo())
     skipped = ("deletion", {"protect_special": False})
     with pytest.raises(BadInput, match="belong to the model"):
@@ -414,7 +418,7 @@ def test_options_of_texts_are_refused_for_pictures(explainer):
 
 
 def test_a_row_cut_for_another_model_is_refused(explainer):
-    other = load_picture(pictures(1)[0], None, (8, 8))
+    other = load_picture(make_pictures(1)[0], None, (8, 8))
     row = explainer.explain(photo()).row
     from dataclasses import replace
 
@@ -430,7 +434,7 @@ def test_classes_can_be_compared(explainer):
     np.testing.assert_allclose(joint.scores, item.scores - two.scores, atol=1e-9)
 
 
-def test_ids_say_what_is_seen(explainer):
+def test_ids_mark_visible_and_occluded_patches(explainer):
     row = explainer.explain(photo()).row
     hidden = Perturber(row, ReplacementIds.from_model(explainer._live)).mask_tokens([1, 2])
     assert OCCLUDED_ID in hidden.ids

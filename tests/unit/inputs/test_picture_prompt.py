@@ -21,10 +21,10 @@ from tests.helpers.image_text_models import (
     PATCH,
     QUESTION,
     SIDE,
-    build,
-    pictured,
-    pixels,
-    reading,
+    build_model,
+    draw_pixels,
+    make_image_tokenizer,
+    make_picture,
 )
 from tests.helpers.tolerance import FLOAT32, FLOAT64, EverythingInFloat64, assert_close
 from tokenlight import Attribution, Chat, Continuation, Explainer, NextToken, Picture
@@ -43,19 +43,19 @@ CATS = np.random.RandomState(3).randint(0, 255, (40, 60, 3), dtype=np.uint8)
 
 @pytest.fixture(scope="module")
 def llava():
-    return Explainer(build("llava"), reading())
+    return Explainer(build_model("llava"), make_image_tokenizer())
 
 
 @pytest.fixture(scope="module")
 def paligemma():
-    return Explainer(build("paligemma"), reading())
+    return Explainer(build_model("paligemma"), make_image_tokenizer())
 
 
 def llava_processor():
     size = {"height": SIDE, "width": SIDE}
     reader = transformers.CLIPImageProcessorPil(size=size, crop_size=size)
     return transformers.LlavaProcessor(
-        reader, reading(), patch_size=PATCH, vision_feature_select_strategy="default",
+        reader, make_image_tokenizer(), patch_size=PATCH, vision_feature_select_strategy="default",
         num_additional_image_tokens=1, image_token="<image>",
     )  # fmt: skip
 
@@ -63,7 +63,7 @@ def llava_processor():
 def paligemma_processor():
     reader = transformers.SiglipImageProcessorPil(size={"height": SIDE, "width": SIDE})
     reader.image_seq_length = 16
-    return transformers.PaliGemmaProcessor(reader, reading())
+    return transformers.PaliGemmaProcessor(reader, make_image_tokenizer())
 
 
 def idefics_processor():
@@ -71,7 +71,7 @@ def idefics_processor():
     reader = transformers.Idefics3ImageProcessorPil(
         size=edge, max_image_size=edge, do_image_splitting=False
     )
-    return transformers.Idefics3Processor(reader, reading(), image_seq_len=4)
+    return transformers.Idefics3Processor(reader, make_image_tokenizer(), image_seq_len=4)
 
 
 # --- numbers, by hand -----------------------------------------------------------------------------
@@ -107,8 +107,8 @@ def test_input_times_gradient_equals_a_computation_by_hand(family, request):
     target = 14
     with EverythingInFloat64():
         token = NextToken(target, against=None)
-        ours = explainer.explain(pictured(), "grad_x_input", target=token)
-        vectors = merge_embeddings(model, ours.row.ids, pixels()).requires_grad_()
+        ours = explainer.explain(make_picture(), "grad_x_input", target=token)
+        vectors = merge_embeddings(model, ours.row.ids, draw_pixels()).requires_grad_()
         logit = by_hand(model, vectors, target)
         (slope,) = torch.autograd.grad(logit.sum(), vectors)
     assert_close(ours.scores, (slope * vectors).sum(dim=-1)[0].detach().numpy())
@@ -124,10 +124,12 @@ def test_integrated_gradients_equal_a_computation_by_hand(family, request):
     model = explainer.model
     with EverythingInFloat64():
         method = ("integrated_gradients", {"n_steps": steps})
-        ours = explainer.explain(pictured(), method, target=NextToken(target, against=None))
+        ours = explainer.explain(make_picture(), method, target=NextToken(target, against=None))
         ids = ours.row.ids
-        grey = np.broadcast_to(pixels().mean(axis=(1, 2), keepdims=True), pixels().shape).copy()
-        text = merge_embeddings(model, ids, pixels())
+        grey = np.broadcast_to(
+            draw_pixels().mean(axis=(1, 2), keepdims=True), draw_pixels().shape
+        ).copy()
+        text = merge_embeddings(model, ids, draw_pixels())
         begin = merge_embeddings(model, [i if i == IMAGE else 0 for i in ids], grey)
         total = torch.zeros_like(text)
         nodes, weights = np.polynomial.legendre.leggauss(steps)
@@ -141,7 +143,7 @@ def test_integrated_gradients_equal_a_computation_by_hand(family, request):
 def test_relevance_reaches_the_patches_and_stops_at_them(llava):
     """Relevance of a model without biases in its language model: what the logit is, arrives."""
     with EverythingInFloat64():
-        attribution = llava.explain(pictured(), "attnlrp", target=NextToken("cat"))
+        attribution = llava.explain(make_picture(), "attnlrp", target=NextToken("cat"))
     shares = {segment.name: segment.share for segment in attribution.segment_shares()}
     assert set(shares) == {"image", "prompt"}
     assert min(shares.values()) > 0.05
@@ -161,7 +163,7 @@ def test_a_patch_that_shows_what_hides_it_has_no_score_and_the_bright_one_has_al
 def make_planted_model():
     """A LLaVA whose vision tower mixes no places and whose language model looks everywhere alike; its
     answer ``red`` is what one bright patch writes into the last token, whatever its place."""
-    model = build("llava")
+    model = build_model("llava")
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "self_attn.out_proj" in name or "position_embedding" in name or "mlp.down" in name:
@@ -181,7 +183,7 @@ def bright(patch):
 def test_the_one_patch_that_decides_comes_first_wherever_it_stands():
     model = make_planted_model()
     red = 13
-    explainer = Explainer(model, reading())
+    explainer = Explainer(model, make_image_tokenizer())
     ids = torch.tensor([[IMAGE] * 16 + [8, 9, 10, 11]])
     visible = [
         torch.from_numpy(np.stack([v])).double() for v in (bright(0), np.zeros_like(bright(0)))
@@ -206,13 +208,13 @@ def test_the_one_patch_that_decides_comes_first_wherever_it_stands():
 
 @pytest.mark.parametrize("family", ["llava", "paligemma", "gemma3", "qwen2-vl"])
 def test_each_token_of_a_continuation_has_a_row_of_patches_words_and_what_was_written(family):
-    model = build(family)
-    explainer = Explainer(model, reading())
+    model = build_model(family)
+    explainer = Explainer(model, make_image_tokenizer())
     with EverythingInFloat64():
         each = Continuation(ANSWER, against=None)
-        attributions = explainer.explain(pictured(), "grad_x_input", target=each)
+        attributions = explainer.explain(make_picture(), "grad_x_input", target=each)
         (full,) = explainer.explain(
-            pictured(), "grad_x_input", target=Continuation(ANSWER, joint=True)
+            make_picture(), "grad_x_input", target=Continuation(ANSWER, joint=True)
         )
     assert [attribution.target.name for attribution in attributions] == ["‘a’", "‘red’", "‘cat’"]
     assert [attribution.row.segment_names for attribution in attributions][-1] == (
@@ -230,11 +232,11 @@ def test_each_token_of_a_continuation_has_a_row_of_patches_words_and_what_was_wr
 
 
 def test_the_prompt_of_paligemma_is_read_in_both_directions_and_the_answer_forward(paligemma):
-    (*_, last) = paligemma.explain(pictured(), "random", target=Continuation(ANSWER))
+    (*_, last) = paligemma.explain(make_picture(), "random", target=Continuation(ANSWER))
     assert last.row.token_type_ids == (0,) * 20 + (1, 1)
     ids = torch.tensor([[*last.row.ids]])
     types = torch.tensor([[*last.row.token_type_ids]])
-    values = torch.from_numpy(pixels())[None].double()
+    values = torch.from_numpy(draw_pixels())[None].double()
     with torch.no_grad():
         bare = paligemma.model(input_ids=ids, pixel_values=values, token_type_ids=types).logits[
             0, -1
@@ -246,12 +248,14 @@ def test_the_prompt_of_paligemma_is_read_in_both_directions_and_the_answer_forwa
 
 @pytest.mark.parametrize("family", ["llava", "paligemma", "gemma3", "qwen2-vl"])
 def test_a_free_continuation_is_what_the_model_generates(family):
-    model = build(family)
+    model = build_model(family)
     with torch.no_grad():
         model.get_output_embeddings().weight[1] = 0  # it does not end before it begins
-    explainer = Explainer(model, reading())
-    row = explainer.explain(pictured(), "random").row
-    attributions = explainer.explain(pictured(), "random", target=Continuation(max_new_tokens=3))
+    explainer = Explainer(model, make_image_tokenizer())
+    row = explainer.explain(make_picture(), "random").row
+    attributions = explainer.explain(
+        make_picture(), "random", target=Continuation(max_new_tokens=3)
+    )
     arguments, _, _ = explainer._live.build_inputs([row])
     inputs = {k: v for k, v in arguments.items() if k != "read_positions"}
     inputs |= explainer._live.vision_inputs.pixel_arguments(inputs["pixel_values"])
@@ -275,9 +279,9 @@ def test_a_free_continuation_is_what_the_model_generates(family):
         ("idefics3", idefics_processor, 3),
     ],
 )
-def test_a_processor_is_read_as_the_model_s_own_code_reads_it(family, processor, pieces):
+def test_a_processor_is_read_as_the_models_own_code_reads_it(family, processor, pieces):
     expected = processor()
-    explainer = Explainer(build(family, torch.float32), expected)
+    explainer = Explainer(build_model(family, torch.float32), expected)
     attribution = explainer.explain(Picture(CATS, text=QUESTION, name="cats"), "grad_x_input")
     inputs = expected(
         images=[Image.fromarray(CATS)], text=[f"<image>{QUESTION}"], return_tensors="pt"
@@ -292,7 +296,7 @@ def test_a_processor_is_read_as_the_model_s_own_code_reads_it(family, processor,
     assert attribution.row.image.original_size == (60, 40)
 
 
-def test_pixels_laid_out_by_qwen_s_processor_are_read_back_and_laid_out_the_same():
+def test_pixels_laid_out_by_qwens_processor_are_read_back_and_laid_out_the_same():
     reader = transformers.Qwen2VLImageProcessorPil(
         patch_size=PATCH, merge_size=2, temporal_patch_size=2, min_pixels=64, max_pixels=1024
     )
@@ -301,22 +305,22 @@ def test_pixels_laid_out_by_qwen_s_processor_are_read_back_and_laid_out_the_same
     values = build_patch_image(result, reader, image).pixels
     assert values.shape == (3, 24, 32)
     repeated = Explainer(
-        build("qwen2-vl", torch.float32), reading()
+        build_model("qwen2-vl", torch.float32), make_image_tokenizer()
     )._live.vision_inputs.pixel_arguments(torch.from_numpy(values)[None])
     assert torch.equal(repeated["pixel_values"], result["pixel_values"])
     assert torch.equal(repeated["image_grid_thw"], result["image_grid_thw"])
 
 
 def test_a_picture_that_is_wider_than_high_keeps_its_grid():
-    explainer = Explainer(build("qwen2-vl"), reading())
+    explainer = Explainer(build_model("qwen2-vl"), make_image_tokenizer())
     values = np.random.RandomState(0).standard_normal((3, 16, 32)).astype(np.float32)
     attribution = explainer.explain(Picture.from_pixels(values, text=QUESTION), "grad_x_input")
     assert attribution.patches().shape == (2, 4)
     assert attribution.row.image.patch_size == (8, 8)
 
 
-def test_the_picture_stands_where_the_person_put_its_mark(llava):
-    attribution = llava.explain(pictured(text="what is <image> this ?"), "random")
+def test_the_image_is_inserted_at_its_marker(llava):
+    attribution = llava.explain(make_picture(text="what is <image> this ?"), "random")
     assert attribution.row.segment_names == ("image", "prompt", "prompt")
     assert attribution.row.image.token_positions == tuple(range(2, 18))
     assert attribution.row.texts == ("image 16 × 16", "what is ", " this ?")
@@ -333,9 +337,9 @@ def test_a_chat_begins_with_the_picture():
         "{% for m in messages %}{% for c in m.content %}{% if c.type == 'image' %}<image> {% else %}"
         "{{ c.text }} {% endif %}{% endfor %}{% endfor %}{% if add_generation_prompt %}on{% endif %}"
     )
-    explainer = Explainer(build("llava"), reading())
+    explainer = Explainer(build_model("llava"), make_image_tokenizer())
     chat = Chat([{"role": "user", "content": QUESTION}], template=template)
-    attribution = explainer.explain(pictured(text=chat), "random")
+    attribution = explainer.explain(make_picture(text=chat), "random")
     assert attribution.row.segment_names == ("image", "user")
     assert attribution.row.surface_forms[16:] == ("what", "is", "this", "?", "on")
     assert attribution.row.special_tokens_mask == (False,) * 20 + (True,)
@@ -350,15 +354,15 @@ def test_a_mapping_of_an_image_and_a_text_is_read_too(llava):
 
 
 def test_words_and_the_whole_picture_are_units(llava):
-    by_word = llava.explain(pictured(), ("occlusion", {"units": "word"}))
+    by_word = llava.explain(make_picture(), ("occlusion", {"units": "word"}))
     assert len(by_word.group_by("word")) == 20
-    by_part = llava.explain(pictured(), ("occlusion", {"units": "document"}))
+    by_part = llava.explain(make_picture(), ("occlusion", {"units": "document"}))
     assert [unit.name for unit in by_part.group_by("document")] == ["image", "prompt"]
     assert len({round(float(score), 12) for score in by_part.patches().ravel()}) == 1
 
 
 def test_a_result_is_saved_and_explained_again(llava, tmp_path):
-    attribution = llava.explain(pictured(), "grad_x_input")
+    attribution = llava.explain(make_picture(), "grad_x_input")
     attribution.save(tmp_path / "a.json")
     loaded = Attribution.load(tmp_path / "a.json")
     assert loaded.row.image.token_positions == tuple(range(16))
@@ -370,10 +374,10 @@ def test_a_result_is_saved_and_explained_again(llava, tmp_path):
     ("inputs", "words"),
     [
         (QUESTION, "reads an image with a text"),
-        (Picture.from_pixels(pixels()), "reads an image with a text"),
-        (pictured(text="<image> or <image> ?"), "2 image markers"),
+        (Picture.from_pixels(draw_pixels()), "reads an image with a text"),
+        (make_picture(text="<image> or <image> ?"), "2 image markers"),
         (Picture(CATS, text=QUESTION), "has no image processor"),
-        (pictured(text="a cat " * 41), "reads at most 96"),
+        (make_picture(text="a cat " * 41), "reads at most 96"),
     ],
 )
 def test_invalid_image_prompts_are_refused(llava, inputs, words):
@@ -381,17 +385,17 @@ def test_invalid_image_prompts_are_refused(llava, inputs, words):
         llava.explain(inputs, "random")
 
 
-def test_a_classifier_of_pictures_reads_no_text_beside_them():
-    from tests.helpers.image_models import build as classifier
+def test_an_image_classifier_refuses_a_text():
+    from tests.helpers.image_models import build_model as classifier
 
     with pytest.raises(UnsupportedModel, match="does not read text"):
-        Explainer(classifier("vit")).explain(pictured())
+        Explainer(classifier("vit")).explain(make_picture())
 
 
 def test_a_row_of_another_model_is_refused(llava):
-    row = llava.explain(pictured(), "random").row
+    row = llava.explain(make_picture(), "random").row
     with pytest.raises(BadInput, match="not made for it"):
-        Explainer(build("gemma3"), reading()).explain(row, "random")
+        Explainer(build_model("gemma3"), make_image_tokenizer()).explain(row, "random")
 
 
 def test_crops_of_a_picture_are_refused():
@@ -399,7 +403,7 @@ def test_crops_of_a_picture_are_refused():
     expected.image_processor.do_image_splitting = True
     expected.image_processor.size = {"longest_edge": 2 * SIDE}
     with expect_error(BadInput, "image-crops"):
-        Explainer(build("idefics3"), expected).explain(Picture(CATS, text=QUESTION), "random")
+        Explainer(build_model("idefics3"), expected).explain(Picture(CATS, text=QUESTION), "random")
 
 
 # --- pictures of them, and the command line -------------------------------------------------------
@@ -407,7 +411,7 @@ def test_crops_of_a_picture_are_refused():
 
 @pytest.fixture(scope="module")
 def pictured_attributions(llava):
-    inputs = Picture.from_pixels(pixels(), mean=0.5, std=0.2, text=QUESTION, name="<cat>.png")
+    inputs = Picture.from_pixels(draw_pixels(), mean=0.5, std=0.2, text=QUESTION, name="<cat>.png")
     return llava.explain(inputs, ["grad_x_input", "attcat"])
 
 
@@ -444,12 +448,12 @@ def test_the_terminal_shows_the_weight_of_the_picture_and_its_strongest_patches(
 
 
 def test_each_written_token_has_a_heat_map_of_its_own(llava):
-    html = render_page(llava.explain(pictured(), "grad_x_input", target=Continuation(ANSWER)))
+    html = render_page(llava.explain(make_picture(), "grad_x_input", target=Continuation(ANSWER)))
     assert html.count('class="photo coarse over"') == 3
     assert "written · 0 % of the weight" in html
 
 
-def test_a_figure_tells_what_the_image_weighs(pictured_attributions):
+def test_a_figure_states_the_weight_of_the_image(pictured_attributions):
     titles = [axes.get_title() for axes in draw_image_heat_maps(pictured_attributions).axes[1:]]
     shares = [
         f"({100 * attribution.segment_shares()[0].share:.0f} % the image)"
@@ -458,24 +462,24 @@ def test_a_figure_tells_what_the_image_weighs(pictured_attributions):
     assert all(share in title for share, title in zip(shares, titles, strict=True))
 
 
-def test_scores_behind_the_vision_tower_say_so_and_those_of_changed_pixels_need_not(llava):
+def test_scores_after_the_vision_tower_get_a_note_and_those_of_perturbed_pixels_do_not(llava):
     notes = [
         attribution.notes
-        for attribution in llava.explain(pictured(), ["grad_x_input", "occlusion"])
+        for attribution in llava.explain(make_picture(), ["grad_x_input", "occlusion"])
     ]
     assert [any("vision tower" in note for note in expected) for expected in notes] == [True, False]
 
 
 def test_trust_names_patches_and_words(llava):
-    attribution = llava.explain(pictured(), "grad_x_input", target=NextToken("dog"))
+    attribution = llava.explain(make_picture(), "grad_x_input", target=NextToken("dog"))
     assert re.search(
         r"patches and words|patch or word",
         assess_trust(llava, attribution).extras["trust"]["verdict"],
     )
 
 
-def test_the_command_explains_an_image_beside_a_text(tmp_path):
-    build("llava", torch.float32).save_pretrained(tmp_path / "llava")
+def test_the_command_explains_an_image_with_a_text(tmp_path):
+    build_model("llava", torch.float32).save_pretrained(tmp_path / "llava")
     llava_processor().save_pretrained(tmp_path / "llava")
     Image.fromarray(CATS).save(tmp_path / "cats.png")
     out = tmp_path / "out.json"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.encoder_decoder_models import small_llama, writing_tokenizer
+from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
 from tests.helpers.expect import expect_error
 from tokenlight import Context, Continuation, Explainer, Tokens
 from tokenlight.errors import BadInput, BadTarget, UnknownName, UnsupportedModel
@@ -18,7 +18,7 @@ PROMPT = Context(DOCUMENTS, "the cat on a mat", template="{documents} and {quest
 
 @pytest.fixture(scope="module")
 def llama() -> Explainer:
-    return Explainer(small_llama(), writing_tokenizer(ends=False))
+    return Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
 
 
 class TestAContext:
@@ -31,9 +31,7 @@ class TestAContext:
             "question",
         ]
 
-    def test_the_question_may_stand_before_the_documents_or_be_left_out(
-        self, llama: Explainer
-    ) -> None:
+    def test_the_question_may_precede_the_documents_or_be_omitted(self, llama: Explainer) -> None:
         before = Context(["the cat"], "a dog", template="{question} on {documents}")
         assert llama.explain(before, "grad_x_input").row.segment_names == ("question", "document 1")
         alone = Context(["the cat", "a dog"], template="on {documents} and")
@@ -56,12 +54,14 @@ class TestAContext:
             Context(*arguments)
 
     def test_a_model_that_does_not_write_refuses_it(self) -> None:
-        from tests.helpers.planted_model import planted
+        from tests.helpers.planted_model import make_planted_explainer
 
         with expect_error(UnsupportedModel, "model-reads-no-documents"):
-            planted().explain(PROMPT, "occlusion")
+            make_planted_explainer().explain(PROMPT, "occlusion")
 
-    def test_words_that_do_not_stand_once_in_the_answer_are_refused(self, llama: Explainer) -> None:
+    def test_words_that_do_not_occur_exactly_once_in_the_answer_are_refused(
+        self, llama: Explainer
+    ) -> None:
         with expect_error(BadTarget, "span-not-once", mentions="'mat' occurs 0 times"):
             llama.explain(PROMPT, "grad_x_input", Continuation(" the red dog", span="mat"))
 

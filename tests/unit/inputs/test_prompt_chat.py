@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tokenlight as tl
+from tests.helpers.causal_models import CHAT_TEMPLATE, build_causal_model
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.unit.test_explainer_language_models import TEMPLATE, built
 from tokenlight.errors import BadInput, TextTooLong, UnsupportedModel
 
 TOOLS = (
@@ -23,14 +23,14 @@ TOOLS = (
 
 @pytest.fixture(scope="module")
 def writer():
-    return tl.Explainer(built("gpt2"), tiny_tokenizer())
+    return tl.Explainer(build_causal_model("gpt2"), tiny_tokenizer())
 
 
 @pytest.fixture(scope="module")
 def talker():
     tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = TEMPLATE
-    return tl.Explainer(built("llama"), tokenizer)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tl.Explainer(build_causal_model("llama"), tokenizer)
 
 
 class TestChat:
@@ -72,7 +72,7 @@ class TestChat:
         assert shares["thinking"] > 0
 
     def test_system_turns_tool_calls_and_their_answers_are_segments(self):
-        model = built("llama")
+        model = build_causal_model("llama")
         model.config.max_position_embeddings = 256  # rotary: no table of positions ends
         talker = tl.Explainer(model, tiny_tokenizer(limit=256))
         call = {"name": "film", "arguments": {"plot": "red cat", "two": 2, "dog": ["a", "mat"]}}
@@ -109,28 +109,28 @@ class TestChat:
         same_chat = talker.explain(tl.Chat(by_json, template=template), "grad_x_input", answer)[0]
         assert same_chat.row.segment_names == named
 
-    def test_a_call_that_a_template_drops_or_nobody_can_read_is_refused(self, talker):
+    def test_a_tool_call_that_the_template_drops_or_cannot_be_parsed_is_refused(self, talker):
         call = {"name": "film", "arguments": "{"}
         chat = [{"role": "assistant", "tool_calls": [call]}, {"role": "i", "content": "it"}]
         with pytest.raises(BadInput, match="cannot be read"):
-            talker.explain(tl.Chat(chat, template=TEMPLATE))
+            talker.explain(tl.Chat(chat, template=CHAT_TEMPLATE))
         chat[0] = {"role": "we", "content": "so", "tool_calls": [{"name": "film"}]}
         with pytest.raises(BadInput, match=r"drops 'film' \(tool call\)"):
-            talker.explain(tl.Chat(chat, template=TEMPLATE))
+            talker.explain(tl.Chat(chat, template=CHAT_TEMPLATE))
         with pytest.raises(BadInput, match="or 'tool_calls'"):
             tl.Chat([{"role": "we"}])
 
-    def test_a_template_that_drops_what_was_thought_drops_its_segment_alone(self, talker):
-        template = TEMPLATE.replace("| trim", "| replace('<think> a cat </think>', '') | trim")
+    def test_a_template_that_drops_thinking_drops_only_its_segment(self, talker):
+        template = CHAT_TEMPLATE.replace("| trim", "| replace('<think> a cat </think>', '') | trim")
         messages = [{"role": "we", "content": "<think> a cat </think> good"}]
         row = talker.explain(tl.Chat(messages, template=template)).row
         assert (row.segment_names, row.texts) == (("we",), ("good",))
 
-    def test_a_template_given_stands_in_the_place_of_the_tokenizers(self, writer):
+    def test_an_explicit_template_replaces_the_tokenizers(self, writer):
         messages = [{"role": "i", "content": "the film"}]
         with pytest.raises(UnsupportedModel, match="no chat template"):
             writer.explain(tl.Chat(messages))
-        row = writer.explain(tl.Chat(messages, template=TEMPLATE)).row
+        row = writer.explain(tl.Chat(messages, template=CHAT_TEMPLATE)).row
         assert (row.segment_names, row.texts) == (("i",), ("the film",))
 
     def test_an_answer_is_explained_token_by_token(self, talker):
@@ -139,7 +139,7 @@ class TestChat:
         assert [attribution.target.name for attribution in attributions] == ["‘good’", "‘fun’"]
         assert attributions[1].row.segment_names == ("i", "written")
 
-    def test_one_that_fits_needs_no_windows_and_one_that_does_not_has_none(self, talker):
+    def test_a_chat_is_never_split_into_windows(self, talker):
         chat = tl.Chat([{"role": "i", "content": "the film is slow"}])
         for prompt in (chat, "the film is slow"):
             attribution = talker.explain(prompt, long="stride")
@@ -150,12 +150,12 @@ class TestChat:
             ):
                 talker.explain(prompt, long="stride")
 
-    def test_a_classifier_holds_none_whatever_its_length(self):
+    def test_a_classifier_refuses_a_chat_of_any_length(self):
         explainer = tl.Explainer(tiny_bert(), tiny_tokenizer())
         with expect_error(UnsupportedModel, "model-reads-no-chats"):
             explainer.explain(tl.Chat([{"role": "i", "content": "film"}]), long="stride")
 
-    def test_a_model_without_a_template_says_so(self, writer):
+    def test_a_model_without_a_chat_template_is_refused(self, writer):
         with pytest.raises(UnsupportedModel, match="no chat template"):
             writer.explain(tl.Chat([{"role": "user", "content": "film"}]))
 

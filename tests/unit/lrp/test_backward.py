@@ -99,7 +99,7 @@ CONSERVING = {
     "sum pool": Calling(lambda _, x: x.sum(1, keepdim=True)),
     "masked mean": Calling(lambda _, x: (x * torch.ones(2, 3, 1).to(x)).sum(dim=1) / 3.0),
     "quotient": Calling(lambda _, x: x / x.norm(dim=-1, keepdim=True)),
-    "normalised": Calling(lambda _, x: nn.functional.normalize(x, dim=-1)),
+    "normalized": Calling(lambda _, x: nn.functional.normalize(x, dim=-1)),
     "rotation": Calling(lambda _, x: x * 0.6 + torch.cat((-x[..., 8:], x[..., :8]), -1) * 0.8),
     "repeat": Calling(lambda _, x: x[:, :, None].expand(2, 3, 2, 16).reshape(2, 6, 16)),
     "index": Calling(lambda _, x: x[:, 0]),
@@ -138,7 +138,7 @@ def test_a_written_out_activation_passes_relevance_unchanged():
     torch.testing.assert_close(relevance, torch.ones_like(relevance))
 
 
-def test_padding_that_a_mean_leaves_out_gets_nothing():
+def test_padding_that_a_mean_leaves_out_gets_no_relevance():
     mask = torch.tensor([[1.0, 1, 1], [1, 0, 0]], dtype=torch.float64)[:, :, None]
     pool = Calling(lambda _, x: (x * mask).sum(dim=1) / mask.sum(dim=1))
     relevance, _ = propagate_ones(pool, make_features())
@@ -200,7 +200,7 @@ def test_an_operation_that_torch_does_not_show_is_refused_all_the_same():
         unsupported_ops.check([output], start)
 
 
-def test_operations_off_the_path_may_be_anything():
+def test_operations_off_the_path_need_no_rule():
     inputs = make_features().requires_grad_()
     with trace_operations(nn.Identity(), batch_size=2) as (backward_mode, unsupported_ops):
         start = torch.cumsum(inputs, dim=1) * 1.0
@@ -251,7 +251,7 @@ def test_the_graph_is_freed_with_the_output():
         gc.enable()
 
 
-def test_two_threads_carry_different_things():
+def test_two_threads_propagate_different_relevance():
     layer = nn.Linear(16, 16).double().requires_grad_(False)
     results = {}
 
@@ -292,7 +292,7 @@ def test_relevance_too_large_for_the_dtype_is_an_error_and_no_score():
         Explainer(model).explain(rows, ("lrp", {"rules": "orig"}))
 
 
-def test_the_meter_reads_one_where_nothing_is_lost():
+def test_conservation_is_one_if_no_relevance_is_lost():
     layers = [torch.full((2, 3, 4), 1 / 12), torch.full((2, 3, 4), 1 / 6)]
     conservation = RelevanceResult(layers, [], torch.tensor([1.0, 2.0])).conservation
     torch.testing.assert_close(conservation, torch.tensor([[1.0, 2.0], [0.5, 1.0]]))

@@ -11,8 +11,8 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification
 
 from tests.helpers.expect import expect_error
-from tests.helpers.families import FAMILIES, build
-from tests.helpers.tiny import randomised, tiny_bert
+from tests.helpers.families import FAMILIES, build_model
+from tests.helpers.tiny import randomize_weights, tiny_bert
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Contrast, Explainer, Tokens
 from tokenlight.errors import BadInput, UnsupportedModel
@@ -35,7 +35,9 @@ REFUSED = {
     "phimoe": "index_add_", "qwen2_moe": "index_add_", "qwen3_moe": "index_add_",
 }  # fmt: skip
 WORKING = [
-    name for name, (_, _, fate) in FAMILIES.items() if fate != "refused" and name not in REFUSED
+    name
+    for name, (_, _, support_level) in FAMILIES.items()
+    if support_level != "refused" and name not in REFUSED
 ]
 
 
@@ -55,7 +57,7 @@ def texts():
 
 
 def exact(family):
-    return randomised(build(family), torch.float64)
+    return randomize_weights(build_model(family), torch.float64)
 
 
 @pytest.mark.parametrize("family", CONSERVING)
@@ -73,7 +75,9 @@ def test_relevance_is_conserved_in_a_vision_transformer():
         hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48,
         image_size=16, patch_size=4, num_labels=3, attn_implementation="eager",
     )  # fmt: skip
-    model = randomised(ViTForImageClassification(config), torch.float64).requires_grad_(False)
+    model = randomize_weights(ViTForImageClassification(config), torch.float64).requires_grad_(
+        False
+    )
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randn(2, 3, 16, 16, generator=generator, dtype=torch.float64)
     with trace_operations(model, batch_size=2) as (backward_mode, unsupported_ops):
@@ -90,8 +94,8 @@ def test_relevance_is_conserved_in_a_vision_transformer():
 
 
 @pytest.mark.parametrize("family", WORKING)
-def test_a_family_is_followed_and_batching_changes_nothing(family):
-    explainer = Explainer(build(family).double())
+def test_a_family_is_traced_and_batching_does_not_change_scores(family):
+    explainer = Explainer(build_model(family).double())
     ids, mask = texts()
     bare = [ids[0], ids[1, 1:7], ids[2, 5:]]
     with EverythingInFloat64():
@@ -102,19 +106,19 @@ def test_a_family_is_followed_and_batching_changes_nothing(family):
         assert_close(ours.scores, theirs.scores)
 
 
-def test_gemma_2_is_followed_in_float32():
-    attributions = Explainer(build("gemma2")).explain(Tokens.from_ids(*texts()), METHODS)
+def test_gemma_2_is_traced_in_float32():
+    attributions = Explainer(build_model("gemma2")).explain(Tokens.from_ids(*texts()), METHODS)
     assert all(np.isfinite(attribution.scores).all() for attribution in attributions)
     np.testing.assert_allclose(attributions[0].extras["conservation"], 1.0, atol=1e-3)
 
 
-def test_more_than_twenty_families_are_followed():
+def test_more_than_twenty_families_are_traced():
     assert len(WORKING) >= 20
 
 
 @pytest.mark.parametrize("family", REFUSED)
 def test_an_operation_without_a_rule_is_named_with_its_module(family):
-    explainer = Explainer(build(family))
+    explainer = Explainer(build_model(family))
     with expect_error(UnsupportedModel, "operation-without-rule") as refusal:
         explainer.explain(Tokens.from_ids(*texts()), "lrp")
     module = rf"{REFUSED[family]}' in .*\(\w+\) has no relevance rule"
@@ -183,12 +187,12 @@ def test_a_masked_token_gets_no_relevance():
 
 
 def test_heads_are_masked_only_where_their_contexts_are_seen():
-    explainer = Explainer(build("deberta"))
+    explainer = Explainer(build_model("deberta"))
     with pytest.raises(UnsupportedModel, match=r"masked by head.*use transatt"):
         explainer.explain(Tokens.from_ids(*texts()), "mask_lrp")
 
 
-def test_the_lowest_score_stands_in_for_the_read_out_token_where_asked():
+def test_the_lowest_score_can_replace_that_of_the_read_out_token():
     rows = Tokens.from_ids(*texts())
     zero, lowest = (
         Explainer(tiny_bert()).explain(rows, ("transatt", {"cls_value": value}))

@@ -27,7 +27,7 @@ class Halving(nn.Module):
 
 
 class ShiftedRelu(nn.Module):
-    """Like an activation, but each feature reads its neighbour: no single operation."""
+    """Like an activation, but each feature reads its neighbor: no single operation."""
 
     def forward(self, features):
         return features.roll(1, dims=-1).relu()

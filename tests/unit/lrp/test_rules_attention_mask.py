@@ -18,7 +18,7 @@ def divide_by_hand(dividend, divisor):
     return dividend / (divisor + 1e-9 if divisor + 1e-9 != 0 else 1e-9)
 
 
-def mask_rule_by_hand(relevance, scores, *, renormalised):
+def mask_rule_by_hand(relevance, scores, *, renormalized):
     """The Add rule on (scores, mask) with a mask of zeros, example by example."""
     relevance_out = torch.zeros_like(relevance)
     for example in range(len(relevance)):
@@ -29,7 +29,7 @@ def mask_rule_by_hand(relevance, scores, *, renormalised):
             [value * divide_by_hand(relevance_share, value) for value, relevance_share in pairs],
             dtype=torch.float64,
         )
-        if renormalised:
+        if renormalized:
             shares = shares * divide_by_hand(float(flat_r.sum()), float(shares.sum()))
         relevance_out[example] = shares.reshape(relevance[example].shape)
     return relevance_out
@@ -44,15 +44,15 @@ def sample():
     return scores, torch.randn(2, 2, 3, 3, dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("rules", "renormalised"), [(CHEFER, True), (CHEFER_ORIG, False)])
-def test_the_mask_is_an_add_whether_or_not_it_hides_a_token(rules, renormalised):
+@pytest.mark.parametrize(("rules", "renormalized"), [(CHEFER, True), (CHEFER_ORIG, False)])
+def test_the_mask_is_an_add_whether_or_not_it_hides_a_token(rules, renormalized):
     scores, relevance = sample()
     case = RuleCase(torch.softmax(scores, dim=-1), (scores,), 2, -1)
     (relevance_out,) = rules.rules[Operation.SOFTMAX](relevance, case)
-    expected = mask_rule_by_hand(relevance, scores, renormalised=renormalised)
+    expected = mask_rule_by_hand(relevance, scores, renormalized=renormalized)
     torch.testing.assert_close(relevance_out, expected, rtol=1e-12, atol=1e-15)
     assert (relevance_out - relevance).abs().max() > 1e-2  # it is not the identity
-    if renormalised:
+    if renormalized:
         torch.testing.assert_close(relevance_out.sum(dim=(1, 2, 3)), relevance.sum(dim=(1, 2, 3)))
 
 

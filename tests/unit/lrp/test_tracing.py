@@ -13,8 +13,8 @@ from torch import nn
 from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
 
 from tests.helpers.expect import expect_error
-from tests.helpers.families import SMALL, build
-from tests.helpers.tiny import randomised
+from tests.helpers.families import SMALL, build_model
+from tests.helpers.tiny import randomize_weights
 from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import BadInput
@@ -26,7 +26,7 @@ METHODS_BY_RULES = ["lrp", "transatt", "partial_lrp", ("attnlrp", {"propagation"
 @pytest.mark.parametrize("method", METHODS_BY_RULES, ids=str)
 @pytest.mark.parametrize("family", ["bart", "t5"])
 def test_a_hook_that_asks_for_input_gradients_changes_no_relevance(family, method):
-    model = build(family).double()
+    model = build_model(family).double()
     expected = Explainer(model).explain(ROWS, method, target=1)
     model.enable_input_require_grads()
     attribution = Explainer(model).explain(ROWS, method, target=1)
@@ -36,24 +36,24 @@ def test_a_hook_that_asks_for_input_gradients_changes_no_relevance(family, metho
 @pytest.mark.parametrize("method", ["cp_lrp", "attnlrp", *METHODS_BY_RULES], ids=str)
 @pytest.mark.parametrize("family", ["bart", "t5"])
 def test_methods_that_read_the_decoders_embeddings_change_no_relevance(family, method):
-    explainer = Explainer(build(family).double())
+    explainer = Explainer(build_model(family).double())
     alone = explainer.explain(ROWS, method, target=1)
     together = explainer.explain(ROWS, [method, "grad_x_input", "simple"], target=1)[0]
     assert_close(together.scores, alone.scores)
 
 
 def test_half_precision_is_noted_where_rules_divide():
-    model = build("bert").to(torch.bfloat16)
+    model = build_model("bert").to(torch.bfloat16)
     for method in METHODS_BY_RULES:
         assert "computed in bfloat16" in Explainer(model).explain(ROWS, method).notes[0]
     assert Explainer(model).explain(ROWS, "attnlrp").notes == ()
-    assert Explainer(build("bert")).explain(ROWS, "lrp").notes == ()
+    assert Explainer(build_model("bert")).explain(ROWS, "lrp").notes == ()
 
 
 @pytest.mark.parametrize("method", ["attnlrp", "cp_lrp"])
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2"])
 def test_a_rewritten_gradient_in_bfloat16_is_that_of_float64_but_for_rounding(family, method):
-    model = build(family).to(torch.bfloat16)
+    model = build_model(family).to(torch.bfloat16)
     exact = Explainer(copy.deepcopy(model).double()).explain(ROWS, method, target=1)
     # Eight bits: each of the few dozen roundings on a path moves a score by up to 1 in 256.
     assert_close(Explainer(model).explain(ROWS, method, target=1).scores, exact.scores, 16 / 256)
@@ -66,13 +66,13 @@ def test_a_wide_model_in_bfloat16_is_explained_as_in_float64_but_for_rounding(fa
         num_attention_heads=4, num_key_value_heads=2, pad_token_id=0, attn_implementation="sdpa",
     )  # fmt: skip
     model = getattr(transformers, f"{family}ForCausalLM")(config)
-    model = randomised(model, torch.bfloat16)
+    model = randomize_weights(model, torch.bfloat16)
     exact = Explainer(copy.deepcopy(model).double()).explain(ROWS, "attnlrp", target=1)
     assert_close(Explainer(model).explain(ROWS, "attnlrp", target=1).scores, exact.scores, 16 / 256)
 
 
 def test_relevance_inside_autocast_is_computed_and_noted():
-    explainer = Explainer(build("bert"))
+    explainer = Explainer(build_model("bert"))
     expected = explainer.explain(ROWS, ["attnlrp", *METHODS_BY_RULES], target=1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         attributions = explainer.explain(ROWS, ["attnlrp", *METHODS_BY_RULES], target=1)
@@ -86,7 +86,7 @@ def test_relevance_inside_autocast_is_computed_and_noted():
 
 
 class PackedProduct(torch.autograd.Function):
-    """A product with eight-bit weights, as libraries for quantised models write it."""
+    """A product with eight-bit weights, as libraries for quantized models write it."""
 
     @staticmethod
     def forward(ctx, features, codes, scale):
@@ -108,9 +108,9 @@ class PackedLinear(nn.Linear):
 
 
 @pytest.mark.parametrize("method", ["attnlrp", "cp_lrp"])
-def test_quantised_layers_need_no_rule_of_their_own(method):
-    packed = build("llama").double()
-    plain = build("llama").double()
+def test_quantized_layers_need_no_separate_rule(method):
+    packed = build_model("llama").double()
+    plain = build_model("llama").double()
     for model, layer_class in ((packed, PackedLinear), (plain, nn.Linear)):
         for module in model.modules():
             if type(module) is nn.Linear:
@@ -127,7 +127,7 @@ def test_an_unmerged_adapter_is_noted_by_rules_and_changes_no_gradient_method(do
         r=4, target_modules=["query", "value"], init_lora_weights=False, use_dora=dora
     )
     torch.manual_seed(0)
-    adapted = peft.get_peft_model(build("bert").double(), config).double()
+    adapted = peft.get_peft_model(build_model("bert").double(), config).double()
     unmerged = Explainer(adapted).explain(ROWS, ["lrp", "attnlrp"], target=1)
     merged = Explainer(adapted.merge_and_unload()).explain(ROWS, ["lrp", "attnlrp"], target=1)
     assert "not merged" in unmerged[0].notes[0]
@@ -146,7 +146,7 @@ def deberta_v3():
 @pytest.mark.parametrize("family", ["modernbert", "deberta-v3", "bloom"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_simple_is_refused_where_a_norm_follows_the_token_table(family, dtype):
-    model = deberta_v3() if family == "deberta-v3" else build(family)
+    model = deberta_v3() if family == "deberta-v3" else build_model(family)
     with expect_error(
         BadInput, "rounding-noise", mentions="this model normalizes its token embeddings"
     ):
@@ -155,4 +155,6 @@ def test_simple_is_refused_where_a_norm_follows_the_token_table(family, dtype):
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2", "opt"])
 def test_simple_explains_models_without_a_norm_after_the_token_table(family):
-    assert np.abs(Explainer(build(family)).explain(ROWS, "simple").scores).sum() == pytest.approx(1)
+    assert np.abs(
+        Explainer(build_model(family)).explain(ROWS, "simple").scores
+    ).sum() == pytest.approx(1)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.helpers.expect import expect_error
-from tests.helpers.families import build
-from tests.helpers.tiny import randomised, tiny_bert
+from tests.helpers.families import build_model
+from tests.helpers.tiny import randomize_weights, tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods import alti
@@ -38,7 +38,7 @@ def decomposed(recording, block):
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "llama", "opt", "biogpt"])
 def test_contributions_of_all_tokens_sum_to_the_attention_output(family):
-    model = randomised(build(family), torch.float64)
+    model = randomize_weights(build_model(family), torch.float64)
     recording = record(Explainer(model)._live, list(Tokens.from_ids(ids())), SITES)
     for block, mixing in enumerate(recording.mixings):
         parts = decomposed(recording, block)
@@ -83,7 +83,7 @@ def test_the_second_norm_changes_the_answer():
 
 
 def test_a_block_that_ends_in_no_norm_has_no_second_one():
-    explainer = Explainer(build("gpt2"))
+    explainer = Explainer(build_model("gpt2"))
     with expect_error(UnsupportedModel, "ln2-without-norm"):
         explainer.explain(Tokens.from_ids(ids()), TokenToTokenInteractions(ln2=True))
 
@@ -93,4 +93,4 @@ def test_a_block_that_ends_in_no_norm_has_no_second_one():
 )
 def test_a_block_of_another_shape_is_refused(family, why):
     with pytest.raises(UnsupportedModel, match=f"Block 0 of this model cannot be split.*{why}"):
-        Explainer(build(family)).explain(Tokens.from_ids(ids()), "alti")
+        Explainer(build_model(family)).explain(Tokens.from_ids(ids()), "alti")

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Contrast, Explainer, Tokens, registry
 from tokenlight.errors import BadInput, BadTarget
@@ -78,7 +78,7 @@ def test_the_passes_that_happen_are_those_declared(method):
         ("shapley", "(25n − 23)F"),
     ],
 )
-def test_a_cost_is_told_in_words(method, words):
+def test_a_cost_is_formatted_as_passes(method, words):
     assert describe_cost(registry.build("methods", method)) == words
 
 
@@ -166,7 +166,7 @@ def test_a_baseline_without_its_token_is_refused():
         ("rollout", {"start_layer": 3}, "start_layer=3 leaves no block"),
     ],
 )
-def test_options_that_leave_nothing_are_refused(method, options, message):
+def test_options_that_leave_no_token_are_refused(method, options, message):
     with pytest.raises(BadInput, match=message):
         EXPLAINER.explain(TEXT, (method, options))
 
@@ -204,11 +204,11 @@ def test_lime_equals_a_ridge_regression_by_hand():
         )
     weights = (~removed).mean(axis=1)
     bits = (~removed).astype(float)
-    centred = bits - np.average(bits, axis=0, weights=weights)
+    centered = bits - np.average(bits, axis=0, weights=weights)
     values = logits - np.average(logits, weights=weights)
-    gram = centred.T @ (weights[:, None] * centred) + 0.5 * np.eye(bits.shape[1])
+    gram = centered.T @ (weights[:, None] * centered) + 0.5 * np.eye(bits.shape[1])
     np.testing.assert_allclose(
-        attribution.scores, np.linalg.solve(gram, centred.T @ (weights * values)), atol=1e-9
+        attribution.scores, np.linalg.solve(gram, centered.T @ (weights * values)), atol=1e-9
     )
 
 
@@ -240,7 +240,7 @@ def test_families_take_every_further_pass(family):
     ids = torch.randint(5, 120, (2, 8), generator=torch.Generator().manual_seed(3))
     ids[:, 7] = 2
     for method in FURTHER:
-        for attribution in Explainer(build(family)).explain(Tokens.from_ids(ids), method):
+        for attribution in Explainer(build_model(family)).explain(Tokens.from_ids(ids), method):
             assert np.isfinite(attribution.scores).all()
             assert np.abs(attribution.scores).max() > 0
 

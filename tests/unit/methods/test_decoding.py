@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from tests.helpers.expect import expect_error
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Attribution, Explainer, Tokens
 from tokenlight.errors import BadInput, UnknownName, UnsupportedModel
@@ -63,9 +63,9 @@ def test_the_language_model_is_written_down_by_name(folder, language_model, tmp_
 
 
 def test_a_language_model_is_left_as_it_was(language_model):
-    before = snapshot(language_model)
+    before = take_snapshot(language_model)
     explained(Explainer(tiny_bert(torch.float32), TOKENIZER), lm=language_model)
-    assert_unchanged(before, snapshot(language_model))
+    assert_unchanged(before, take_snapshot(language_model))
     assert type(language_model.bert).__name__ == "BertModel"
 
 
@@ -84,23 +84,23 @@ def test_a_checkpoint_that_carries_a_head_needs_no_option(tmp_path, language_mod
     assert "lm" not in attribution.options
 
 
-def test_a_checkpoint_without_a_head_is_refused_in_words(bert_folder):
+def test_a_checkpoint_without_a_head_is_refused(bert_folder):
     with expect_error(BadInput, "lm-not-found", mentions="Give it as the option lm"):
         explained(Explainer.from_pretrained(bert_folder))
 
 
-def test_a_model_from_nowhere_is_refused_in_words():
+def test_an_unknown_model_name_is_refused():
     with expect_error(BadInput, "lm-unknown"):
         explained(Explainer(tiny_bert(), TOKENIZER))
 
 
-def test_a_name_that_no_file_system_has_is_refused_in_words():
+def test_a_name_that_no_file_system_has_is_refused():
     explainer = Explainer(tiny_bert(), tiny_tokenizer())
     with pytest.raises(UnknownName, match="not a valid model name"):
         explainer.explain("good film", ("decoded_gradcam", {"lm": "x" * 5000}))
 
 
-def test_a_path_that_holds_nothing_is_refused_in_words(tmp_path):
+def test_an_empty_folder_is_refused(tmp_path):
     with expect_error(BadInput, "lm-not-found"):
         explained(Explainer(tiny_bert(), TOKENIZER), lm=str(tmp_path / "nothing"))
 
@@ -138,7 +138,7 @@ def test_a_layer_that_does_not_exist_is_refused(layer, language_model):
     assert "0 (embedding) to 3" in str(caught.value)
 
 
-def test_a_tau_that_keeps_nothing_is_refused(language_model):
+def test_a_tau_that_keeps_no_token_is_refused(language_model):
     with pytest.raises(BadInput, match="tau=0 of decoded_.* is not valid. Give a number from 1"):
         explained(Explainer(tiny_bert(), TOKENIZER), lm=language_model, tau=0)
 

@@ -89,12 +89,12 @@ class TestNames:
     def test_a_class_name_in_snake_case(self, name, expected):
         assert registry.snake_case(name) == expected
 
-    def test_each_is_named_by_its_class(self, explainer):
+    def test_a_method_is_named_by_its_class(self, explainer):
         attributions = explainer.explain(TEXT, [TopOne(), LowestLast()])
         assert [attribution.method for attribution in attributions] == ["top_one", "lowest_last"]
         assert Share().name == "share"
 
-    def test_each_has_a_row_of_its_own(self, explainer):
+    def test_each_method_has_a_row(self, explainer):
         evaluation = explainer.evaluate(
             explainer.explain([TEXT, TEXT], [TopOne(), LowestLast()]), "aopc"
         )
@@ -103,7 +103,7 @@ class TestNames:
         assert first["count"] == second["count"] == 2
         assert first["mean"] != second["mean"]
 
-    def test_one_class_with_other_options_is_told_by_them(self, explainer):
+    def test_variants_of_one_class_are_named_by_their_options(self, explainer):
         attributions = explainer.explain([TEXT], [TopOne(), TopOne(times=-1.0)])
         assert explainer.evaluate(attributions, "aopc").methods == (
             "top_one",
@@ -117,17 +117,17 @@ class TestNames:
 
 
 class TestOneNameTwice:
-    def test_in_one_call(self, explainer):
+    def test_two_methods_of_one_name_are_refused_in_one_call(self, explainer):
         with expect_error(BadInput, "duplicate-method-name", mentions="'top_one'"):
             explainer.explain(TEXT, [TopOne(), twin()])
 
-    def test_in_one_file(self, explainer, tmp_path):
+    def test_two_methods_of_one_name_are_refused_in_one_file(self, explainer, tmp_path):
         with expect_error(BadInput, "duplicate-method-name", mentions="'top_one'"):
             evaluate_file(
                 explainer, [Example(TEXT)], Experiment([TopOne(), twin()], ["aopc"]), tmp_path
             )
 
-    def test_in_one_evaluation(self, explainer):
+    def test_two_methods_of_one_name_are_refused_in_one_evaluation(self, explainer):
         attributions = [explainer.explain(TEXT, TopOne()), explainer.explain(TEXT, twin())]
         with pytest.raises(
             BadInput,
@@ -135,7 +135,7 @@ class TestOneNameTwice:
         ):
             explainer.evaluate(attributions, "aopc")
 
-    def test_a_name_of_the_registry_is_taken(self, explainer):
+    def test_a_name_of_a_registered_method_is_refused(self, explainer):
         with expect_error(BadInput, "duplicate-method-name") as caught:
             explainer.explain(TEXT, Rollout())
         for path in ("test_method_user_defined.Rollout", "tokenlight.methods.rollout."):
@@ -143,7 +143,7 @@ class TestOneNameTwice:
 
 
 class TestMistakes:
-    def test_a_class_in_place_of_an_instance(self, explainer):
+    def test_a_class_instead_of_an_instance_is_refused(self, explainer):
         with pytest.raises(
             BadInput, match=r"TopOne is a method class, not a method instance. Give TopOne\(\)"
         ):
@@ -153,7 +153,7 @@ class TestMistakes:
         ):
             explainer.evaluate(explainer.explain(TEXT, "attcat"), Share)
 
-    def test_sites_that_are_not_declared(self, explainer):
+    def test_reading_an_undeclared_site_is_refused(self, explainer):
         with expect_error(BadInput, "needs-missing", mentions="needs = frozenset({Site.HIDDEN"):
             explainer.explain(TEXT, Undeclared())
         with expect_error(BadInput, "needs-not-sites", mentions="needs = frozenset"):

@@ -10,14 +10,19 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Lasso, LinearRegression
 
-from tests.helpers.copying import case, copier
-from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
-from tests.helpers.planted_model import VOCABULARY, planted, row_of
+from tests.helpers.copy_model import draw_case, make_copy_explainer
+from tests.helpers.encoder_decoder_models import (
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+    make_small_llama,
+)
+from tests.helpers.planted_model import VOCABULARY, make_planted_explainer, make_row
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import assert_close
 from tokenlight import Context, Continuation, Explainer, Tokens
+from tokenlight.data.head import Head
 from tokenlight.data.odds import target_log_odds, target_log_probability
-from tokenlight.data.target import Head, ResolvedTarget
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadInput
 from tokenlight.methods.context_cite import fit_lasso
 
@@ -28,7 +33,7 @@ PLANTED = {10: 2.0, 11: 1.0, 12: 0.5, 13: -1.0}  # what each word adds to class 
 
 @pytest.fixture(scope="module")
 def llama() -> Explainer:
-    return Explainer(small_llama(), writing_tokenizer(ends=False))
+    return Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
 
 
 def bag() -> tuple[Explainer, Tokens]:
@@ -36,10 +41,10 @@ def bag() -> tuple[Explainer, Tokens]:
     weights = np.zeros((VOCABULARY, 2))
     for word, weight in PLANTED.items():
         weights[word, 1] = weight
-    row = replace(row_of([10, 11, 12, 13]), texts=("ten eleven", "twelve thirteen"))
+    row = replace(make_row([10, 11, 12, 13]), texts=("ten eleven", "twelve thirteen"))
     segments = (None, 0, 0, 1, 1, None)
     spans = (None, (0, 3), (4, 10), (0, 6), (7, 15), None)
-    return planted(weights), Tokens((replace(row, segments=segments, spans=spans),))
+    return make_planted_explainer(weights), Tokens((replace(row, segments=segments, spans=spans),))
 
 
 class TestUnitsOfABag:
@@ -82,7 +87,7 @@ class TestUnitsOfABag:
         complete, without = (math.log(1 / (1 + math.exp(-z))) for z in (2.5, -0.5))
         assert row["top_k_drop"] == pytest.approx(complete - without)
 
-    def test_true_sums_foretell_every_subset_and_reversed_ones_none(self) -> None:
+    def test_exact_sums_predict_every_subset_and_reversed_ones_none(self) -> None:
         explainer, text = bag()
         attribution = explainer.explain(text, ("occlusion", {"units": "word"}), 1)
         metric = ("linear_datamodelling", {"units": "word"})
@@ -200,7 +205,7 @@ class TestALanguageModel:
         assert num_distinct[0] <= 2**5
 
     def test_a_model_that_writes_after_a_source_takes_units_too(self) -> None:
-        bart = Explainer(writer("bart"), writing_tokenizer())
+        bart = Explainer(make_seq2seq_model("bart"), make_seq2seq_tokenizer())
         for method in ("context_cite", ("shapley", {"units": "document"})):
             (attribution,) = bart.explain(ASKED, method, WHOLE)
             assert attribution.scores.any()
@@ -242,9 +247,9 @@ def test_invalid_units_are_refused(llama: Explainer, method: Any, message: str) 
 
 @pytest.mark.parametrize("method", ["context_cite", "occlusion"])
 def test_the_document_an_answer_was_copied_from_comes_first(method: str) -> None:
-    explainer = copier()
+    explainer = make_copy_explainer()
     for seed in range(10):
-        context, answer, right = case(seed)
+        context, answer, right = draw_case(seed)
         target = Continuation(answer, joint=True)
         (attribution,) = explainer.explain(context, (method, {"units": "document"}), target)
         totals = [part.total for part in attribution.group_by("document")]

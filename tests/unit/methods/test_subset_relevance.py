@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
-from tests.helpers.image_models import build as build_image_model
-from tests.helpers.image_models import pictures
-from tests.helpers.planted_model import VOCABULARY, planted, row_of
+from tests.helpers.encoder_decoder_models import (
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+    make_small_llama,
+)
+from tests.helpers.image_models import build_model as build_image_model
+from tests.helpers.image_models import make_pictures
+from tests.helpers.planted_model import VOCABULARY, make_planted_explainer, make_row
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tests.helpers.tolerance import assert_close
 from tokenlight import Context, Continuation, Explainer, Question, Tokens
@@ -67,8 +71,8 @@ class TestWhatItEquals:
     def test_where_words_add_up_it_is_the_shapley_value(self) -> None:
         weights = np.zeros((VOCABULARY, 2))
         weights[10:14, 1] = [2.0, 1.0, 0.5, -1.0]
-        text = Tokens((row_of([10, 11, 12, 13]),))
-        explainer = planted(weights)
+        text = Tokens((make_row([10, 11, 12, 13]),))
+        explainer = make_planted_explainer(weights)
         options = {"readout": "embeddings", "gradient": "model"}
         ours = explain(text, explainer, 1, **options)
         shapley = explainer.explain(text, "shapley", 1)
@@ -151,7 +155,7 @@ class TestSubTexts:
         for ((old, _), _), ((new, _), _) in zip(attribution.target.terms, moved.terms, strict=True):
             assert sub_text.row.ids[new] == row.ids[old]
 
-    def test_a_text_of_special_tokens_alone_is_the_whole_text(self) -> None:
+    def test_a_text_of_special_tokens_only_is_explained_as_a_whole(self) -> None:
         text = Tokens.from_ids([[TOKENIZER.cls_token_id, TOKENIZER.sep_token_id]])
         attribution = explain(text, gradient="attnlrp")
         assert_close(
@@ -161,7 +165,7 @@ class TestSubTexts:
 
 
 class TestKindsOfInput:
-    def test_a_pair_a_question_and_a_masked_word(self) -> None:
+    def test_pairs_questions_and_masked_words_are_explained(self) -> None:
         for explainer, text in (
             (EXPLAINER, (TEXT, TEXTS[1])),
             (Explainer(tiny_bert_qa(), TOKENIZER), QUESTION),
@@ -171,7 +175,7 @@ class TestKindsOfInput:
             assert len(attribution.extras["standard_errors"]) == len(attribution)
 
     def test_a_language_model_keeps_its_last_token(self) -> None:
-        explainer = Explainer(small_llama(), writing_tokenizer(ends=False))
+        explainer = Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
         attribution = explain("the cat sat on a red", explainer)
         is_kept = find_kept_tokens(attribution.row, attribution.target, reads_last_token=True)
         assert is_kept[-1]
@@ -182,7 +186,7 @@ class TestKindsOfInput:
         assert np.isfinite(joint.scores).all()
 
     def test_a_model_with_an_encoder_and_a_decoder_removes_source_tokens_alone(self) -> None:
-        explainer = Explainer(writer("bart"), writing_tokenizer())
+        explainer = Explainer(make_seq2seq_model("bart"), make_seq2seq_tokenizer())
         attributions = explain("the cat sat on a red mat", explainer, Continuation(" a dog"))
         for attribution in attributions:
             row = attribution.row
@@ -192,7 +196,7 @@ class TestKindsOfInput:
 
     def test_patches_are_occluded(self) -> None:
         explainer = Explainer(build_image_model("vit"))
-        (attribution,) = explain(pictures(1), explainer)
+        (attribution,) = explain(make_pictures(1), explainer)
         assert np.isfinite(attribution.scores).all()
         sub_text = make_sub_text(attribution.row, np.arange(len(attribution)) == 1, "delete", 0)
         assert len(sub_text.row) == len(attribution)
@@ -210,7 +214,7 @@ class TestUncertainty:
         assert 0.75 < np.median(errors / spread) < 1.5
 
     def test_a_single_draw_is_compared_with_the_whole_text(self) -> None:
-        samples = ScoreSamples(row_of([10, 11]), seed=0)
+        samples = ScoreSamples(make_row([10, 11]), seed=0)
         samples.set_whole_scores(np.array([0.0, 3.0, 5.0, 0.0]))
         samples.add(np.array([0, 1, 3]), np.array([0.0, 1.0, 0.0]), 1.0)
         np.testing.assert_allclose(samples.mean, [0.0, 2.0, 5.0, 0.0])
@@ -223,7 +227,7 @@ class TestUncertainty:
     def test_errors_follow_the_formula(self) -> None:
         generator = np.random.default_rng(3)
         draws = generator.normal(size=(5, 4))
-        samples = ScoreSamples(row_of([10, 11]), seed=0)
+        samples = ScoreSamples(make_row([10, 11]), seed=0)
         samples.set_whole_scores(np.zeros(4))
         for values in draws:
             samples.add(np.arange(4), values, 0.0)
@@ -238,14 +242,14 @@ class TestUncertainty:
             (np.ones(12), 1.0, False),
         ):
             generator = np.random.default_rng(1)
-            samples = ScoreSamples(row_of(words), seed=0)
+            samples = ScoreSamples(make_row(words), seed=0)
             samples.set_whole_scores(whole)
             for _ in range(8):
                 samples.add(np.arange(12), whole + noise * generator.normal(size=12), 0.0)
             assert (samples.compute_stability(3) > 0.95) == is_stable
-        assert ScoreSamples(row_of([10, 11]), seed=0).compute_stability(2) == 1.0
+        assert ScoreSamples(make_row([10, 11]), seed=0).compute_stability(2) == 1.0
 
-    def test_sampling_goes_on_until_the_top_is_stable(self) -> None:
+    def test_sampling_continues_until_the_top_is_stable(self) -> None:
         strict = explain(TEXTS, samples=4, stable=1.0, max_samples=16)
         num_samples = [attribution.extras["sampling"]["samples"] for attribution in strict]
         # Three words: their top five cannot change. A draw without any of them is left out.
@@ -265,7 +269,7 @@ class TestSelfTest:
         """
         generator = np.random.default_rng(seed)
         planted_scores = generator.normal(size=14)
-        samples = ScoreSamples(row_of(list(range(10, 22))), seed=seed)
+        samples = ScoreSamples(make_row(list(range(10, 22))), seed=seed)
         samples.set_whole_scores(truth * planted_scores)
         for kept in draw_kept_units(generator, 12, num_samples, 0.5):
             positions = np.flatnonzero(kept) + 1
@@ -274,29 +278,29 @@ class TestSelfTest:
             samples.add(positions, scores, truth * planted_scores[positions].sum() + error)
         return samples
 
-    def test_scores_that_predict_are_found(self) -> None:
+    def test_exact_scores_predict_subtexts(self) -> None:
         found = self.fill(16, 0, truth=1.0, noise=0.1).test_prediction()
         assert found["correlation"] > 0.9
         assert found["samples"] == 16
 
-    def test_scores_without_truth_correlate_with_nothing(self) -> None:
+    def test_random_scores_do_not_predict_subtexts(self) -> None:
         """The noise of a sub-text is in its own scores, and must not help to predict it."""
         found = [self.fill(16, seed, truth=0.0, noise=1.0).test_prediction() for seed in range(200)]
         mean = np.mean([test["correlation"] for test in found])
         error = np.std([test["correlation"] for test in found]) / len(found) ** 0.5
         assert abs(mean) < 4 * error
 
-    def test_too_few_sub_texts_say_nothing(self) -> None:
+    def test_too_few_subtexts_give_no_correlation(self) -> None:
         assert self.fill(3, 0, truth=1.0, noise=0.1).test_prediction() is None
 
 
 class TestRefusals:
-    def test_a_baseline_without_replacement(self) -> None:
+    def test_a_baseline_needs_replacement(self) -> None:
         with pytest.raises(BadInput) as refusal:
             explain(TEXT, baseline="unk")
         assert refusal.value.code == "baseline-without-replace"
 
-    def test_stability_without_samples(self) -> None:
+    def test_stability_needs_samples(self) -> None:
         with pytest.raises(BadInput) as refusal:
             explain(TEXT, samples=0, stable=0.9)
         assert refusal.value.code == "stable-without-samples"
@@ -304,7 +308,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "options", [{"keep_probability": 0.0}, {"samples": -1}, {"gradient": "x"}]
     )
-    def test_values_out_of_range(self, options) -> None:
+    def test_values_out_of_range_are_refused(self, options) -> None:
         with pytest.raises(BadInput):
             explain(TEXT, **options)
 

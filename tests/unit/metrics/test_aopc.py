@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.planted_model import planted, scored
-from tests.unit.metrics.planted_words import WORDS, sigmoid, value, weights
+from tests.helpers.planted_model import make_attribution, make_planted_explainer
+from tests.helpers.planted_words import WORDS, make_weights, measure_value, sigmoid
 
 
-def test_aopc():
-    explainer = planted(weights())
-    attribution = scored(explainer, WORDS, [2, 1, 0, -1])
+def test_aopc_equals_the_value_by_hand():
+    explainer = make_planted_explainer(make_weights())
+    attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     # Σw = 2; counts of 4 words at 0 … 100 %: 0 0 1 1 2 2 2 3 3 4 4; left: 2, 0, −1, −1, 0
     original = sigmoid(2)
     remaining = {0: sigmoid(2), 1: 0.5, 2: sigmoid(-1), 3: sigmoid(-1), 4: 0.5}
     expected = [original - remaining[count] for count in (0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4)]
-    mean, curve = value(explainer, attribution, "aopc")
+    mean, curve = measure_value(explainer, attribution, "aopc")
     assert curve == pytest.approx(expected, abs=1e-12)
     assert mean == pytest.approx(0.416588, abs=1e-6)
 
 
-def test_aopc_from_the_bottom_and_of_another_class():
-    explainer = planted(weights())
-    attribution = scored(explainer, WORDS, [2, 1, 0, -1])
+def test_aopc_of_the_bottom_order_and_of_another_class_equal_the_values_by_hand():
+    explainer = make_planted_explainer(make_weights())
+    attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     # Bottom first: −1, 0, +1, +2 go: left 3, 3, 2, 0
     remaining = {0: 2, 1: 3, 2: 3, 3: 2, 4: 0}
     expected = [sigmoid(2) - sigmoid(remaining[c]) for c in (0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4)]
-    assert value(explainer, attribution, ("aopc", {"order": "bottom"}))[1] == pytest.approx(
+    assert measure_value(explainer, attribution, ("aopc", {"order": "bottom"}))[1] == pytest.approx(
         expected
     )
-    other = scored(explainer, WORDS, [2, 1, 0, -1], target=0)
-    flipped = [-v for v in value(explainer, attribution, "aopc")[1]]
-    assert value(explainer, other, "aopc")[1] == pytest.approx(flipped)
+    other = make_attribution(explainer, WORDS, [2, 1, 0, -1], target=0)
+    flipped = [-v for v in measure_value(explainer, attribution, "aopc")[1]]
+    assert measure_value(explainer, other, "aopc")[1] == pytest.approx(flipped)
 
 
-def test_aopc_until_half_of_the_tokens():
-    explainer = planted(weights())
-    attribution = scored(explainer, WORDS, [2, 1, 0, -1])
-    original, half = (value(explainer, attribution, ("aopc", {"until": k}))[1] for k in (1.0, 0.5))
+def test_aopc_stops_at_half_of_the_tokens():
+    explainer = make_planted_explainer(make_weights())
+    attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
+    original, half = (
+        measure_value(explainer, attribution, ("aopc", {"until": k}))[1] for k in (1.0, 0.5)
+    )
     assert len(half) == 6
     assert half == original[:6]

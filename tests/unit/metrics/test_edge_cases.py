@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.helpers.expect import expect_error
-from tests.helpers.planted_model import planted, scored
+from tests.helpers.planted_model import make_attribution, make_planted_explainer
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, registry
 from tokenlight.data.postprocess import absolute, merge_words
@@ -24,14 +24,16 @@ ASKING = ("aopc", "lodds", "comprehensiveness", "sufficiency", "hiding_game", "r
 
 
 def test_nan_scores_cannot_become_an_explanation():
-    explainer = planted()
+    explainer = make_planted_explainer()
     with pytest.raises(NotFinite, match="scores hold NaN or infinity, first at index 2"):
-        scored(explainer, [10, 11, 12], [1.0, np.nan, 2.0])
+        make_attribution(explainer, [10, 11, 12], [1.0, np.nan, 2.0])
 
 
-def test_logits_that_are_not_finite_cost_that_number_and_say_so():
-    explainer = planted()
-    good, bad = (scored(explainer, words, [3, 2, 1]) for words in ([10, 11, 12], [20, 21, 22]))
+def test_non_finite_logits_skip_the_metric_with_a_reason():
+    explainer = make_planted_explainer()
+    good, bad = (
+        make_attribution(explainer, words, [3, 2, 1]) for words in ([10, 11, 12], [20, 21, 22])
+    )
     with torch.no_grad():
         explainer.model.words.weight[21] = torch.nan
     evaluation = explainer.evaluate([good, bad], list(ASKING), labels=[0, 1])
@@ -44,10 +46,10 @@ def test_logits_that_are_not_finite_cost_that_number_and_say_so():
 
 @pytest.mark.parametrize("name", ASKING)
 def test_scores_that_are_all_equal_rank_in_the_order_of_the_text(name):
-    explainer = planted()
+    explainer = make_planted_explainer()
     words = [10, 11, 12, 13, 14]
-    equal = scored(explainer, words, [1] * 5)
-    falling = scored(explainer, words, [5, 4, 3, 2, 1])
+    equal = make_attribution(explainer, words, [1] * 5)
+    falling = make_attribution(explainer, words, [5, 4, 3, 2, 1])
     rows = explainer.evaluate([equal, falling], name, labels=[0, 0]).rows
     assert rows[0][name] == rows[1][name]
 
@@ -68,9 +70,9 @@ def test_a_rank_correlation_of_equal_scores_is_left_out_with_its_reason(name, to
 
 
 @pytest.mark.parametrize("name", ASKING)
-def test_a_text_of_one_token_has_a_number(name):
-    explainer = planted()
-    attribution = scored(explainer, [10], [1])
+def test_a_text_of_one_token_is_measured(name):
+    explainer = make_planted_explainer()
+    attribution = make_attribution(explainer, [10], [1])
     summary = explainer.evaluate(attribution, name, labels=[0]).summary[name]
     assert np.isfinite(summary["mean"])
     assert (summary["low"], summary["high"], summary["count"]) == (
@@ -81,8 +83,8 @@ def test_a_text_of_one_token_has_a_number(name):
 
 
 def test_a_text_without_special_tokens_can_lose_them_all():
-    explainer = planted()
-    attribution = scored(explainer, [10, 11], [1, 2], special=False)
+    explainer = make_planted_explainer()
+    attribution = make_attribution(explainer, [10, 11], [1, 2], special=False)
     curve = explainer.evaluate(attribution, "aopc").rows[0]["aopc.curve"]
     assert np.isfinite(curve).all()
 
@@ -127,15 +129,15 @@ def test_a_classifier_with_one_class_is_refused_since_its_probability_is_always_
 
 
 @pytest.mark.parametrize("name", ["hiding_game", "revealing_game"])
-def test_an_accuracy_game_without_labels_says_what_to_give(name):
-    explainer = planted()
+def test_an_accuracy_game_without_labels_is_refused_with_what_to_give(name):
+    explainer = make_planted_explainer()
     with expect_error(BadInput, "labels-or-reference-required"):
-        explainer.evaluate(scored(explainer, [10], [1]), name)
+        explainer.evaluate(make_attribution(explainer, [10], [1]), name)
 
 
 def test_one_text_without_label_is_left_out_of_the_game_and_kept_elsewhere():
-    explainer = planted()
-    attributions = [scored(explainer, [10 + i, 20], [1, 2]) for i in range(3)]
+    explainer = make_planted_explainer()
+    attributions = [make_attribution(explainer, [10 + i, 20], [1, 2]) for i in range(3)]
     evaluation = explainer.evaluate(attributions, ["hiding_game", "aopc"], labels=[0, None, 1])
     assert [row["hiding_game"] is None for row in evaluation.rows] == [False, True, False]
     assert (
@@ -147,9 +149,9 @@ def test_one_text_without_label_is_left_out_of_the_game_and_kept_elsewhere():
 
 @pytest.mark.parametrize("name", ["rationale", "precision_at_k"])
 def test_missing_spans_are_requested(name):
-    explainer = planted()
+    explainer = make_planted_explainer()
     with expect_error(BadInput, "spans-required"):
-        explainer.evaluate(scored(explainer, [10], [1]), name)
+        explainer.evaluate(make_attribution(explainer, [10], [1]), name)
 
 
 def test_scores_of_words_are_not_measured_as_if_they_were_of_tokens(tokenizer):
@@ -174,9 +176,9 @@ def test_further_explanations_repeat_the_postprocessing(tokenizer):
     assert magnitude != signed
 
 
-def test_a_foreign_explanation_cannot_be_made_again():
-    explainer = planted()
-    attribution = scored(explainer, [10, 11], [1, 2], method="somebody's")
+def test_an_imported_explanation_cannot_be_recomputed():
+    explainer = make_planted_explainer()
+    attribution = make_attribution(explainer, [10, 11], [1, 2], method="somebody's")
     row = explainer.evaluate(attribution, "kendall").rows[0]
     assert 'further explanations by "somebody\'s"' in row["kendall.skipped"]
 
@@ -190,8 +192,8 @@ def test_a_long_text_explained_in_windows_is_left_out_where_the_model_is_asked(t
 
 
 def test_short_texts_are_left_out_where_the_official_code_leaves_them_out():
-    explainer = planted()
-    attribution = scored(explainer, [10, 11], [1, 2])
+    explainer = make_planted_explainer()
+    attribution = make_attribution(explainer, [10, 11], [1, 2])
     row = explainer.evaluate(attribution, ("aopc", {"preset": "attcat"}), labels=[0]).rows[0]
     assert "fewer than min_len=10" in row["aopc.skipped"]
     low = ("aopc", {"min_probability": 1.0})
@@ -215,12 +217,12 @@ def test_short_texts_are_left_out_where_the_official_code_leaves_them_out():
     ],
 )
 def test_a_wrong_metric_is_named(metric, message):
-    explainer = planted()
+    explainer = make_planted_explainer()
     with pytest.raises(Exception, match=message):
-        explainer.evaluate(scored(explainer, [10], [1]), metric, labels=[0])
+        explainer.evaluate(make_attribution(explainer, [10], [1]), metric, labels=[0])
 
 
-def test_intervals_of_degenerate_samples():
+def test_degenerate_samples_have_degenerate_intervals():
     assert np.isnan(bootstrap_mean([]).mean)
     assert to_json_value(bootstrap_mean([])) == {
         "mean": None,
@@ -241,7 +243,7 @@ def test_intervals_of_degenerate_samples():
     assert bootstrap_statistic(0, lambda _: 1.0).count == 0
 
 
-def test_an_interval_holds_the_true_mean_about_as_often_as_it_says():
+def test_an_interval_covers_the_true_mean_at_its_nominal_rate():
     generator = np.random.default_rng(0)
     held = 0
     for trial in range(120):

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers.planted_model import MASK, PAD, planted, scored
-from tests.unit.metrics.planted_words import WORDS, weights
+from tests.helpers.planted_model import MASK, PAD, make_attribution, make_planted_explainer
+from tests.helpers.planted_words import WORDS, make_weights
 from tokenlight import registry
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
-def test_kendall():
+def test_kendall_equals_the_value_by_hand():
     metric = registry.build("metrics", "kendall")
     order = registry.build("metrics", "kendall", {"preset": "attcat"})
-    explainer = planted(weights(), labels=2)
-    attribution = scored(explainer, WORDS, [3, 2, 1, 0.5], special=False, target=1)
+    explainer = make_planted_explainer(make_weights(), labels=2)
+    attribution = make_attribution(explainer, WORDS, [3, 2, 1, 0.5], special=False, target=1)
     b = replace(
         attribution,
         scores=[3, 2, 0.5, 1],
@@ -43,8 +43,8 @@ def test_kendall():
 
 
 def test_kendall_on_index_lists_is_not_kendall_on_ranks():
-    explainer = planted(weights())
-    attribution = scored(explainer, WORDS, [1, 4, 2, 3], special=False, target=1)
+    explainer = make_planted_explainer(make_weights())
+    attribution = make_attribution(explainer, WORDS, [1, 4, 2, 3], special=False, target=1)
     b = replace(
         attribution, scores=[2, 1, 4, 3], target=ResolvedTarget("class", "LABEL_0", (((0,), 1.0),))
     )

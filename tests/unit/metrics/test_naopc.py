@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.helpers.planted_model import VOCABULARY, planted, scored
-from tests.unit.metrics.planted_words import WORDS, sigmoid, value, weights
+from tests.helpers.planted_model import VOCABULARY, make_attribution, make_planted_explainer
+from tests.helpers.planted_words import WORDS, make_weights, measure_value, sigmoid
 from tokenlight.errors import BadInput
 
 
-def test_normalised_aopc_stands_between_the_worst_and_the_best_order():
-    explainer = planted(weights())
+def test_naopc_is_zero_for_the_worst_and_one_for_the_best_order():
+    explainer = make_planted_explainer(make_weights())
     # [MASK] weighs nothing: deleting and masking are alike. Falls are taken after 1, 2, 3, 4 words.
     falls = {}
     for order in itertools.permutations(range(4)):
@@ -25,22 +25,22 @@ def test_normalised_aopc_stands_between_the_worst_and_the_best_order():
     high = max(falls.values())
     for order in itertools.permutations(range(4)):
         ranks = [4 - order.index(i) for i in range(4)]
-        attribution = scored(explainer, WORDS, ranks)
+        attribution = make_attribution(explainer, WORDS, ranks)
         row = explainer.evaluate([attribution], [("naopc", {"beam": 24})]).rows[0]
         assert row["naopc"] == pytest.approx((falls[order] - low) / (high - low), abs=1e-9)
-    best = scored(explainer, WORDS, [2, 1, 0, -1])
-    assert value(explainer, best, "naopc")[0] == pytest.approx(1.0)
-    worst = scored(explainer, WORDS, [-2, -1, 0, 1])
-    assert value(explainer, worst, "naopc")[0] == pytest.approx(0.0)
+    best = make_attribution(explainer, WORDS, [2, 1, 0, -1])
+    assert measure_value(explainer, best, "naopc")[0] == pytest.approx(1.0)
+    worst = make_attribution(explainer, WORDS, [-2, -1, 0, 1])
+    assert measure_value(explainer, worst, "naopc")[0] == pytest.approx(0.0)
 
 
-def test_normalised_aopc_leaves_out_what_is_too_long_or_decided_by_no_token():
-    explainer = planted(weights())
-    attribution = scored(explainer, WORDS, [2, 1, 0, -1])
+def test_naopc_skips_long_texts_and_texts_that_no_token_decides():
+    explainer = make_planted_explainer(make_weights())
+    attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     evaluation = explainer.evaluate([attribution], [("naopc", {"longest": 3})])
     assert "longest=3" in str(evaluation.summary["naopc"]["skipped"])
-    nothing = planted(np.zeros((VOCABULARY, 2)))
-    evaluation = nothing.evaluate([scored(nothing, WORDS, [2, 1, 0, -1])], ["naopc"])
+    nothing = make_planted_explainer(np.zeros((VOCABULARY, 2)))
+    evaluation = nothing.evaluate([make_attribution(nothing, WORDS, [2, 1, 0, -1])], ["naopc"])
     assert "same AOPC" in str(evaluation.summary["naopc"]["skipped"])
     with pytest.raises(BadInput, match="beam=0"):
         explainer.evaluate([attribution], [("naopc", {"beam": 0})])

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.helpers.planted_model import oracle, planted, scored
+from tests.helpers.planted_model import (
+    compute_oracle_scores,
+    make_attribution,
+    make_planted_explainer,
+)
 from tokenlight import registry
 from tokenlight.metrics import (
     aopc,
@@ -38,19 +42,21 @@ TEXTS = 24
 
 
 def explanations():
-    explainer = planted()
+    explainer = make_planted_explainer()
     generator = np.random.default_rng(3)
     values = {"oracle": [], "random": [], "inverted": []}
     labels = []
     for _ in range(TEXTS):
         words = generator.integers(5, 40, 12).tolist()
-        truth = oracle(explainer, words, int(np.argmax(scored(explainer, words, [0] * 12).logits)))
+        truth = compute_oracle_scores(
+            explainer, words, int(np.argmax(make_attribution(explainer, words, [0] * 12).logits))
+        )
         for name, scores in (
             ("oracle", truth),
             ("random", generator.normal(size=12)),
             ("inverted", -truth),
         ):
-            values[name].append(scored(explainer, words, scores, method=name))
+            values[name].append(make_attribution(explainer, words, scores, method=name))
         labels.append(values["oracle"][-1].prediction.index)
     return explainer, values, labels
 
@@ -182,7 +188,7 @@ class LeastFirst(hiding_game.HidingGame):
     ],
     ids=lambda mutant: type(mutant).__name__,
 )
-def test_the_planted_truth_notices(mutant, monkeypatch):
+def test_the_planted_model_detects_a_wrong_metric(mutant, monkeypatch):
     monkeypatch.setattr(type(mutant), "name", type(mutant).__mro__[1].__module__.rpartition(".")[2])
     with pytest.raises(AssertionError):
         oracle_beats_random_beats_inverted(mutant)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.handmade_attributions import attribution_of, split
-from tests.helpers.handmade_attributions import row_of as text_row
+from tests.helpers.handmade_attributions import make_attribution, split_words
+from tests.helpers.handmade_attributions import make_row as text_row
 from tests.helpers.planted_model import MASK, PAD
 from tokenlight import registry
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
 def qa_case(scores, spans, *, cut=0, context="red blue green cat"):
-    row = text_row(["who", context], [split("who"), split(context)], cut=cut)
-    attribution = attribution_of(row, scores)
+    row = text_row(["who", context], [split_words("who"), split_words(context)], cut=cut)
+    attribution = make_attribution(row, scores)
     return Case(attribution, Perturber(row, ReplacementIds(PAD, MASK)), Head("span"), spans=spans)
 
 
-def test_precision_at_k():
+def test_precision_at_k_equals_the_value_by_hand():
     # [CLS] who [SEP] red blue green cat [SEP]; the answer is "blue green": tokens 4 and 5
     scores = [0, 9, 8, 1, 7, 0.5, 2, 3]
     answer = ((1, 4, 14),)

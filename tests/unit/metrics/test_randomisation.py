@@ -7,16 +7,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.helpers.planted_model import MASK, PAD, oracle, planted, scored
+from tests.helpers.planted_model import (
+    MASK,
+    PAD,
+    compute_oracle_scores,
+    make_attribution,
+    make_planted_explainer,
+)
 from tokenlight import registry
 from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
-def test_randomisation_of_a_planted_model():
-    explainer = planted()
+def test_randomisation_of_a_planted_model_is_the_mean_similarity():
+    explainer = make_planted_explainer()
     words = list(range(10, 22))
-    attribution = scored(explainer, words, oracle(explainer, words, 1), target=1)
+    attribution = make_attribution(
+        explainer, words, compute_oracle_scores(explainer, words, 1), target=1
+    )
     metric = registry.build("metrics", "randomisation")
     case = Case(
         attribution, Perturber(attribution.row, ReplacementIds(PAD, MASK)), explainer._live.head

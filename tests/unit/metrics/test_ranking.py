@@ -8,7 +8,7 @@ from tokenlight.data.ranks import compute_midranks
 from tokenlight.metrics._ranking import rank_positions, shares_to_counts
 
 
-def test_orders_and_counts():
+def test_ranks_and_counts_equal_the_values_by_hand():
     # Equal scores keep the text's order.
     assert rank_positions([1, 3, 2, 3]).tolist() == [1, 3, 2, 0]
     assert rank_positions([1, 3, 2, 3], "bottom").tolist() == [0, 2, 1, 3]

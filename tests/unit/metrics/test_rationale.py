@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.helpers.handmade_attributions import attribution_of, split
-from tests.helpers.handmade_attributions import row_of as text_row
+from tests.helpers.handmade_attributions import make_attribution, split_words
+from tests.helpers.handmade_attributions import make_row as text_row
 from tests.helpers.planted_model import MASK, PAD
 from tokenlight import registry
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.metrics._metric import Case, Measurement
 from tokenlight.metrics.rationale import precision_recall_area
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
 def rationale(scores, spans, text="one two three four five six", **options):
-    row = text_row([text], [split(text)], cut=options.pop("cut", 0))
-    attribution = attribution_of(row, [0, *scores, 0])
+    row = text_row([text], [split_words(text)], cut=options.pop("cut", 0))
+    attribution = make_attribution(row, [0, *scores, 0])
     case = Case(
         attribution,
         Perturber(row, ReplacementIds(PAD, MASK)),
@@ -27,7 +27,7 @@ def rationale(scores, spans, text="one two three four five six", **options):
     return registry.build("metrics", "rationale", options).measure(case, [])
 
 
-def test_rationale():
+def test_rationale_scores_equal_the_values_by_hand():
     # Marked: "two three" (tokens 2, 3 of 1 … 6). Ranked: two, five, three, …
     measurement = rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),))
     # Points (recall, precision): (0, 1), (½, 1), (½, ½), (1, 2/3), …; by steps 1/1 and 2/3 count half.
@@ -67,7 +67,7 @@ def test_the_area_is_what_the_official_code_asks_of_scikit_learn():
         )
 
 
-def test_iou_f1_over_texts_is_of_mean_precision_and_recall_of_counts_or_the_mean():
+def test_iou_f1_over_texts_follows_its_chosen_average():
     # Text one: chosen {2}, {5} against {2, 3}: right 1 of 2 and of 1. Text two: {1, 2}, all right of two.
     first = [0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),)
     second = [0.9, 0.8, 0.1, 0.1, 0.1, 0.3], ((0, 0, 7), (0, 24, 27))
@@ -91,6 +91,6 @@ def test_iou_f1_over_texts_is_of_mean_precision_and_recall_of_counts_or_the_mean
         assert metric.summarize(lopsided).interval.mean == pytest.approx(expected)
 
 
-def test_the_share_of_a_rationale_that_truncation_left():
+def test_a_truncated_rationale_reports_its_remaining_share():
     measurement = rationale([1, 1, 1, 1, 1, 1], ((0, 4, 7), (0, 100, 103)), cut=9)
     assert measurement.parts["seen"] == pytest.approx(0.5)

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers.handmade_attributions import attribution_of, split
-from tests.helpers.handmade_attributions import row_of as text_row
+from tests.helpers.handmade_attributions import make_attribution, split_words
+from tests.helpers.handmade_attributions import make_row as text_row
 from tokenlight import registry
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadInput
 from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
-def test_sign_agreement_by_hand():
+def test_sign_agreement_equals_the_value_by_hand():
     text = "good bad fine odd"
-    row = text_row([text], [split(text)])
+    row = text_row([text], [split_words(text)])
     head = Head("classification", labels=("negative", "positive"))
     metric = registry.build("metrics", "sign_agreement", {})
-    attribution = attribution_of(row, [9, 2, -1, -3, 4, 9])  # explains positive
+    attribution = make_attribution(row, [9, 2, -1, -3, 4, 9])  # explains positive
     case = Case(
         attribution,
         Perturber(row, ReplacementIds(0, 0)),
@@ -36,7 +36,7 @@ def test_sign_agreement_by_hand():
     joined_words = replace(case, spans=((0, 0, 8),))  # one word of two tokens: their sum counts
     assert metric.measure(joined_words, []).value == 1.0
     for signs, right in ((1, 1.0), (-1, 0.0)):  # one sign everywhere is right half of the time
-        plain = replace(case, attribution=attribution_of(row, [signs] * 6))
+        plain = replace(case, attribution=make_attribution(row, [signs] * 6))
         assert metric.measure(plain, []).value == right
         other_label = replace(plain, label=0, spans=((0, 5, 8),))
         assert metric.measure(other_label, []).value == 1 - right

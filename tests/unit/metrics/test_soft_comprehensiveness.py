@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.planted_model import planted, scored
-from tests.unit.metrics.planted_words import WORDS, sigmoid, weights
+from tests.helpers.planted_model import make_attribution, make_planted_explainer
+from tests.helpers.planted_words import WORDS, make_weights, sigmoid
 from tokenlight.errors import BadInput
 
 COVERED_MODULES = ("metrics/soft_sufficiency",)
 
 
-def test_soft_erasure_of_scores_that_are_all_or_nothing_zeroes_whole_embeddings():
-    explainer = planted(weights())
+def test_binary_scores_zero_whole_embeddings():
+    explainer = make_planted_explainer(make_weights())
     metrics = ["soft_comprehensiveness", "soft_sufficiency"]
     room = sigmoid(2) - sigmoid(0)
     # Scaled, 5 is 1 and −3 is 0: every number is kept for sure or gone for sure. Weights: 2, 1, 0, −1.
@@ -22,7 +22,7 @@ def test_soft_erasure_of_scores_that_are_all_or_nothing_zeroes_whole_embeddings(
         ([5, 5, -3, -3], -1, 3, 1 / 2),  # more is lost than the text has to give: cut to 1
         ([-3, 5, 5, 5], 2, 0, 3 / 4),
     ):
-        row = explainer.evaluate([scored(explainer, WORDS, scores)], metrics).rows[0]
+        row = explainer.evaluate([make_attribution(explainer, WORDS, scores)], metrics).rows[0]
         lost = min(1.0, (sigmoid(2) - sigmoid(without)) / room)
         remaining = 1 - max(0.0, sigmoid(2) - sigmoid(alone)) / room
         assert row["soft_comprehensiveness"] == pytest.approx(lost)
@@ -31,10 +31,10 @@ def test_soft_erasure_of_scores_that_are_all_or_nothing_zeroes_whole_embeddings(
         assert row["soft_sufficiency.kept"] == pytest.approx(named_share)
 
 
-def test_soft_erasure_leaves_out_what_has_nothing_to_lose_or_no_order():
-    explainer = planted(weights())
-    flat = scored(explainer, WORDS, [1, 1, 1, 1])
-    against = scored(explainer, WORDS, [2, 1, 0, -1], target=0)
+def test_texts_without_contribution_or_order_are_skipped():
+    explainer = make_planted_explainer(make_weights())
+    flat = make_attribution(explainer, WORDS, [1, 1, 1, 1])
+    against = make_attribution(explainer, WORDS, [2, 1, 0, -1], target=0)
     evaluation = explainer.evaluate([flat, against], ["soft_comprehensiveness"])
     reasons = str(evaluation.summary["soft_comprehensiveness"]["skipped"])
     assert "all scores of this text are equal" in reasons

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers.planted_model import MASK, PAD, planted, scored
-from tests.unit.metrics.planted_words import weights
+from tests.helpers.planted_model import MASK, PAD, make_attribution, make_planted_explainer
+from tests.helpers.planted_words import make_weights
 from tokenlight import registry
 from tokenlight.metrics._metric import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
-def test_token_overlap():
-    explainer = planted(weights(w20=-3, w21=-2, w22=3))
-    attribution = scored(explainer, [10, 11, 22], [5, 4, 1])  # predicted 1
-    of_class_0 = scored(explainer, [20, 21, 10], [5, 4, 3])  # predicted 0
+def test_token_overlap_equals_the_value_by_hand():
+    explainer = make_planted_explainer(make_weights(w20=-3, w21=-2, w22=3))
+    attribution = make_attribution(explainer, [10, 11, 22], [5, 4, 1])  # predicted 1
+    of_class_0 = make_attribution(explainer, [20, 21, 10], [5, 4, 3])  # predicted 0
     plain = {"idf": "none", "k": 2}
     summary = explainer.evaluate([attribution, of_class_0], ("token_overlap", plain)).summary[
         "token_overlap"
@@ -40,9 +40,9 @@ def test_token_overlap():
 
 
 def test_token_overlap_lists_words_that_speak_against_a_class_last():
-    explainer = planted(weights(w20=-3, w21=-2, w22=3))
-    attribution = scored(explainer, [10, 11, 22], [-5, 4, 1])  # predicted 1
-    of_class_0 = scored(explainer, [20, 21, 10], [5, -4, 3])  # predicted 0
+    explainer = make_planted_explainer(make_weights(w20=-3, w21=-2, w22=3))
+    attribution = make_attribution(explainer, [10, 11, 22], [-5, 4, 1])  # predicted 1
+    of_class_0 = make_attribution(explainer, [20, 21, 10], [5, -4, 3])  # predicted 0
     plain = {"idf": "none", "report": "count"}
     for k, shared in ((2, 0), (3, 1)):  # {11, 22} and {20, 10}; with the third 10 and 21
         summary = explainer.evaluate(
@@ -56,10 +56,10 @@ def test_token_overlap_lists_words_that_speak_against_a_class_last():
 
 
 @pytest.mark.parametrize(("normalize", "total", "decoded"), [("none", 1, 1), ("l1", 8, 5)])
-def test_token_overlap_counts_the_score_of_a_type_once_a_text(normalize, total, decoded):
-    explainer = planted(weights())
+def test_token_overlap_counts_the_score_of_a_type_once_per_text(normalize, total, decoded):
+    explainer = make_planted_explainer(make_weights())
     metric = registry.build("metrics", "token_overlap", {"normalize": normalize})
-    position = scored(explainer, [10, 11, 10], [3, 2, 3])
+    position = make_attribution(explainer, [10, 11, 10], [3, 2, 3])
     by_type = replace(position, method="decoded_gradcam")
     for attribution, expected in (
         (position, {"10": 6 / total, "11": 2 / total}),

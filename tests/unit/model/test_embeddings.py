@@ -12,8 +12,8 @@ from transformers import GraniteConfig, GraniteForCausalLM
 
 from tests.helpers import tolerance
 from tests.helpers.expect import expect_error
-from tests.helpers.families import DECODER, build
-from tests.helpers.tiny import randomised, tiny_bert
+from tests.helpers.families import DECODER, build_model
+from tests.helpers.tiny import randomize_weights, tiny_bert
 from tokenlight import Explainer, NextToken, Tokens
 from tokenlight.errors import UnsupportedModel
 
@@ -44,7 +44,7 @@ def fold_by_hand(family, values):
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("family", READ_TWICE)
 def test_scores_include_what_a_decoder_reads_of_the_text(family):
-    model = build(family).double().requires_grad_(False)
+    model = build_model(family).double().requires_grad_(False)
     ids = make_ids()
     attributions = Explainer(model).explain(Tokens.from_ids(ids), "grad_x_input", target=1)
     table = model.get_input_embeddings()
@@ -71,7 +71,7 @@ def test_scores_include_what_a_decoder_reads_of_the_text(family):
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("family", READ_TWICE)
 def test_path_scores_add_up_to_the_rise_of_the_logit(family):
-    model = build(family).double()
+    model = build_model(family).double()
     ids = make_ids()
     baseline = torch.full_like(ids, 7)
     baseline[:, -1] = 2  # the token at which the head reads
@@ -93,7 +93,7 @@ def test_path_scores_add_up_to_the_rise_of_the_logit(family):
 
 def test_a_path_keeps_the_token_that_the_head_reads():
     """GPT-2's classifier reads the last token that is no padding, and a path may lead from padding."""
-    model = build("gpt2").double()
+    model = build_model("gpt2").double()
     for baseline in ("pad", 7):
         attributions = Explainer(model).explain(
             Tokens.from_ids(make_ids()), ("integrated_gradients", {"baseline": baseline}), target=1
@@ -105,7 +105,7 @@ def test_a_path_keeps_the_token_that_the_head_reads():
 @pytest.mark.parametrize("method", ["simple", "smooth", "integrated"])
 def test_a_token_first_table_gives_scores_by_text(method):
     """XLNet turns its ids before it looks them up; eight texts of eight tokens fit either way."""
-    explainer = Explainer(build("xlnet").double())
+    explainer = Explainer(build_model("xlnet").double())
     ids = make_ids(8, 8)
     together = explainer.explain(Tokens.from_ids(ids), method, target=1)
     for row, ours in zip(ids, together, strict=True):
@@ -114,7 +114,7 @@ def test_a_token_first_table_gives_scores_by_text(method):
 
 
 def test_the_gradient_at_a_token_first_table_is_the_models_own():
-    model = build("xlnet").double().requires_grad_(False)
+    model = build_model("xlnet").double().requires_grad_(False)
     ids = make_ids(8, 8)
     attributions = Explainer(model).explain(
         Tokens.from_ids(ids), ["grad_x_input", "simple"], target=1
@@ -134,7 +134,7 @@ def test_the_gradient_at_a_token_first_table_is_the_models_own():
 def test_embeddings_that_a_model_scales_outside_its_modules_are_replaced():
     """Granite's first module to take h^0 in is its rotary table, which reads only its dtype."""
     config = GraniteConfig(**DECODER, embedding_multiplier=3.0)
-    model = randomised(GraniteForCausalLM(config), torch.float64)
+    model = randomize_weights(GraniteForCausalLM(config), torch.float64)
     ids = make_ids(1)
     attribution = Explainer(model).explain(
         Tokens.from_ids(ids),
@@ -167,7 +167,9 @@ def test_a_model_on_the_meta_device_is_refused():
 @pytest.mark.parametrize("family", ["bart", "mbart", "t5"])
 @pytest.mark.parametrize("method", ["deeplift_shap", "occlusion", "lime"])
 def test_the_token_at_which_a_head_reads_stays_in_perturbed_texts(family, method):
-    attributions = Explainer(build(family)).explain(Tokens.from_ids(make_ids()), method, target=1)
+    attributions = Explainer(build_model(family)).explain(
+        Tokens.from_ids(make_ids()), method, target=1
+    )
     assert all(np.abs(attribution.scores).max() > 0 for attribution in attributions)
 
 
@@ -186,4 +188,4 @@ def test_a_pass_that_the_model_refuses_raises_unsupported_model():
     ids = make_ids()
     ids[:, -1] = 9
     with expect_error(UnsupportedModel, "pass-refused", mentions="<eos>"):
-        Explainer(build("bart")).explain(Tokens.from_ids(ids), "grad_x_input")
+        Explainer(build_model("bart")).explain(Tokens.from_ids(ids), "grad_x_input")

@@ -1,4 +1,4 @@
-"""Live models: wrapped, frozen, spread over devices, quantised, or without a padding id."""
+"""Live models: wrapped, frozen, spread over devices, quantized, or without a padding id."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from transformers import (
 )
 
 from tests.helpers.expect import expect_error
-from tests.helpers.model_state import assert_unchanged, snapshot
-from tests.helpers.tiny import randomised, tiny_bert, tiny_config, tiny_tokenizer
+from tests.helpers.model_state import assert_unchanged, take_snapshot
+from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_config, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
@@ -29,7 +29,7 @@ class TestOtherKindsOfModel:
             attribution = EXPLAINER.explain("good film")
         np.testing.assert_array_equal(attribution.scores, EXPLAINER.explain("good film").scores)
 
-    def test_frozen_weights_change_nothing(self):
+    def test_frozen_weights_do_not_change_scores(self):
         model = tiny_bert().requires_grad_(False)
         attribution = Explainer(model, TOKENIZER).explain("good film")
         np.testing.assert_array_equal(attribution.scores, EXPLAINER.explain("good film").scores)
@@ -102,16 +102,16 @@ class TestOtherKindsOfModel:
         config = GPT2Config(
             vocab_size=150, n_embd=32, n_layer=2, n_head=4, n_positions=48, num_labels=3
         )
-        model = randomised(GPT2ForSequenceClassification(config), torch.float64)
+        model = randomize_weights(GPT2ForSequenceClassification(config), torch.float64)
         assert model.config.pad_token_id is None
-        before = snapshot(model)
+        before = take_snapshot(model)
         explainer = Explainer(model)
         together = explainer.explain(
             [Tokens.from_ids([[5, 6, 7]]), Tokens.from_ids([[8, 9]])], "attcat"
         )
         alone = explainer.explain(Tokens.from_ids([[8, 9]]), "attcat")
         np.testing.assert_allclose(together[1].scores, alone.scores, atol=1e-12)
-        assert_unchanged(before, snapshot(model))
+        assert_unchanged(before, take_snapshot(model))
 
     @pytest.mark.parametrize("head", [BertForMultipleChoice, BertForNextSentencePrediction])
     def test_unsupported_heads_are_refused_by_name(self, head):

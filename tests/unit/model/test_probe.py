@@ -16,7 +16,13 @@ from transformers import (
 )
 
 from tests.helpers.expect import expect_error
-from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_config, tiny_tokenizer
+from tests.helpers.tiny import (
+    randomize_weights,
+    tiny_bert,
+    tiny_bert_qa,
+    tiny_config,
+    tiny_tokenizer,
+)
 from tokenlight import Explainer, Question, Tokens
 from tokenlight.errors import NotFinite, UnsupportedModel
 
@@ -36,7 +42,7 @@ class AmnesicFalcon(FalconForSequenceClassification):
 
 def falcon(scale=1.0):
     config = FalconConfig(**SMALL, num_labels=3, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-    model = randomised(AmnesicFalcon(config), torch.float32)
+    model = randomize_weights(AmnesicFalcon(config), torch.float32)
     with torch.no_grad():
         model.score.weight.mul_(scale)
     return model
@@ -67,7 +73,7 @@ class TestProbeRow:
             Explainer(falcon()).explain(masked_tokens, "gae")
 
     def test_a_language_model_that_is_not_causal_is_refused_every_time(self):
-        model = randomised(BertLMHeadModel(tiny_config()), torch.float64)
+        model = randomize_weights(BertLMHeadModel(tiny_config()), torch.float64)
         for text in ((5,), (5,), (5, 6, 7)):
             with expect_error(UnsupportedModel, "not-causal"):
                 Explainer(model).explain(tokens(*text), "grad_x_input")
@@ -92,7 +98,7 @@ class TestProbeRow:
     def test_a_small_vocabulary_without_a_padding_id_keeps_one_id_free(self, vocabulary):
         names = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
         config = GPT2Config(**GPT, **names, vocab_size=vocabulary)
-        model = randomised(GPT2ForSequenceClassification(config), torch.float64)
+        model = randomize_weights(GPT2ForSequenceClassification(config), torch.float64)
         attribution = Explainer(model).explain(tokens(1), "gae")
         with torch.no_grad():
             bare = model(torch.tensor([[1]])).logits[0].numpy()

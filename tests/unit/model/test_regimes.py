@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.encoder_decoder_models import SOURCE, WRITTEN, writer, writing_tokenizer
-from tests.helpers.families import DECODER, SMALL, SOME, build_from
+from tests.helpers.encoder_decoder_models import (
+    CONTINUATION,
+    SOURCE,
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+)
+from tests.helpers.families import (
+    DECODER,
+    PARTLY_SUPPORTED_FAMILIES,
+    SMALL,
+    build_model_from_config,
+)
 from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Continuation, Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
@@ -26,12 +36,12 @@ SPARSE_BORDER = 14
 
 def phi3(head="ForSequenceClassification"):
     settings = {"rope_parameters": dict(LONGROPE), "original_max_position_embeddings": BORDER}
-    return build_from("Phi3", {**DECODER, **settings}, head)
+    return build_model_from_config("Phi3", {**DECODER, **settings}, head)
 
 
 def experts(fraction):
     settings = {"moe_eval_capacity_token_fraction": fraction, "expert_capacity": 2}
-    return writer("nllb-moe", torch.float32, **settings)
+    return make_seq2seq_model("nllb-moe", torch.float32, **settings)
 
 
 def make_row(length, seed=0):
@@ -55,7 +65,7 @@ def test_longrope_has_a_border():
 
 def test_dynamic_factors_have_a_regime_for_each_length_beyond_the_border():
     arguments = {**DECODER, "max_position_embeddings": BORDER, "rope_parameters": dict(DYNAMIC)}
-    model = build_from("Llama", arguments)
+    model = build_model_from_config("Llama", arguments)
     rules = BatchRules(model)
     assert [rules.regime(n) for n in (1, BORDER, 41, 42)] == [(0,), (0,), (41,), (42,)]
     with torch.no_grad():
@@ -69,18 +79,20 @@ def test_factors_for_each_type_of_layer_are_found():
         "full_attention": dict(LONGROPE),
     }
     settings = {"layer_types": ["sliding_attention", "full_attention"], "query_pre_attn_scalar": 8}
-    model = build_from("Gemma3Text", {**DECODER, **settings, "rope_parameters": ropes})
+    model = build_model_from_config("Gemma3Text", {**DECODER, **settings, "rope_parameters": ropes})
     assert BatchRules(model).regime(60) == (1,)
 
 
 def test_unknown_rotary_code_has_one_regime_per_length():
-    model = build_from("GPT2", {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 120})
+    model = build_model_from_config(
+        "GPT2", {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 120}
+    )
     model.config.rope_parameters = {"type": "su"}
     assert BatchRules(model).regime(7) == (7,)
 
 
 def test_block_sparse_attention_has_a_border_as_long_as_it_is_block_sparse():
-    model = build_from("BigBird", {**SMALL, **BLOCKS})
+    model = build_model_from_config("BigBird", {**SMALL, **BLOCKS})
     rules = BatchRules(model)
     assert [rules.regime(n) for n in (SPARSE_BORDER, SPARSE_BORDER + 1)] == [(0,), (1,)]
     model.base_model.set_attention_type("original_full")
@@ -88,19 +100,21 @@ def test_block_sparse_attention_has_a_border_as_long_as_it_is_block_sparse():
 
 
 def test_buckets_set_by_the_length_have_one_regime_per_length():
-    prefix, arguments, _ = SOME["reformer"]
-    assert BatchRules(build_from(prefix, arguments)).regime(7) == (0,)
-    assert BatchRules(build_from(prefix, {**arguments, "num_buckets": None})).regime(7) == (7,)
+    prefix, arguments, _ = PARTLY_SUPPORTED_FAMILIES["reformer"]
+    assert BatchRules(build_model_from_config(prefix, arguments)).regime(7) == (0,)
+    assert BatchRules(build_model_from_config(prefix, {**arguments, "num_buckets": None})).regime(
+        7
+    ) == (7,)
 
 
 def test_a_sparse_index_has_one_regime_per_length():
-    prefix, arguments, _ = SOME["axk2"]
-    rules = BatchRules(build_from(prefix, arguments))
+    prefix, arguments, _ = PARTLY_SUPPORTED_FAMILIES["axk2"]
+    rules = BatchRules(build_model_from_config(prefix, arguments))
     assert [rules.regime(n) for n in (16, 17, 18)] == [(0,), (17,), (18,)]
 
 
 def test_a_model_without_borders_has_one_regime():
-    rules = BatchRules(build_from("Bert", SMALL))
+    rules = BatchRules(build_model_from_config("Bert", SMALL))
     assert rules.regime(1) == rules.regime(60) == ()
     assert not rules.has_borders
     assert rules.is_batch_invariant
@@ -130,7 +144,7 @@ def test_aopc_of_a_long_text_is_that_of_its_shorter_texts_alone():
 @pytest.mark.parametrize("words", [BORDER - 3, BORDER + 3])
 def test_each_token_of_a_continuation_is_predicted_from_its_own_prefix(words):
     model = phi3("ForCausalLM")
-    tokenizer = writing_tokenizer(ends=False)
+    tokenizer = make_seq2seq_tokenizer(ends=False)
     prompt = " ".join(["the red cat sat on a mat"] * 7).split()[:words]
     continuation = "die katze sass auf a mat"
     explainer = Explainer(model, tokenizer)
@@ -152,8 +166,10 @@ def test_routers_with_a_capacity_for_all_tokens_do_not_share_it():
 
 def test_perturbed_texts_do_not_compete_for_experts():
     model = experts(-1.0)
-    explainer = Explainer(model, writing_tokenizer())
-    attributions = explainer.explain(SOURCE, ("occlusion", {"window": 1}), Continuation(WRITTEN))
+    explainer = Explainer(model, make_seq2seq_tokenizer())
+    attributions = explainer.explain(
+        SOURCE, ("occlusion", {"window": 1}), Continuation(CONTINUATION)
+    )
     row = attributions[-1].row
     original = Perturber(row, ReplacementIds.from_model(explainer._live))
     variants = [original.replace_tokens([i]) for i in range(row.source_length)]
@@ -169,20 +185,20 @@ def test_perturbed_texts_do_not_compete_for_experts():
 
 def test_steps_of_a_path_do_not_compete_for_experts():
     path = ("integrated_gradients", {"n_steps": 4})
-    together = Explainer(experts(-1.0), writing_tokenizer()).explain(
-        SOURCE, path, Continuation(WRITTEN)
+    together = Explainer(experts(-1.0), make_seq2seq_tokenizer()).explain(
+        SOURCE, path, Continuation(CONTINUATION)
     )
-    alone = Explainer(experts(-1.0), writing_tokenizer()).explain(
-        SOURCE, path, Continuation(WRITTEN), batch_tokens=1, batch_size=1
+    alone = Explainer(experts(-1.0), make_seq2seq_tokenizer()).explain(
+        SOURCE, path, Continuation(CONTINUATION), batch_tokens=1, batch_size=1
     )
     for ours, theirs in zip(together, alone, strict=True):
         assert_close(ours.scores, theirs.scores, FLOAT32)
 
 
 def test_a_text_and_its_baseline_do_not_compete_for_experts():
-    explainer = Explainer(experts(-1.0), writing_tokenizer())
+    explainer = Explainer(experts(-1.0), make_seq2seq_tokenizer())
     with pytest.raises(UnsupportedModel, match="other rows of its batch.*integrated_gradients"):
-        explainer.explain(SOURCE, "deeplift_shap", Continuation(WRITTEN))
+        explainer.explain(SOURCE, "deeplift_shap", Continuation(CONTINUATION))
 
 
 class BatchMixing(torch.nn.Module):
@@ -198,7 +214,7 @@ class BatchMixing(torch.nn.Module):
 
 
 def test_a_layer_that_mixes_the_rows_of_a_batch_is_found_by_the_probe():
-    model = build_from("Bert", SMALL)
+    model = build_model_from_config("Bert", SMALL)
     model.classifier = BatchMixing(model.classifier)
     rows = [make_row(9, seed) for seed in range(4)]
     attributions = Explainer(model).explain(rows, "grad_x_input", target=1)

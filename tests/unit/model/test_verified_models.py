@@ -60,7 +60,7 @@ def test_attention_is_verified_once_it_is_read(probed):
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "{}", '{"is_padding_invariant": 1}', '"\\ud800"']
 )
-def test_a_damaged_record_is_ignored_and_written_anew(cache_folder, probed, content):
+def test_a_damaged_record_is_ignored_and_written_again(cache_folder, probed, content):
     explain(tiny_bert())
     (record,) = cache_folder.iterdir()
     valid = record.read_text()

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.image_models import FAMILIES, REFUSED, build, build_refused, pictures
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.image_models import (
+    FAMILIES,
+    REFUSED,
+    build_model,
+    build_refused_model,
+    make_pictures,
+)
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tokenlight import Explainer
 from tokenlight.errors import UnsupportedModel
 
@@ -16,7 +22,7 @@ def family(request):
 
 
 def test_tokens_that_an_image_model_adds_are_named_and_special(family):
-    attribution = Explainer(build(family)).explain(pictures(1)[0])
+    attribution = Explainer(build_model(family)).explain(make_pictures(1)[0])
     model_tokens = FAMILIES[family][3]
     row = attribution.row
     assert row.pieces == (*model_tokens, *(f"{i},{j}" for i in range(4) for j in range(4)))
@@ -25,9 +31,9 @@ def test_tokens_that_an_image_model_adds_are_named_and_special(family):
 
 @pytest.mark.parametrize("family", REFUSED)
 def test_a_family_without_one_grid_of_patches_is_refused_by_name(family):
-    model = build_refused(family)
-    before = snapshot(model)
+    model = build_refused_model(family)
+    before = take_snapshot(model)
     with pytest.raises(UnsupportedModel, match="does not keep one token per patch") as refusal:
         Explainer(model)
     assert type(model).__name__ in str(refusal.value)
-    assert_unchanged(before, snapshot(model))
+    assert_unchanged(before, take_snapshot(model))

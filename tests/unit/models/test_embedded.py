@@ -108,7 +108,7 @@ def plain(text):
 
 
 @pytest.mark.parametrize("task", CLASSES)
-def test_the_stored_prediction_of_every_own_sample_comes_out_again(task, loaded):
+def test_stored_predictions_of_the_samples_are_reproduced(task, loaded):
     model, tokenizer = loaded[task]
     with torch.inference_mode():
         result = [PREDICT[task](model, tokenizer, sample) for sample in samples(task)]
@@ -116,7 +116,7 @@ def test_the_stored_prediction_of_every_own_sample_comes_out_again(task, loaded)
 
 
 @pytest.mark.parametrize("task", CLASSES)
-def test_the_forty_own_samples_are_predicted_as_a_person_would_as_often_as_the_card_says(task):
+def test_accuracy_on_the_forty_samples_equals_that_of_the_card(task):
     rows = samples(task)
     right = sum(plain(row["predicted"]) == plain(row["expected"]) for row in rows)
     assert len(rows) == 40
@@ -175,7 +175,7 @@ def test_the_masked_lm_decodes_with_its_input_embeddings():
     assert models.load_masked_lm(torch.bfloat16)[0].dtype is torch.bfloat16
 
 
-def test_the_tokenizer_says_where_each_token_stands(loaded):
+def test_the_tokenizer_gives_character_offsets(loaded):
     tokenizer = loaded["sentiment"][1]
     text = "It's a Café-style comedy — antidisestablishmentarianism, xqz9!"
     encoded = tokenizer(text, return_offsets_mapping=True)
@@ -305,7 +305,7 @@ def test_the_catalogue_gives_size_figure_and_split_of_all_four():
     assert ", exact match 0." in rows[2].quality
 
 
-def test_the_recorded_figures_reach_the_bars():
+def test_the_recorded_figures_exceed_their_minimums():
     figures = load_recorded_figures()
     for task, bars in BARS.items():
         for name, bar in bars.items():
@@ -328,7 +328,7 @@ def copied(tmp_path, monkeypatch):
     return folder
 
 
-def test_an_untouched_copy_is_found_sound(copied):
+def test_an_unchanged_copy_passes_verification(copied):
     for task in CLASSES:
         models.verify_files(f"tokenlight/{task}")
     assert models.resolve_path("tokenlight/qa") == str(copied / "qa")

@@ -44,7 +44,7 @@ def handmade(path, fields=(), tensors=(), data=b"", version=3):
     return path
 
 
-def test_a_header_tells_shapes_types_and_sizes(gguf_path):
+def test_a_header_holds_shapes_types_and_sizes(gguf_path):
     header = read_header(gguf_path)
     assert header.architecture == "llama"
     assert header.shapes["blk.1.ffn_down.weight"] == (32, 64)
@@ -54,7 +54,7 @@ def test_a_header_tells_shapes_types_and_sizes(gguf_path):
     assert header.num_bytes == gguf_path.stat().st_size
 
 
-def test_a_quantized_file_says_so(tmp_path):
+def test_a_quantized_file_is_recognized(tmp_path):
     header = read_header(write_tiny_gguf(tmp_path / "tiny.gguf", quantized=True))
     assert header.tensor_types == ("F32", "Q8_0")
     assert header.is_quantized
@@ -71,7 +71,7 @@ def test_a_file_that_is_cut_off_anywhere_is_refused(gguf_path, tmp_path):
         assert refusal.value.code in ("gguf-cut-off", "gguf-tensor-extent")
 
 
-def test_a_file_with_changed_bytes_is_read_or_refused_in_words(gguf_path, tmp_path):
+def test_a_file_with_changed_bytes_is_read_or_refused(gguf_path, tmp_path):
     content = gguf_path.read_bytes()
     end_of_header = content.index(b"blk.1.ffn_norm.weight") + 60
     randomness = random.Random(1)

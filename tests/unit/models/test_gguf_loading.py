@@ -40,7 +40,7 @@ def test_the_tokenizer_is_the_one_in_the_file(explainer):
     assert explainer.tokenizer.convert_ids_to_tokens([0, 258]) == ["<|end|>", "the"]
 
 
-def test_an_explanation_says_what_the_weights_became(explainer, gguf_path):
+def test_an_explanation_notes_the_dtype_of_the_weights(explainer, gguf_path):
     attribution = explainer.explain(TEXT, "attnlrp")
     assert len(attribution.scores) == 5
     num_bytes = sum(parameter.nbytes for parameter in explainer.model.parameters())
@@ -50,7 +50,7 @@ def test_an_explanation_says_what_the_weights_became(explainer, gguf_path):
     assert f"the weights of tiny.gguf (F32) were converted to float32: {sizes}" in attribution.notes
 
 
-def test_quantized_weights_are_dequantized_and_said_to_be(tmp_path):
+def test_quantized_weights_are_dequantized_with_a_note(tmp_path):
     path = write_tiny_gguf(tmp_path / "tiny.gguf", quantized=True)
     explainer = Explainer.from_pretrained(path, device="cpu")
     assert {parameter.dtype for parameter in explainer.model.parameters()} == {torch.float32}
@@ -97,7 +97,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         Explainer.from_pretrained(tmp_path / "missing.gguf")
 
 
-def test_files_beside_it_are_not_read(tmp_path):
+def test_other_files_of_the_folder_are_not_read(tmp_path):
     path = write_tiny_gguf(tmp_path / "tiny.gguf")
     for name in (
         "config.json",
@@ -109,7 +109,7 @@ def test_files_beside_it_are_not_read(tmp_path):
     assert Explainer.from_pretrained(path, device="cpu").tokenizer.tokenize("the") == ["the"]
 
 
-def test_a_damaged_file_is_refused_in_words(gguf_path, tmp_path):
+def test_a_damaged_file_is_refused(gguf_path, tmp_path):
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(gguf_path.read_bytes()[:-100])
     with expect_error(DamagedFile, "gguf-tensor-extent", mentions="Download it again"):

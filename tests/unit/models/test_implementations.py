@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.expect import expect_error
-from tests.helpers.patience import PATIENCE
 from tokenlight import Explainer
 from tokenlight.errors import UnsupportedModel
 
@@ -79,7 +79,7 @@ def test_a_config_that_names_code_is_refused(changed, fields):
 
 
 @pytest.mark.parametrize("fields", NAMED[:6], ids=str)
-def test_so_is_a_keyword(bert_folder, fields):
+def test_a_keyword_that_names_code_is_refused(bert_folder, fields):
     with expect_error(UnsupportedModel, "config-downloads-code"):
         Explainer.from_pretrained(bert_folder, **fields)
 
@@ -98,14 +98,14 @@ def test_with_kernels_installed_nothing_is_fetched(changed, tmp_path):
     about = library / "kernels-0.17.2.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels\nVersion: 0.17.2\n")
-    quantised = {"quantization_config": {"quant_method": "eetq", "weights": "int8"}}
-    folders = [str(changed(i, **fields)) for i, fields in enumerate([*NAMED, quantised, {}])]
+    quantized = {"quantization_config": {"quant_method": "eetq", "weights": "int8"}}
+    folders = [str(changed(i, **fields)) for i, fields in enumerate([*NAMED, quantized, {}])]
     fetched = tmp_path / "fetched"
     path = os.pathsep.join([str(library), *filter(None, [os.environ.get("PYTHONPATH")])])
     result = subprocess.run(
         [sys.executable, "-c", LOAD, *folders],
         env={**os.environ, "PYTHONPATH": path, "FETCHED": str(fetched)},
-        capture_output=True, text=True, timeout=PATIENCE,
+        capture_output=True, text=True, timeout=DEADLINE_SECONDS,
     )  # fmt: skip
     message = result.stdout.splitlines()
     assert [line.split()[0] for line in message] == ["UnsupportedModel"] * (len(message) - 1) + [

@@ -66,7 +66,7 @@ def test_a_folder_without_a_tokenizer_is_refused(bert_folder, tmp_path):
         Explainer.from_pretrained(folder)
 
 
-def test_a_tokenizer_with_ids_beyond_the_embeddings_is_refused_in_words(bert_folder, tmp_path):
+def test_a_tokenizer_with_ids_beyond_the_embeddings_is_refused(bert_folder, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(bert_folder, folder)
     content = json.loads((folder / "tokenizer.json").read_text())
@@ -80,12 +80,12 @@ def test_a_tokenizer_with_ids_beyond_the_embeddings_is_refused_in_words(bert_fol
             explainer.explain(inputs, "grad_x_input")
 
 
-def test_a_device_that_is_none_is_named(bert_folder):
+def test_an_unknown_device_is_refused_by_name(bert_folder):
     with expect_error(BadInput, "device-unusable", mentions="banana"):
         Explainer.from_pretrained(bert_folder, device="banana")
 
 
-def test_a_device_without_room_is_said_to_have_none(bert_folder, monkeypatch):
+def test_a_device_without_memory_is_reported(bert_folder, monkeypatch):
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
@@ -133,7 +133,7 @@ def test_missing_head_weights_are_not_made_up(tmp_path, tokenizer):
         Explainer.from_pretrained(tmp_path)
 
 
-def test_a_model_that_is_not_there_is_named_with_what_is(tmp_path):
+def test_a_missing_model_is_named_with_the_available_ones(tmp_path):
     with expect_error(BadInput, "model-folder-missing"):
         Explainer.from_pretrained(tmp_path / "nothing")
     with expect_error(BadInput, "model-not-found", mentions="tokenlight/sentiment"):
@@ -144,7 +144,7 @@ def test_a_model_that_is_not_there_is_named_with_what_is(tmp_path):
         Explainer.from_pretrained("sentiment")
 
 
-def test_a_path_that_leads_nowhere_is_asked_of_no_hub(tmp_path, monkeypatch):
+def test_a_missing_path_is_not_looked_up_on_the_hub(tmp_path, monkeypatch):
     monkeypatch.setattr(loading, "AutoConfig", None)
     for name in (str(tmp_path / "nope"), "./nope", "one/two/three"):
         with expect_error(BadInput, "model-folder-missing") as refusal:
@@ -266,7 +266,7 @@ def test_a_model_that_writes_is_loaded_as_it_was_saved_and_any_other_in_float32(
         Explainer.from_pretrained(reader, quantize="3bit")
 
 
-def test_a_model_is_quantised_as_it_is_loaded(tmp_path):
+def test_a_model_is_quantized_as_it_is_loaded(tmp_path):
     pytest.importorskip("bitsandbytes")
     pytest.importorskip("accelerate")
     folder = save_model(tiny_bert().float(), tmp_path)

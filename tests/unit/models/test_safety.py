@@ -13,8 +13,8 @@ import sys
 import pytest
 import torch
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.expect import expect_error
-from tests.helpers.patience import PATIENCE
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel
 from tokenlight.methods import _decoding
@@ -73,12 +73,12 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", ["explain", "serve"])
-def test_no_code_of_a_folder_runs_though_every_question_is_answered_yes(folder, command):
+def test_code_of_a_folder_never_runs_even_if_prompts_are_confirmed(folder, command):
     ran = bring_code(folder)
     for answers in ("y\n" * 50, "1\n" * 50):
         result = subprocess.run(
             [sys.executable, "-m", "tokenlight", *COMMANDS[command], str(folder)],
-            input=answers, capture_output=True, text=True, timeout=PATIENCE,
+            input=answers, capture_output=True, text=True, timeout=DEADLINE_SECONDS,
         )  # fmt: skip
         assert result.returncode == 2, result.stderr
         assert "brings its own code (config.json: auto_map)" in result.stderr
@@ -184,7 +184,7 @@ class TestWeights:
         )
         assert Explainer.from_pretrained(folder).explain("good film").scores.any()
 
-    def test_the_way_to_the_shared_encoder_is_open_to_the_package_alone(self, folder):
+    def test_only_embedded_models_may_link_to_the_shared_encoder(self, folder):
         self.index(folder, f"../{models.ENCODER_FILE}")
         shutil.copy(models.MODELS_FOLDER / models.ENCODER_FILE, folder.parent)
         with expect_error(DamagedFile, "weight-file-name", mentions="../encoder.safetensors"):
@@ -211,7 +211,7 @@ class TestWeights:
             check_model_files("lm", str(folder))
         check_model_files("tokenizer", str(folder), with_weights=False)
 
-    def test_an_adapter_beside_a_whole_model_is_refused(self, folder):
+    def test_an_adapter_next_to_a_whole_model_is_refused(self, folder):
         (folder / "adapter_model.bin").write_bytes(pickle.dumps({}))
         (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
         with expect_error(UnsupportedModel, "model-is-an-adapter"):

@@ -15,8 +15,8 @@ from transformers import (
 )
 
 from tests.helpers.expect import expect_error
-from tests.helpers.model_state import assert_unchanged, snapshot
-from tests.helpers.planted_model import MASK, PAD, VOCABULARY, bag
+from tests.helpers.model_state import assert_unchanged, take_snapshot
+from tests.helpers.planted_model import MASK, PAD, VOCABULARY, make_bag_model
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight.data.tokens import Tokens
 from tokenlight.errors import BadInput, TextTooLong
@@ -62,7 +62,7 @@ def test_logits_of_a_span_head_end_with_the_text():
 
 
 def test_a_duplicate_runs_once():
-    model = bag()
+    model = make_bag_model()
     live = LiveModel(model)
     list(stream_logits(live, make_rows(1)))  # the first use of a model checks it
     model.forwards.clear()
@@ -84,7 +84,7 @@ def test_rows_that_differ_in_attention_or_segments_alone_are_no_duplicates():
     assert len({tuple(np.round(logits, 6)) for logits in all_logits}) == 3
 
 
-def test_a_row_without_segment_ids_does_not_take_them_from_its_neighbours():
+def test_a_row_without_segment_ids_does_not_take_them_from_its_neighbors():
     pair = encode_text(("good film", "the plot"), TOKENIZER, max_tokens=None)
     plain = type(pair)(**{**_fields(pair), "token_type_ids": None})
     model = tiny_bert()
@@ -98,7 +98,7 @@ def _fields(row):
 
 
 def test_no_batch_exceeds_the_token_budget_and_none_is_longer_than_needed():
-    model = bag()
+    model = make_bag_model()
     live = LiveModel(model)
     input_rows = make_rows(50)
     list(stream_logits(live, input_rows[:1]))
@@ -112,8 +112,8 @@ def test_no_batch_exceeds_the_token_budget_and_none_is_longer_than_needed():
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("CUDA"), RuntimeError("you can't allocate memory: 9 GB")]
 )
-def test_out_of_memory_halves_the_batch_and_goes_on(error):
-    model = bag()
+def test_out_of_memory_halves_the_batch_and_continues(error):
+    model = make_bag_model()
     input_rows = make_rows(40)
     live = LiveModel(model)
     expected = list(stream_logits(live, input_rows))
@@ -134,7 +134,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(error):
 
 
 def test_out_of_memory_with_a_single_row_is_raised():
-    model = bag()
+    model = make_bag_model()
     live = LiveModel(model)
     list(stream_logits(live, make_rows(1)))
 
@@ -148,14 +148,14 @@ def test_out_of_memory_with_a_single_row_is_raised():
 
 
 def test_another_error_is_not_taken_for_lack_of_memory():
-    model = bag()
+    model = make_bag_model()
     live = LiveModel(model)
     list(stream_logits(live, make_rows(1)))
     handle = model.register_forward_pre_hook(_fail)
-    before = snapshot(model)
+    before = take_snapshot(model)
     with pytest.raises(RuntimeError, match="on purpose"):
         list(stream_logits(live, make_rows(8)))
-    assert_unchanged(before, snapshot(model))
+    assert_unchanged(before, take_snapshot(model))
     handle.remove()
 
 
@@ -172,7 +172,7 @@ def test_a_stream_is_read_a_window_at_a_time(monkeypatch):
             rows_read.append(row)
             yield row
 
-    all_logits = stream_logits(LiveModel(bag()), stream())
+    all_logits = stream_logits(LiveModel(make_bag_model()), stream())
     next(all_logits)
     assert len(rows_read) == 8
     assert len(list(all_logits)) == 99
@@ -180,7 +180,7 @@ def test_a_stream_is_read_a_window_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize("num_windows", [1, 3])
 def test_windows_launched_ahead_come_back_in_order(monkeypatch, num_windows):
-    live = LiveModel(bag())
+    live = LiveModel(make_bag_model())
     input_rows = make_rows(50)
     expected = list(stream_logits(live, input_rows))
     monkeypatch.setitem(engine.WINDOW_SIZES, "cpu", 7)
@@ -200,17 +200,17 @@ def test_a_gpu_gives_the_answers_of_the_processor():
     np.testing.assert_allclose(all_logits, expected, atol=1e-9)
 
 
-def test_the_model_is_as_before():
+def test_the_model_is_left_unchanged():
     model = tiny_bert().train()
     # transformers notes things on the first pass.
     list(stream_logits(LiveModel(model), make_rows(3)))
-    before = snapshot(model)
+    before = take_snapshot(model)
     list(stream_logits(LiveModel(model), make_rows(12)))
-    assert_unchanged(before, snapshot(model))
+    assert_unchanged(before, take_snapshot(model))
 
 
 @pytest.mark.parametrize("vocabulary", [40, 8])
-def test_a_model_without_padding_id_is_read_right(vocabulary):
+def test_a_model_without_padding_id_gives_the_same_logits(vocabulary):
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=vocabulary, n_embd=16, n_layer=2, n_head=2, n_positions=32,
                         bos_token_id=0, eos_token_id=0, num_labels=3)  # fmt: skip
@@ -226,7 +226,7 @@ def test_a_model_without_padding_id_is_read_right(vocabulary):
     assert model.config.pad_token_id is None
 
 
-def test_a_row_the_model_cannot_read_is_refused_in_words():
+def test_a_row_the_model_cannot_read_is_refused():
     live = LiveModel(tiny_bert())
     with expect_error(
         TextTooLong, "variant-too-long", mentions="60 tokens, but this model reads at most 48"
@@ -254,9 +254,9 @@ def test_faded_embeddings_are_those_of_the_draw_whatever_the_batch():
             original.unperturbed(),
             original.drop_embeddings(generator.random(len(row)), seed),
         ]
-    before = snapshot(live.model)
+    before = take_snapshot(live.model)
     all_logits = list(stream_logits(live, variants, batch_tokens=60))
-    assert_unchanged(before, snapshot(live.model))
+    assert_unchanged(before, take_snapshot(live.model))
     for variant, logits in zip(variants, all_logits, strict=True):
         is_zeroed = torch.zeros(len(variant), 1, dtype=torch.bool)
         if variant.embedding_dropout is not None:

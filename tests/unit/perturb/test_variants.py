@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.expect import expect_error
-from tests.helpers.planted_model import MASK, PAD, bag, row_of
+from tests.helpers.planted_model import MASK, PAD, make_bag_model, make_row
 from tests.helpers.tiny import tiny_tokenizer
 from tokenlight.errors import BadInput
 from tokenlight.inputs.encode import encode_text
@@ -35,7 +35,7 @@ def test_deletion_keeps_separators_and_segment_ids_of_a_pair():
 
 
 def test_replacing_keeps_attention_and_masking_removes_it():
-    original = Perturber(row_of([7, 8, 9]), REPLACEMENTS)
+    original = Perturber(make_row([7, 8, 9]), REPLACEMENTS)
     padded = original.replace_tokens([2])
     masked = original.mask_tokens([2, 3])
     assert padded.ids.tolist() == [2, 7, PAD, 9, 3]
@@ -46,7 +46,7 @@ def test_replacing_keeps_attention_and_masking_removes_it():
 
 
 def test_an_emptied_text_becomes_one_padding_token():
-    original = Perturber(row_of([7, 8], special=False), REPLACEMENTS)
+    original = Perturber(make_row([7, 8], special=False), REPLACEMENTS)
     empty = original.delete_tokens([0, 1])
     assert empty.ids.tolist() == [PAD]
     assert empty.attention_mask.tolist() == [1]
@@ -55,7 +55,7 @@ def test_an_emptied_text_becomes_one_padding_token():
 
 
 def test_special_tokens_masked_for_the_explanation_are_seen_by_the_prediction():
-    row = row_of([7, 8]).mask_positions([True, False, True, True])
+    row = make_row([7, 8]).mask_positions([True, False, True, True])
     assert Perturber(row, REPLACEMENTS).unperturbed().attention_mask.tolist() == [1, 1, 0, 1]
 
 
@@ -65,7 +65,7 @@ def test_replacement_ids_fall_back_to_unknown_and_end_tokens():
         unk_token_id = 6
         eos_token_id = 7
 
-    live = LiveModel(bag())
+    live = LiveModel(make_bag_model())
     assert ReplacementIds.from_model(live, None) == ReplacementIds(PAD, PAD)
     live.model.config.pad_token_id = None
     assert ReplacementIds.from_model(live, Bare()) == ReplacementIds(6, 6)
@@ -76,7 +76,7 @@ def test_replacement_ids_fall_back_to_unknown_and_end_tokens():
 @given(st.lists(st.integers(5, 39), min_size=1, max_size=12), st.data())
 def test_deletion_keeps_all_other_tokens_in_their_order(words, data):
     deleted_positions = data.draw(st.sets(st.integers(1, len(words))))
-    original = Perturber(row_of(words), REPLACEMENTS)
+    original = Perturber(make_row(words), REPLACEMENTS)
     shorter = original.delete_tokens(sorted(deleted_positions))
     kept_positions = [i for i in range(len(words) + 2) if i not in deleted_positions]
     assert shorter.ids.tolist() == [original.row.ids[i] for i in kept_positions]

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.helpers.colour_contrast import contrast
+from tests.helpers.colour_contrast import contrast_ratio
 from tokenlight.plots.colours import (
     NUM_STEPS,
     PALETTES,
@@ -19,7 +19,7 @@ EVERY = [number for number in range(-NUM_STEPS, NUM_STEPS + 1) if number]
 
 @pytest.mark.parametrize("palette", PALETTES)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_stronger_is_darker_on_light_paper(palette, sign):
+def test_stronger_is_darker_on_a_light_background(palette, sign):
     lights = [
         relative_luminance(step_colour(sign * n, palette=palette)) for n in range(NUM_STEPS + 1)
     ]
@@ -28,7 +28,7 @@ def test_stronger_is_darker_on_light_paper(palette, sign):
 
 @pytest.mark.parametrize("palette", PALETTES)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_stronger_leaves_dark_paper_further(palette, sign):
+def test_stronger_is_lighter_on_a_dark_background(palette, sign):
     lights = [
         relative_luminance(step_colour(sign * n, dark=True, palette=palette))
         for n in range(NUM_STEPS + 1)
@@ -52,9 +52,9 @@ def test_the_sign_decides_the_hue():
 @pytest.mark.parametrize("palette", PALETTES)
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("number", EVERY)
-def test_every_step_can_be_read(palette, dark, number):
+def test_every_colour_step_is_legible(palette, dark, number):
     background = step_colour(number, dark=dark, palette=palette)
-    assert contrast(background, text_colour(background)) >= 4.5
+    assert contrast_ratio(background, text_colour(background)) >= 4.5
 
 
 def test_steps_follow_the_score():
@@ -63,5 +63,5 @@ def test_steps_follow_the_score():
 
 
 def test_contrast_is_that_of_the_standard():
-    assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
-    assert contrast((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)
+    assert contrast_ratio((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
+    assert contrast_ratio((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)

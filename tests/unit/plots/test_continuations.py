@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.helpers.handmade_attributions import attribution_of, row_of
-from tests.helpers.html_reader import Reader
+from tests.helpers.handmade_attributions import make_attribution, make_row
+from tests.helpers.html_reader import PageReader
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.target import ResolvedTarget
@@ -31,7 +31,7 @@ LIKELIEST = [("L", 0.9), ("ily", 0.8), ("He", 0.6), ("ran", 0.5)]
 def explain_token(position: int, text: str, index: int):
     """What explains the token at ``place`` from those before it; ``index`` is its label."""
     row = replace(
-        row_of([PROMPT, WROTE], SPANS, words=WORDS, special=False),
+        make_row([PROMPT, WROTE], SPANS, words=WORDS, special=False),
         segment_names=("prompt", CONTINUATION_SEGMENT),
     )
     label, chance = LIKELIEST[position - 3]
@@ -39,7 +39,7 @@ def explain_token(position: int, text: str, index: int):
     prediction = Prediction(label, likeliest, (label, "x"), (chance, 0.05), ids=(likeliest, 9))
     scores = np.linspace(1, 2, position)
     logits = np.log([1e-9] * 5 + [0.3, 0.1, 0.6])
-    attribution = attribution_of(
+    attribution = make_attribution(
         row.take(range(position)), scores, prediction=prediction, logits=logits
     )
     return replace(attribution, target=ResolvedTarget("class", f"‘{text}’", (((index,), 1.0),)))
@@ -60,7 +60,7 @@ def render_terminal(attributions, *, colours=None, **options):
 
 def marks_by_text(source, kind="tokens"):
     """For each row the looks of the written line's stretches, by their text."""
-    lines = [line for line in Reader(source).lines if line.kind == kind][1::2]
+    lines = [line for line in PageReader(source).lines if line.kind == kind][1::2]
     return [{text: (look.split(), title) for look, title, text in line.marks} for line in lines]
 
 
@@ -70,7 +70,7 @@ def test_tokens_generated_later_are_shown_as_unread(rows):
     assert not any(find_unread_tokens(attribution).any() for attribution in rows)
 
 
-def test_later_tokens_are_faint_and_say_why(rows):
+def test_later_tokens_are_faint_with_a_reason(rows):
     first, second, third, last = marks_by_text(render_page(rows))
     assert first["L"][0] == ["token", "explained"]
     for text in ("ily", "She", "ran"):
@@ -94,7 +94,7 @@ def test_a_word_half_written_is_both_read_and_explained(rows):
     assert "later" in first["She"][0]
 
 
-def test_one_row_alone_marks_its_token_and_those_behind_it(rows):
+def test_one_row_alone_marks_its_token_and_those_after_it(rows):
     [row] = marks_by_text(render_page(rows[2]))
     assert row["She"][0] == ["explained"]
     assert row[" ran"][0] == ["later"]
@@ -159,7 +159,7 @@ def test_the_terminal_marks_the_word_that_is_being_written(rows):
     assert text.count("»Lily«") == 2
 
 
-def test_brackets_hold_the_scored_piece_alone(rows):
+def test_brackets_hold_only_the_scored_piece(rows):
     text = render_terminal(rows, words=False)
     assert "[L]ily" in text
     assert "[ily]\n" not in text
@@ -185,9 +185,11 @@ def test_with_colours_the_explained_token_is_underlined(rows):
 
 
 def test_other_rows_have_no_unread_tokens():
-    masked = row_of(["never dull"], [[(0, 5), (6, 10)]]).mask_positions([False, False, False, True])
-    attribution = attribution_of(masked, [0, 1, 2, 0])
+    masked = make_row(["never dull"], [[(0, 5), (6, 10)]]).mask_positions(
+        [False, False, False, True]
+    )
+    attribution = make_attribution(masked, [0, 1, 2, 0])
     assert not find_unread_tokens(attribution).any()
-    [line] = Reader(render_page(attribution)).lines
+    [line] = PageReader(render_page(attribution)).lines
     assert line.marks[-1][0] == "chip masked"
     assert "masked out" in line.marks[-1][1]

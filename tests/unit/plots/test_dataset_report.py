@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
 from math import log
 
 import pytest
 
 import tokenlight
-from tests.helpers.handmade_attributions import attribution_of, row_of
-from tests.helpers.html_reader import Reader
+from tests.helpers.handmade_attributions import make_word_attribution
+from tests.helpers.html_reader import PageReader, read_report_entries
 from tokenlight.data.true_label import find_true_label
 from tokenlight.plots import dataset_report
 from tokenlight.plots.dataset_report import DataSetReport
 from tokenlight.plots.html import render_page
-
-
-def explain_words(text: str, scores=None, **extras):
-    """An explanation of the words of a text by a model that says positive."""
-    spans = [match.span() for match in re.finditer(r"\S+", text)]
-    row = row_of([text], [spans])
-    values = scores or [0.5 / (1 + position) for position in range(len(spans))]
-    return replace(attribution_of(row, [0.1, *values, -0.2]), extras=extras)
-
-
-def read_entries(content: str) -> list[dict]:
-    """What the page hands to its script."""
-    match = re.search(
-        r'<script type="application/json" id="data">(.*?)</script>', content, re.DOTALL
-    )
-    assert match is not None
-    return json.loads(match[1])
 
 
 def only_page(report: DataSetReport) -> str:
@@ -46,13 +27,17 @@ def join_marks(entry: dict) -> str:
     return "".join(shape["texts"])
 
 
-def test_a_text_is_kept_with_its_row_labels_chance_columns_and_scores():
+def test_an_entry_holds_row_labels_probability_columns_and_scores():
     report = DataSetReport("reviews.csv")
     source = "row 7 of reviews.csv"
     report.add(
-        [explain_words("good  film", [0.5, -0.25], place=source, label=0, columns={"id": "a<7"})]
+        [
+            make_word_attribution(
+                "good  film", [0.5, -0.25], place=source, label=0, columns={"id": "a<7"}
+            )
+        ]
     )
-    (entry,) = read_entries(only_page(report))
+    (entry,) = read_report_entries(only_page(report))
     assert entry["number"] == 7
     assert (entry["label"], entry["predicted"], entry["chance"]) == ("negative", "positive", 0.982)
     assert entry["columns"] == {"id": "a<7"}
@@ -74,16 +59,20 @@ def test_a_text_is_kept_with_its_row_labels_chance_columns_and_scores():
         "{{ 7 * 7 }} {% raw %}",
     ],
 )
-def test_no_text_label_or_column_leaves_the_place_it_was_given(hostile):
+def test_no_text_label_or_column_breaks_out_of_the_page(hostile):
     report = DataSetReport(hostile)
-    report.add([explain_words(hostile, label=hostile, columns={hostile: hostile}, place=hostile)])
+    report.add(
+        [make_word_attribution(hostile, label=hostile, columns={hostile: hostile}, place=hostile)]
+    )
     content = only_page(report)
-    (entry,) = read_entries(content)
+    (entry,) = read_report_entries(content)
     assert join_marks(entry) == f"[CLS]{hostile}[SEP]"
-    scripts = [values for tag, values in Reader(content).tags if tag == "script"]
+    scripts = [values for tag, values in PageReader(content).tags if tag == "script"]
     assert scripts == [{"type": "application/json", "id": "data"}, {}]
-    assert not [tag for tag, _ in Reader(content).tags if tag == "img"]
-    (policy,) = [values["content"] for _, values in Reader(content).tags if "http-equiv" in values]
+    assert not [tag for tag, _ in PageReader(content).tags if tag == "img"]
+    (policy,) = [
+        values["content"] for _, values in PageReader(content).tags if "http-equiv" in values
+    ]
     assert "default-src 'none'" in policy
     assert "script-src 'sha256-" in policy
 
@@ -92,10 +81,10 @@ def test_a_report_that_exceeds_one_page_continues_on_the_next(tmp_path, monkeypa
     monkeypatch.setattr(dataset_report, "MAX_TEXTS_PER_PAGE", 3)
     report = DataSetReport("x")
     for number in range(7):
-        report.add([explain_words(f"text number {number}")])
+        report.add([make_word_attribution(f"text number {number}")])
     written = report.write(tmp_path / "all.html")
     assert [path.name for path in written] == ["all.html", "all-2.html", "all-3.html"]
-    entries = [read_entries(path.read_text(encoding="utf-8")) for path in written]
+    entries = [read_report_entries(path.read_text(encoding="utf-8")) for path in written]
     assert [[entry["number"] for entry in part] for part in entries] == [[1, 2, 3], [4, 5, 6], [7]]
     second = written[1].read_text(encoding="utf-8")
     assert 'href="all.html"' in second
@@ -107,16 +96,19 @@ def test_a_page_ends_where_its_bytes_would_be_too_many(monkeypatch):
     monkeypatch.setattr(dataset_report, "MAX_BYTES_PER_PAGE", 2500)
     report = DataSetReport("x")
     for _ in range(10):
-        report.add([explain_words("ä" * 400)])
+        report.add([make_word_attribution("ä" * 400)])
     pages = dict(report.render_pages("x.html"))
     assert len(pages) == 5
-    assert all(len(read_entries(content)) == 2 for content in pages.values())
+    assert all(len(read_report_entries(content)) == 2 for content in pages.values())
 
 
 def test_words_of_a_class_weigh_their_shares_and_rare_words_weigh_more():
     report = DataSetReport("x")
     report.add(
-        [explain_words("the good", [1.0, 3.0]), explain_words("the fine the", [1.0, 2.0, 1.0])]
+        [
+            make_word_attribution("the good", [1.0, 3.0]),
+            make_word_attribution("the fine the", [1.0, 2.0, 1.0]),
+        ]
     )
     ((method, label, words),) = report.compute_top_words()
     assert (method, label) == ("attcat", "positive")
@@ -127,34 +119,38 @@ def test_words_of_a_class_weigh_their_shares_and_rare_words_weigh_more():
 
 
 def test_a_true_label_is_named_as_the_model_names_it():
-    assert find_true_label(explain_words("x", label=1)) == "positive"
-    assert find_true_label(explain_words("x", label="POSITIVE")) == "positive"
-    assert find_true_label(explain_words("x", label=7)) == "7"
-    assert find_true_label(explain_words("x", label="mixed")) == "mixed"
-    assert find_true_label(explain_words("x")) is None
+    assert find_true_label(make_word_attribution("x", label=1)) == "positive"
+    assert find_true_label(make_word_attribution("x", label="POSITIVE")) == "positive"
+    assert find_true_label(make_word_attribution("x", label=7)) == "7"
+    assert find_true_label(make_word_attribution("x", label="mixed")) == "mixed"
+    assert find_true_label(make_word_attribution("x")) is None
 
 
-def test_right_predictions_are_counted_among_labelled_texts_only():
+def test_right_predictions_are_counted_among_labeled_texts_only():
     report = DataSetReport("x")
     report.add(
-        [explain_words("a", label=1), explain_words("b", label="negative"), explain_words("c")]
+        [
+            make_word_attribution("a", label=1),
+            make_word_attribution("b", label="negative"),
+            make_word_attribution("c"),
+        ]
     )
     assert "1 of 2 (50.0 %)" in only_page(report)
 
 
 def test_saving_a_list_of_texts_as_html_is_a_report_and_one_text_stays_a_page(tmp_path):
-    several = [explain_words("one text"), explain_words("another text")]
+    several = [make_word_attribution("one text"), make_word_attribution("another text")]
     path = tokenlight.save(several, tmp_path / "all.html")
-    assert len(read_entries(path.read_text(encoding="utf-8"))) == 2
+    assert len(read_report_entries(path.read_text(encoding="utf-8"))) == 2
     same_text = [several[0], replace(several[0], method="grads")]
     path = tokenlight.save(same_text, tmp_path / "one.html")
     assert path.read_text(encoding="utf-8") == render_page(same_text)
 
 
-def test_differences_from_a_reference_stand_beside_the_methods():
-    attribution = explain_words("good film")
+def test_differences_from_a_reference_are_shown_next_to_the_methods():
+    attribution = make_word_attribution("good film")
     report = DataSetReport("x", reference="grads")
     report.add([attribution, replace(attribution, method="grads", scores=-attribution.scores)])
-    (entry,) = read_entries(only_page(report))
+    (entry,) = read_report_entries(only_page(report))
     kinds = [(explanation["name"], explanation.get("kind")) for explanation in entry["explained"]]
     assert kinds == [("attcat", None), ("grads", None), ("attcat − grads", "difference")]

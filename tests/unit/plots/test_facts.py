@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.handmade_attributions import attribution_of, row_of
+from tests.helpers.handmade_attributions import make_attribution, make_row
 from tokenlight.plots.facts import round_segment_shares, round_to_percents
 
 
@@ -23,7 +23,7 @@ def test_percentages_sum_to_the_rounded_sum(shares, percents):
 
 
 def test_shares_of_segments_sum_to_100_percent():
-    row = row_of(["good", "bad"], [[(0, 4)], [(0, 3)]])
-    parts = round_segment_shares(attribution_of(row, [0.11, 0.335, 0.11, 0.335, 0.11]))
+    row = make_row(["good", "bad"], [[(0, 4)], [(0, 3)]])
+    parts = round_segment_shares(make_attribution(row, [0.11, 0.335, 0.11, 0.335, 0.11]))
     assert [part.name for part in parts] == ["first", "second", "special"]
     assert [part.percent for part in parts] == [34, 33, 33]

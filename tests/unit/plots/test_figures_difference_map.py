@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.helpers.handmade_attributions import sample, with_method
+from tests.helpers.handmade_attributions import make_sample, with_method
 from tokenlight.plots.figures import draw_difference_map
 
 
-def test_the_figure_says_how_the_scores_were_scaled():
-    attribution = sample()
+def test_the_figure_states_how_the_scores_were_scaled():
+    attribution = make_sample()
     (axes,) = draw_difference_map(
         ("attcat", attribution), {"gae": with_method(attribution, "gae", 1)}
     ).axes

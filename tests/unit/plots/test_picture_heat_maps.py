@@ -13,7 +13,12 @@ from PIL import Image
 from rich.console import Console
 
 from tests.helpers.expect import expect_error
-from tests.helpers.image_models import Processor, build, spotted, taught
+from tests.helpers.image_models import (
+    Processor,
+    build_model,
+    draw_images_with_patch,
+    train_patch_classifier,
+)
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Picture, save
 from tokenlight.errors import BadInput
@@ -26,8 +31,8 @@ NASTY = '"><script>alert(1)</script>.png'
 
 @pytest.fixture(scope="module")
 def attributions():
-    picture = Picture(spotted(1, seed=2)[0][0], name=NASTY)
-    return taught().explain(picture, ["attcat", "gae"])
+    picture = Picture(draw_images_with_patch(1, seed=2)[0][0], name=NASTY)
+    return train_patch_classifier().explain(picture, ["attcat", "gae"])
 
 
 def rectangles(html):
@@ -40,7 +45,7 @@ def rectangles(html):
     return [pattern.findall(heat_map) for heat_map in maps]
 
 
-def test_a_page_holds_the_picture_once_and_a_rectangle_a_patch(attributions):
+def test_a_page_holds_the_image_once_and_one_rectangle_per_patch(attributions):
     html = render_page(attributions)
     stored = re.findall(r'href="data:image/png;base64,([^"]+)"', html)
     assert len(stored) == 1
@@ -125,7 +130,7 @@ def test_a_text_has_no_heat_map(tmp_path):
     assert attribution.save(tmp_path / "text.png").exists()
 
 
-def test_words_are_no_matter_for_pictures(attributions):
+def test_options_about_words_do_not_apply_to_pictures(attributions):
     assert attributions[0].words() == [
         (piece, pytest.approx(score))
         for piece, score in zip(
@@ -136,7 +141,9 @@ def test_words_are_no_matter_for_pictures(attributions):
 
 
 def test_every_class_has_its_map():
-    attributions = taught().explain(spotted(1, seed=2)[0][0], target="all")
+    attributions = train_patch_classifier().explain(
+        draw_images_with_patch(1, seed=2)[0][0], target="all"
+    )
     assert len(attributions) == 4
     assert (
         len(
@@ -155,14 +162,14 @@ def test_every_class_has_its_map():
 
 @pytest.fixture
 def folder(tmp_path):
-    taught().model.save_pretrained(tmp_path / "vit")
+    train_patch_classifier().model.save_pretrained(tmp_path / "vit")
     settings = {
         "image_processor_type": "ViTImageProcessor", "do_resize": True, "do_rescale": True,
         "do_normalize": True, "size": {"height": 16, "width": 16}, "resample": 2,
         "rescale_factor": 1 / 255, "image_mean": [0.5] * 3, "image_std": [0.25] * 3,
     }  # fmt: skip
     (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(settings))
-    Image.fromarray(spotted(1, seed=2)[0][0]).save(tmp_path / "spot.png")
+    Image.fromarray(draw_images_with_patch(1, seed=2)[0][0]).save(tmp_path / "spot.png")
     return tmp_path
 
 
@@ -214,7 +221,7 @@ def test_the_doctor_tries_every_method_on_a_picture(folder):
         ),
     ],
 )
-def test_wrong_uses_are_one_clean_line(folder, monkeypatch, arguments, message):
+def test_invalid_uses_give_a_one_line_error(folder, monkeypatch, arguments, message):
     monkeypatch.chdir(folder)
     process = run("explain", *arguments)
     assert process.exit_code == 2
@@ -223,5 +230,7 @@ def test_wrong_uses_are_one_clean_line(folder, monkeypatch, arguments, message):
 
 def test_a_picture_for_a_tiny_model_needs_no_file():
     """Arrays and PIL images go in as they are."""
-    explainer = Explainer(build("deit"), Processor())
-    assert explainer.explain(Image.fromarray(spotted(1, seed=2)[0][0])).patches().shape == (4, 4)
+    explainer = Explainer(build_model("deit"), Processor())
+    assert explainer.explain(
+        Image.fromarray(draw_images_with_patch(1, seed=2)[0][0])
+    ).patches().shape == (4, 4)

@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.helpers.handmade_attributions import attribution_of, row_of, sample, split, with_method
-from tests.helpers.html_reader import Reader
+from tests.helpers.handmade_attributions import (
+    make_attribution,
+    make_row,
+    make_sample,
+    split_words,
+    with_method,
+)
+from tests.helpers.html_reader import PageReader
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Contrast, Explainer
 from tokenlight.data.target import ResolvedTarget
@@ -21,8 +27,8 @@ from tokenlight.plots.score_tables import build_class_table
 from tokenlight.plots.terminal import show
 
 TEXT = "never a dull film"
-ROW = row_of([TEXT], [split(TEXT)])
-FIRST = attribution_of(ROW, [9.0, 1.0, 0.0, -4.0, 2.0, 9.0], target="negative")
+ROW = make_row([TEXT], [split_words(TEXT)])
+FIRST = make_attribution(ROW, [9.0, 1.0, 0.0, -4.0, 2.0, 9.0], target="negative")
 SECOND = replace(
     FIRST,
     scores=np.array([0.0, -1.0, 0.5, 2.0, 0.0, 0.0]),
@@ -36,7 +42,7 @@ def render_terminal(attributions) -> str:
     return stream.getvalue()
 
 
-def test_classes_of_one_method_stand_in_one_table_with_one_scale():
+def test_classes_of_one_method_are_in_one_table_with_one_scale():
     [group] = build_scenes([FIRST, SECOND], ("tokens",))[0].class_groups
     [(_, table)] = group.tables
     assert table.rows == ("negative", "positive")
@@ -58,7 +64,7 @@ def test_a_narrow_table_keeps_the_tokens_that_are_strong_for_any_class():
 
 def test_the_page_has_a_highlighted_row_a_class_and_a_table_of_numbers():
     source = render_page([FIRST, SECOND])
-    reader = Reader(source)
+    reader = PageReader(source)
     assert [line.text for line in reader.lines] == [TEXT, TEXT]  # each class once
     table = source[source.index('<table class="heat">') : source.index("</table>")]
     assert re.findall(r'<th scope="row" dir="auto">(\w+)</th>', table) == ["negative", "positive"]
@@ -84,7 +90,7 @@ def test_several_methods_have_a_table_each_on_scales_of_their_own():
     assert scales[0] != scales[1]
     source = render_page([FIRST, SECOND, *more])
     assert source.count("Class by class") == 2
-    Reader(source)
+    PageReader(source)
 
 
 @pytest.mark.parametrize("inputs", ["a charming film", ("a good film", "a bad plot")])
@@ -120,4 +126,4 @@ def test_labels_and_tokens_are_escaped():
     evil = replace(FIRST, target=ResolvedTarget("class", "<i>bad</i>", (((0,), 1.0),)))
     source = render_page([evil, SECOND])
     assert "<i>bad" not in source
-    assert sample().title  # the hand-made ones stay as they are
+    assert make_sample().title  # the hand-made ones stay as they are

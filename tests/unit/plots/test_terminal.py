@@ -9,9 +9,15 @@ import pytest
 from markupsafe import escape
 from rich.console import Console
 
-from tests.helpers.colour_contrast import contrast
+from tests.helpers.colour_contrast import contrast_ratio
 from tests.helpers.expect import expect_error
-from tests.helpers.handmade_attributions import attribution_of, row_of, sample, split, with_method
+from tests.helpers.handmade_attributions import (
+    make_attribution,
+    make_row,
+    make_sample,
+    split_words,
+    with_method,
+)
 from tokenlight.data.prediction import Prediction
 from tokenlight.errors import BadInput
 from tokenlight.plots.colours import NUM_STEPS, step_colour
@@ -40,9 +46,9 @@ def background(output, word):
     return tuple(map(int, match.groups())) if match else None
 
 
-def test_words_stand_on_the_colour_of_their_sign_and_strength():
-    row = row_of(["strong weak bad none"], [split("strong weak bad none")])
-    output = render_terminal(attribution_of(row, [5, 1.0, 0.5, -1.0, 0.0, 5]))
+def test_words_have_the_background_of_their_sign_and_strength():
+    row = make_row(["strong weak bad none"], [split_words("strong weak bad none")])
+    output = render_terminal(make_attribution(row, [5, 1.0, 0.5, -1.0, 0.0, 5]))
     text = output.split("\n\n")[1]
     assert background(text, "strong") == step_colour(NUM_STEPS, dark=True)
     assert background(text, "weak") == step_colour(NUM_STEPS // 2, dark=True)
@@ -50,17 +56,17 @@ def test_words_stand_on_the_colour_of_their_sign_and_strength():
     assert background(text, "none") is None
 
 
-def test_light_paper_is_respected_where_the_terminal_tells(monkeypatch):
+def test_a_light_background_is_respected_if_the_terminal_reports_it(monkeypatch):
     monkeypatch.setenv("COLORFGBG", "0;15")
-    row = row_of(["good"], [[(0, 4)]])
-    assert background(render_terminal(attribution_of(row, [0, 1, 0])), "good") == step_colour(
+    row = make_row(["good"], [[(0, 4)]])
+    assert background(render_terminal(make_attribution(row, [0, 1, 0])), "good") == step_colour(
         NUM_STEPS
     )
 
 
 def test_without_colours_the_strongest_carry_their_number():
-    row = row_of(["fine but dull"], [split("fine but dull")])
-    output = render_terminal(attribution_of(row, [0, 0.42, 0.01, -0.3, 0]), colours=None)
+    row = make_row(["fine but dull"], [split_words("fine but dull")])
+    output = render_terminal(make_attribution(row, [0, 0.42, 0.01, -0.3, 0]), colours=None)
     assert "fine(+0.42) but dull(-0.3)" in output
     assert "\x1b" not in output
     assert re.search(r"fine\s+\+0.42\s+\+{12}", output)
@@ -68,9 +74,9 @@ def test_without_colours_the_strongest_carry_their_number():
 
 
 def test_tables_that_wrap_have_a_blank_line_between_them():
-    row = row_of(["fine but dull"], [split("fine but dull")])
+    row = make_row(["fine but dull"], [split_words("fine but dull")])
     names = ("first", "second", "third", "fourth")
-    attributions = [attribution_of(row, [0, 0.42, 0.01, -0.3, 0], method=name) for name in names]
+    attributions = [make_attribution(row, [0, 0.42, 0.01, -0.3, 0], method=name) for name in names]
     lines = [
         line.strip() for line in render_terminal(attributions, colours=None, width=50).splitlines()
     ]
@@ -81,21 +87,21 @@ def test_tables_that_wrap_have_a_blank_line_between_them():
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_no_color_means_no_escape_code_at_all(monkeypatch, variable, value):
+def test_no_color_disables_all_escape_codes(monkeypatch, variable, value):
     for name in ("FORCE_COLOR", "COLORTERM", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, value)
     stream = io.StringIO()
     stream.isatty = lambda: True
-    show(sample(), layers=True, console=make_console(stream))
+    show(make_sample(), layers=True, console=make_console(stream))
     assert "charming" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("colours", [None, "256", "truecolor"])
-def test_no_token_label_or_name_commands_the_terminal(colours):
-    row = row_of([EVIL], [split(EVIL)])
-    attribution = attribution_of(
+def test_no_token_label_or_name_emits_escape_codes(colours):
+    row = make_row([EVIL], [split_words(EVIL)])
+    attribution = make_attribution(
         row,
         np.linspace(-1, 1, len(row)),
         target=EVIL,
@@ -118,18 +124,18 @@ def test_no_token_label_or_name_commands_the_terminal(colours):
 
 def test_the_whole_text_is_printed_once_in_its_own_order():
     text = "An emoji 😀, a mark e\u0301, שלום and 漢字."
-    plain = without_codes(render_terminal(sample(text), width=200))
+    plain = without_codes(render_terminal(make_sample(text), width=200))
     assert plain.count(text) == 1
 
 
 def test_prediction_target_and_model_are_named():
-    first = render_terminal(sample(), colours=None).splitlines()
+    first = render_terminal(make_sample(), colours=None).splitlines()
     assert first[0] == "prediction  positive 0.982  negative 0.018   tokenlight/sentiment"
     assert "for positive" in first
 
 
-def test_methods_stand_side_by_side():
-    attribution = sample()
+def test_methods_are_side_by_side():
+    attribution = make_sample()
     output = render_terminal(
         [attribution, with_method(attribution, "rollout", 1), with_method(attribution, "gae", 2)],
         colours=None,
@@ -138,7 +144,7 @@ def test_methods_stand_side_by_side():
 
 
 def test_a_difference_to_the_reference_is_printed():
-    attribution = sample()
+    attribution = make_sample()
     output = render_terminal(
         [attribution, with_method(attribution, "rollout", 1)], colours=None, reference="rollout"
     )
@@ -154,8 +160,8 @@ def test_a_difference_to_the_reference_is_printed():
         ("theirs", "theirs"),
     ],
 )
-def test_scores_without_a_sign_or_a_class_say_so(method, heading):
-    attribution = with_method(sample(), method, 1)
+def test_unsigned_and_class_agnostic_scores_are_labeled(method, heading):
+    attribution = with_method(make_sample(), method, 1)
     negative = replace(attribution, target=replace(attribution.target, name="negative"))
     output = render_terminal([attribution, negative], colours=None).splitlines()
     assert output.count(heading) == 2  # once a target
@@ -163,59 +169,61 @@ def test_scores_without_a_sign_or_a_class_say_so(method, heading):
 
 
 def test_a_target_that_is_not_a_class_is_called_a_target():
-    attribution = with_method(sample(), "rollout", 1)
+    attribution = with_method(make_sample(), "rollout", 1)
     span = replace(attribution, target=replace(attribution.target, kind="span"))
     assert "rollout (no sign, same for every target)" in render_terminal(span, colours=None)
 
 
 def test_a_verdict_begins_with_its_grade():
     trust = {"verdict": "removing the top word (dull) drops P; all do less", "grade": "faithful"}
-    attribution = replace(sample(), extras={"trust": trust})
+    attribution = replace(make_sample(), extras={"trust": trust})
     assert "attcat  faithful: removing the top word (dull)" in render_terminal(
         attribution, colours=None
     )
     ordered = {**trust, "verdict": "its order beats 98 % of random orders; removing the top word"}
-    attribution = replace(sample(), extras={"trust": ordered})
+    attribution = replace(make_sample(), extras={"trust": ordered})
     assert "attcat  faithful: its order beats 98 %" in render_terminal(attribution, colours=None)
     for verdict in ("not tested: no head", "all words have the same score"):
-        attribution = replace(sample(), extras={"trust": {"verdict": verdict, "grade": "untested"}})
+        attribution = replace(
+            make_sample(), extras={"trust": {"verdict": verdict, "grade": "untested"}}
+        )
         assert f"attcat  {verdict}" in render_terminal(attribution, colours=None)
 
 
 def test_words_are_shown_and_tokens_on_request():
-    row = row_of(["affecting"], [[(0, 6), (6, 9)]], words=[0, 0])
-    attribution = attribution_of(row, [0, 0.25, 0.5, 0])
+    row = make_row(["affecting"], [[(0, 6), (6, 9)]], words=[0, 0])
+    attribution = make_attribution(row, [0, 0.25, 0.5, 0])
     assert "affecting(+0.75)" in render_terminal(attribution, colours=None)
     assert "affect(+0.25)ing(+0.5)" in render_terminal(attribution, colours=None, words=False)
     assert repr(attribution).endswith(": affecting +0.75>")
 
 
-def test_special_tokens_without_weight_are_not_mentioned_even_beside_a_pair_s_parts():
-    row = row_of(["good", "bad"], [[(0, 4)], [(0, 3)]])
+def test_special_tokens_without_weight_are_not_mentioned():
+    row = make_row(["good", "bad"], [[(0, 4)], [(0, 3)]])
     none, some = ([special, 2.0, special, 2.0, special] for special in (0.005, 0.01))
     line = "1 % of the weight falls on special tokens"
-    assert line in render_terminal(attribution_of(row, some), colours=None)
-    assert line in render_page(attribution_of(row, some))
-    assert "special tokens, which" not in render_terminal(attribution_of(row, none), colours=None)
-    assert "special tokens, which" not in render_page(attribution_of(row, none))
+    assert line in render_terminal(make_attribution(row, some), colours=None)
+    assert line in render_page(make_attribution(row, some))
+    assert "special tokens, which" not in render_terminal(make_attribution(row, none), colours=None)
+    assert "special tokens, which" not in render_page(make_attribution(row, none))
 
 
 @pytest.mark.parametrize(("threshold", "is_shown"), [(0.9, False), (0.7, True)])
-def test_page_and_terminal_agree_when_special_tokens_are_worth_a_word(
+def test_page_and_terminal_mention_special_tokens_at_the_same_threshold(
     monkeypatch, threshold, is_shown
 ):
     monkeypatch.setattr("tokenlight.plots.facts.SPECIAL_SHARE_THRESHOLD", threshold)
-    row = row_of(["good"], [[(0, 4)]])
-    attribution = attribution_of(row, [4.0, 2.0, 4.0])
+    row = make_row(["good"], [[(0, 4)]])
+    attribution = make_attribution(row, [4.0, 2.0, 4.0])
     line = "80 % of attcat's total score falls on [CLS] and [SEP]"
     assert (line in render_terminal(attribution, colours=None)) is is_shown
     assert (escape(line) in render_page(attribution)) is is_shown
 
 
 def test_layers_show_their_terms_and_the_sum_is_the_score_of_the_list():
-    row = row_of(["up down"], [split("up down")])
+    row = make_row(["up down"], [split_words("up down")])
     layers = np.array([[9, 1.0, -0.5, 9], [9, 2.0, 0.5, 9]])
-    attribution = attribution_of(row, layers.sum(axis=0), layers=layers)
+    attribution = make_attribution(row, layers.sum(axis=0), layers=layers)
     output = render_terminal(attribution, colours=None, layers=True)
     assert re.search(r"L0\s+L1\s+Sum", output)
     assert re.search(r"up\s+\+1\s+\+2\s+\+3\n", output)
@@ -223,9 +231,9 @@ def test_layers_show_their_terms_and_the_sum_is_the_score_of_the_list():
     assert output.count("+3") == 3, "at the word, in the list and in the table"
 
 
-def test_a_method_without_layers_says_so_where_they_are_asked_for():
-    row = row_of(["up down"], [split("up down")])
-    attribution = attribution_of(row, [0, 1.0, 0.5, 0])
+def test_requested_layers_of_a_method_without_them_are_reported_missing():
+    row = make_row(["up down"], [split_words("up down")])
+    attribution = make_attribution(row, [0, 1.0, 0.5, 0])
     with_layers, plain = (
         render_terminal(attribution, colours=None, layers=layers) for layers in (True, False)
     )
@@ -233,16 +241,16 @@ def test_a_method_without_layers_says_so_where_they_are_asked_for():
     assert "layer by layer" not in plain
 
 
-def test_a_short_text_leaves_no_empty_lines_behind_it():
-    row = row_of(["up down"], [split("up down")])
-    short = attribution_of(row, [0, 1.0, 0.5, 0])
+def test_a_short_text_leaves_no_empty_lines_after_it():
+    row = make_row(["up down"], [split_words("up down")])
+    short = make_attribution(row, [0, 1.0, 0.5, 0])
     assert render_terminal(short, colours=None).splitlines()[-1].strip()
     side_by_side = render_terminal([short, with_method(short, "gae", 1)], colours=None)
     assert side_by_side.splitlines()[-1].strip()
 
 
 def test_many_layers_are_printed_in_blocks_that_fit():
-    output = render_terminal(sample(layers=40), colours=None, layers=True, width=80)
+    output = render_terminal(make_sample(layers=40), colours=None, layers=True, width=80)
     assert max(map(len, output.splitlines())) <= 80
     for layer in range(40):
         assert re.search(rf"\bL{layer}\b", output)
@@ -269,7 +277,7 @@ def test_each_step_of_256_colours_is_further_from_the_background(monkeypatch, pa
     paint = make_painter(Console(color_system="256"))
     grounds = [tuple(paint(sign * n).bgcolor.get_truecolor()) for n in range(1, NUM_STEPS + 1)]
     blank = (255, 255, 255) if paper == "light" else (0, 0, 0)
-    far = [contrast(ground, blank) for ground in grounds]
+    far = [contrast_ratio(ground, blank) for ground in grounds]
     assert far == sorted(far)
     assert len(set(grounds)) >= 4
     strong, weak = (1, 0) if sign > 0 else (0, 1)  # green over red, or red over green
@@ -277,40 +285,40 @@ def test_each_step_of_256_colours_is_further_from_the_background(monkeypatch, pa
     for n in range(1, NUM_STEPS + 1):
         style = paint(sign * n)
         written = tuple(style.color.get_truecolor())
-        assert contrast(written, tuple(style.bgcolor.get_truecolor())) >= 4.5
+        assert contrast_ratio(written, tuple(style.bgcolor.get_truecolor())) >= 4.5
     assert paint(0).bgcolor is None
 
 
-def test_a_coloured_picture_says_how_its_colours_are_read(monkeypatch):
-    assert "green: for, red: against; brighter is stronger" in render_terminal(sample())
-    assert "is stronger" not in render_terminal(sample(), colours=None)
+def test_coloured_output_has_a_legend(monkeypatch):
+    assert "green: for, red: against; brighter is stronger" in render_terminal(make_sample())
+    assert "is stronger" not in render_terminal(make_sample(), colours=None)
     monkeypatch.setenv("TOKENLIGHT_PAPER", "light")
-    assert "darker is stronger" in render_terminal(sample())
+    assert "darker is stronger" in render_terminal(make_sample())
     monkeypatch.setenv("TOKENLIGHT_PAPER", "blue")
     with expect_error(BadInput, "bad-paper", mentions="TOKENLIGHT_PAPER=blue"):
-        render_terminal(sample())
+        render_terminal(make_sample())
 
 
 def test_tokens_of_a_language_model_are_quoted_without_the_blank_that_begins_a_word():
     labels = (" L", "\nAmy", " a", "a", " ", " b", " c")
     ids = tuple(range(7))
     prediction = Prediction(" L", 0, labels, (0.4, 0.2, 0.1, 0.1, 0.1, 0.06, 0.04), ids)
-    output = render_terminal(replace(sample(), prediction=prediction, model=""), colours=None)
+    output = render_terminal(replace(make_sample(), prediction=prediction, model=""), colours=None)
     first = output.splitlines()[0]
     assert first.startswith("prediction  ‘L’ 0.400  ‘␊Amy’ 0.200  ‘ a’ 0.100  ‘a’ 0.100")
     assert first.endswith("  and others")
 
 
-def test_equal_texts_are_two_texts():
-    first = sample()
-    second = with_method(sample(), "cat", 1)
+def test_equal_texts_are_shown_separately():
+    first = make_sample()
+    second = with_method(make_sample(), "cat", 1)
     output = render_terminal([first, second, first, second], colours=None)
     assert output.count("prediction ") == 2
     assert output.count("\nattcat\n") == 2
 
 
-def test_a_blank_line_stands_between_two_methods():
-    attribution = sample()
+def test_a_blank_line_is_between_two_methods():
+    attribution = make_sample()
     lines = render_terminal(
         [attribution, with_method(attribution, "gae", 1)], colours=None
     ).splitlines()

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.helpers.handmade_attributions import attribution_of, row_of, sample
+from tests.helpers.handmade_attributions import make_attribution, make_row, make_sample
 from tokenlight.plots.figures import draw_token_bars
 from tokenlight.plots.html import render_page
 from tokenlight.plots.terminal import show
 from tokenlight.plots.word_pieces import TokenInWord, find_strongest_tokens, locate_in_word
 
-THRILLER = row_of(["a thriller"], [[(0, 1), (2, 6), (6, 10)]], words=[0, 1, 1])
+THRILLER = make_row(["a thriller"], [[(0, 1), (2, 6), (6, 10)]], words=[0, 1, 1])
 
 
 def render_terminal(attribution, colours=None):
@@ -28,7 +28,7 @@ def render_terminal(attribution, colours=None):
     return stream.getvalue()
 
 
-def test_a_piece_knows_the_rest_of_its_word():
+def test_a_piece_is_shown_with_the_rest_of_its_word():
     assert locate_in_word(THRILLER, 3) == TokenInWord("thri", "ller", "")
     assert locate_in_word(THRILLER, 2) == TokenInWord("", "thri", "ller")
     assert locate_in_word(THRILLER, 3).bracketed == "thri[ller]"
@@ -48,12 +48,12 @@ def test_a_piece_knows_the_rest_of_its_word():
     ],
 )
 def test_punctuation_and_white_space_are_no_rest_of_a_word(text, spans, at, expected):
-    row = row_of([text], [spans], words=[0] * len(spans), special=False)
+    row = make_row([text], [spans], words=[0] * len(spans), special=False)
     assert locate_in_word(row, at) == expected
 
 
 def test_a_very_long_word_shows_what_is_next_to_the_piece():
-    row = row_of(["abcdefghijklmnopqrstuvwxyz"], [[(0, 12), (12, 14), (14, 26)]], words=[0, 0, 0])
+    row = make_row(["abcdefghijklmnopqrstuvwxyz"], [[(0, 12), (12, 14), (14, 26)]], words=[0, 0, 0])
     assert locate_in_word(row, 2) == TokenInWord("…ghijkl", "mn", "opqrst…")
 
 
@@ -63,19 +63,19 @@ def test_a_row_from_ids_shows_its_pieces_alone():
 
 
 def test_the_order_is_that_of_top():
-    attribution = sample()
+    attribution = make_sample()
     assert [(p.text, s) for p, s in find_strongest_tokens(attribution, 4)] == attribution.top(4)
 
 
 def test_zeros_are_no_strongest_unless_there_are_no_others():
-    row = row_of(["a b"], [[(0, 1), (2, 3)]])
-    assert len(find_strongest_tokens(attribution_of(row, [0, 1, 0, 0]))) == 1
-    assert len(find_strongest_tokens(attribution_of(row, [0, 0, 0, 0]))) == 2
-    assert re.search(r"b\s+0", render_terminal(attribution_of(row, [0, 0, 0, 0])))
+    row = make_row(["a b"], [[(0, 1), (2, 3)]])
+    assert len(find_strongest_tokens(make_attribution(row, [0, 1, 0, 0]))) == 1
+    assert len(find_strongest_tokens(make_attribution(row, [0, 0, 0, 0]))) == 2
+    assert re.search(r"b\s+0", render_terminal(make_attribution(row, [0, 0, 0, 0])))
 
 
 def test_page_terminal_and_figure_show_the_piece_in_its_word():
-    attribution = attribution_of(THRILLER, [0, 0.1, 0.2, -1, 0])
+    attribution = make_attribution(THRILLER, [0, 0.1, 0.2, -1, 0])
     source = render_page(attribution)
     assert re.search(r'title="thri\[ller\]"><i>thri</i>ller</span>', source)
     assert re.search(r'title="\[thri\]ller">thri<i>ller</i></span>', source)
@@ -86,7 +86,7 @@ def test_page_terminal_and_figure_show_the_piece_in_its_word():
 
 
 def test_hostile_words_stay_text():
-    row = row_of(["<b>x\x1b[1m"], [[(0, 4), (4, 8)]], words=[0, 0])
-    attribution = attribution_of(row, np.array([0, 1, 2, 0]))
+    row = make_row(["<b>x\x1b[1m"], [[(0, 4), (4, 8)]], words=[0, 0])
+    attribution = make_attribution(row, np.array([0, 1, 2, 0]))
     assert "<b>x" not in render_page(attribution)
     assert "\x1b" not in render_terminal(attribution)

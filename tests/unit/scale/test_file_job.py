@@ -140,7 +140,7 @@ def test_a_folder_is_loaded_lazily_and_in_order(complete_folder, data):
         tokenlight.load(str(data))
 
 
-def test_a_damaged_block_is_told_and_made_again(complete_folder, data, model, tmp_path):
+def test_a_damaged_block_is_reported_and_recomputed(complete_folder, data, model, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(complete_folder, folder)
     path = folder / "rows/00000/00000002.parquet"
@@ -253,7 +253,7 @@ def test_a_job_with_other_settings_is_refused(data, model, tmp_path):
     assert read_output_files(folder) == before
 
 
-def test_a_file_that_vanishes_or_changes_costs_its_blocks_only(
+def test_a_file_that_vanishes_or_changes_fails_only_its_blocks(
     data, complete_folder, model, tmp_path
 ):
     source = tmp_path / "data"
@@ -293,7 +293,7 @@ def test_only_one_driver_works_in_a_folder(data, model, tmp_path):
         run_job(data, tmp_path, model)
 
 
-def test_a_folder_that_cannot_be_written_is_told(data, model):
+def test_an_unwritable_folder_is_reported(data, model):
     with expect_error(BadInput, "folder-unwritable", mentions="/sys/out"):
         run_job(data, "/sys/out", model)
 
@@ -333,7 +333,7 @@ class Locked(MemoryFileSystem):
     cat_file = pipe_file = find = info
 
 
-def test_the_errors_of_a_store_are_told_as_those_of_a_disk(data, model):
+def test_errors_of_an_object_store_are_reported_like_those_of_a_disk(data, model):
     fsspec.register_implementation("locked", Locked, clobber=True)
     reason = "LookupError: no credentials"
     with pytest.raises(BadInput, match=f"locked://data .*{reason}"):

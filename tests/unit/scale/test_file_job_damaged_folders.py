@@ -230,7 +230,7 @@ def test_a_manifest_without_checksums_still_counts_with_a_note(data, bert_folder
         (lambda text: "\udcff" + text, 1),
     ],
 )
-def test_a_damaged_manifest_is_told_and_what_it_lost_is_made_again(
+def test_a_damaged_manifest_is_reported_and_its_blocks_are_recomputed(
     data, complete_folder, bert_folder, copy, capsys, damage, lost
 ):
     manifest = copy / "manifest.jsonl"
@@ -267,7 +267,7 @@ def test_damaged_settings_are_reported_with_a_remedy_that_works(
     assert read_output_files(copy) == read_output_files(complete_folder)
 
 
-def test_an_unfinished_folder_is_said_to_be_unfinished(copy, capsys):
+def test_an_unfinished_folder_is_reported_as_unfinished(copy, capsys):
     manifest = copy / "manifest.jsonl"
     lines = manifest.read_text().splitlines(keepends=True)
     manifest.write_text("".join(lines[:-2]))

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.gates import hold_after
-from tests.helpers.patience import PATIENCE
 from tests.helpers.scale_runs import InProcessEngine, read_output_files, write_parquet
 from tokenlight.files.folder_lock import find_lock_owner
 from tokenlight.scale import Engine, explain_files
@@ -58,7 +58,7 @@ def test_two_workers_of_which_one_is_killed_write_the_same_bytes(
     assert read_output_files(tmp_path / "out") == read_output_files(complete_folder)
 
 
-def test_a_block_that_exhausts_memory_fails_alone(
+def test_only_a_block_that_exhausts_memory_fails(
     data, complete_folder, bert_folder, tmp_path, monkeypatch
 ):
     """Its worker is killed every time, as a system without memory does, until the block is arguments up."""
@@ -103,7 +103,7 @@ def list_block_files(folder):
     return marks
 
 
-def test_a_driver_that_is_killed_thrice_leaves_nothing_half_done(
+def test_a_driver_killed_three_times_resumes_with_the_same_output(
     data, complete_folder, bert_folder, tmp_path
 ):
     folder = tmp_path / "out"
@@ -114,7 +114,7 @@ def test_a_driver_that_is_killed_thrice_leaves_nothing_half_done(
         files_before = list_block_files(folder)
         driver = context.Process(target=_drive, args=(data, bert_folder, folder))
         driver.start()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + DEADLINE_SECONDS
         # Blocks that the last driver had not entered into the manifest are made again, so files that
         # were written count here, not files that exist: a driver may add none at all.
         while driver.is_alive():
@@ -136,9 +136,7 @@ def test_a_driver_that_is_killed_thrice_leaves_nothing_half_done(
     assert sum(line["rows"] for line in lines) == COUNT
 
 
-def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(
-    data, complete_folder, bert_folder, tmp_path
-):
+def test_a_run_resumes_after_a_full_disk(data, complete_folder, bert_folder, tmp_path):
     """A file may grow to so many bytes and no more, which the system tells as it tells a full disk."""
     folder = tmp_path / "out"
     code = "from tokenlight.cli import main; main()"
@@ -153,12 +151,12 @@ def test_a_full_disk_stops_cleanly_and_room_lets_it_go_on(
 
     run = [sys.executable, "-c", code, *arguments]
     result = subprocess.run(
-        run, capture_output=True, text=True, preexec_fn=narrow, timeout=PATIENCE
+        run, capture_output=True, text=True, preexec_fn=narrow, timeout=DEADLINE_SECONDS
     )
     assert result.returncode == 1, result.stderr
     message = " ".join(result.stderr.split())
     assert "is full. Finished work is kept: free some space, then run the same command" in message
     assert not list(folder.rglob(".*.part"))
-    result = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE)
+    result = subprocess.run(run, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     assert result.returncode == 0, result.stderr
     assert read_output_files(folder) == read_output_files(complete_folder)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.helpers.patience import PATIENCE
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.scale_runs import write_parquet
 
 pytestmark = pytest.mark.xdist_group("bench")
@@ -79,22 +79,22 @@ def command(tmp_path, bert_folder):
 
 def test_a_fork_server_that_is_killed_once_is_started_again(command, tmp_path):
     process = command(KILLED="1")
-    output, errors = process.communicate(timeout=PATIENCE)
+    output, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert (process.returncode, output) == (0, ""), errors
     assert "6 of 6 texts are in" in errors
     assert len((tmp_path / "attempts").read_text()) == 2
 
 
-def test_a_fork_server_that_is_killed_always_is_told_with_the_way_on(command, tmp_path):
+def test_a_fork_server_that_is_killed_repeatedly_is_reported_with_a_remedy(command, tmp_path):
     process = command(KILLED="100")
-    _, errors = process.communicate(timeout=PATIENCE)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 1, errors
     messages = " ".join(errors.split())
     assert "error: Worker processes could not be started: 3 attempts ended in" in messages
     assert "run the same command to continue." in messages
     assert "Traceback" not in messages
     process = command()
-    _, errors = process.communicate(timeout=PATIENCE)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, errors
     assert len(list((tmp_path / "out/rows").rglob("*.parquet"))) == 2
 
@@ -102,19 +102,19 @@ def test_a_fork_server_that_is_killed_always_is_told_with_the_way_on(command, tm
 @pytest.mark.parametrize("where", ["server", "worker"])
 def test_ctrl_c_while_a_worker_starts_is_answered_by_the_runner_alone(command, tmp_path, where):
     process = command(PAUSED=where)
-    ends = time.monotonic() + PATIENCE
+    ends = time.monotonic() + DEADLINE_SECONDS
     while not (tmp_path / "reached").exists():
         assert process.poll() is None
         assert time.monotonic() < ends
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=PATIENCE) == 130
+    assert process.wait(timeout=DEADLINE_SECONDS) == 130
     (tmp_path / "go").touch()  # for who is still there, and holds standard error open
-    _, errors = process.communicate(timeout=PATIENCE)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     messages = " ".join(errors.split())
     assert messages == (
         f"stopped: finished texts are in {tmp_path}/out; run the same command again to continue."
     )
     process = command()
-    _, errors = process.communicate(timeout=PATIENCE)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, errors

@@ -6,11 +6,16 @@ import pytest
 import torch
 import transformers
 
-from tests.helpers.encoder_decoder_models import SOURCE, WRITTEN, writer, writing_tokenizer
+from tests.helpers.encoder_decoder_models import (
+    CONTINUATION,
+    SOURCE,
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+)
 from tests.helpers.expect import expect_error
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.live_bytes import LiveBytes
-from tests.helpers.tiny import randomised, tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight import Continuation, Explainer, Question, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.explaining import memory
@@ -42,7 +47,7 @@ def compare_kept_and_lazy(monkeypatch, explain, method):
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "gemma2", "t5"])
 @pytest.mark.parametrize("method", METHODS_READING_MAPS, ids=str)
 def test_lazy_maps_give_the_same_scores(family, method, monkeypatch):
-    model = randomised(build(family), torch.float64)
+    model = randomize_weights(build_model(family), torch.float64)
     ids = torch.randint(5, 120, (3, 12), generator=torch.Generator().manual_seed(2))
     is_real = torch.arange(12) < torch.tensor([[12], [9], [5]])
     ids[torch.arange(3), is_real.sum(dim=1) - 1] = 2  # where encoder-decoders read their class
@@ -60,8 +65,8 @@ def test_lazy_maps_give_the_same_scores(family, method, monkeypatch):
 @pytest.mark.parametrize("name", ["bart", "t5"])
 @pytest.mark.parametrize("method", ENCODER_DECODER_METHODS, ids=str)
 def test_lazy_maps_of_encoder_decoders_give_the_same_scores(name, method, monkeypatch):
-    explainer = Explainer(writer(name), writing_tokenizer())
-    target = Continuation(WRITTEN)
+    explainer = Explainer(make_seq2seq_model(name), make_seq2seq_tokenizer())
+    target = Continuation(CONTINUATION)
     compare_kept_and_lazy(
         monkeypatch, lambda methods: explainer.explain(SOURCE, methods, target), method
     )

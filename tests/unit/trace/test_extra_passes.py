@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.families import FAMILIES, build
-from tests.helpers.model_state import assert_unchanged, snapshot
+from tests.helpers.families import FAMILIES, build_model
+from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens
 from tokenlight.trace.extra_passes import ExtraPasses
@@ -17,14 +17,14 @@ from tokenlight.trace.sites import Site
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
 TEXT = "the film is not very charming , but we love it !"
-WORKING = [name for name, (_, _, fate) in FAMILIES.items() if fate != "refused"]
+WORKING = [name for name, (_, _, support_level) in FAMILIES.items() if support_level != "refused"]
 
 
 @pytest.mark.parametrize("family", WORKING)
-def test_embeddings_put_back_where_they_were_change_nothing(family):
+def test_embeddings_replaced_by_themselves_do_not_change_the_logits(family):
     """The door to h^0 is found in every family: its own value handed in gives its own logits."""
-    model = build(family)
-    before = snapshot(model)
+    model = build_model(family)
+    before = take_snapshot(model)
     explainer = Explainer(model)
     ids = torch.randint(5, 120, (2, 8), generator=torch.Generator().manual_seed(3))
     ids[:, 7] = 2
@@ -40,7 +40,7 @@ def test_embeddings_put_back_where_they_were_change_nothing(family):
         assert (rerun.value_at(scaled, site=site) - rerun.target_value).abs().max() > 0
     vectors = rerun.compute_embeddings(rows)
     torch.testing.assert_close(vectors, recording.embeddings.values, atol=1e-5, rtol=1e-5)
-    assert_unchanged(before, snapshot(model))
+    assert_unchanged(before, take_snapshot(model))
 
 
 def test_a_pack_that_does_not_fit_in_memory_is_halved(monkeypatch):

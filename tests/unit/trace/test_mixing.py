@@ -32,7 +32,7 @@ def explain(model, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("family", MODELS)
-def test_a_model_as_transformers_initialises_it_is_split_in_every_dtype(family, dtype):
+def test_a_model_as_transformers_initializes_it_is_split_in_every_dtype(family, dtype):
     # The hidden states are so small (0.02) that the eps of a norm counts.
     torch.manual_seed(0)
     model = MODELS[family]().eval()

@@ -67,7 +67,7 @@ class TestUndeclaredSites:
             (Site.TOKEN_EMBEDDINGS, lambda tape: tape.token_embeddings.values),
         ],
     )
-    def test_a_site_that_is_read_without_being_declared(self, site, read):
+    def test_reading_a_site_that_was_not_declared_is_refused(self, site, read):
         class Reads(Method):
             cites = "none"
             needs = frozenset({Site.EMBEDDINGS} if site is Site.EMBEDDING_GRADIENT else ())

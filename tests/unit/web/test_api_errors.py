@@ -5,8 +5,8 @@ import json
 import httpx
 import pytest
 
-from tests.helpers.api_server import TEXT, allow_list, assert_error, running_server, serving_client
-from tests.helpers.patience import PATIENCE
+from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list, run_server
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight.web.api_errors import hide_paths, strip_paths
 from tokenlight.web.app import create_app
 from tokenlight.web.models import public_name
@@ -14,7 +14,7 @@ from tokenlight.web.models import public_name
 
 @pytest.fixture(scope="module")
 def client():
-    with serving_client() as running_client:
+    with connect_client() as running_client:
         yield running_client
 
 
@@ -113,7 +113,7 @@ def test_paths_are_cut_to_their_last_name():
 
 
 def test_unexpected_errors_are_not_disclosed(monkeypatch):
-    models = allow_list()
+    models = make_allow_list()
     app = create_app(models, try_methods=False)
 
     def broken(*_, **__):
@@ -122,8 +122,8 @@ def test_unexpected_errors_are_not_disclosed(monkeypatch):
     explainer = models.get_model("tiny").explainer
     monkeypatch.setattr(explainer, "explain", broken)
     monkeypatch.setattr(explainer, "explain_texts", broken)
-    with running_server(app) as address:
-        answer = httpx.post(f"{address}/api/explain", json={"text": TEXT}, timeout=PATIENCE)
+    with run_server(app) as address:
+        answer = httpx.post(f"{address}/api/explain", json={"text": TEXT}, timeout=DEADLINE_SECONDS)
         error = assert_error(answer, 500, "internal")
         assert "secret" not in json.dumps(error)
-        assert httpx.get(f"{address}/healthz", timeout=PATIENCE).status_code == 200
+        assert httpx.get(f"{address}/healthz", timeout=DEADLINE_SECONDS).status_code == 200

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tests.helpers.api_server import (
-    allow_list,
     assert_error,
+    connect_client,
     get_scores,
+    make_allow_list,
     request_explanation,
-    serving_client,
 )
 from tokenlight import Attribution, registry
 from tokenlight.web.limits import ServerLimits
@@ -16,12 +16,12 @@ from tokenlight.web.limits import ServerLimits
 
 @pytest.fixture(scope="module")
 def models():
-    return allow_list()
+    return make_allow_list()
 
 
 @pytest.fixture(scope="module")
 def client(models):
-    with serving_client(models) as running_client:
+    with connect_client(models) as running_client:
         yield running_client
 
 

@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.helpers.api_server import TEXT, allow_list, running_server
-from tests.helpers.patience import PATIENCE
+from tests.helpers.api_server import TEXT, make_allow_list, run_server
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight import Attribution
 from tokenlight.web.app import create_app
 from tokenlight.web.limits import ServerLimits
@@ -27,15 +27,15 @@ FAST = ServerLimits(gather_seconds=0.0)
 
 @pytest.fixture(scope="module")
 def address():
-    with running_server(
-        create_app(allow_list(), limits=FAST, try_methods=False)
+    with run_server(
+        create_app(make_allow_list(), limits=FAST, try_methods=False)
     ) as running_address:
         yield running_address
 
 
 @pytest.fixture(scope="module")
 def client(address):
-    with httpx.Client(base_url=address, timeout=PATIENCE) as running_client:
+    with httpx.Client(base_url=address, timeout=DEADLINE_SECONDS) as running_client:
         yield running_client
 
 
@@ -52,7 +52,7 @@ CHECKS = [
 ]
 
 
-def test_no_request_brings_the_server_down(address):
+def test_fuzzed_requests_get_valid_responses(address):
     """Every address of the schema, with bodies and parameters that fit it and that do not."""
     schema = schemathesis.openapi.from_url(f"{address}/api/openapi.json")
     tried = []
@@ -64,7 +64,7 @@ def test_no_request_brings_the_server_down(address):
         @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=fitting | odd if operation.body or operation.query else fitting)
         def ask(case):
-            answer = case.call(timeout=PATIENCE)
+            answer = case.call(timeout=DEADLINE_SECONDS)
             case.validate_response(answer, checks=CHECKS)
             if answer.status_code >= 400:
                 assert set(answer.json()["error"]) == {"code", "message", "hint"}
@@ -118,7 +118,7 @@ REQUESTS = st.tuples(
 
 @settings(max_examples=60)
 @given(payload=REQUESTS)
-def test_no_explanation_asked_for_brings_the_server_down(client, payload):
+def test_fuzzed_explain_requests_get_valid_responses(client, payload):
     answer = client.post("/api/explain", content=json.dumps(payload), headers=JSON)
     assert answer.status_code in (200, 404, 422), (payload, answer.text)
 
@@ -130,7 +130,9 @@ def test_no_explanation_asked_for_brings_the_server_down(client, payload):
     own_text=st.booleans(),
     target=TARGETS,
 )
-def test_no_game_brings_the_server_down(client, identity, order, orders, own_text, target):
+def test_fuzzed_game_requests_get_valid_responses(
+    client, identity, order, orders, own_text, target
+):
     payload = {"random_orders": orders}
     payload |= {"text": TEXT, "order": order, "target": target} if own_text else {"ids": [identity]}
     answer = client.post("/api/perturb", json=payload)
@@ -148,7 +150,7 @@ NAMED = ("aopc", "lodds:perturb=mask", "comprehensiveness", "kendall", "rational
     metrics=st.lists(st.sampled_from(NAMED), max_size=2),
     labels=st.none() | st.lists(st.sampled_from(["positive", None, "x", 1]), max_size=2),
 )
-def test_no_evaluation_brings_the_server_down(client, texts, metrics, labels):
+def test_fuzzed_evaluate_requests_get_valid_responses(client, texts, metrics, labels):
     payload = {"texts": texts, "metrics": metrics, "labels": labels, "method": "attcat"}
     answer = client.post("/api/evaluate", json=payload)
     assert answer.status_code in (200, 422), (payload, answer.text)
@@ -164,7 +166,7 @@ UNICODE = st.text(
 
 @settings(max_examples=100)
 @given(text=UNICODE)
-def test_any_unicode_text_comes_back_as_it_was(client, text):
+def test_any_unicode_text_is_returned_unchanged(client, text):
     answer = client.post("/api/explain", content=json.dumps({"text": text}), headers=JSON)
     if answer.status_code == 422:
         # Nothing but blanks and signs that the tokenizer drops, or too many pieces for it.

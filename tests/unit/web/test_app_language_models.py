@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.api_server import assert_error, serving_client, tiny_writer
+from tests.helpers.api_server import assert_error, connect_client, make_language_model
 from tests.helpers.expect import expect_error
 from tokenlight import Context, Continuation, Contrast, NextToken
 from tokenlight.errors import UnsupportedModel
@@ -14,12 +14,12 @@ PROMPT = "the film was very"
 
 @pytest.fixture(scope="module")
 def models():
-    return AllowList([ServedModel("writer", tiny_writer())])
+    return AllowList([ServedModel("writer", make_language_model())])
 
 
 @pytest.fixture(scope="module")
 def client(models):
-    with serving_client(models) as running_client:
+    with connect_client(models) as running_client:
         yield running_client
 
 

@@ -5,7 +5,7 @@ import re
 import httpx
 import pytest
 
-from tests.helpers.api_server import TEXT, assert_error, serving_client
+from tests.helpers.api_server import TEXT, assert_error, connect_client
 from tokenlight.web.app import PAGE_FOLDER
 
 SECRET = "/etc/passwd"
@@ -13,7 +13,7 @@ SECRET = "/etc/passwd"
 
 @pytest.fixture(scope="module")
 def client():
-    with serving_client() as running_client:
+    with connect_client() as running_client:
         yield running_client
 
 

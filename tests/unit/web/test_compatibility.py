@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers.api_server import TEXT, allow_list
+from tests.helpers.api_server import TEXT, make_allow_list
 from tokenlight.data.tokens import Question
 from tokenlight.web.compatibility import can_read
 
 
 @pytest.fixture(scope="module")
 def models():
-    return allow_list()
+    return make_allow_list()
 
 
 @pytest.fixture(scope="module")

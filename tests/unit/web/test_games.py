@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.api_server import TEXT, allow_list, assert_error, serving_client
+from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list
 
 LONG = " ".join(["the film is not bad , but"] * 6)
 
 
 @pytest.fixture(scope="module")
 def models():
-    return allow_list()
+    return make_allow_list()
 
 
 @pytest.fixture(scope="module")
 def client(models):
-    with serving_client(models) as running_client:
+    with connect_client(models) as running_client:
         yield running_client
 
 
@@ -48,7 +48,7 @@ def said_by_the_bare_model(served, row, hidden):
 
 
 @pytest.mark.parametrize("target", ["predicted", "negative"])
-def test_every_point_is_what_the_bare_model_says(client, models, target):
+def test_every_point_of_a_game_equals_the_unmodified_models_output(client, models, target):
     entries = request_explanation(client, text=TEXT, method=["attcat", "gae"], target=target)
     answer = play_game(client, ids=[entry["id"] for entry in entries], random_orders=0)
     assert answer["labels"] == ["negative", "neutral", "positive"]

@@ -1,12 +1,12 @@
 """Models that are served: by name, and without the path of their folder."""
 
-from tests.helpers.api_server import TEXT, serving_client
+from tests.helpers.api_server import TEXT, connect_client
 from tokenlight.web.models import load_models
 
 
 def test_a_folder_is_served_by_its_last_name_and_its_path_is_hidden(bert_folder):
     models = load_models([str(bert_folder)])
-    with serving_client(models) as client:
+    with connect_client(models) as client:
         assert client.get("/api/models").json()["models"][0]["name"] == "tiny-bert"
         answers = [
             client.get("/api/models").text,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.helpers.api_server import TEXT, allow_list, assert_error, serving_client
+from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list
 from tests.helpers.expect import expect_error
-from tests.helpers.image_models import SIDE, Processor, build
+from tests.helpers.image_models import SIDE, Processor, build_model
 from tokenlight import Explainer, errors
 from tokenlight.data.tokens import Question
 from tokenlight.files.saved import save
@@ -27,7 +27,7 @@ PER_TOKEN = ("ids", "attention", "pieces", "special", "spans", "segments", "word
 
 @pytest.fixture(scope="module")
 def models():
-    return allow_list()
+    return make_allow_list()
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +46,13 @@ def everything(models, saved):
     question = Question(question="who?", context="the cat sat.")
     answered = models.get_model("answers").explainer.explain(question).to_dict()
     photo = np.random.default_rng(0).integers(0, 256, size=(SIDE, SIDE, 3), dtype=np.uint8)
-    with_image = Explainer(build("vit"), Processor()).explain(photo).to_dict()
+    with_image = Explainer(build_model("vit"), Processor()).explain(photo).to_dict()
     return json.loads(json.dumps([saved[0], answered, with_image]))
 
 
 @pytest.fixture(scope="module")
 def client(models):
-    with serving_client(models) as running_client:
+    with connect_client(models) as running_client:
         yield running_client
 
 
@@ -204,7 +204,7 @@ NUMBERS = st.sampled_from(
 
 
 @given(data=st.data(), value=JSON | NUMBERS, which=st.integers(0, 2))
-def test_no_opened_file_brings_the_server_down(client, everything, data, value, which):
+def test_fuzzed_files_get_valid_responses(client, everything, data, value, which):
     """Shown, downloaded, tested and played with: an answer or a refusal, whatever the file says."""
     entry = everything[which]
     path = data.draw(st.sampled_from([keys for keys in iterate_paths(entry) if keys]))
@@ -296,7 +296,7 @@ def test_two_runs_of_one_name_show_their_own_reports(tmp_path):
     opened_files = open_paths(
         [str(tmp_path / "a" / "run #1?"), str(tmp_path / "b")], ServerLimits()
     )
-    with serving_client(AllowList([]), opened_files) as client:
+    with connect_client(AllowList([]), opened_files) as client:
         runs = client.get("/api/opened").json()["benchmarks"]
         assert [run["name"] for run in runs] == ["run #1?", "run #1? (2)"]
         assert [client.get(run["report"]).text for run in runs] == ["report a", "report b"]
@@ -318,7 +318,7 @@ def test_files_folders_and_runs_are_opened_at_start(tmp_path, models):
     )
     (run / "report.html").write_text("<!doctype html><title>report</title>")
     opened_files = open_paths([str(tmp_path / "one.json"), str(folder), str(run)], ServerLimits())
-    with serving_client(AllowList([]), opened_files) as client:
+    with connect_client(AllowList([]), opened_files) as client:
         assert client.get("/api/models").json()["models"] == []
         answer = client.get("/api/opened")
         assert str(tmp_path) not in answer.text
@@ -344,15 +344,15 @@ def test_files_folders_and_runs_are_opened_at_start(tmp_path, models):
 
 def test_a_benchmark_run_opens_with_its_report(tmp_path, bert_folder):
     """A run as the benchmark leaves it, which nobody has asked for a report of yet."""
-    from tests.helpers.bench_runs import make
+    from tests.helpers.bench_runs import write_suite
     from tokenlight.cli import main
 
-    suite = make(tmp_path / "suite", bert_folder, 4)
+    suite = write_suite(tmp_path / "suite", bert_folder, 4)
     with pytest.raises(SystemExit) as ended:
         main(["bench", "run", str(suite), "-o", str(tmp_path / "second-run"), "--workers", "1"])
     assert not ended.value.code
     opened_files = open_paths([str(tmp_path / "second-run")], ServerLimits())
-    with serving_client(AllowList([]), opened_files) as client:
+    with connect_client(AllowList([]), opened_files) as client:
         answer = client.get("/api/opened")
         assert str(tmp_path) not in answer.text
         (benchmark,) = answer.json()["benchmarks"]

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 import httpx
 import pytest
 
-from tests.helpers.api_server import TEXT, allow_list, running_server, serving_client
-from tests.helpers.patience import PATIENCE
+from tests.helpers.api_server import TEXT, connect_client, make_allow_list, run_server
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.unit.cli.test_serve import command
 from tokenlight.web.app import create_app
 from tokenlight.web.limits import ServerLimits
@@ -46,7 +46,7 @@ class Slow:
 def slow(**limits):
     app = Slow()
     bounds = ServerLimits(**limits)
-    with running_server(RequestGuard(app, "127.0.0.1", bounds, lambda: True), bounds) as address:
+    with run_server(RequestGuard(app, "127.0.0.1", bounds, lambda: True), bounds) as address:
         try:
             yield app, address
         finally:
@@ -55,7 +55,7 @@ def slow(**limits):
 
 def connect(address, data=b""):
     opened = socket.create_connection(
-        httpx.URL(address).netloc.decode().split(":"), timeout=PATIENCE
+        httpx.URL(address).netloc.decode().split(":"), timeout=DEADLINE_SECONDS
     )
     opened.sendall(data)
     return opened
@@ -79,25 +79,27 @@ def test_idle_connections_make_room_for_new_ones(capfd):
     with slow(connections=8) as (_, address), ExitStack() as crowd:
         for _ in range(100):
             crowd.enter_context(connect(address))
-            assert httpx.get(f"{address}/healthz", timeout=PATIENCE).status_code == 200
+            assert httpx.get(f"{address}/healthz", timeout=DEADLINE_SECONDS).status_code == 200
     output = capfd.readouterr()
     assert output.out + output.err == ""
 
 
 def test_a_new_connection_is_refused_when_all_are_busy():
     with slow(connections=2) as (app, address), ThreadPoolExecutor(2) as pool:
-        at_work = [pool.submit(httpx.get, f"{address}/work", timeout=PATIENCE) for _ in range(2)]
-        while at_work and not app.begun.wait(PATIENCE):
+        at_work = [
+            pool.submit(httpx.get, f"{address}/work", timeout=DEADLINE_SECONDS) for _ in range(2)
+        ]
+        while at_work and not app.begun.wait(DEADLINE_SECONDS):
             pass
         refused = None
         while refused is None or refused.status_code == 200:  # until both have arrived
-            refused = httpx.get(f"{address}/healthz", timeout=PATIENCE)
+            refused = httpx.get(f"{address}/healthz", timeout=DEADLINE_SECONDS)
         assert refused.status_code == 429
         assert refused.json()["error"]["code"] == "busy"
         assert refused.headers["retry-after"] == "1"
         app.go.set()
         assert [future.result().status_code for future in at_work] == [200, 200]
-        assert httpx.get(f"{address}/healthz", timeout=PATIENCE).status_code == 200
+        assert httpx.get(f"{address}/healthz", timeout=DEADLINE_SECONDS).status_code == 200
 
 
 POST = b"POST /api/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -134,9 +136,9 @@ def test_a_second_request_on_a_connection_has_its_own_timeout():
 def test_a_request_is_cancelled_when_its_client_disconnects():
     with slow() as (app, address):
         asker = connect(address, b"GET /work HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert app.begun.wait(PATIENCE)
+        assert app.begun.wait(DEADLINE_SECONDS)
         asker.close()
-        assert app.given_up.wait(PATIENCE)
+        assert app.given_up.wait(DEADLINE_SECONDS)
 
 
 def test_the_next_does_not_wait_for_requests_that_were_abandoned(monkeypatch):
@@ -151,24 +153,27 @@ def test_the_next_does_not_wait_for_requests_that_were_abandoned(monkeypatch):
     def watched(served, requests, max_passes):
         if requests[0].explain_input == "wait":
             first.set()
-            assert go.wait(PATIENCE)
+            assert go.wait(DEADLINE_SECONDS)
         texts.extend(request.explain_input for request in requests)
         return explain(served, requests, max_passes)
 
-    app = create_app(allow_list(), try_methods=False)
+    app = create_app(make_allow_list(), try_methods=False)
     monkeypatch.setattr(tasks, "explain_batch", watched)
     body = json.dumps({"text": TEXT}).encode()
     post = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    with running_server(app) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+    with (
+        run_server(app) as address,
+        httpx.Client(base_url=address, timeout=DEADLINE_SECONDS) as client,
+    ):
         with ThreadPoolExecutor(1) as pool:
             waits = pool.submit(client.post, "/api/explain", json={"text": "wait"})
-            assert first.wait(PATIENCE)
+            assert first.wait(DEADLINE_SECONDS)
             for _ in range(64):
                 connect(address, post).close()
             while len(address.server.server_state.connections) > 1:
                 assert not go.wait(0.01)
             assert (
-                httpx.get(f"{address}/healthz", timeout=PATIENCE).status_code == 200
+                httpx.get(f"{address}/healthz", timeout=DEADLINE_SECONDS).status_code == 200
             )  # the loop has gone round
             go.set()
             assert waits.result().status_code == 200
@@ -205,7 +210,7 @@ def test_a_signal_rejects_waiting_requests_and_exits_with_0(sent, bert_folder):
         address = re.search(r"http://\S+", server.stdout.readline())[0]
         with (
             ThreadPoolExecutor(3) as pool,
-            httpx.Client(base_url=address, timeout=PATIENCE) as client,
+            httpx.Client(base_url=address, timeout=DEADLINE_SECONDS) as client,
         ):
             ask = lambda _: client.post("/api/evaluate", json={"texts": [TEXT]})  # noqa: E731
             waiting = [pool.submit(ask, number) for number in range(3)]
@@ -223,14 +228,14 @@ def test_a_signal_rejects_waiting_requests_and_exits_with_0(sent, bert_folder):
     finally:
         if server.poll() is None:
             server.send_signal(sent)  # an impatient hand changes nothing
-        _, err = server.communicate(timeout=PATIENCE)
+        _, err = server.communicate(timeout=DEADLINE_SECONDS)
     assert server.returncode == 0, err
     assert "Traceback" not in err
     assert err.endswith("stopped\n")
 
 
 def test_a_long_request_is_finished_though_short_ones_keep_coming():
-    with serving_client() as client, ThreadPoolExecutor(9) as pool:
+    with connect_client() as client, ThreadPoolExecutor(9) as pool:
         text = "the film is not bad, but the plot was dull. " * 40
         payload = {
             "text": text,

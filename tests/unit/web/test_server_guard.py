@@ -5,14 +5,14 @@ import socket
 
 import pytest
 
-from tests.helpers.api_server import TEXT, assert_error, serving_client
+from tests.helpers.api_server import TEXT, assert_error, connect_client
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.server import RequestGuard
 
 
 @pytest.fixture(scope="module")
 def client():
-    with serving_client() as running_client:
+    with connect_client() as running_client:
         yield running_client
 
 

@@ -20,7 +20,7 @@ def collect(steps):
         num_pauses += 1
 
 
-def test_it_yields_at_each_pause_and_returns_the_result():
+def test_run_in_steps_yields_at_each_pause_and_returns_the_result():
     def work():
         for _ in range(3):
             pause()

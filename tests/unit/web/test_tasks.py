@@ -7,14 +7,14 @@ from transformers import GPT2Config, GPT2ForSequenceClassification
 
 from tests.helpers.api_server import (
     TEXT,
-    allow_list,
     assert_error,
+    connect_client,
     get_scores,
+    make_allow_list,
     request_explanation,
-    serving_client,
 )
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.families import GPT
-from tests.helpers.patience import PATIENCE
 from tests.helpers.tiny import tiny_tokenizer
 from tokenlight import Attribution, Contrast, Explainer, registry
 from tokenlight.data.tokens import Question
@@ -28,12 +28,12 @@ QUESTION = {"question": "who sat on the mat?", "context": "the cat sat on the ma
 
 @pytest.fixture(scope="module")
 def models():
-    return allow_list()
+    return make_allow_list()
 
 
 @pytest.fixture(scope="module")
 def client(models):
-    with serving_client(models) as running_client:
+    with connect_client(models) as running_client:
         yield running_client
 
 
@@ -204,17 +204,17 @@ def test_methods_are_tried_in_the_background():
 
     import httpx
 
-    from tests.helpers.api_server import running_server
+    from tests.helpers.api_server import run_server
     from tokenlight.web.app import create_app
 
-    models = allow_list()
+    models = make_allow_list()
     app = create_app(models, limits=ServerLimits(idle_seconds=0.0))
-    with running_server(app) as address:
-        until = time.monotonic() + PATIENCE
+    with run_server(app) as address:
+        until = time.monotonic() + DEADLINE_SECONDS
         while len(models.get_model("answers").trial_results) < len(registry.list_names("methods")):
             assert time.monotonic() < until
             time.sleep(0.05)
-        methods = httpx.get(f"{address}/api/methods", timeout=PATIENCE).json()["methods"]
+        methods = httpx.get(f"{address}/api/methods", timeout=DEADLINE_SECONDS).json()["methods"]
     support_by_method = {method["name"]: method["models"] for method in methods}
     assert support_by_method["attcat"]["tiny"]["works"] is True
     assert support_by_method["decoded_gradcam"]["tiny"]["works"] is False
@@ -237,7 +237,7 @@ def test_a_preset_is_resolved_for_the_model():
 
 
 def test_an_explanation_whose_trust_costs_too_much_is_not_lost(models):
-    with serving_client(models, limits=ServerLimits(trust_passes=10)) as client:
+    with connect_client(models, limits=ServerLimits(trust_passes=10)) as client:
         response = request_explanation(client, trust=True)
         (entry,) = response["attributions"]
         assert len(entry["attribution"]["scores"]) == len(entry["attribution"]["row"]["ids"])

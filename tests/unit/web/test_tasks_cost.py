@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.api_server import TEXT, allow_list, assert_error, serving_client
+from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list
 from tokenlight.web.api_errors import ApiError
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.requests import EvaluateBody, ExplainBody
@@ -11,7 +11,7 @@ from tokenlight.web.tasks import ExplainRequest, check_cost, encode_row, evaluat
 
 @pytest.fixture(scope="module")
 def client():
-    with serving_client() as running_client:
+    with connect_client() as running_client:
         yield running_client
 
 
@@ -31,7 +31,7 @@ def test_the_cost_of_a_text_in_windows_is_the_sum_over_windows(client):
 
 
 def test_the_cost_of_a_question_counts_one_window():
-    served = allow_list().get_model("answers")
+    served = make_allow_list().get_model("answers")
     context = "the cat sat . " * 100
     payload = ExplainBody(question="who?", context=context, method="attcat", long="stride")
     one_window = 3 * served.explainer.max_tokens
@@ -39,7 +39,7 @@ def test_the_cost_of_a_question_counts_one_window():
 
 
 def test_the_cost_of_all_classes_counts_each_class():
-    served = allow_list().get_model("tiny")
+    served = make_allow_list().get_model("tiny")
     request = ExplainRequest.from_body(ExplainBody(text=TEXT, target="all"), served)
     check_cost(request, served, [30], 3 * 30 * len(served.labels))
     with pytest.raises(ApiError, match="tokens through the model"):
@@ -56,7 +56,7 @@ def test_the_cost_of_all_classes_counts_each_class():
     ],
 )
 def test_the_cost_of_an_evaluation_counts_all_passes(metric, target, explanations, changed):
-    served = allow_list().get_model("tiny")
+    served = make_allow_list().get_model("tiny")
     tokens = len(encode_row(served, TEXT, "error"))
     payload = EvaluateBody(texts=[TEXT], metrics=[metric], target=target)
     cost = tokens * (3 * explanations + changed)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.helpers.api_server import TEXT, allow_list, assert_error, serving_client
-from tests.helpers.patience import PATIENCE
+from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight.errors import BadInput
 from tokenlight.hooks.instrument import locked_model
 from tokenlight.hooks.locks import pause, pause_callback
@@ -33,7 +33,7 @@ class Gate:
 
     def __call__(self, requests):
         self.entered.set()
-        assert self.open.wait(PATIENCE)
+        assert self.open.wait(DEADLINE_SECONDS)
         self.batches.append(list(requests))
         return [BadInput(f"no {number}") if number < 0 else number * 10 for number in requests]
 
@@ -46,14 +46,14 @@ def gate():
 def test_waiting_requests_are_answered_in_one_batch(gate):
     worker = ModelWorker("test", gate, ServerLimits())
     first = worker.submit(Lane.QUICK, 1)
-    assert gate.entered.wait(PATIENCE)
+    assert gate.entered.wait(DEADLINE_SECONDS)
     jobs = [worker.submit(Lane.QUICK, n) for n in (2, -3, 4)]
     gate.open.set()
-    assert first.future.result(PATIENCE) == 10
-    assert jobs[0].future.result(PATIENCE) == 20
+    assert first.future.result(DEADLINE_SECONDS) == 10
+    assert jobs[0].future.result(DEADLINE_SECONDS) == 20
     with pytest.raises(BadInput, match="no -3"):
-        jobs[1].future.result(PATIENCE)
-    assert jobs[2].future.result(PATIENCE) == 40
+        jobs[1].future.result(DEADLINE_SECONDS)
+    assert jobs[2].future.result(DEADLINE_SECONDS) == 40
     assert gate.batches == [[1], [2, -3, 4]]
     worker.stop(5)
 
@@ -61,15 +61,15 @@ def test_waiting_requests_are_answered_in_one_batch(gate):
 def test_a_full_queue_refuses_and_empties_again(gate):
     worker = ModelWorker("test", gate, ServerLimits(max_waiting=(2, 2, 2)))
     first = worker.submit(Lane.QUICK, 1)
-    assert gate.entered.wait(PATIENCE)
+    assert gate.entered.wait(DEADLINE_SECONDS)
     waiting = [worker.submit(Lane.QUICK, 2), worker.submit(Lane.QUICK, 3)]
     with pytest.raises(ApiError, match="3 before this one") as caught:
         worker.submit(Lane.QUICK, 4)
     assert (caught.value.status, caught.value.code) == (429, "busy")
     assert caught.value.headers == {"Retry-After": "1"}
     gate.open.set()
-    assert [job.future.result(PATIENCE) for job in (first, *waiting)] == [10, 20, 30]
-    assert worker.submit(Lane.QUICK, 5).future.result(PATIENCE) == 50
+    assert [job.future.result(DEADLINE_SECONDS) for job in (first, *waiting)] == [10, 20, 30]
+    assert worker.submit(Lane.QUICK, 5).future.result(DEADLINE_SECONDS) == 50
     worker.stop(5)
 
 
@@ -79,15 +79,15 @@ def test_a_long_expected_wait_is_refused_with_retry_after(gate):
     worker._expected_seconds[Lane.SHORT] = 7.0  # as seen so far
     begun = threading.Event()
     go = threading.Event()
-    first = worker.submit(Lane.SHORT, lambda: (begun.set(), go.wait(PATIENCE)))
-    assert begun.wait(PATIENCE)
+    first = worker.submit(Lane.SHORT, lambda: (begun.set(), go.wait(DEADLINE_SECONDS)))
+    assert begun.wait(DEADLINE_SECONDS)
     second = worker.submit(Lane.SHORT, lambda: "second")  # 7 seconds to wait
     with pytest.raises(ApiError) as caught:
         worker.submit(Lane.SHORT, lambda: None)  # 14
     assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "7"})
     assert worker.submit(Lane.QUICK, 1).future is not None  # others are not turned away for it
     go.set()
-    assert second.future.result(PATIENCE) == "second"
+    assert second.future.result(DEADLINE_SECONDS) == "second"
     assert first.future.done()
     worker.stop(5)
 
@@ -95,12 +95,12 @@ def test_a_long_expected_wait_is_refused_with_retry_after(gate):
 def test_abandoned_requests_do_not_count_in_the_queue(gate):
     worker = ModelWorker("test", gate, ServerLimits(max_waiting=(4, 4, 4)))
     worker.submit(Lane.QUICK, 1)
-    assert gate.entered.wait(PATIENCE)
+    assert gate.entered.wait(DEADLINE_SECONDS)
     for _ in range(64):
         worker.submit(Lane.QUICK, 2).future.cancel()
     last = worker.submit(Lane.QUICK, 3)
     gate.open.set()
-    assert last.future.result(PATIENCE) == 30
+    assert last.future.result(DEADLINE_SECONDS) == 30
     assert gate.batches == [[1], [3]]
     worker.stop(5)
 
@@ -108,15 +108,15 @@ def test_abandoned_requests_do_not_count_in_the_queue(gate):
 def test_a_batch_respects_the_limit_of_characters(gate):
     worker = ModelWorker("test", gate, ServerLimits(batch_characters=100))
     worker.submit(Lane.QUICK, 1)
-    assert gate.entered.wait(PATIENCE)
+    assert gate.entered.wait(DEADLINE_SECONDS)
     jobs = [worker.submit(Lane.QUICK, n, size) for n, size in ((2, 500), (3, 60), (4, 60), (5, 60))]
     gate.open.set()
-    assert [job.future.result(PATIENCE) for job in jobs] == [20, 30, 40, 50]
+    assert [job.future.result(DEADLINE_SECONDS) for job in jobs] == [20, 30, 40, 50]
     assert gate.batches == [[1], [2], [3, 4], [5]]
     worker.stop(5)
 
 
-def test_each_pause_lets_shorter_work_through_and_long_work_goes_on():
+def test_shorter_jobs_run_at_each_pause_of_a_longer_one():
     order = []
     limits = ServerLimits(work_slice_seconds=0.0)
     worker = ModelWorker("test", lambda requests: [order.append("quick") for _ in requests], limits)
@@ -136,7 +136,7 @@ def test_each_pause_lets_shorter_work_through_and_long_work_goes_on():
             pause()
         return "done"
 
-    assert worker.submit(Lane.LONG, long).future.result(PATIENCE) == "done"
+    assert worker.submit(Lane.LONG, long).future.result(DEADLINE_SECONDS) == "done"
     once = ["long", "quick", "short", "quick", "short again"]
     assert order[:10] == once * 2  # one short job a pause, so that the long one has its share
     worker.stop(5)
@@ -155,7 +155,7 @@ class Clock:
         self.now += seconds
 
 
-def test_interrupted_work_goes_on_for_as_long_as_it_was_interrupted(monkeypatch):
+def test_time_spent_on_other_jobs_does_not_count_towards_the_timeout(monkeypatch):
     order = []
     clock = Clock()
     monkeypatch.setattr(worker_module, "time", clock)
@@ -172,13 +172,13 @@ def test_interrupted_work_goes_on_for_as_long_as_it_was_interrupted(monkeypatch)
             pause()
         order.append("done")
 
-    worker.submit(Lane.LONG, work).future.result(PATIENCE)
-    worker.submit(Lane.QUICK, 0).future.result(PATIENCE)
+    worker.submit(Lane.LONG, work).future.result(DEADLINE_SECONDS)
+    worker.submit(Lane.QUICK, 0).future.result(DEADLINE_SECONDS)
     assert order == ["quick", "done", "quick", "quick"]
     worker.stop(5)
 
 
-def test_long_work_begins_though_short_work_never_ends():
+def test_long_jobs_start_even_if_short_ones_keep_coming():
     worker = ModelWorker("test", lambda requests: requests, ServerLimits())
     begun = threading.Event()
 
@@ -187,15 +187,15 @@ def test_long_work_begins_though_short_work_never_ends():
             worker.submit(Lane.SHORT, short)
 
     worker.submit(Lane.SHORT, short)
-    assert worker.submit(Lane.LONG, begun.set).future.result(PATIENCE) is None
+    assert worker.submit(Lane.LONG, begun.set).future.result(DEADLINE_SECONDS) is None
     worker.stop(5)
 
 
 def test_background_work_waits_until_the_server_is_idle():
     worker = ModelWorker("test", lambda requests: requests, ServerLimits(idle_seconds=0.3))
     start = time.monotonic()
-    worker.submit(Lane.QUICK, 1).future.result(PATIENCE)
-    end = worker.submit(Lane.BACKGROUND, time.monotonic).future.result(PATIENCE)
+    worker.submit(Lane.QUICK, 1).future.result(DEADLINE_SECONDS)
+    end = worker.submit(Lane.BACKGROUND, time.monotonic).future.result(DEADLINE_SECONDS)
     assert end - start >= 0.3
     worker.stop(5)
 
@@ -210,14 +210,14 @@ def test_an_abandoned_job_ends_at_its_next_pause():
         for number in range(1000):
             steps_done.append(number)
             reached.set()
-            go.wait(PATIENCE)
+            go.wait(DEADLINE_SECONDS)
             pause()
 
     job = worker.submit(Lane.LONG, work)
-    assert reached.wait(PATIENCE)
+    assert reached.wait(DEADLINE_SECONDS)
     job.future.cancel()
     go.set()
-    assert worker.submit(Lane.LONG, lambda: "next").future.result(PATIENCE) == "next"
+    assert worker.submit(Lane.LONG, lambda: "next").future.result(DEADLINE_SECONDS) == "next"
     assert steps_done == [0]
     worker.stop(5)
 
@@ -235,9 +235,9 @@ def test_the_thread_outlives_every_exception(broken, caplog):
         worker.submit(Lane.LONG, lambda: breaks(["break"])),
     ):
         with pytest.raises(ApiError) as caught:
-            job.future.result(PATIENCE)
+            job.future.result(DEADLINE_SECONDS)
         assert caught.value.status == 500
-    assert worker.submit(Lane.QUICK, "on").future.result(PATIENCE) == "on"
+    assert worker.submit(Lane.QUICK, "on").future.result(DEADLINE_SECONDS) == "on"
     assert broken.__name__ in caplog.text
     worker.stop(5)
 
@@ -245,17 +245,17 @@ def test_the_thread_outlives_every_exception(broken, caplog):
 def test_stopping_rejects_waiting_and_running_jobs(gate):
     worker = ModelWorker("test", gate, ServerLimits())
     first = worker.submit(Lane.QUICK, 1)
-    assert gate.entered.wait(PATIENCE)
+    assert gate.entered.wait(DEADLINE_SECONDS)
     second = worker.submit(Lane.QUICK, 2)
     third = worker.submit(Lane.LONG, lambda: None)
     stopper = threading.Thread(target=worker.stop, args=(20,))
     stopper.start()
     for job in (second, third):
         with pytest.raises(ApiError) as caught:
-            job.future.result(PATIENCE)
+            job.future.result(DEADLINE_SECONDS)
         assert caught.value.status == 503
     gate.open.set()
-    stopper.join(PATIENCE)
+    stopper.join(DEADLINE_SECONDS)
     assert first.future.result(1) == 10  # a batch that was begun is finished
     with pytest.raises(ApiError):
         worker.submit(Lane.QUICK, 3)
@@ -269,12 +269,12 @@ def test_long_work_ends_at_its_next_pause_when_the_server_closes():
 
     def work():
         begun.set()
-        go.wait(PATIENCE)
+        go.wait(DEADLINE_SECONDS)
         pause()
         after.append("went on")
 
     job = worker.submit(Lane.LONG, work)
-    assert begun.wait(PATIENCE)
+    assert begun.wait(DEADLINE_SECONDS)
     assert not worker.stop(0.01)  # the pass has not ended
     with pytest.raises(ApiError) as caught:
         job.future.result(1)
@@ -284,9 +284,9 @@ def test_long_work_ends_at_its_next_pause_when_the_server_closes():
     assert after == []
 
 
-def test_an_answer_given_in_a_pause_is_the_one_given_alone():
+def test_a_job_run_during_a_pause_gives_the_same_result():
     """The long request is a text in windows; between its passes the model answers others."""
-    served = allow_list().get_model("tiny")
+    served = make_allow_list().get_model("tiny")
     alone = served.explainer.explain(TEXT, "gae", progress=False)
     text = "the film is not bad. " * 30
     expected = served.explainer.explain(text, "gae", long="stride", batch_tokens=64, progress=False)
@@ -306,8 +306,8 @@ def test_an_answer_given_in_a_pause_is_the_one_given_alone():
 
 
 def test_no_pause_while_the_model_is_locked():
-    """What a metric randomises is not for those who ask meanwhile."""
-    served = allow_list().get_model("tiny")
+    """What a metric randomizes is not for those who ask meanwhile."""
+    served = make_allow_list().get_model("tiny")
     calls = []
     with pause_callback(lambda: calls.append("pause")):
         with locked_model(served.explainer._live.model):
@@ -318,7 +318,7 @@ def test_no_pause_while_the_model_is_locked():
 
 
 def test_a_batch_gives_each_the_answer_it_would_get_alone():
-    served = allow_list().get_model("tiny")
+    served = make_allow_list().get_model("tiny")
     requests = [
         ExplainBody(text="good film"),
         ExplainBody(text="a dull and slow plot, but the acting was great!"),
@@ -346,19 +346,19 @@ def test_a_batch_gives_each_the_answer_it_would_get_alone():
     assert kinds.count("ExplainResult") == 5
 
 
-def test_over_capacity_is_429_and_nothing_breaks(monkeypatch):
+def test_requests_over_capacity_get_429(monkeypatch):
     limits = ServerLimits(max_waiting=(2, 2, 2))
     explain = tasks.explain_batch
     serving = threading.Event()
     go = threading.Event()
 
     def held(*arguments, **keywords):
-        assert not serving.is_set() or go.wait(PATIENCE)  # until somebody was refused
+        assert not serving.is_set() or go.wait(DEADLINE_SECONDS)  # until somebody was refused
         return explain(*arguments, **keywords)
 
     monkeypatch.setattr(tasks, "explain_batch", held)
 
-    with serving_client(limits=limits) as client, ThreadPoolExecutor(24) as pool:
+    with connect_client(limits=limits) as client, ThreadPoolExecutor(24) as pool:
         serving.set()  # each model was tried once before
 
         def ask(_):
@@ -378,7 +378,7 @@ def test_over_capacity_is_429_and_nothing_breaks(monkeypatch):
 
 def test_a_request_that_takes_too_long_is_504():
     limits = ServerLimits(answer_seconds=0.001)
-    with serving_client(limits=limits) as client:
+    with connect_client(limits=limits) as client:
         payload = {
             "text": TEXT,
             "method": ["shapley", "integrated_gradients", "lime", "occlusion"],
@@ -388,7 +388,7 @@ def test_a_request_that_takes_too_long_is_504():
 
 
 def test_the_store_keeps_the_newest_and_those_it_was_started_with():
-    attribution = allow_list().get_model("tiny").explainer.explain(TEXT)
+    attribution = make_allow_list().get_model("tiny").explainer.explain(TEXT)
     store = AttributionStore(ServerLimits(stored_attributions=3))
     pinned = store.add(attribution, "tiny", pinned=True)
     entries = [store.add(attribution, "tiny") for _ in range(3)]
@@ -408,7 +408,7 @@ def test_the_store_keeps_the_newest_and_those_it_was_started_with():
 
 def test_the_store_counts_every_byte_an_explanation_holds():
     """Long notes, a vocabulary of logits and a tower of lists weigh as much as the scores do."""
-    attribution = allow_list().get_model("tiny").explainer.explain(TEXT)
+    attribution = make_allow_list().get_model("tiny").explainer.explain(TEXT)
     light = StoredAttribution("x", attribution, None).measure_bytes()
     for heavy, least in (
         (replace(attribution, notes=("x" * 10**6,)), 10**6),
@@ -423,7 +423,7 @@ def test_the_store_counts_every_byte_an_explanation_holds():
 
 
 def test_the_store_counts_games_that_are_added_later():
-    attribution = allow_list().get_model("tiny").explainer.explain(TEXT)
+    attribution = make_allow_list().get_model("tiny").explainer.explain(TEXT)
     store = AttributionStore(ServerLimits(stored_bytes=10**6))
     first = store.add(attribution, None)
     second = store.add(attribution, None)
@@ -438,7 +438,7 @@ def test_the_store_counts_games_that_are_added_later():
 
 
 def test_only_the_last_random_orders_of_a_game_are_kept():
-    with serving_client() as client:
+    with connect_client() as client:
         (entry,) = client.post("/api/explain", json={"text": TEXT}).json()["attributions"]
         for seed in range(6):
             payload = {"id": entry["id"], "random_orders": 2, "seed": seed}

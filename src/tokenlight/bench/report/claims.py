@@ -28,7 +28,7 @@ VERDICT_PHRASES = {
 
 
 class PanelVerdict(NamedTuple):
-    """What became of a claim on one panel: a key of ``VERDICT_PHRASES`` or "not run", and why."""
+    """Verdict on a claim for one panel: a key of ``VERDICT_PHRASES`` or "not run", and why."""
 
     panel: str
     verdict: str

@@ -134,7 +134,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class MethodCost:
-    """What a method costs per text, without measuring, and its mean value of the cost metric."""
+    """Cost of a method per text, without measuring, and its mean of the cost metric."""
 
     method: str
     seconds: float

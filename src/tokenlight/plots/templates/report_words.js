@@ -42,7 +42,7 @@ function sumShares(entries, sharesOf) {
 }
 
 // The words that raise a group of errors above the right predictions of the same class; for a group of right
-// or unlabelled texts, those with the largest Σ share · ln(N / number of texts with the word).
+// or unlabeled texts, those with the largest Σ share · ln(N / number of texts with the word).
 function rankWords(group, all, sharesOf) {
   const own = sumShares(group.entries, sharesOf);
   const isRightAlike = entry => "label" in entry && !isWrong(entry) && entry.predicted === group.predicted;

@@ -1,4 +1,4 @@
-// The map of attention heads: which follow grammar, which look at a neighbour (heads.json).
+// The map of attention heads: which follow grammar, which look at a neighbor (heads.json).
 
 import { ask, Refused } from "./api.js";
 import { attentionMap } from "./attention.js";
@@ -11,8 +11,8 @@ import { failed } from "./work.js";
 
 const KINDS = {
   syntactic: ["S", "syntactic", "follows a grammatical relation"],
-  positional: ["P", "positional", "looks at a fixed neighbour"],
-  both: ["B", "both", "follows a relation that is mostly one neighbour"],
+  positional: ["P", "positional", "looks at a fixed neighbor"],
+  both: ["B", "both", "follows a relation that is mostly one neighbor"],
   neither: ["", "neither", "neither of the two"],
 };
 const NAMES = {
@@ -59,7 +59,7 @@ function chosen(model) {
 
 function lead({ sentences, syntactic, positional }) {
   const count = (table) => table.flat().filter((value) => value > 0).length;
-  return `Measured on ${sentences.toLocaleString("en")} parsed sentences: ${count(syntactic)} heads follow grammar, ${count(positional)} look at a fixed neighbour. Click a head to see where it looks in your text.`;
+  return `Measured on ${sentences.toLocaleString("en")} parsed sentences: ${count(syntactic)} heads follow grammar, ${count(positional)} look at a fixed neighbor. Click a head to see where it looks in your text.`;
 }
 
 function unmeasured(model) {
@@ -104,7 +104,7 @@ function kindOf(layer, head, headMap) {
   return syntactic ? "syntactic" : positional ? "positional" : "neither";
 }
 
-/** How often the head looks from a word to its relative, and at its favourite neighbour. */
+/** How often the head looks from a word to its relative, and at its favorite neighbor. */
 function shares(layer, head, headMap) {
   const relations = Object.entries(headMap?.relations ?? {}).filter(([, statistic]) => statistic.heads).map(([relation, statistic]) => (
     [`${NAMES[relation] ?? relation}: ${share(statistic.heads[layer][head])} (threshold ${share(statistic.threshold)})`, "soft"]
@@ -114,14 +114,14 @@ function shares(layer, head, headMap) {
   const [offset, frequency] = positions.reduce((best, position) => (position[1] > best[1] ? position : best));
   const threshold = headMap.thresholds?.positional_share;
   const counts = threshold === undefined ? "" : ` (threshold ${share(threshold)})`;
-  return [...relations, [`${neighbour(Number(offset))}: ${share(frequency)}${counts}`, "soft"]];
+  return [...relations, [`${neighbor(Number(offset))}: ${share(frequency)}${counts}`, "soft"]];
 }
 
 function share(value) {
   return `${Math.round(100 * value)} %`;
 }
 
-function neighbour(offset) {
+function neighbor(offset) {
   const where = offset < 0 ? "before" : "after";
   return offset === 0 ? "the word itself" : `${counted(Math.abs(offset), "word")} ${where}`;
 }

@@ -78,9 +78,9 @@ function unitRanks(attribution) {
   const scores = textPositionsOf(attribution.row).map((position) => attribution.scores[position]);
   const ranks = midranks(scores);
   const mean = ranks.reduce((a, b) => a + b, 0) / ranks.length;
-  const centred = ranks.map((rank) => rank - mean);
-  const length = Math.sqrt(centred.reduce((total, value) => total + value * value, 0));
-  return scores.length > 1 && length > 0 ? centred.map((value) => value / length) : null;
+  const centered = ranks.map((rank) => rank - mean);
+  const length = Math.sqrt(centered.reduce((total, value) => total + value * value, 0));
+  return scores.length > 1 && length > 0 ? centered.map((value) => value / length) : null;
 }
 
 /** Ranks from 1, lowest first; equal scores share the mean of their ranks. */

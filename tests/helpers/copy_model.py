@@ -25,8 +25,8 @@ from tokenlight import Context, Explainer
 SPECIAL = ["<pad>", "<unk>", "</s>"]
 NAMES = [f"name{i}" for i in range(60)]
 VALUES = [f"value{i}" for i in range(60)]
-FILLING = [f"word{i}" for i in range(60)]
-WORDS = [*SPECIAL, *NAMES, *VALUES, *FILLING]
+FILLER_WORDS = [f"word{i}" for i in range(60)]
+WORDS = [*SPECIAL, *NAMES, *VALUES, *FILLER_WORDS]
 WIDTH = 64
 SHARPNESS = 12.0
 GAIN = 8.0
@@ -64,7 +64,8 @@ class CopyForCausalLM(PreTrainedModel):
         return SimpleNamespace(logits=GAIN * attention @ vectors @ self.words.weight.T)
 
 
-def copier() -> Explainer:
+def make_copy_explainer() -> Explainer:
+    """Return an explainer of a model that copies the token after the last occurrence of the same token."""
     config = CopyConfig(vocab_size=len(WORDS), pad_token_id=0, eos_token_id=2)
     config.architectures = ["CopyForCausalLM"]
     config.num_hidden_layers = 1
@@ -82,16 +83,19 @@ def copier() -> Explainer:
     return Explainer(model, tokenizer, name="planted copy")
 
 
-def case(seed: int, documents: int = 6) -> tuple[Context, str, int]:
-    """Documents of a name, its value and words that stand in several; the answer; where it is."""
-    draw = np.random.default_rng([19, seed])
-    names = draw.choice(NAMES, documents, replace=False)
-    values = draw.choice(VALUES, documents, replace=False)
+def draw_case(seed: int, documents: int = 6) -> tuple[Context, str, int]:
+    """Return a question about documents, its answer, and the index of the document that holds it.
+
+    Each document holds a name, its value and filler words that other documents hold too.
+    """
+    rng = np.random.default_rng([19, seed])
+    names = rng.choice(NAMES, documents, replace=False)
+    values = rng.choice(VALUES, documents, replace=False)
     texts = []
     for name, value in zip(names, values, strict=True):
-        filling = list(draw.choice(FILLING, 8))
-        position = int(draw.integers(0, 9))
+        filling = list(rng.choice(FILLER_WORDS, 8))
+        position = int(rng.integers(0, 9))
         texts.append(" ".join([*filling[:position], name, value, *filling[position:]]))
-    answer_index = int(draw.integers(documents))
+    answer_index = int(rng.integers(documents))
     question = Context(texts, str(names[answer_index]), template="{documents} {question}")
     return question, f" {values[answer_index]}", answer_index

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 import tokenlight
-from tests.fuzz.judge import signature_refused
-from tests.helpers.families import build
+from tests.fuzz.outcomes import signature_refused
+from tests.helpers.families import build_model
 from tests.helpers.scale_runs import InProcessEngine
 from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_tokenizer
 from tokenlight import (
@@ -117,7 +117,7 @@ class Fixtures:
     @classmethod
     def built(cls, folder: Path) -> Fixtures:
         tokenizer = tiny_tokenizer()
-        writer = build("gpt2", "LMHeadModel")
+        writer = build_model("gpt2", "LMHeadModel")
         writer.resize_token_embeddings(len(tokenizer))
         model_folder = folder / "model"
         tiny_bert(dtype=torch.float32).save_pretrained(model_folder)
@@ -128,7 +128,7 @@ class Fixtures:
             Explainer(tiny_bert_qa(), tokenizer),
             Explainer(tiny_bert_lm(), tokenizer),
             Explainer(writer, tokenizer),
-            Explainer(build("bert", "ForTokenClassification"), tokenizer),
+            Explainer(build_model("bert", "ForTokenClassification"), tokenizer),
             folder,
             model_folder,
         )
@@ -233,7 +233,7 @@ def _inputs(fixtures: Fixtures) -> dict[str, Call]:
     prompt = "the film was"
     messages = [{"role": "user", "content": "good film"}]
 
-    def asks(explainer: Explainer, text: Any) -> Callable[[Any], Any]:
+    def make_call(explainer: Explainer, text: Any) -> Callable[[Any], Any]:
         return lambda target: _drained(explainer.explain(text, target=target))
 
     return {
@@ -248,17 +248,19 @@ def _inputs(fixtures: Fixtures) -> dict[str, Call]:
         "Picture.from_pixels": Call(
             Picture.from_pixels, pixels, options=("fill", "name", "text", "processor")
         ),
-        "Contrast": Call(Contrast, {"this": "positive", "that": "negative"}, asks(plain, TEXT)),
+        "Contrast": Call(
+            Contrast, {"this": "positive", "that": "negative"}, make_call(plain, TEXT)
+        ),
         "RankedAbove": Call(
             RankedAbove,
             {"alternative": "bad film", "label": "positive"},
-            asks(plain, ("a", "good film")),
+            make_call(plain, ("a", "good film")),
         ),
-        "NextToken": Call(NextToken, {"token": "good"}, asks(writer, prompt)),
-        "Continuation": Call(Continuation, {"text": "good film"}, asks(writer, prompt)),
-        "a free Continuation": Call(Continuation, {"max_new_tokens": 2}, asks(writer, prompt)),
-        "TokenTarget": Call(TokenTarget, {"token": "film"}, asks(fixtures.tagger, "the film")),
-        "SpanTarget": Call(SpanTarget, {}, asks(fixtures.answers, QUESTION)),
+        "NextToken": Call(NextToken, {"token": "good"}, make_call(writer, prompt)),
+        "Continuation": Call(Continuation, {"text": "good film"}, make_call(writer, prompt)),
+        "a free Continuation": Call(Continuation, {"max_new_tokens": 2}, make_call(writer, prompt)),
+        "TokenTarget": Call(TokenTarget, {"token": "film"}, make_call(fixtures.tagger, "the film")),
+        "SpanTarget": Call(SpanTarget, {}, make_call(fixtures.answers, QUESTION)),
         "a masked word": Call(fixtures.masked.explain, {"inputs": "the [MASK] was good"}, _drained),
     }
 
@@ -305,19 +307,19 @@ def calls(fixtures: Fixtures) -> dict[str, Call]:
     return {**_results(fixtures), **_explaining(fixtures), **_inputs(fixtures), **_others(fixtures)}
 
 
-def misspelled(name: str, chance: random.Random) -> str:
-    """A name with two neighbouring letters exchanged, or one doubled."""
-    at = chance.randrange(max(1, len(name) - 1))
+def misspell(name: str, rng: random.Random) -> str:
+    """A name with two neighboring letters exchanged, or one doubled."""
+    at = rng.randrange(max(1, len(name) - 1))
     pair = name[at : at + 2]
     exchanged = pair[::-1] if len(set(pair)) == 2 else pair + pair[:1]
     return name[:at] + exchanged + name[at + 2 :]
 
 
-def fuzzed(
+def fuzz_calls(
     public_calls: Mapping[str, Call], count: int, seed: int
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """``count`` different calls by what was changed in them; every call comes up in turn."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     titles = set[str]()
     names = list(public_calls)
     attempt = 0
@@ -326,13 +328,11 @@ def fuzzed(
         attempt += 1
         call = public_calls[name]
         parameters = call.parameters
-        if not parameters or chance.random() < 0.08:
-            wrong = chance.choice(
-                [misspelled(chance.choice(parameters or ["x"]), chance), "banana"]
-            )
-            changes = {wrong: chance.choice(VALUES)}
+        if not parameters or rng.random() < 0.08:
+            wrong = rng.choice([misspell(rng.choice(parameters or ["x"]), rng), "banana"])
+            changes = {wrong: rng.choice(VALUES)}
         else:
-            changes = {chance.choice(parameters): chance.choice(VALUES)}
+            changes = {rng.choice(parameters): rng.choice(VALUES)}
         ((parameter, value),) = changes.items()
         title = f"{name}({parameter}={value!r:.40})"
         if title not in titles:

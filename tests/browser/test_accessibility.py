@@ -9,7 +9,7 @@ from tests.browser.conftest import TEXT
 TABS = ("why", "game", "layers", "heads")
 
 
-def test_everything_by_keys_alone(visit):
+def test_every_view_is_reachable_by_keyboard(visit):
     page = visit.open().page
     page.keyboard.type("A dull film.")  # the field is focused and its example is typed over
     page.keyboard.press("Control+Enter")
@@ -105,7 +105,7 @@ def test_colours_and_brightness_are_chosen_and_kept(visit):
     shows("rgb(86, 160, 240)")
 
 
-def test_the_system_decides_where_nothing_was_chosen(visitor):
+def test_the_system_colour_scheme_is_the_default(visitor):
     dark = visitor(color_scheme="dark").open()
     light = visitor(color_scheme="light").open()
     paper = "getComputedStyle(document.body).backgroundColor"
@@ -114,9 +114,9 @@ def test_the_system_decides_where_nothing_was_chosen(visitor):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_are_read_easily_on_their_paper(visitor, scheme):
+def test_text_contrast_meets_wcag(visitor, scheme):
     """Contrast of at least 4.5 (WCAG AA) for every text that stands on plain paper or a token."""
-    from tests.helpers.colour_contrast import contrast
+    from tests.helpers.colour_contrast import contrast_ratio
 
     visit = visitor(color_scheme=scheme).open(text=TEXT, method=["attcat", "gae"])
     visit.page.locator(".grade").first.wait_for()
@@ -138,8 +138,8 @@ def test_words_are_read_easily_on_their_paper(visitor, scheme):
     )
     assert len(pairs) > 30
     poor = [
-        (text, contrast(tuple(map(int, ink)), tuple(map(int, paper))))
+        (text, contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))))
         for text, ink, paper in pairs
-        if contrast(tuple(map(int, ink)), tuple(map(int, paper))) < 4.5
+        if contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))) < 4.5
     ]
     assert poor == []

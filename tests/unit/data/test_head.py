@@ -1,4 +1,4 @@
-"""What number is explained, and what the model is said to predict."""
+"""Which logits a head resolves a target to, and what it predicts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import torch
 
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tests.helpers.tolerance import PLAIN, allowed, assert_close
+from tests.helpers.tolerance import PASS_CONDITION, assert_close, tolerance_for
 from tokenlight import Contrast, Explainer, SpanTarget
-from tokenlight.data.target import Head
+from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, BadTarget, UnknownName
 from tokenlight.evaluation.preflight import try_explaining
 from tokenlight.inputs.encode import encode_text
+
+COVERED_MODULES = ("data/target",)
 
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
@@ -35,7 +37,7 @@ def test_a_label_is_given_by_name_or_number(same):
     assert target.compute_value(LOGITS) == -1.0
 
 
-def test_all_gives_one_target_a_class_from_one_forward():
+def test_target_all_gives_one_target_per_class_from_one_forward():
     explained = EXPLAINER.explain("good film", "attcat", target="all")
     assert [attribution.target.name for attribution in explained] == [
         "negative",
@@ -44,13 +46,15 @@ def test_all_gives_one_target_a_class_from_one_forward():
     ]
     for attribution in explained:
         alone = EXPLAINER.explain("good film", "attcat", target=attribution.target.name)
-        assert_close(attribution.scores, alone.scores, allowed(torch.float64, PLAIN))
+        assert_close(attribution.scores, alone.scores, tolerance_for(torch.float64, PASS_CONDITION))
 
 
 def test_a_contrast_is_the_difference_of_two_classes():
     contrast = EXPLAINER.explain("good film", "attcat", target=Contrast("positive", "negative"))
     this, that = (EXPLAINER.explain("good film", "attcat", target=t) for t in (2, 0))
-    assert_close(contrast.scores, this.scores - that.scores, allowed(torch.float64, PLAIN))
+    assert_close(
+        contrast.scores, this.scores - that.scores, tolerance_for(torch.float64, PASS_CONDITION)
+    )
     assert contrast.target.name == "positive rather than negative"
 
 
@@ -101,7 +105,7 @@ class TestSeveralNumbers:
     model.config.problem_type = "regression"
     explainer = Explainer(model, TOKENIZER)
 
-    def test_the_prediction_says_every_output(self):
+    def test_the_prediction_states_every_regression_output(self):
         attribution = self.explainer.explain("good film", "cat", target="anger")
         with torch.no_grad():
             bare = self.model(**TOKENIZER("good film", return_tensors="pt")).logits[0].tolist()

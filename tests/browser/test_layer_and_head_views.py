@@ -33,7 +33,7 @@ def test_a_column_of_the_layer_map_pins_its_token(visit):
     assert visit.page.locator("#why .token[aria-pressed=true]").all_text_contents() == ["never"]
 
 
-def test_methods_without_layers_say_which_have_them(visit):
+def test_methods_without_layers_name_those_that_have_them(visit):
     visit.open(text=TEXT, method="gae", tab="layers")
     assert "attcat" in visit.page.locator("#layers").text_content()
 
@@ -81,7 +81,7 @@ def test_a_head_shows_where_it_looks_in_this_text(visit, explainer):
     assert "head=2-0" in visit.page.url
 
 
-def test_a_model_without_a_head_map_says_how_to_measure_one(visit):
+def test_a_model_without_a_head_map_shows_the_command_that_measures_one(visit):
     visit.open(model="tokenlight/topics", text="Oil prices fell.", tab="heads")
     visit.page.locator("#heads code").first.wait_for()
     assert "tokenlight heads" in visit.page.locator("#heads").text_content()
@@ -134,7 +134,7 @@ def test_special_tokens_are_weighed_and_shown_in_the_layer_map(visit, explainer)
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.7e-4, 1.0, 3e6])
-def test_sums_of_any_size_stand_on_one_line(visitor, explainer, tmp_path, size):
+def test_sums_of_any_size_are_on_one_line(visitor, explainer, tmp_path, size):
     attribution = explainer.explain(TEXT, "attcat")
     small = replace(attribution, scores=attribution.scores * size, layers=attribution.layers * size)
     small.save(tmp_path / "small.json")

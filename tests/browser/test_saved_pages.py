@@ -1,4 +1,4 @@
-"""The HTML file and the box of a notebook, drawn by a browser: no number runs into its neighbour, and
+"""The HTML file and the box of a notebook, drawn by a browser: no number runs into its neighbor, and
 whatever a notebook's style says of tables, the words in ours can be read."""
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers.colour_contrast import contrast
-from tests.helpers.handmade_attributions import sample, with_method
+from tests.helpers.colour_contrast import contrast_ratio
+from tests.helpers.handmade_attributions import make_sample, with_method
 from tokenlight.plots.html import render_fragment, render_page
 
 # What JupyterLab, the old notebook and others write about the tables of an output.
@@ -81,7 +81,7 @@ def notebook(source: str, where: tuple[str, str], *, dark: bool) -> str:
 
 def unreadable(page) -> list[tuple[str, float]]:
     contrasts = [
-        (text, contrast(tuple(map(int, ink)), tuple(map(int, paper))))
+        (text, contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))))
         for text, ink, paper in page.evaluate(COLOURS)
     ]
     assert len(contrasts) > 30
@@ -90,7 +90,7 @@ def unreadable(page) -> list[tuple[str, float]]:
 
 def make_attributions(size: float, methods: int = 3):
     """One text by several methods whose scores have this size."""
-    first = sample("The plot is unremarkably thin, but the actors never let it become dull.")
+    first = make_sample("The plot is unremarkably thin, but the actors never let it become dull.")
     first = replace(first, scores=first.scores * size, layers=first.layers * size)
     others = [with_method(first, f"method_{n}", n) for n in range(1, methods)]
     return [
@@ -130,7 +130,7 @@ def test_classes_side_by_side_have_their_numbers_on_one_line(opened):
 
 
 def test_sentences_of_a_long_text_have_their_numbers_on_one_line(opened):
-    long = sample("This film is neither good nor bad, but it is long. " * 30)
+    long = make_sample("This film is neither good nor bad, but it is long. " * 30)
     small = replace(long, scores=long.scores * 1e-6, layers=None)
     page = opened(render_page([small]))
     values = page.locator(".sentence .value").evaluate_all(

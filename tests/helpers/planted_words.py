@@ -11,10 +11,11 @@ from tests.helpers.planted_model import VOCABULARY
 WORDS = [10, 11, 12, 13]  # weights for class 1 against class 0: +2, +1, 0, −1
 
 
-def weights(**more):
+def make_weights(**changes):
+    """Return the weights, token × label, of the planted words; ``w20=3`` sets that of token 20."""
     table = np.zeros((VOCABULARY, 2))
     table[10:14, 1] = [2, 1, 0, -1]
-    for token, weight in more.items():
+    for token, weight in changes.items():
         table[int(token[1:]), 1] = weight
     return table
 
@@ -23,7 +24,8 @@ def sigmoid(x):
     return 1 / (1 + exp(-x))
 
 
-def value(explainer, attribution, metric, **options):
+def measure_value(explainer, attribution, metric, **options):
+    """Return the value and the curve of a metric on one attribution."""
     (row,) = explainer.evaluate(attribution, metric, **options).rows
     key = metric if isinstance(metric, str) else metric[0]
     assert row[f"{key}.skipped"] is None, row[f"{key}.skipped"]

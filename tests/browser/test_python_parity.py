@@ -121,7 +121,7 @@ def test_strength_is_coloured_alike(modules):
     assert modules("colours", "look", 0.3, 0) == ""
 
 
-def test_acting_characters_are_made_visible_alike(modules):
+def test_control_characters_are_made_visible_alike(modules):
     # Halves of surrogate pairs cannot travel as JSON between the two; the rest must be alike.
     codes = [*range(0x300), *range(0x2000, 0x2070), 0xFEFF, 0x1F3AC]
     text = "".join(map(chr, codes))

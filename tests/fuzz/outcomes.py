@@ -27,19 +27,19 @@ RAW = re.compile(r"Traceback|panicked| File \"")
 PYTHON = re.compile(r"<class '|object at 0x|<function|NoneType")
 
 
-class Hanging(BaseException):
+class CallTimeout(BaseException):
     """No except of the code under test takes this for one of its own."""
 
 
-def judge(inputs: dict[str, Callable[[], Any]], *, python: bool = False) -> Counter[str]:
+def count_outcomes(inputs: dict[str, Callable[[], Any]], *, python: bool = False) -> Counter[str]:
     """Try every input; what is neither right nor refused in words is reported by name.
 
     ``python``: objects of Python are given, so that a message may name them.
     """
     counts: Counter[str] = Counter()
     faults = []
-    for name, act in inputs.items():
-        outcome = outcome_of(act, python)
+    for name, call in inputs.items():
+        outcome = run_call(call, python)
         counts[outcome.partition(":")[0]] += 1
         if outcome not in ("right", "refused"):
             faults.append(f"{name[:120]}: {outcome}")
@@ -47,20 +47,22 @@ def judge(inputs: dict[str, Callable[[], Any]], *, python: bool = False) -> Coun
     return counts
 
 
-def outcome_of(act: Callable[[], Any], python: bool) -> str:
-    def ring(*_: Any) -> None:
-        raise Hanging
+def run_call(call: Callable[[], Any], python: bool) -> str:
+    def interrupt(*_: Any) -> None:
+        raise CallTimeout
 
-    handlers = {number: signal.signal(number, ring) for number in (signal.SIGPROF, signal.SIGALRM)}
+    handlers = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGPROF, signal.SIGALRM)
+    }
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     signal.alarm(WAITING_SECONDS)
     # For what no signal interrupts.
     faulthandler.dump_traceback_later(WAITING_SECONDS + 60, exit=True)
     try:
-        act()
+        call()
     except TokenlightError as refused:
         return _words(str(refused), python)
-    except Hanging:
+    except CallTimeout:
         return "hang"
     except BaseException as raw:
         if isinstance(raw, KeyboardInterrupt):
@@ -126,7 +128,7 @@ def with_value(content: Any, path: tuple[Any, ...], value: Any) -> Any:
     return copied
 
 
-def mutations(content: Any, count: int, seed: int) -> dict[str, Any]:
+def mutate(content: Any, count: int, seed: int) -> dict[str, Any]:
     """``count`` changed copies of a tree: a value put in another's place, or left out."""
     chance = random.Random(seed)
     paths = list(iter_paths(content))

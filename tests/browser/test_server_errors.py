@@ -8,7 +8,7 @@ import signal
 from tests.browser.conftest import TEXT, serving
 
 
-def test_a_server_that_dies_mid_request_is_told_waited_for_and_used_again(visitor):
+def test_a_server_that_dies_mid_request_is_reported_and_reconnected_to(visitor):
     with serving("--model", "tokenlight/sentiment") as server:
         visit = visitor(server.wait())
         visit.open().explain(TEXT)
@@ -60,7 +60,7 @@ def test_a_second_question_overtakes_the_first(visit):
     assert visit.get_text() == "The second one."
 
 
-def test_a_busy_server_is_asked_again_and_the_place_in_the_queue_is_told(visit):
+def test_a_busy_server_is_retried_and_the_queue_position_is_shown(visit):
     visit.open()
     busy = {
         "error": {
@@ -86,7 +86,7 @@ def test_a_busy_server_is_asked_again_and_the_place_in_the_queue_is_told(visit):
     visit.expected = ("429",)
 
 
-def test_a_method_the_model_refuses_is_told_and_the_others_shown(visit):
+def test_an_unsupported_method_is_reported_and_the_others_are_shown(visit):
     visit.open(text=TEXT, method=["attcat", "mask_lrp"])
     visit.page.locator("#why [data-method=attcat] .token").first.wait_for()
     rows = visit.page.locator("#why .row-label h3").all_text_contents()
@@ -94,7 +94,7 @@ def test_a_method_the_model_refuses_is_told_and_the_others_shown(visit):
     assert rows == ["attcat", "mask_lrp"] or any("mask_lrp" in line for line in warnings)
 
 
-def test_a_text_too_long_to_be_tested_says_so(visit):
+def test_a_text_too_long_for_the_trust_test_is_reported(visit):
     text = "This film is neither good nor bad but long, and the director knows it. " * 75
     visit.open(text=text.strip(), long="stride")
     visit.page.get_by_text("Not tested. Testing a text of").wait_for()

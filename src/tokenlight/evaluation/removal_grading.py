@@ -119,7 +119,7 @@ class RemovalTest:
             verdict = describe_ceiling(units, before, max_change)
             return result | {"verdict": verdict, "grade": UNTESTED}
         results = [RemovalResult.of_evidence(item, min_change) for item in evidence]
-        grade, judgements = assign_grade(
+        grade, judgments = assign_grade(
             results, result["joint_rank"], result["special"], len(subtexts.words)
         )
         weakness = ""
@@ -132,8 +132,8 @@ class RemovalTest:
             grade == BETTER_THAN_CHANCE and result["special"] > DEFAULT_THRESHOLDS.max_special_share
         ):
             weakness = "most of its total score falls on special tokens"
-        result |= {"grade": grade, "judgements": judgements, "weak": weakness}
-        result["verdict"] = describe_result(result, judgements, units, weakness)
+        result |= {"grade": grade, "judgements": judgments, "weak": weakness}
+        result["verdict"] = describe_result(result, judgments, units, weakness)
         result["findings"] = list_findings(result, units)
         return result
 

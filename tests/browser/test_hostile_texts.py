@@ -64,7 +64,7 @@ def test_five_thousand_characters_are_refused_then_cut_on_demand(visit):
     visit.expected = ("422",)
 
 
-def test_nothing_typed_is_nothing_sent(visit):
+def test_an_empty_text_sends_no_request(visit):
     visit.open().page.fill("#field-text", "   ")
     requests_before = visit.list_api_requests()
     visit.page.click("#explain")
