@@ -94,6 +94,10 @@ class BatchColumns:
         extras = dict(shared_fields["extras"])
         if self.extras:
             extras.update(self.extras[index])
+        # The one measurement that is a field of its own.
+        standard_errors = extras.pop("standard_errors", None)
+        if standard_errors is not None:
+            standard_errors = to_read_only_array(standard_errors)
         return {
             **shared_fields,
             "row": row,
@@ -112,6 +116,7 @@ class BatchColumns:
             "layers": layers,
             "steps": (),
             "extras": extras,
+            "standard_errors": standard_errors,
         }
 
 

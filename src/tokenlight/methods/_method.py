@@ -162,7 +162,10 @@ class Method(registry.Component, abc.ABC):
         return None
 
     def extras(self, tape: Tape) -> Extras:  # noqa: ARG002 - a hook that most methods leave alone
-        """Return measurements for the Attribution of each example, as JSON values by name."""
+        """Return measurements for the Attribution of each example, as JSON values by name.
+
+        ``standard_errors``, one number per token, becomes the field of that name; all others its extras.
+        """
         return None
 
     @property

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.span_target import softmax
@@ -13,6 +15,8 @@ from tokenlight.plots.continuations import is_continuation
 
 MAX_LABELS = 8  # bars of a prediction
 SPECIAL_SHARE_THRESHOLD = 0.5  # a larger share of the scores on special tokens is worth a warning
+# What a method draws, by its name in ``extras["sampling"]``.
+SAMPLE_NOUNS = {"samples": "sub-texts", "orders": "orders"}
 SCALING_NOTE = "each scaled to Σ|score| = 1 over all tokens"  # how two explanations are subtracted
 
 
@@ -37,6 +41,11 @@ def format_score(value: float) -> str:
     if not value:
         return "0"
     return f"{value:+.3g}".replace("-", "−")
+
+
+def format_error(value: float) -> str:
+    """Format a standard error with two digits: ``± 0.041``."""
+    return f"± {value:.2g}"
 
 
 def format_percent(probability: float) -> str:
@@ -234,6 +243,8 @@ def build_badges(attribution: Attribution) -> tuple[str, ...]:
     """Return short remarks on an explanation: limits of its scores, probability, trust, accuracy."""
     badges = [
         describe_score_kind(attribution),
+        describe_uncertainty(attribution),
+        describe_stability(attribution),
         describe_token_probability(attribution),
         get_verdict(attribution),
         _describe_conservation(attribution),
@@ -256,6 +267,30 @@ def _describe_conservation(attribution: Attribution) -> str:
         f"{100 * min(shares):.1f} % to {100 * max(shares):.1f} % of the target's relevance is left, "
         "by layer: biases and the softmax absorb or add the rest"
     )
+
+
+def describe_uncertainty(attribution: Attribution) -> str:
+    """Say what ± means and how many scores could be 0; empty for methods without standard errors."""
+    if attribution.standard_errors is None:
+        return ""
+    is_regular = ~np.array(attribution.row.special_tokens_mask)
+    num_uncertain = int(attribution.uncertain_mask[is_regular].sum())
+    sampling: Any = attribution.extras.get("sampling")
+    source = ""
+    if isinstance(sampling, dict):
+        for name, noun in SAMPLE_NOUNS.items():
+            if name in sampling:
+                source = f" over {sampling[name]} {noun}"
+    return f"± one standard error{source}; {num_uncertain} of {int(is_regular.sum())} could be 0"
+
+
+def describe_stability(attribution: Attribution) -> str:
+    """Say how far the strongest tokens depend on the draws; empty where that was not measured."""
+    sampling: Any = attribution.extras.get("sampling")
+    if not isinstance(sampling, dict) or not isinstance(sampling.get("stability"), float):
+        return ""
+    percent = format_percent(sampling["stability"])
+    return f"{percent} of the top {sampling['top_k']} tokens would be named again by other draws"
 
 
 def list_provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:

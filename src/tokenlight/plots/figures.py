@@ -20,7 +20,7 @@ from tokenlight.plots.colours import NUM_STEPS, OVERLAY_OPACITY, step_colour, te
 from tokenlight.plots.scene import WORD_VIEW, MethodScene, build_scenes
 from tokenlight.plots.score_tables import build_layer_table
 from tokenlight.plots.views import Mark
-from tokenlight.plots.word_pieces import find_strongest_tokens
+from tokenlight.plots.word_pieces import StrongToken, describe_strongest_tokens
 
 PANEL_INCHES = 2.3  # width of a picture
 MAX_OFFSET = 10  # relative positions drawn to each side
@@ -59,7 +59,10 @@ def draw_heat_map(attribution: Attribution, *, rollout: bool = False) -> Any:
 
 
 def draw_token_bars(attributions: Attribution | Iterable[Attribution], *, k: int = 10) -> Any:
-    """Draw the ``k`` strongest tokens of each explanation as signed bars, one panel each."""
+    """Draw the ``k`` strongest tokens of each explanation as signed bars, one panel each.
+
+    Scores with standard errors get error bars; those that could be 0 are hatched.
+    """
     panels = []
     for text_scene in build_scenes(attributions):
         for method in text_scene.methods:
@@ -67,13 +70,28 @@ def draw_token_bars(attributions: Attribution | Iterable[Attribution], *, k: int
     axes = None
     for axes, _, attribution in iterate_axes(panels, 3, (3.6, 0.9 + 0.28 * k), "x"):
         # The strongest last, since matplotlib draws from the bottom up.
-        strongest = find_strongest_tokens(attribution, k)[::-1]
-        scores = [score for _, score in strongest]
+        strongest = describe_strongest_tokens(attribution, k)[::-1]
+        scores = [token.score for token in strongest]
         colours = [_sign_colour(score) for score in scores]
-        axes.barh(range(len(scores)), scores, color=colours)
-        set_tick_labels(axes, "y", [token.bracketed for token, _ in strongest])
+        bars = axes.barh(range(len(scores)), scores, color=colours)
+        if attribution.standard_errors is not None:
+            _add_error_bars(axes, bars, strongest)
+        set_tick_labels(axes, "y", [token.token.bracketed for token in strongest])
         axes.axvline(0, color="black", linewidth=0.8)
     return axes and axes.figure
+
+
+def _add_error_bars(axes: Any, bars: Any, strongest: Sequence[StrongToken]) -> None:
+    """Draw one standard error to each side of a bar, and hatch the bars of scores that could be 0."""
+    scores = [token.score for token in strongest]
+    errors = [token.error or 0.0 for token in strongest]
+    axes.errorbar(
+        scores, range(len(scores)), xerr=errors, fmt="none", ecolor="black", elinewidth=1, capsize=2
+    )
+    for bar, token in zip(bars, strongest, strict=True):
+        if token.is_uncertain:
+            bar.set(alpha=0.45, hatch="////", edgecolor="white")
+    axes.set_xlabel("bars ± one standard error; hatched: could be 0", fontsize=7)
 
 
 def _sign_colour(score: float) -> str:
@@ -250,6 +268,10 @@ def _mark_style(mark: Mark) -> dict[str, Any]:
         background = step_colour(mark.strength)
         style["color"] = to_hex(text_colour(background))
         style["bbox"] = {"facecolor": to_hex(background), "linewidth": 0, "pad": 1.2}
+    if mark.is_uncertain:
+        style["fontstyle"] = "italic"
+        if mark.strength:
+            style["bbox"] |= {"hatch": "////", "edgecolor": "white"}
     return style
 
 

@@ -21,6 +21,7 @@ from tokenlight.plots.continuations import align_continuations, is_continuation
 from tokenlight.plots.score_tables import ScoreTable, build_class_table
 from tokenlight.plots.views import View
 
+CHOICE_NOTES = ("method=", "effort=", "stable=")  # how notes on the choice of a method begin
 TOKEN_VIEW = "tokens"
 WORD_VIEW = "words"
 
@@ -284,8 +285,9 @@ def should_show_words(attributions: Sequence[Attribution]) -> bool:
 
 def select_new_notes(notes: Sequence[str], shown_notes: set[str]) -> tuple[str, ...]:
     """Return the notes to show; how a method was chosen (``method='auto': …``) is shown only once."""
+    # A method may also be chosen by an effort or a stability.
     new_notes = tuple(note for note in notes if note not in shown_notes)
     for note in new_notes:
-        if note.startswith("method="):
+        if note.startswith(CHOICE_NOTES):
             shown_notes.add(note)
     return new_notes
