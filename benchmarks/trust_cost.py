@@ -33,7 +33,7 @@ SENTENCES = (
     "A warm and funny film that never loses its way, with a cast that seems to enjoy every minute of it and "
     "a script that knows when to stop talking and let the pictures work.",
 )
-METHODS = ["attnlrp", "attcat", "gae", "integrated_gradients"]
+METHODS = ["attnlrp", "attcat", "gae", "rollout"]
 
 
 def clock(function: Callable[[], Any], repeats: int, device: str) -> tuple[float, Any]:
