@@ -32,6 +32,7 @@ from tokenlight.plots.colours import (
 )
 from tokenlight.plots.scene import TextScene, as_list, build_scenes, should_show_words
 from tokenlight.plots.score_tables import compute_layer_maps
+from tokenlight.plots.trust_charts import build_removal_charts
 from tokenlight.plots.views import Mark
 
 MIN_SMOOTH_PIXELS = 128  # a picture with fewer pixels on its longer side is shown with hard edges
@@ -189,6 +190,7 @@ def _get_environment() -> Environment:
     environment.filters["largest"] = _max_magnitude
     environment.globals |= {
         "facts": facts,
+        "build_removal_charts": build_removal_charts,
         "NUM_STEPS": NUM_STEPS,
         "OVERLAY_OPACITY": OVERLAY_OPACITY,
         "MIN_SMOOTH_PIXELS": MIN_SMOOTH_PIXELS,
