@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import numpy as np
 
 from tokenlight.data import units, validation
+from tokenlight.data.alternatives import Alternative
 from tokenlight.data.export import ExportMixin
 from tokenlight.data.lazy import LazyDataclass
 from tokenlight.data.prediction import Prediction
+from tokenlight.data.span_target import softmax
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError
@@ -172,6 +174,36 @@ class Attribution(LazyDataclass, ExportMixin):
             return np.zeros(len(self.row), dtype=bool)
         is_uncertain: np.ndarray = np.abs(self.scores) < MIN_ERRORS_FROM_ZERO * self.standard_errors
         return is_uncertain
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """What the token is contrasted with, likeliest first; of a whole vocabulary the likeliest.
+
+        Empty for targets that are not one token of a language model rather than its likely others.
+        """
+        names = self.target.alternatives
+        # The term of the token itself comes first, then those of its alternatives.
+        terms = self.target.terms[1 : 1 + len(names)]
+        probabilities = self._alternative_probabilities(terms)
+        alternatives = []
+        for name, (coordinate, _), probability in zip(names, terms, probabilities, strict=True):
+            alternatives.append(Alternative(name, coordinate[0], probability))
+        return tuple(alternatives)
+
+    def _alternative_probabilities(
+        self, terms: tuple[tuple[tuple[int, ...], float], ...]
+    ) -> list[float | None]:
+        """Return the probabilities of alternatives: from the logits or, in a saved file, their weights."""
+        if self.logits.size:
+            probabilities = softmax(self.logits)
+            return [float(probabilities[coordinate[0]]) for coordinate, _ in terms]
+        # The weights are probabilities up to one factor, which the predicted tokens have in common.
+        known = dict(zip(self.prediction.ids, self.prediction.probabilities, strict=False))
+        for coordinate, weight in terms:
+            if coordinate[0] in known and weight:
+                factor = known[coordinate[0]] / weight
+                return [other_weight * factor for _, other_weight in terms]
+        return [None] * len(terms)
 
     @checked
     def top(self, k: AtLeastZero = 5) -> list[tuple[str, float]]:
@@ -367,6 +399,7 @@ class Attribution(LazyDataclass, ExportMixin):
             "extras": dict(self.extras),
             # For people who read the file; from_dict() computes these again.
             "segments": [dataclasses.asdict(share) for share in self.segment_shares()],
+            "alternatives": [dataclasses.asdict(other) for other in self.alternatives],
         }
 
     @classmethod

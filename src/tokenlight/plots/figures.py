@@ -3,6 +3,7 @@
 Every function returns the figure; the caller saves it.
 """
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from unicodedata import east_asian_width
@@ -223,7 +224,7 @@ def _draw_image_heat_map(axes: Any, method: MethodScene, image: PatchImage) -> N
     if image.token_positions:  # beside a text
         image_share = facts.round_segment_shares(attribution)[0]
         label += f" ({image_share.percent} % the image)"
-    set_title(axes, f"{label}\nfor {attribution.target.name}", 8)
+    set_title(axes, f"{label}\nfor {attribution.question}", 8)
 
 
 def _build_overlay(values: np.ndarray, scale: float) -> np.ndarray:
@@ -242,8 +243,7 @@ def draw_highlighted_text(attributions: Attribution | Iterable[Attribution]) -> 
     lines: list[list[tuple[int, Mark]]] = []
     for text_scene in build_scenes(attributions, (WORD_VIEW,)):
         for method in text_scene.methods:
-            title = Mark(method.attribution.title, None, 0, (), False, False, None)
-            lines.append([(0, title)])
+            lines += _wrap_heading(method)
             for line in method.views[0].lines:
                 lines += _wrap_marks([mark for mark in line.marks if not mark.is_special])
             lines.append([])
@@ -257,6 +257,19 @@ def draw_highlighted_text(attributions: Attribution | Iterable[Attribution]) -> 
             text = to_single_line(mark.text)
             axes.text(column, row + 0.5, text, parse_math=False, **_mark_style(mark))
     return figure
+
+
+def _wrap_heading(method: MethodScene) -> list[list[tuple[int, Mark]]]:
+    """Return lines with the method, its question and the alternatives of an explained token."""
+    headings = [f"{method.label} → {facts.describe_question(method.attribution)}"]
+    chips = facts.describe_chips(method.attribution)
+    if chips:
+        headings.append(chips)
+    lines = []
+    for heading in headings:
+        for text in textwrap.wrap(to_single_line(heading), LINE_COLUMNS) or [""]:
+            lines.append([(0, Mark(text, None, 0, (), False, False, None))])
+    return lines
 
 
 def _mark_style(mark: Mark) -> dict[str, Any]:

@@ -176,6 +176,9 @@ def _render_target(
     probability = facts.describe_token_probability(target.methods[0].attribution)
     title = (to_single_line(target.title), "bold")
     yield Text.assemble("\nfor ", title, (f"  {to_single_line(probability)}", "dim"))
+    chips = facts.describe_chips(target.methods[0].attribution)
+    if chips:
+        yield Text(to_single_line(chips), style="dim")
     for index, method in enumerate(target.methods):
         if index > 0:
             yield Text()
