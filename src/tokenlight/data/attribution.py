@@ -22,6 +22,7 @@ AtLeastZero = Annotated[int, Range(0, math.inf)]
 FORMAT_VERSION = 1  # of the JSON file; raised when a field changes its meaning
 # Keys in extras that hold one number per token: they belong to the scores as they were computed.
 PER_TOKEN_EXTRAS = ("standard_errors",)
+METHOD_CODE = "method_code"  # key in extras: a digest of that class's code
 METHOD_CLASS = "method_class"  # key in extras: the class of a method that is not registered
 
 
