@@ -404,6 +404,8 @@ def test_many_labels_and_no_probabilities_both_draw():
     chances = tuple([0.61] + [0.01] * 39)
     with_labels = sample(prediction=Prediction("label 0", 0, labels, chances))
     assert "and 32 less probable" in render_page(with_labels)
+    tokens = replace(with_labels.prediction, ids=tuple(range(len(with_labels.prediction.labels))))
+    assert "and other tokens" in render_page(replace(with_labels, prediction=tokens))
     regression = sample(prediction=Prediction("3.2", 0, ("score",), ()))
     assert "3.2" in Reader(render_page(regression)).texts["span"]
 
