@@ -24,6 +24,7 @@ AtLeastZero = Annotated[int, Range(0, math.inf)]
 FORMAT_VERSION = 1  # of the JSON file; raised when a field changes its meaning
 # A score of fewer standard errors than this could be 0: two are the usual 95 %.
 MIN_ERRORS_FROM_ZERO = 2.0
+METHOD_CODE = "method_code"  # key in extras: a digest of that class's code
 METHOD_CLASS = "method_class"  # key in extras: the class of a method that is not registered
 
 

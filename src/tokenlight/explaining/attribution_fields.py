@@ -8,12 +8,12 @@ import numpy as np
 import torch
 import transformers
 
-from tokenlight.data.attribution import METHOD_CLASS, to_read_only_array
+from tokenlight.data.attribution import METHOD_CLASS, METHOD_CODE, to_read_only_array
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.session import Session, describe_row
-from tokenlight.methods._method import Method, class_path
+from tokenlight.methods._method import Method, class_path, code_digest
 from tokenlight.perturb.engine import ReplacementIds
 from tokenlight.registry import registered_name
 from tokenlight.version import VERSION
@@ -153,7 +153,7 @@ def _describe_class(method: Method) -> dict[str, str]:
     """Name the class of a method that is not registered; the name of a registered one says enough."""
     if registered_name(type(method)) is not None:
         return {}
-    return {METHOD_CLASS: class_path(type(method))}
+    return {METHOD_CLASS: class_path(type(method)), METHOD_CODE: code_digest(type(method))}
 
 
 @cache

@@ -265,6 +265,13 @@ def describe_chips(
     return f"rather than: {' · '.join(listed)}"
 
 
+def describe_omitted_labels(attribution: Attribution, num_omitted: int) -> str:
+    """Say how much a list of likely labels leaves out; a vocabulary is not counted."""
+    if attribution.prediction.ids:
+        return "and other tokens"
+    return f"and {num_omitted} less probable" if num_omitted else ""
+
+
 def describe_token_probability(attribution: Attribution) -> str:
     """Say how likely a written token was, and which one was likelier; empty for any other target."""
     index = attribution.target.index

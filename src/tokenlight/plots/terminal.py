@@ -218,8 +218,10 @@ def _render_method_heading(method: scene.MethodScene) -> Text:
     verdict = facts.get_verdict(method.attribution)
     if verdict:
         heading.append(f"  {to_single_line(verdict)}", "not bold")
+    # A note after a verdict would read as part of it.
+    separator = f"\n{' ' * INDENT[-1]}" if verdict else "  "
     for note in method.notes:
-        heading.append(f"  {to_single_line(note)}", "not bold dim")
+        heading.append(f"{separator}{to_single_line(note)}", "not bold dim")
     return heading
 
 
