@@ -6,8 +6,9 @@ beside tensors that the process holds for other work, as in a notebook. Beside t
 pass as a CUDA graph: the limit of what a replay can reach.
 
     python benchmarks/shape_sweep.py --device cuda --minutes 6 --json docs/results/cost/shape_sweep.json
-    python benchmarks/shape_sweep.py --draw docs/results/cost/shape_sweep.json   # the heat maps
     python benchmarks/shape_sweep.py --minutes 0.5                               # a few cells on a CPU
+
+benchmarks/shape_sweep_page.py draws the cells.
 """
 
 from __future__ import annotations
@@ -218,7 +219,8 @@ class ModelSweep:
         ids = torch.randint(5, 900, (num_texts, num_tokens), device=self.device)
         bare_timing, graph_seconds = self.bare_of(ids)
         rows = Tokens.from_ids(ids.cpu())
-        target = 7 if self.name.startswith("Llama") else 1
+        # One logit, as in the bare pass: by default a token is explained rather than its alternatives.
+        target = "logit" if self.name.startswith("Llama") else 1
         call = partial(
             self.explainer.explain,
             rows,
@@ -326,59 +328,6 @@ def sweep_llama(name: str, max_length: int, seconds: float) -> Iterator[Cell]:
     model.explainer.release_memory()
 
 
-def draw(path: Path) -> None:
-    """Draw heat maps of time and memory from a file of cells, beside it."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    cells = json.loads(path.read_text("utf-8"))["cells"]
-    encoder_cells = [cell for cell in cells if cell["model"] == "BERT-base"]
-    dtypes = [name for name in DTYPES if any(cell["dtype"] == name for cell in encoder_cells)]
-    methods = list(METHODS)
-    for field, label in (("time_ratio", "time"), ("memory_ratio", "memory")):
-        figure, all_axes = pyplot.subplots(
-            len(dtypes), len(methods), figsize=(2.5 * len(methods), 2.3 * len(dtypes)),
-            squeeze=False, layout="constrained",
-        )  # fmt: skip
-        for axes_row, dtype_name in zip(all_axes, dtypes, strict=True):
-            for axes, method in zip(axes_row, methods, strict=True):
-                chosen = [
-                    cell
-                    for cell in encoder_cells
-                    if cell["dtype"] == dtype_name and cell["method"] == method
-                ]
-                draw_map(axes, chosen, field)
-                axes.set_title(f"{method}, {dtype_name}", fontsize=8)
-        for axes in all_axes[:, 0]:
-            axes.set_ylabel("texts", fontsize=7)
-        for axes in all_axes[-1]:
-            axes.set_xlabel("tokens", fontsize=7)
-        figure.suptitle(
-            f"{label} of explain() over the bare pass, BERT-base (empty: not measured)", fontsize=10
-        )
-        figure.savefig(path.with_name(f"{path.stem}_{label}.png"), dpi=110)
-        pyplot.close(figure)
-
-
-def draw_map(axes: Any, cells: list[dict[str, Any]], field: str) -> None:
-    """Draw one heat map, texts down and tokens across, each cell with its number."""
-    from matplotlib.colors import LogNorm
-
-    grid = [[float("nan")] * len(LENGTHS) for _ in BATCH_SIZES]
-    for cell in cells:
-        row, column = BATCH_SIZES.index(cell["num_texts"]), LENGTHS.index(cell["num_tokens"])
-        value = cell[field]
-        if value is None:
-            continue
-        grid[row][column] = value
-        axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=5)
-    axes.imshow(grid, cmap="RdYlGn_r", norm=LogNorm(0.25, 4), aspect="auto")
-    axes.set_xticks(range(len(LENGTHS)), map(str, LENGTHS), fontsize=5)
-    axes.set_yticks(range(len(BATCH_SIZES)), map(str, BATCH_SIZES), fontsize=5)
-
-
 def print_summary(cells: list[Cell]) -> None:
     """Print the median and the largest ratios of each method."""
     for method in METHODS:
@@ -403,11 +352,7 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=None)
     parser.add_argument("--minutes", type=float, default=6, help="time for the whole map")
     parser.add_argument("--json", type=Path, help="write the cells and the machine to this file")
-    parser.add_argument("--draw", type=Path, help="draw the heat maps of this file, and stop")
     options = parser.parse_args()
-    if options.draw:
-        draw(options.draw)
-        return
 
     is_gpu = options.device == "cuda"
     dtypes = options.dtypes or (list(DTYPES) if is_gpu else ["fp32"])
