@@ -26,11 +26,9 @@ import numpy as np
 import torch
 from pair_data import Pair, Prompt, build_pairs
 
-from tokenlight import Explainer
-from tokenlight.data.target import ResolvedTarget
+from tokenlight import Explainer, NextToken
 
 OUT = Path(__file__).parent.parent / "docs" / "results" / "pairs"
-NUM_ALTERNATIVES = 20
 BATCH = 32
 Scorer = Callable[[Prompt, int], np.ndarray]
 # Label → method and target: "soft" contrasts the token with its likely alternatives, "logit" is its logit.
@@ -164,27 +162,10 @@ def keep_answered(
     return kept, predicted
 
 
-def soft_contrast(logits: np.ndarray, token: int) -> ResolvedTarget:
-    """Return the token's logit minus the mean of the likeliest others', weighted by their probabilities."""
-    order = np.argsort(-logits, kind="stable")
-    others = [int(index) for index in order if index != token][:NUM_ALTERNATIVES]
-    weights = np.exp(logits[others] - logits[others].max())
-    weights /= weights.sum()
-    terms = [((token,), 1.0)]
-    for other, weight in zip(others, weights.tolist(), strict=True):
-        terms.append(((other,), -weight))
-    return ResolvedTarget("contrast", "the token rather than its alternatives", tuple(terms))
-
-
 def score_words(explainer: Explainer, prompt: Prompt, token: int, label: str) -> np.ndarray:
     """Return the word scores of one of our own methods."""
     method, question = METHODS[label]
-    target = ResolvedTarget("class", "the token", (((token,), 1.0),))
-    if question == "soft":
-        input_ids = explainer.tokenizer(prompt.text, return_tensors="pt").input_ids
-        with torch.inference_mode():
-            output = explainer.model(input_ids.to(explainer.model.device))
-        target = soft_contrast(output.logits[0, -1].double().cpu().numpy(), token)
+    target = NextToken(token) if question == "soft" else NextToken(token, against=None)
     attribution = explainer.explain(prompt.text, method, target, progress=False)
     return sum_by_word(prompt.text, attribution.row.spans, attribution.scores)
 

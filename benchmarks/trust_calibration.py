@@ -1,15 +1,19 @@
 """How reliable is a trust grade? Scores of known quality are graded, and choose the thresholds.
 
+    python benchmarks/trust_calibration.py pack --data DATA --to FOLDER   # 5 MB: all that measuring reads
     python benchmarks/trust_calibration.py measure --data DATA --work WORK [--device cuda] [--workers 12]
     python benchmarks/trust_calibration.py report --work WORK [--keep]   # thresholds, page, figure
 
-DATA is the folder of public data sets (default: TOKENLIGHT_DATA). WORK keeps one JSON file per task. Every
-text is held out: from a split that no model was trained on. The first half of the texts chooses the
-thresholds before the other half is looked at; everything reported is about the other half.
+DATA is the folder of public data sets (default: TOKENLIGHT_DATA). WORK keeps one file per task; finished
+chunks are kept in PARTS, so that the same command goes on where it was stopped. Every text is held out: from
+a split that no model was trained on. The first half of the texts chooses the thresholds before the other half
+is looked at; everything reported is about the other half.
 
-For each text, these scores are graded: **near-best** (a ridge regression on 40 sub-texts per removal that the
-test does not see), the same **inverted**, **random** (twice), **constant**, **tied** (0 or 1 at random),
-**one word** (1 at a random word, 0 elsewhere), **position** (falling from first to last), and a method's.
+Graded are, for each text: **near-best** scores (a ridge regression on 40 sub-texts per removal that the test
+does not see), a method, and scores that explain nothing: **random** ones twice, **picked** (of 20 random ones
+those whose 3 top words lower the probability most when they are deleted), **position** (from first to last),
+**last first**, **word length**, **one word** (1 at a random word, 0 elsewhere), **tied** (0 or 1 at random),
+**constant**, and near-best scores **inverted** and **without sign**.
 
 The thresholds are chosen in two steps. First, among those that give at most 5 % of the random scores a good
 grade in every task (upper end of the 95 % interval), take those that give most near-best scores one. Then,
@@ -72,7 +76,8 @@ TASKS = {
     "token": "UD English EWT test, part of speech of one word",
 }
 KINDS = (
-    "near-best", "attnlrp", "random", "position", "one word", "tied", "constant", "inverted",
+    "near-best", "attnlrp", "without sign", "random", "picked", "position", "last first", "word length",
+    "one word", "tied", "constant", "inverted",
 )  # fmt: skip
 GRADES = (
     grade.FAITHFUL, grade.BETTER_THAN_CHANCE, grade.INCONCLUSIVE, grade.NO_BETTER_THAN_CHANCE,
@@ -80,6 +85,10 @@ GRADES = (
 )  # fmt: skip
 LENGTHS = ((5, 7), (8, 14), (15, 29), (30, 10_000))  # around 5, 10, 20 and 40 words
 NUM_FIT_ORDERS = 20  # of two sub-texts each, for near-best scores
+NUM_PICKED_FROM = 20  # random scores that "picked" ones are the best of
+LOOKS = range(
+    3, 9
+)  # numbers of random orders that are looked at, so that ORDER_BLOCKS can be tried
 CHUNK_SIZE = 20
 MAX_WORDS = 400
 BASE_LIMITS = GradeThresholds()
@@ -205,7 +214,7 @@ def measure_text(explainer: Explainer, attribution: Attribution, seed: int) -> d
         return {}
     generator = row.make_generator(seed, 1)
     removals = list_removals(explainer, row, probability.words, generator)
-    subtexts = RandomSubtexts(probability, removals, generator)
+    subtexts = RandomSubtexts(probability, removals, generator, max_orders=LOOKS[-1])
     is_token = explainer._live.head.is_language_model
     floor = MIN_INITIAL_TOKEN_PROBABILITY if is_token else MIN_INITIAL_PROBABILITY
     result: dict[str, Any] = {
@@ -214,11 +223,16 @@ def measure_text(explainer: Explainer, attribution: Attribution, seed: int) -> d
     }  # fmt: skip
     if result["is_floor"]:
         return result
-    for name, scores in make_scores(attribution, subtexts, generator).items():
+    all_scores = make_scores(attribution, subtexts, generator)
+    subtexts.prefetch(list(all_scores.values()), LOOKS[-1])
+    for name, scores in all_scores.items():
         looks = {}
-        for num_orders in ORDER_BLOCKS:
+        for num_orders in LOOKS:
             evidence = subtexts.measure(scores, num_orders)
-            numbers = [(e.share_beaten, e.correlation_rank, e.largest_fall) for e in evidence]
+            numbers = []
+            for item in evidence:
+                fall = item.largest_fall if item.lowers_probability else 0.0
+                numbers.append((item.share_beaten, item.correlation_rank, fall))
             looks[num_orders] = {
                 "removals": np.round(numbers, 4).tolist(),
                 "joint": round(rank_all_removals(evidence), 4),
@@ -248,7 +262,11 @@ def make_scores(
         "random 1": generator.normal(size=num_words),
         "one word": one_word,
         "tied": generator.integers(2, size=num_words).astype(float),
+        "picked": pick_random_scores(subtexts, generator),
         "position": -np.arange(num_words, dtype=float),
+        "last first": np.arange(num_words, dtype=float),
+        "word length": measure_lengths(attribution, subtexts),
+        "without sign": np.abs(best),
     }
     made = {"attnlrp": attribution.scores, "constant": np.ones(len(attribution.row))}
     for name, word_scores in by_word.items():
@@ -257,6 +275,25 @@ def make_scores(
             scores[positions] = score / len(positions)
         made[name] = scores
     return made
+
+
+def pick_random_scores(subtexts: RandomSubtexts, generator: np.random.Generator) -> np.ndarray:
+    """Return, of many random scores, those whose deleted top words lower the probability most."""
+    candidates = generator.normal(size=(NUM_PICKED_FROM, len(subtexts.words)))
+    texts = []
+    for scores in candidates:
+        top = np.argsort(-scores)[: subtexts.num_top_words]
+        texts.append(PerturbedText(subtexts.removals[0], subtexts.select_positions(top)))
+    return np.asarray(candidates[int(np.argmin(subtexts.probability.run(texts)))])
+
+
+def measure_lengths(attribution: Attribution, subtexts: RandomSubtexts) -> np.ndarray:
+    """Return the number of letters of each word, made distinct by its position."""
+    lengths = []
+    for i, positions in enumerate(subtexts.words):
+        text = attribution.row.extract_text(positions.tolist())
+        lengths.append(len(text.strip()) - i / (2 * len(subtexts.words)))
+    return np.array(lengths)
 
 
 def fit_scores(subtexts: RandomSubtexts, generator: np.random.Generator) -> np.ndarray:
@@ -282,26 +319,28 @@ def measure(arguments: argparse.Namespace) -> None:
     start = time.monotonic()
     models = {
         "text": "tokenlight/sentiment", "topic": "tokenlight/topics", "question": "tokenlight/qa",
-        "pair": str(arguments.work / "pair_model"), "token": str(arguments.work / "token_model"),
+        "pair": str(arguments.parts / "pair_model"), "token": str(arguments.parts / "token_model"),
         "next": str(arguments.stories or arguments.data.parent / "base_models/stories15M"),
     }  # fmt: skip
     tasks = [task for task in arguments.tasks if task != "next" or Path(models[task]).is_dir()]
     for task in ("pair", "token"):
         if task in tasks:
             train_model(task, arguments.data, Path(models[task]), arguments.device)
-    found = run_jobs(tasks, models, arguments, start)
-    for task, chunks in found.items():
-        rows = [row for i in sorted(chunks) for row in chunks[i]]
-        content = {"facts": facts(arguments.device), "rows": rows}
-        write_text(arguments.work / f"{task}.json", json.dumps(content))
+    arguments.parts.mkdir(parents=True, exist_ok=True)
+    run_jobs(tasks, models, arguments, start)
+    for task in tasks:
+        rows = []
+        for path in sorted(arguments.parts.glob(f"{task}-*.json")):
+            rows += json.loads(path.read_text(encoding="utf-8"))
+        content = json.dumps({"facts": facts(arguments.device), "rows": rows})
+        (arguments.work / f"{task}.json.gz").write_bytes(gzip.compress(content.encode(), mtime=0))
         print(f"{task}: {len(rows)} texts, {time.monotonic() - start:.0f} s", flush=True)
 
 
 def run_jobs(
     tasks: Sequence[str], models: dict[str, str], arguments: argparse.Namespace, start: float
-) -> dict[str, dict[int, Any]]:
-    """Measure all tasks in several processes; return the rows by task and number of the first text."""
-    found: dict[str, dict[int, Any]] = {task: {} for task in tasks}
+) -> None:
+    """Measure what no earlier run measured, in several processes; each chunk is a file in PARTS."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.workers, mp_context=context) as pool:
         jobs = {}
@@ -309,20 +348,38 @@ def run_jobs(
         # Task after task in turn, so that a limit of time leaves each of them its share.
         for i, task in product(range(0, arguments.texts, CHUNK_SIZE), tasks):
             chunk = chunks[task][i : i + CHUNK_SIZE]
-            if chunk:
-                jobs[pool.submit(measure_texts, models[task], arguments.device, chunk)] = (task, i)
+            path = arguments.parts / f"{task}-{i:05}.json"
+            if chunk and not path.is_file():
+                jobs[pool.submit(measure_texts, models[task], arguments.device, chunk)] = path
         for job in as_completed(jobs):
-            task, i = jobs[job]
             if job.cancelled():
                 continue
             if job.exception() is None:
-                found[task][i] = job.result()
+                write_text(jobs[job], json.dumps(job.result()))
             else:
-                print(f"{task}, texts from {i}: {job.exception()!r}"[:300], flush=True)
+                print(f"{jobs[job].stem}: {job.exception()!r}"[:300], flush=True)
             if time.monotonic() - start > arguments.seconds:
                 for other in jobs:
                     other.cancel()
-    return found
+
+
+def pack(arguments: argparse.Namespace) -> None:
+    """Copy what measuring reads of DATA; of training sets, what training draws from."""
+    for name in (
+        "sst2/dev.jsonl.gz", "ag_news/test.jsonl.gz", "qqp/test_subset.jsonl.gz",
+        "squad_v1/dev.jsonl.gz", "wikitext103_eval/wiki.test.tokens.gz",
+        "ud_ewt/en_ewt-ud-test.conllu.gz", "qqp/labels.json",
+    ):  # fmt: skip
+        path = arguments.to / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((arguments.data / name).read_bytes())
+    for name, separator in (
+        ("qqp/train_subset.jsonl.gz", "\n"),
+        ("ud_ewt/en_ewt-ud-train.conllu.gz", "\n\n"),
+    ):
+        blocks = gzip.decompress((arguments.data / name).read_bytes()).decode().split(separator)
+        content = separator.join([*blocks[: len(blocks) // 2], ""])
+        (arguments.to / name).write_bytes(gzip.compress(content.encode(), mtime=0))
 
 
 # --- grading again --------------------------------------------------------------------------------
@@ -494,9 +551,9 @@ def draw_figure(power: dict[str, list[dict[str, Any]]], path: Path) -> None:
 def report(arguments: argparse.Namespace) -> None:
     files = {}
     for task in TASKS:
-        path = arguments.work / f"{task}.json"
+        path = arguments.work / f"{task}.json.gz"
         if path.is_file():
-            files[task] = json.loads(path.read_text(encoding="utf-8"))
+            files[task] = json.loads(gzip.decompress(path.read_bytes()))
     halves = {task: split_halves(content["rows"]) for task, content in files.items()}
     limits = grade.DEFAULT_THRESHOLDS
     if not arguments.keep:
@@ -569,7 +626,12 @@ def main() -> None:
     measuring.add_argument(
         "--seconds", type=float, default=1e9, help="after which no chunk is begun"
     )
+    measuring.add_argument("--parts", type=Path, help="finished chunks (default: WORK/parts)")
     measuring.set_defaults(run=measure)
+    packing = commands.add_parser("pack")
+    packing.add_argument("--data", type=Path, default=data and Path(data), required=not data)
+    packing.add_argument("--to", type=Path, required=True)
+    packing.set_defaults(run=pack)
     reporting = commands.add_parser("report")
     reporting.add_argument("--keep", action="store_true", help="keep the thresholds of the release")
     reporting.add_argument("--note", nargs="*", default=[], help="lines for the end of the page")
@@ -577,7 +639,10 @@ def main() -> None:
     for command in (measuring, reporting):
         command.add_argument("--work", type=Path, required=True)
     arguments = parser.parse_args()
-    arguments.work.mkdir(parents=True, exist_ok=True)
+    if "work" in arguments:
+        arguments.work.mkdir(parents=True, exist_ok=True)
+    if "parts" in arguments:
+        arguments.parts = arguments.parts or arguments.work / "parts"
     arguments.run(arguments)
 
 

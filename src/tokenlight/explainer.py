@@ -25,6 +25,7 @@ from tokenlight.explaining.default_method import (
     detect_input_kind,
     make_sample_input,
 )
+from tokenlight.explaining.effort import Effort, check_effort
 from tokenlight.explaining.explain_options import (
     AttributeKeywords,
     EvaluateKeywords,
@@ -234,6 +235,8 @@ class Explainer(Session):
         token_types: Literal["tokenizer", "zeros"] = "tokenizer",
         long: LongTextPolicy = "error",
         seed: int = 0,
+        effort: Effort | int | None = None,
+        stable: float | None = None,
         batch_tokens: int | None = None,
         batch_size: int | None = None,
         text: str | None = None,
@@ -256,6 +259,11 @@ class Explainer(Session):
             long: What to do with a text that is longer than the model reads: raise an error, truncate
                 it, or explain overlapping windows (``"stride"``).
             seed: The seed of methods that sample.
+            effort: Instead of a method, the price to pay: ``"instant"`` (one pass), ``"normal"`` (about
+                ten), ``"thorough"`` (about a hundred) or a number of passes. ``notes`` say which method
+                it chose.
+            stable: Instead of a method, sample until this share of the top 5 tokens, such as 0.95, would
+                be named again by other samples; with ``effort``, at most so many passes.
             batch_tokens: The most tokens that go through the model at once.
             batch_size: The most texts that go through the model at once.
             text: The column of the texts in a table; by default it is found by its name.
@@ -284,10 +292,13 @@ class Explainer(Session):
             token_types=token_types,
             long=long,
             seed=seed,
+            effort=effort,
+            stable=stable,
             batch_tokens=batch_tokens,
             batch_size=batch_size,
             progress=progress,
         )
+        check_effort(effort, stable, method)
         inputs = normalize_inputs(inputs, text)
         if isinstance(method, str) and method == "best":
             from tokenlight.evaluation.choose import explain_best

@@ -3,12 +3,16 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Timer
 from typing import Any
 
 SHOW_DELAY_SECONDS = 1.0  # shorter work needs no bar
 # The period from which the remaining time is estimated; long, because one text may take minutes.
 SPEED_WINDOW_SECONDS = 1e6
+
+# The bar around the running code, to which parts of the work add lines of their own.
+_current_bar: ContextVar[Any] = ContextVar("_current_bar", default=None)
 
 
 @contextmanager
@@ -29,19 +33,54 @@ def progress_bar(
     is_wanted = sys.stderr.isatty() if show is None else show
     bar = _make_bar(has_total=total is not None) if is_wanted else None
     if bar is None:
-        yield lambda _num_steps: None
+        with _inside(None):
+            yield lambda _num_steps: None
         return
     task = bar.add_task(description, total=total)
     timer = Timer(SHOW_DELAY_SECONDS, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield lambda num_steps: bar.advance(task, num_steps)
+        with _inside(bar):
+            yield lambda num_steps: bar.advance(task, num_steps)
     finally:
         timer.cancel()
         timer.join()  # It may be starting the bar right now.
         if bar.live.is_started:
             bar.stop()
+
+
+@contextmanager
+def _inside(bar: Any) -> Iterator[None]:
+    """Let the block add lines to ``bar``; None hides what it would add."""
+    outer = _current_bar.get()
+    _current_bar.set(bar)
+    try:
+        yield
+    finally:
+        _current_bar.set(outer)
+
+
+@contextmanager
+def nested_progress(description: str, total: int) -> Iterator[Callable[[float], None]]:
+    """Add a line to the progress bar around this block while it runs; without such a bar, show nothing.
+
+    Args:
+        description: What is being done.
+        total: The number of steps.
+
+    Yields:
+        A function to call with the number of steps done.
+    """
+    bar = _current_bar.get()
+    if bar is None:
+        yield lambda _num_steps: None
+        return
+    task = bar.add_task(description, total=total)
+    try:
+        yield lambda num_steps: bar.advance(task, num_steps)
+    finally:
+        bar.remove_task(task)
 
 
 def _make_bar(*, has_total: bool) -> Any:

@@ -26,6 +26,7 @@ from typing import (
     get_origin,
 )
 
+from tokenlight.data.method_names import ALIASES, NAMES_ELSEWHERE, OLD_OPTION_NAMES
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
 from tokenlight.errors.arguments import Count, Range, check_fields, checked
 
@@ -77,7 +78,10 @@ class Component:
                     f"{high:,}.",
                     code="option-out-of-range",
                 )
-        check_fields(self, *(field.name for field in dataclasses.fields(cls)))
+        option_names = [field.name for field in dataclasses.fields(cls)]
+        # Without names every annotation would be checked, those of class attributes included.
+        if option_names:
+            check_fields(self, *option_names)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -125,52 +129,6 @@ def _find_entries(kind: Kind) -> dict[str, EntryPoint]:
     for entry in entry_points(group=group):
         entries[entry.name] = entry
     return entries
-
-
-# Other names of methods, accepted everywhere.
-ALIASES = {
-    "ig": "integrated_gradients",
-    "leave_one_out": "occlusion",
-    "gradient_x_input": "grad_x_input",
-    "lrp_eps": "lrp",
-    "shap": "shapley",
-    "attention": "raw_att",
-}
-
-
-# Options that earlier versions spelled differently.
-OLD_OPTION_NAMES = {"way": "propagation"}
-
-
-# Names of other libraries, in lower case and without underscores: the name here, and what is meant. They are
-# suggested in error messages.
-NAMES_ELSEWHERE = {
-    "attentionrollout": ("rollout", "attention rollout"),
-    "attentionweights": ("raw_att", "attention weights"),
-    "attnrollout": ("rollout", "attention rollout"),
-    "deeplift": ("deeplift_shap", "DeepLIFT, averaged over baselines"),
-    "featureablation": ("occlusion", "captum's FeatureAblation"),
-    "gradient": ("saliency", "the gradient alone"),
-    "gradientinput": ("grad_x_input", "gradient × input"),
-    "gradientxactivation": ("grad_x_input", "captum's LayerGradientXActivation"),
-    "gradients": ("saliency", "the gradient alone"),
-    "gradinput": ("grad_x_input", "gradient × input"),
-    "inputxgrad": ("grad_x_input", "captum's InputXGradient"),
-    "inputxgradient": ("grad_x_input", "captum's InputXGradient"),
-    "kernelshap": ("shapley", "Shapley values, which KernelSHAP estimates"),
-    "layerdeeplift": ("deeplift_shap", "DeepLIFT, averaged over baselines"),
-    "layergradcam": ("gradcam", "captum's LayerGradCam"),
-    "layergradientshap": ("gradient_shap", "captum's LayerGradientShap"),
-    "layergradientxactivation": ("grad_x_input", "captum's LayerGradientXActivation"),
-    "layerintegratedgradients": ("integrated_gradients", "captum's LayerIntegratedGradients"),
-    "layerwiserelevancepropagation": ("lrp", "layer-wise relevance propagation"),
-    "loo": ("occlusion", "leave-one-out"),
-    "noisetunnel": ("smooth", "captum's NoiseTunnel"),
-    "shapleyvalues": ("shapley", "captum's ShapleyValues"),
-    "shapleyvaluesampling": ("shapley", "captum's ShapleyValueSampling"),
-    "smoothgrad": ("smooth", "SmoothGrad"),
-    "vanillagradient": ("saliency", "the gradient alone"),
-}
 
 
 def snake_case(name: str) -> str:
@@ -272,6 +230,12 @@ def _refuse_unknown_name(kind: Kind, name: str) -> NoReturn:
                 f"Unknown {kind[:-1]} {name!r}. Did you mean {known_name!r}? Known: {', '.join(known)}.",
                 code="name-spelled-differently",
             )
+    if kind == "methods" and squeezed in ALIASES:
+        raise UnknownName(
+            f"Unknown method {name!r}. Did you mean {squeezed!r}, another name of {ALIASES[squeezed]!r}? "
+            f"Known: {', '.join(known)}.",
+            code="alias-spelled-differently",
+        )
     if kind == "methods" and squeezed in NAMES_ELSEWHERE:
         own_name, meaning = NAMES_ELSEWHERE[squeezed]
         raise UnknownName(

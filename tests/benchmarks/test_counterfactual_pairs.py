@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from tests.helpers.copy_model import make_copy_explainer
-from tokenlight.data.target import ResolvedTarget
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import counterfactual_pairs as bench
@@ -72,16 +71,6 @@ def test_rank_and_share_are_those_computed_by_hand(scores, expected):
     prompt = fill("capital of {} is", "France", "Paris")
     reading = bench.read_scores("capitals", prompt, np.array(scores))
     assert (reading.is_top, reading.rank, reading.share) == expected
-
-
-def test_the_soft_contrast_is_the_formula():
-    logits = np.random.default_rng(0).normal(size=50)
-    target = bench.soft_contrast(logits, 7)
-    others = sorted((i for i in range(50) if i != 7), key=lambda i: -logits[i])[:20]
-    odds = {i: np.exp(logits[i]) for i in others}
-    expected = logits[7] - sum(odds[i] / sum(odds.values()) * logits[i] for i in others)
-    assert isinstance(target, ResolvedTarget)
-    assert target.compute_value(logits) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_prefix_of_an_answer_counts_from_two_letters():

@@ -71,3 +71,35 @@ def test_a_model_writes_the_answer_where_none_is_given(visitor, folder):
         page = visit.open(**link).page
         assert page.locator("#why .sources .name").count() == 4
         assert page.locator("#answer-title").text_content() == "The model answers"
+
+
+def test_alternatives_are_chips_and_written_words_show_their_sources(visitor, folder):
+    explainer = Explainer.from_pretrained(folder)
+    asked = explainer.explain(QUESTION, "attnlrp")
+    written = explainer.explain(QUESTION, ["attnlrp"], Continuation(None, 4))
+    with serving("--model", str(folder)) as server:
+        visit = visitor(server.wait())
+        page = visit.open(prompt=QUESTION, method="attnlrp").page
+        chips = page.locator(".alternatives button")
+        names = list(asked.target.alternatives[:6])
+        assert [chip.strip() for chip in chips.all_text_contents()] == names
+        chips.nth(1).click()
+        page.locator(".alternatives [aria-pressed=true]").wait_for()
+        contrast = f"{asked.target.name} rather than ‘{names[1]}’"
+        assert page.locator("#why h2 b").text_content() == contrast
+        page.locator(".alternatives [aria-pressed=true]").click()  # all of them again
+        page.locator(f"#why h2 b:text-is('{asked.question}')").wait_for()
+        page.locator("#target select").select_option("4")
+        words = page.locator(".written-token")
+        words.first.wait_for()
+        assert words.all_text_contents() == [item.prediction.label.strip() for item in written]
+        words.nth(2).hover()
+        assert page.locator("#why h2 b").text_content() == written[2].question
+        shown = dict(visit.scores("attnlrp"))
+        for word, score in written[2].words():
+            if word.strip() in shown and not QUESTION.split().count(word.strip()) > 1:
+                assert shown[word.strip()] == pytest.approx(score, abs=5e-3 + 5e-3 * abs(score))
+        words.nth(1).click()
+        page.locator("#field-prompt").hover()  # what was clicked stays
+        assert page.locator("#why h2 b").text_content() == written[1].question
+        assert "tokens=4" in page.url

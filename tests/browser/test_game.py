@@ -24,7 +24,8 @@ def probability(explainer, attribution, hidden) -> float:
 
 def ready(visit, method="attcat"):
     visit.open(text=TEXT, method=method, tab="game")
-    visit.page.locator("#game .keys .band").first.wait_for()  # random orders are there too
+    visit.page.locator("#game .keys .band").first.wait_for()
+    visit.page.locator("#game .comparing").wait_for(state="detached")  # all random orders are there
     return visit.page
 
 
@@ -118,3 +119,18 @@ def test_words_that_the_user_hides_are_masked_for_the_model(visit, explainer):
     assert list_hidden_tokens(page, "you") == ["never"]
     page.locator(".yours .token:text-is('never')").click()
     assert list_hidden_tokens(page, "you") == []
+
+
+def test_the_comparison_with_random_orders_shows_how_far_it_is(visit):
+    visit.page.add_init_script(
+        """window.seen = [];
+        new MutationObserver(() => {
+          const line = document.querySelector("#game .comparing");
+          if (line && window.seen.at(-1) !== line.textContent) window.seen.push(line.textContent);
+        }).observe(document, { childList: true, subtree: true });"""
+    )
+    visit.open(text=TEXT, tab="game")
+    visit.page.locator("#game .keys .band").first.wait_for()
+    visit.page.locator("#game .comparing").wait_for(state="detached")
+    counts = [line.split(":")[1].strip() for line in visit.page.evaluate("window.seen")]
+    assert counts == ["0 of 16 …", "4 of 16 …"]

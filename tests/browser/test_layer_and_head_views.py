@@ -81,10 +81,43 @@ def test_a_head_shows_where_it_looks_in_this_text(visit, explainer):
     assert "head=2-0" in visit.page.url
 
 
-def test_a_model_without_a_head_map_shows_the_command_that_measures_one(visit):
+def test_heads_have_no_tab_where_nothing_was_measured(visit):
     visit.open(model="tokenlight/topics", text="Oil prices fell.", tab="heads")
-    visit.page.locator("#heads code").first.wait_for()
-    assert "tokenlight heads" in visit.page.locator("#heads").text_content()
+    visit.page.locator("#tab-heads").wait_for(state="hidden")
+    assert visit.page.locator("#tab-why").get_attribute("aria-selected") == "true"
+    visit.page.locator("#tab-layers").focus()
+    visit.page.keyboard.press("ArrowRight")  # past the last tab that is shown
+    assert visit.page.locator("#tab-why").get_attribute("aria-selected") == "true"
+    visit.page.select_option("#model", "tokenlight/sentiment")
+    visit.page.locator("#tab-heads").wait_for(state="visible")
+
+
+def test_a_table_that_is_too_wide_says_that_it_scrolls(visit):
+    font_size = "box => getComputedStyle(box, '::after').fontSize"
+    visit.page.set_viewport_size({"width": 420, "height": 800})
+    visit.open(text=TEXT, tab="layers")
+    table = visit.page.locator("#layers .scroll")
+    assert table.evaluate("box => box.scrollWidth > box.clientWidth")
+    assert table.evaluate(font_size) != "0px"
+    visit.page.set_viewport_size({"width": 1600, "height": 800})
+    assert table.evaluate("box => box.scrollWidth <= box.clientWidth")
+    assert table.evaluate(font_size) == "0px"
+
+
+def test_a_pasted_list_becomes_a_report(visit):
+    visit.open()
+    visit.page.click("#several")
+    visit.page.click("#explain")
+    visit.page.get_by_text("The list is empty").wait_for()
+    visit.page.fill("#field-list", "Never dull.\tpositive\n\nA bore.\tpositive")
+    visit.page.click("#explain")
+    visit.page.wait_for_url("**/report.html")
+    texts = visit.page.locator("td.said button").all_text_contents()
+    assert texts == ["Never dull.", "A bore."]
+    visit.page.check("[name=wrong]")
+    assert visit.page.locator("td.said button:visible").all_text_contents() == ["A bore."]
+    visit.page.go_back()
+    visit.page.locator("#fields textarea").wait_for()
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import csv
 from dataclasses import replace
 
 import pytest
+from pyarrow import parquet
 
 from tests.helpers.handmade_attributions import make_word_attribution
 from tokenlight.plots.colours import score_to_step, step_class
@@ -189,6 +190,33 @@ def test_what_is_shown_can_be_downloaded_and_linked(errors_page, chromium):
     other = chromium.new_page()
     other.goto(errors_page.url)
     assert [text[:9] for text in list_visible_texts(other)] == ["spielberg", "spielberg"]
+    other.close()
+
+
+def test_what_is_shown_can_be_downloaded_as_parquet(opened, tmp_path):
+    opened.get_by_role("button", name="text", exact=True).click()  # sorted by the text
+    with opened.expect_download() as download:
+        opened.get_by_role("button", name="Parquet of these").click()
+    download.value.save_as(tmp_path / "shown.parquet")
+    columns = parquet.read_table(tmp_path / "shown.parquet").to_pydict()
+    assert [text[:6] for text in columns["text"]] == ["a dull", "a good", "no lab", "the go"]
+    assert columns["row"] == [2.0, 1.0, 4.0, 3.0]
+    assert columns["true label"] == ["negative", "positive", None, HOSTILE]
+    assert columns["predicted"] == ["positive"] * 4
+    assert columns["id"] == [None, None, None, HOSTILE]
+    assert columns["confidence"] == pytest.approx([0.75] * 4, abs=0.25)
+    assert columns["trust"][1] == "faithful"
+
+
+def test_a_link_keeps_the_order(errors_page, chromium):
+    for _ in range(2):
+        errors_page.get_by_role("button", name="text", exact=True).click()
+    errors_page.fill("[name=word]", "good")
+    errors_page.get_by_role("button", name="Copy link").click()
+    errors_page.wait_for_url("**#show?word=good&sort=-text")
+    other = chromium.new_page()
+    other.goto(errors_page.url)
+    assert list_visible_texts(other) == ["good fun", "good film"]
     other.close()
 
 

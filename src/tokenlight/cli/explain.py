@@ -47,6 +47,15 @@ def explain(
         option.MODEL_HELP, "--model -m", show_default=DEFAULT_MODEL_HELP
     ),
     method: list[str] | None = option.method_option("auto"),
+    effort: str | None = declare_option(
+        "Instead of --method, the price to pay: one pass, about ten, about a hundred, or N passes.",
+        metavar="instant|normal|thorough|N",
+    ),
+    stable: float | None = declare_option(
+        "Instead of --method, sample until this share of the top 5 tokens would be named again by other "
+        "samples, such as 0.95; with --effort, at most so many passes.",
+        metavar="SHARE",
+    ),
     target: str = declare_option(
         "What to explain: predicted, a label, its number, or all labels; for a language model, a next or "
         "masked token, or logit (the predicted token's logit alone); for a question, the words of an "
@@ -183,7 +192,7 @@ def _explain(arguments: Mapping[str, Any]) -> None:
         from tokenlight.cli.explain_folder import explain_into_folder
 
         target = build_target(arguments, is_question=False)
-        explain_into_folder(arguments, methods, target)
+        explain_into_folder(arguments, methods, target, effort_options(arguments))
         return
 
     # Read the input before the model is loaded, so that a missing file costs no time.
@@ -197,6 +206,7 @@ def _explain(arguments: Mapping[str, Any]) -> None:
         "token_types": arguments["token_types"],
         "long": arguments["long"],
         "seed": arguments["seed"],
+        **effort_options(arguments),
     }
     default_model = QA_MODEL if is_question else option.SENTIMENT_MODEL
     explainer = load_explainer(
@@ -271,6 +281,18 @@ def _explain_single_text(
                 explainer, attributions, seed=explain_options["seed"], advance=advance
             )
     output.write_single_text(attributions)
+
+
+def effort_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``effort`` and ``stable`` as explain() takes them, if they are given."""
+    options = {}
+    effort = arguments["effort"]
+    if effort is not None:
+        is_number = effort.removeprefix("-").isdecimal()
+        options["effort"] = int(effort) if is_number else effort
+    if arguments["stable"] is not None:
+        options["stable"] = arguments["stable"]
+    return options
 
 
 def parse_methods(

@@ -20,13 +20,16 @@ from tokenlight.scale import Engine, explain_files
 DEFAULT_BLOCK_SIZE = 1024  # texts per output file
 
 
-def explain_into_folder(arguments: Mapping[str, Any], methods: Any, target: Any) -> None:
+def explain_into_folder(
+    arguments: Mapping[str, Any], methods: Any, target: Any, effort: Mapping[str, Any]
+) -> None:
     """Explain the texts of ``--file`` into the folder ``-o``.
 
     Args:
         arguments: The options of ``tokenlight explain`` by name.
         methods: Names and options of the methods, or ``"best"``; exactly one method is accepted.
         target: The target to explain.
+        effort: ``effort`` and ``stable``, if they are given.
 
     Raises:
         BadInput: Several methods, or GPUs on a device that has none.
@@ -61,6 +64,7 @@ def explain_into_folder(arguments: Mapping[str, Any], methods: Any, target: Any)
             token_types=arguments["token_types"],
             long=arguments["long"],
             seed=arguments["seed"],
+            **effort,
         )
     _print_result(result)
 

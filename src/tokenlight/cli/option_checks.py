@@ -31,6 +31,8 @@ EXCLUSIVE_OPTIONS = {
     "against": "rather_than all entities above logit question",
     "context": "token continuation generate",
     "words": "tokens",
+    "effort": "method reference",
+    "stable": "method reference",
     "out": "split by trust words layers reference html json csv parquet png fill chat_template "
     "continuation generate above batch_tokens batch_size",
 }

@@ -11,6 +11,7 @@ log-odds :math:`z_t - \\ln\\sum_j e^{z_j}`, so that one backward pass contrasts 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -30,6 +31,21 @@ NEGLIGIBLE_WEIGHT = 1e-6
 
 # A number of tokens, "all", tokens by text or id, or None for the logit alone.
 Against = int | str | Sequence[str | int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A token that an explained token is contrasted with.
+
+    Args:
+        token: Its text as it is shown.
+        id: Its id, with which ``NextToken(…, against=[id])`` contrasts with it alone.
+        probability: How likely the model finds it; None where that was not saved.
+    """
+
+    token: str
+    id: int
+    probability: float | None
 
 
 def check_against(against: object) -> Against:

@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import numpy as np
 
 from tokenlight.data import units, validation
+from tokenlight.data.alternatives import Alternative
 from tokenlight.data.export import ExportMixin
 from tokenlight.data.lazy import LazyDataclass
 from tokenlight.data.prediction import Prediction
+from tokenlight.data.span_target import softmax
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError
@@ -20,14 +22,10 @@ from tokenlight.errors.arguments import Range, check_fields, checked
 
 AtLeastZero = Annotated[int, Range(0, math.inf)]
 FORMAT_VERSION = 1  # of the JSON file; raised when a field changes its meaning
-# Keys in extras that hold one number per token: they belong to the scores as they were computed.
-PER_TOKEN_EXTRAS = ("standard_errors",)
+# A score of fewer standard errors than this could be 0: two are the usual 95 %.
+MIN_ERRORS_FROM_ZERO = 2.0
+METHOD_CODE = "method_code"  # key in extras: a digest of that class's code
 METHOD_CLASS = "method_class"  # key in extras: the class of a method that is not registered
-
-
-def without_token_extras(extras: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the extras of an explanation whose scores are changed: those that belong to a score go."""
-    return {name: value for name, value in extras.items() if name not in PER_TOKEN_EXTRAS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +50,12 @@ class Attribution(LazyDataclass, ExportMixin):
         notes: Remarks for the reader.
         steps: Postprocessing steps, in order.
         extras: Further results as JSON values, such as trust, conservation and windows.
+        standard_errors: ``token``: how far each score may be off because the method sampled; None for
+            methods that do not sample, or do not know.
 
     Raises:
-        BadInput: ``scores`` or ``layers`` do not have one entry per token, or a field has a wrong type.
+        BadInput: ``scores``, ``layers`` or ``standard_errors`` do not have one entry per token, or a field
+            has a wrong type.
         NotFinite: An array holds NaN or infinity.
 
     Example:
@@ -81,6 +82,7 @@ class Attribution(LazyDataclass, ExportMixin):
     notes: tuple[str, ...] = field(default_factory=tuple)
     steps: tuple[str, ...] = field(default_factory=tuple)
     extras: Mapping[str, Any] = field(default_factory=dict)
+    standard_errors: np.ndarray | None = field(default_factory=lambda: None)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -101,6 +103,17 @@ class Attribution(LazyDataclass, ExportMixin):
         self._freeze_array("logits")
         if self.layers is not None:
             self._freeze_array("layers")
+        if self.standard_errors is not None:
+            self._freeze_array("standard_errors")
+            self._check_standard_errors(self.standard_errors)
+
+    def _check_standard_errors(self, errors: np.ndarray) -> None:
+        if errors.shape != (len(self.row),) or errors.min(initial=0.0) < 0:
+            raise BadInput(
+                f"standard_errors have shape {errors.shape} and the least is {errors.min(initial=0.0):.3g}, "
+                f"but the text has {len(self.row)} tokens. Give one number of at least 0 per token.",
+                code="standard-errors",
+            )
 
     def _freeze_array(self, name: str) -> None:
         """Replace a field by a read-only array of finite numbers."""
@@ -151,6 +164,47 @@ class Attribution(LazyDataclass, ExportMixin):
         if self.target.kind == "class" and self.prediction.ids:
             return f"{self.target.name}, its logit alone"
         return self.target.title
+
+    @property
+    def uncertain_mask(self) -> np.ndarray:
+        """``token``: true where a score could be 0, being less than two of its standard errors.
+
+        All false for a method without standard errors.
+        """
+        if self.standard_errors is None:
+            return np.zeros(len(self.row), dtype=bool)
+        is_uncertain: np.ndarray = np.abs(self.scores) < MIN_ERRORS_FROM_ZERO * self.standard_errors
+        return is_uncertain
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """What the token is contrasted with, likeliest first; of a whole vocabulary the likeliest.
+
+        Empty for targets that are not one token of a language model rather than its likely others.
+        """
+        names = self.target.alternatives
+        # The term of the token itself comes first, then those of its alternatives.
+        terms = self.target.terms[1 : 1 + len(names)]
+        probabilities = self._alternative_probabilities(terms)
+        alternatives = []
+        for name, (coordinate, _), probability in zip(names, terms, probabilities, strict=True):
+            alternatives.append(Alternative(name, coordinate[0], probability))
+        return tuple(alternatives)
+
+    def _alternative_probabilities(
+        self, terms: tuple[tuple[tuple[int, ...], float], ...]
+    ) -> list[float | None]:
+        """Return the probabilities of alternatives: from the logits or, in a saved file, their weights."""
+        if self.logits.size:
+            probabilities = softmax(self.logits)
+            return [float(probabilities[coordinate[0]]) for coordinate, _ in terms]
+        # The weights are probabilities up to one factor, which the predicted tokens have in common.
+        known = dict(zip(self.prediction.ids, self.prediction.probabilities, strict=False))
+        for coordinate, weight in terms:
+            if coordinate[0] in known and weight:
+                factor = known[coordinate[0]] / weight
+                return [other_weight * factor for _, other_weight in terms]
+        return [None] * len(terms)
 
     @checked
     def top(self, k: AtLeastZero = 5) -> list[tuple[str, float]]:
@@ -326,6 +380,9 @@ class Attribution(LazyDataclass, ExportMixin):
             "format": FORMAT_VERSION,
             "tokens": list(self.tokens),
             "scores": self.scores.tolist(),
+            "standard_errors": None
+            if self.standard_errors is None
+            else self.standard_errors.tolist(),
             "layers": None if self.layers is None else self.layers.tolist(),
             "method": self.method,
             "options": dict(self.options),
@@ -343,6 +400,7 @@ class Attribution(LazyDataclass, ExportMixin):
             "extras": dict(self.extras),
             # For people who read the file; from_dict() computes these again.
             "segments": [dataclasses.asdict(share) for share in self.segment_shares()],
+            "alternatives": [dataclasses.asdict(other) for other in self.alternatives],
         }
 
     @classmethod
@@ -363,6 +421,8 @@ class Attribution(LazyDataclass, ExportMixin):
             )
         validation.check_serializable(values)
         try:
+            # Files of earlier versions have no standard errors.
+            values = {"standard_errors": None, **values}
             fields = {item.name: values[item.name] for item in dataclasses.fields(cls)}
             attribution: Attribution = validation.parse_dataclass(cls, fields, "")
         except TokenlightError:

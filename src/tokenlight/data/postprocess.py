@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.data.attribution import Attribution, without_token_extras
+from tokenlight.data.attribution import Attribution
 from tokenlight.data.units import group_by_word
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.errors.arguments import checked
@@ -32,7 +32,7 @@ def absolute(attribution: Attribution) -> Attribution:
     Returns:
         A new explanation with the step ``absolute``.
     """
-    return _apply_step(attribution, "absolute", np.abs)
+    return _apply_step(attribution, "absolute", np.abs, transform_errors=np.abs)
 
 
 @checked
@@ -47,7 +47,11 @@ def l1_normalise(attribution: Attribution) -> Attribution:
     """
     # The terms of each layer are divided by the same number, so that they still sum to the scores.
     total = float(np.abs(attribution.scores).sum()) or 1.0
-    return _apply_step(attribution, "l1_normalise", lambda values: values / total)
+
+    def divide(values: np.ndarray) -> np.ndarray:
+        return values / total
+
+    return _apply_step(attribution, "l1_normalise", divide, transform_errors=divide)
 
 
 @checked
@@ -61,7 +65,11 @@ def max_normalise(attribution: Attribution) -> Attribution:
         A new explanation with the step ``max_normalise``.
     """
     largest = float(np.abs(attribution.scores).max()) or 1.0
-    return _apply_step(attribution, "max_normalise", lambda values: values / largest)
+
+    def divide(values: np.ndarray) -> np.ndarray:
+        return values / largest
+
+    return _apply_step(attribution, "max_normalise", divide, transform_errors=divide)
 
 
 @checked
@@ -75,7 +83,11 @@ def without_special(attribution: Attribution) -> Attribution:
         A new explanation with the step ``without_special``.
     """
     is_regular = ~np.array(attribution.row.special_tokens_mask)
-    return _apply_step(attribution, "without_special", lambda values: values * is_regular)
+
+    def keep_regular(values: np.ndarray) -> np.ndarray:
+        return np.where(is_regular, values, 0.0)
+
+    return _apply_step(attribution, "without_special", keep_regular, transform_errors=keep_regular)
 
 
 @checked
@@ -98,10 +110,14 @@ def difference(attribution: Attribution, reference: Attribution) -> Attribution:
             "the same text twice.",
             code="difference-of-texts",
         )
-    scores = l1_normalise(attribution).scores - l1_normalise(reference).scores
+    scaled = l1_normalise(attribution)
+    scaled_reference = l1_normalise(reference)
     return replace(
         attribution,
-        scores=scores,
+        scores=scaled.scores - scaled_reference.scores,
+        standard_errors=add_standard_errors(
+            scaled.standard_errors, scaled_reference.standard_errors
+        ),
         layers=None,
         method=f"{attribution.method} − {reference.method}",
         options={},
@@ -118,7 +134,9 @@ def merge_words(attribution: Attribution, *, reduction: str = "sum") -> Attribut
         reduction: ``"sum"``, ``"mean"`` or ``"max"`` (the score of largest magnitude, with its sign).
 
     Returns:
-        A new explanation with one token per word. Patches of an image stay as they are.
+        A new explanation with one token per word. Patches of an image stay as they are. How the errors of
+        a word's tokens hang together is not known: the standard error of their sum or mean is the largest
+        that it can be.
 
     Raises:
         UnknownName: There is no such reduction.
@@ -152,24 +170,52 @@ def merge_words(attribution: Attribution, *, reduction: str = "sum") -> Attribut
     def merge(values: np.ndarray) -> np.ndarray:
         return np.array([reduce(values[group]) for group in groups])
 
-    return _apply_step(attribution, f"merge_words({reduction})", merge, row=merged_row)
+    def merge_errors(errors: np.ndarray) -> np.ndarray:
+        if reduction != "max":
+            return merge(errors)
+        # The word has the score of one of its tokens, and the error of that token.
+        magnitudes = np.abs(attribution.scores)
+        return np.array([errors[group][magnitudes[group].argmax()] for group in groups])
+
+    step = f"merge_words({reduction})"
+    return _apply_step(attribution, step, merge, transform_errors=merge_errors, row=merged_row)
+
+
+def add_standard_errors(*errors: np.ndarray | None) -> np.ndarray | None:
+    """Return the standard errors of a sum or difference of independent scores.
+
+    Args:
+        *errors: ``token`` of each term; None for scores that were not sampled.
+
+    Returns:
+        The root of the sum of squares; None if no term has standard errors.
+    """
+    known = [term for term in errors if term is not None]
+    if not known:
+        return None
+    return np.asarray(np.sqrt(np.square(known).sum(axis=0)))
 
 
 def _apply_step(
     attribution: Attribution,
     step: str,
     transform: Callable[[np.ndarray], np.ndarray],
+    *,
+    transform_errors: Callable[[np.ndarray], np.ndarray],
     **changes: Any,
 ) -> Attribution:
-    """Transform the scores, and the terms of each layer in the same way."""
+    """Transform the scores, the terms of each layer in the same way, and the standard errors in theirs."""
     layers = attribution.layers
     if layers is not None:
         layers = np.array([transform(terms) for terms in layers])
+    errors = attribution.standard_errors
+    if errors is not None:
+        errors = transform_errors(errors)
     return replace(
         attribution,
         scores=transform(attribution.scores),
         layers=layers,
         steps=(*attribution.steps, step),
-        extras=without_token_extras(attribution.extras),
+        standard_errors=errors,
         **changes,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tokenlight import registry
-from tokenlight.data.attribution import METHOD_CLASS, Attribution
+from tokenlight.data.attribution import METHOD_CLASS, METHOD_CODE, Attribution
 from tokenlight.errors import BadInput, MissingExtra, short_repr
 from tokenlight.evaluation.corpus import DocumentFrequencies
 from tokenlight.evaluation.measure import measure, number_texts
@@ -139,6 +139,7 @@ def _check_one_per_text(name: str, values: Any, num_texts: int) -> None:
 def refuse_shared_names(attributions: Iterable[Attribution]) -> None:
     """Raise if explanations of two different methods have the same name: they would be counted as one."""
     classes: dict[str, Any] = {}
+    codes: dict[str, Any] = {}
     for attribution in attributions:
         name = attribution.method
         method_class = attribution.extras.get(METHOD_CLASS)
@@ -150,6 +151,14 @@ def refuse_shared_names(attributions: Iterable[Attribution]) -> None:
                 f"same name, {name!r}, so their numbers would be counted as one method's. Rename one of "
                 "the classes and explain again, or evaluate them separately.",
                 code="shared-method-name",
+            )
+        code = attribution.extras.get(METHOD_CODE)
+        if codes.setdefault(name, code) != code:
+            raise BadInput(
+                f"Explanations by two versions of {method_class} have the same name, {name!r}, so their "
+                "numbers would be counted as one method's. Rename the class, or explain again what the "
+                "older version explained.",
+                code="two-versions-of-method",
             )
 
 

@@ -66,7 +66,8 @@ class RemovalResult(NamedTuple):
     Attributes:
         share_beaten: Share of random removals with a smaller effect.
         correlation_rank: Rank of the sums of scores among shuffled ones.
-        has_effect: Whether the top words change the probability enough to see.
+        has_effect: Whether the top words lower the probability enough to see, and more than most random
+            choices do.
     """
 
     share_beaten: float
@@ -76,7 +77,7 @@ class RemovalResult(NamedTuple):
     @classmethod
     def of_evidence(cls, evidence: RemovalEvidence, min_change: float) -> "RemovalResult":
         """Read the numbers from the evidence of a removal."""
-        has_effect = evidence.largest_fall >= min_change
+        has_effect = evidence.lowers_probability and evidence.largest_fall >= min_change
         return cls(evidence.share_beaten, evidence.correlation_rank, has_effect)
 
 

@@ -1,11 +1,13 @@
 """The removal test: compare one explanation with chance, under every removal, and grade it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import ResolvedTarget
+from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.grade import (
     BETTER_THAN_CHANCE,
     DEFAULT_THRESHOLDS,
@@ -34,6 +36,8 @@ from tokenlight.evaluation.verdict import (
 )
 from tokenlight.explainer import Explainer
 from tokenlight.metrics._metric import check_has_probabilities
+from tokenlight.metrics._perturbation import target_probability
+from tokenlight.perturb.engine import Variant
 
 # Number of the random stream of a text, which differs from those that methods draw from.
 RANDOM_STREAM = 34
@@ -91,6 +95,22 @@ class RemovalTest:
             )
         return self.subtexts[target]
 
+    def prefetch(self, attributions: Sequence[Attribution]) -> None:
+        """Run all sub-texts that the first look at these explanations needs, packed together.
+
+        Args:
+            attributions: Explanations of one text for one target.
+        """
+        try:
+            check_has_probabilities(self.explainer._live.head, "The removal test")
+            subtexts = self.get_subtexts(attributions[0])
+            if len(subtexts.words) > 1:
+                all_scores = [attribution.scores for attribution in attributions]
+                subtexts.prefetch(all_scores, min(ORDER_BLOCKS[0], self.max_orders))
+        except TokenlightError:
+            # Each explanation is tested alone, and its verdict gives the reason.
+            return
+
     def __call__(self, attribution: Attribution) -> dict[str, Any]:
         """Return the results, the grade and the verdict as JSON values."""
         check_has_probabilities(self.explainer._live.head, "The removal test")
@@ -98,39 +118,49 @@ class RemovalTest:
         if "windows" not in attribution.extras:
             check_single_window(self.explainer, attribution, "The removal test")
         units = RemovedUnits.of_attribution(attribution)
-        positions = TargetProbability(self.explainer, attribution, {}).removable_positions
+        probability = TargetProbability(self.explainer, attribution, {})
+        positions = probability.removable_positions
         num_tied = count_tied(attribution.scores[positions])
-        if len(positions) > 1 and num_tied == len(positions):
-            return {"verdict": describe_ties(units, num_tied, num_tied), "grade": UNTESTED}
-        if len(positions) < 2:
+        if len(probability.words) < 2:
             return _untested("the text has one word, so there is nothing to rank")
-
-        subtexts = self.get_subtexts(attribution)
-        if len(subtexts.words) < 2:
-            return _untested("the text has one word, so there is nothing to rank")
-        before = subtexts.before
-        if before < self._min_initial_probability(attribution):
+        if num_tied == len(positions):
+            return _untested(describe_ties(units, num_tied, num_tied))
+        floor = self._min_initial_probability(attribution)
+        before = self._read_probability(attribution)
+        if before is None or before >= floor:
+            subtexts = self.get_subtexts(attribution)
+            evidence = self._collect_evidence(subtexts, attribution.scores)
+            before = subtexts.before
+        if before < floor:
             return _untested(describe_floor(units, before)) | {"before": before}
-        min_change = min(MIN_PROBABILITY_CHANGE, before / 2)
-        evidence = self._collect_evidence(subtexts, attribution.scores, min_change)
-        max_change = max(subtexts.max_change, *(item.largest_fall for item in evidence))
-        result = self._summarize(attribution, subtexts, evidence) | {"moved": max_change}
-        if max_change < min_change:
-            verdict = describe_ceiling(units, before, max_change)
-            return result | {"verdict": verdict, "grade": UNTESTED}
-        results = [RemovalResult.of_evidence(item, min_change) for item in evidence]
-        grade, judgments = assign_grade(
-            results, result["joint_rank"], result["special"], len(subtexts.words)
-        )
+        result = self._summarize(attribution, subtexts, evidence)
         weakness = ""
         if num_tied > MAX_TIED_SHARE * len(positions):
-            grade = INCONCLUSIVE
             weakness = describe_ties(units, num_tied, len(positions))
-        elif len(subtexts.words) < DEFAULT_THRESHOLDS.min_words:
-            weakness = f"one text of {len(subtexts.words)} words is too short for a verdict"
-        elif (
-            grade == BETTER_THAN_CHANCE and result["special"] > DEFAULT_THRESHOLDS.max_special_share
-        ):
+        return self._grade(result, evidence, units, weakness)
+
+    def _grade(
+        self,
+        result: dict[str, Any],
+        evidence: list[RemovalEvidence],
+        units: RemovedUnits,
+        weakness: str,
+    ) -> dict[str, Any]:
+        """Add the grade, the verdict and the findings; with a ``weakness`` the tests cannot tell."""
+        before = result["before"]
+        min_change = _min_change(before)
+        if result["moved"] < min_change:
+            verdict = describe_ceiling(units, before, result["moved"])
+            return result | {"verdict": verdict, "grade": UNTESTED}
+        results = [RemovalResult.of_evidence(item, min_change) for item in evidence]
+        num_words = result["words"]
+        grade, judgments = assign_grade(results, result["joint_rank"], result["special"], num_words)
+        has_little_on_words = result["special"] > DEFAULT_THRESHOLDS.max_special_share
+        if weakness:
+            grade = INCONCLUSIVE
+        elif num_words < DEFAULT_THRESHOLDS.min_words:
+            weakness = f"one text of {num_words} words is too short for a verdict"
+        elif grade == BETTER_THAN_CHANCE and has_little_on_words:
             weakness = "most of its total score falls on special tokens"
         result |= {"grade": grade, "judgements": judgments, "weak": weakness}
         result["verdict"] = describe_result(result, judgments, units, weakness)
@@ -142,8 +172,17 @@ class RemovalTest:
             return MIN_INITIAL_TOKEN_PROBABILITY
         return MIN_INITIAL_PROBABILITY
 
+    def _read_probability(self, attribution: Attribution) -> float | None:
+        """Return the probability of a class from the logits of the explanation; None if a pass is needed."""
+        has_class_logits = attribution.target.kind == "class" and attribution.logits.ndim == 1
+        if not has_class_logits or not attribution.logits.size or "windows" in attribution.extras:
+            return None
+        variant = Variant.from_row(attribution.row)
+        head = self.explainer._live.head
+        return target_probability(head, attribution.target, variant, attribution.logits)
+
     def _collect_evidence(
-        self, subtexts: RandomSubtexts, scores: np.ndarray, min_change: float
+        self, subtexts: RandomSubtexts, scores: np.ndarray
     ) -> list[RemovalEvidence]:
         """Compare with more and more random orders until the grade is clear."""
         evidence: list[RemovalEvidence] = []
@@ -151,6 +190,7 @@ class RemovalTest:
             if num_orders > self.max_orders:
                 continue
             evidence = subtexts.measure(scores, num_orders)
+            min_change = _min_change(subtexts.before)
             results = [RemovalResult.of_evidence(item, min_change) for item in evidence]
             is_short = len(subtexts.words) < DEFAULT_THRESHOLDS.min_words
             if is_short or is_decided(results, rank_all_removals(evidence)):
@@ -174,7 +214,13 @@ class RemovalTest:
             "after": float(evidence[0].curve[1]),
             "joint_rank": round(rank_all_removals(evidence), 4),
             "special": _special_token_share(attribution),
+            "moved": max(subtexts.max_change, *(item.largest_fall for item in evidence)),
         }
+
+
+def _min_change(before: float) -> float:
+    """Return the smallest change that counts, of a probability that is ``before`` in the whole text."""
+    return min(MIN_PROBABILITY_CHANGE, before / 2)
 
 
 def _untested(verdict: str) -> dict[str, Any]:

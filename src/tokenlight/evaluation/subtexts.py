@@ -1,9 +1,9 @@
 """Random sub-texts: what chance does to one text, shared by all explanations that are tested on it.
 
-Words are removed in random orders. Each order gives two sub-texts per removal: one without its first few
-words, one without its first half. Two tests read them. The top words of an explanation must do more than the
-first words of random orders, and the sums of its scores over the words that are left must predict the
-log-odds of the sub-texts better than the same scores shuffled among the words, which costs no pass.
+Words are removed in random orders, other ones for each removal. Each order gives two sub-texts: one without
+its first few words, one without its first half. Two tests read them. The top words of an explanation must do
+more than the first words of random orders, and the sums of its scores over the words that are left must
+predict the log-odds of the sub-texts better than the same scores shuffled among the words.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ import numpy as np
 from tokenlight.evaluation.removal import PerturbedText, Removal, TargetProbability
 
 NUM_REMOVED_WORDS = 3
-# Random orders after which a test may stop; the last number is the most that are tried.
-ORDER_BLOCKS = (6, 12)
+# Random orders per removal after which a test may stop; the last number is the most that are tried.
+ORDER_BLOCKS = (3, 5, 8)
 NUM_SHUFFLES = 499
 TIE_TOLERANCE = 1e-9  # changes this close count as equal
 MIN_ODDS_PROBABILITY = 1e-6  # probabilities are clipped to this before their log-odds
@@ -37,11 +37,12 @@ class RemovalEvidence:
 
     Attributes:
         removal: How words were removed.
-        counts: Words that were removed at each point of the curve: none, the top words, half, all.
+        counts: Words that were removed at each point of the curve: none, the top words, half, and for the
+            first removal all.
         curve: The probability at each point, when words are removed in the order of their scores.
-        random: The probabilities of the sub-texts, of shape ``order point``, without the first and last
-            point.
+        random: The probabilities of the sub-texts, of shape ``order point``: the top words, half.
         share_beaten: Share of the random removals of as many words that have a smaller effect.
+        num_stronger: Random choices of as many words as the top words that lower the probability as much.
         correlation: Correlation of the sums of scores with the log-odds of the sub-texts.
         correlation_rank: Share of shuffled scores that predict the sub-texts less well.
         sums: The sum of scores of the words that are left in each sub-text, of shape ``order point``.
@@ -53,6 +54,7 @@ class RemovalEvidence:
     curve: np.ndarray
     random: np.ndarray
     share_beaten: float
+    num_stronger: int
     correlation: float
     correlation_rank: float
     sums: np.ndarray
@@ -61,7 +63,14 @@ class RemovalEvidence:
     @property
     def largest_fall(self) -> float:
         """The largest fall of the probability when words are removed in the order of their scores."""
-        return float(self.curve[0] - self.curve[1:-1].min())
+        num_points = self.random.shape[1]
+        return float(self.curve[0] - self.curve[1 : 1 + num_points].min())
+
+    @property
+    def lowers_probability(self) -> bool:
+        """Whether removing the top words lowers the probability, and more than most random choices do."""
+        fall = float(np.subtract(*compute_log_odds(self.curve[:2])))
+        return fall > TIE_TOLERANCE and 2 * self.num_stronger < len(self.random)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values: the numbers, the curve with its random interval, and the sub-texts."""
@@ -71,6 +80,7 @@ class RemovalEvidence:
             "removal": self.removal.name,
             "words_are": self.removal.participle,
             "beaten": round(self.share_beaten, 4),
+            "stronger": self.num_stronger,
             "correlation": round(self.correlation, 4),
             "correlation_rank": round(self.correlation_rank, 4),
             "counts": list(self.counts),
@@ -105,7 +115,6 @@ class RandomSubtexts:
     Attributes:
         words: Token positions of each word.
         counts: Words that are removed from a sub-text: the number of top words, and half.
-        before: Probability of the target in the unperturbed text.
     """
 
     def __init__(
@@ -124,14 +133,28 @@ class RandomSubtexts:
         self.counts = tuple(sorted({num_top, max(num_top, num_words // 2)}))
         self.num_top_words = num_top
         # Every order is drawn now, so that the number of looks does not change any of them.
-        self.orders = [generator.permutation(num_words) for _ in range(max_orders)]
+        self.orders = []  # removal order
+        for _ in self.removals:
+            self.orders.append([generator.permutation(num_words) for _ in range(max_orders)])
         self.shuffles = np.stack([generator.permutation(num_words) for _ in range(NUM_SHUFFLES)])
         self.tie_breaks = generator.random(num_words)
-        nothing = np.empty(0, int)
-        (before,) = probability.run([PerturbedText(self.removals[0], nothing)])
-        self.before = float(before)
+        self._before: float | None = None
         self._random: list[list[np.ndarray]] = [[] for _ in self.removals]  # removal order point
-        self._empty: np.ndarray | None = None  # the probability without any word, per removal
+        self._empty: float | None = (
+            None  # the probability without any word, under the first removal
+        )
+
+    @property
+    def before(self) -> float:
+        """Probability of the target in the unperturbed text; known after the first look at no cost."""
+        if self._before is None:
+            (before,) = self.probability.run([self._whole_text])
+            self._before = float(before)
+        return self._before
+
+    @property
+    def _whole_text(self) -> PerturbedText:
+        return PerturbedText(self.removals[0], np.empty(0, int))
 
     @property
     def num_orders(self) -> int:
@@ -142,10 +165,9 @@ class RandomSubtexts:
     def max_change(self) -> float:
         """The largest change of the probability by any sub-text so far."""
         probabilities = [np.concatenate(orders) for orders in self._random if orders]
-        if self._empty is not None:
-            probabilities.append(self._empty)
         if not probabilities:
             return 0.0
+        probabilities.append(np.array([self._empty]))
         return float(np.abs(self.before - np.concatenate(probabilities)).max())
 
     def select_positions(self, word_indices: np.ndarray) -> np.ndarray:
@@ -174,29 +196,46 @@ class RandomSubtexts:
         curves = self._run_missing(self.rank_words(word_scores), num_orders)
         return [self._judge(i, word_scores, curve, num_orders) for i, curve in enumerate(curves)]
 
+    def prefetch(self, all_scores: Sequence[np.ndarray], num_orders: int) -> None:
+        """Run what :meth:`measure` needs for several explanations in one stream; the cache keeps it."""
+        own_orders = [self.rank_words(self.sum_words(scores)) for scores in all_scores]
+        self.probability.run(
+            [*self._list_ends(), *self._list_missing_texts(own_orders, num_orders)]
+        )
+
     def _run_missing(self, own_order: np.ndarray, num_orders: int) -> np.ndarray:
         """Run the explanation's own order and what is missing of the random orders, in one stream.
 
         Returns:
             The probabilities of the own order, of shape ``removal point``.
         """
-        new_orders = range(self.num_orders, min(num_orders, len(self.orders)))
-        texts = []
-        for removal in self.removals:
-            texts += self._list_texts(removal, own_order, 0)
-            for j in new_orders:
-                texts += self._list_texts(removal, self.orders[j], j)
-            if self._empty is None:
-                texts.append(PerturbedText(removal, self.select_positions(own_order)))
-        probabilities = self.probability.run(texts)
-        by_removal = probabilities.reshape(len(self.removals), -1)
+        texts = self._list_missing_texts([own_order], num_orders)
+        before, empty, *probabilities = self.probability.run([*self._list_ends(), *texts])
+        self._before = float(before)
+        self._empty = float(empty)
         num_points = len(self.counts)
-        if self._empty is None:
-            self._empty = by_removal[:, -1]
-            by_removal = by_removal[:, :-1]
-        for i, row in enumerate(by_removal):
-            self._random[i] += list(row[num_points:].reshape(-1, num_points))
-        return by_removal[:, :num_points]
+        by_removal = np.array(probabilities).reshape(len(self.removals), -1, num_points)
+        for i, own_and_random in enumerate(by_removal):
+            self._random[i] += list(own_and_random[1:])
+        return by_removal[:, 0]
+
+    def _list_ends(self) -> list[PerturbedText]:
+        """Return the whole text, and the text without any word."""
+        all_words = np.arange(len(self.words))
+        empty_text = PerturbedText(self.removals[0], self.select_positions(all_words))
+        return [self._whole_text, empty_text]
+
+    def _list_missing_texts(
+        self, own_orders: Sequence[np.ndarray], num_orders: int
+    ) -> list[PerturbedText]:
+        """Return, for each removal, the sub-texts of the given orders, then those of new random orders."""
+        texts = []
+        for removal, orders in zip(self.removals, self.orders, strict=True):
+            for own_order in own_orders:
+                texts += self._list_texts(removal, own_order, 0)
+            for j in range(self.num_orders, min(num_orders, len(orders))):
+                texts += self._list_texts(removal, orders[j], j)
+        return texts
 
     def _list_texts(self, removal: Removal, order: np.ndarray, draw: int) -> list[PerturbedText]:
         texts = []
@@ -214,30 +253,38 @@ class RandomSubtexts:
         is_beaten = own_odds < odds - TIE_TOLERANCE
         is_tied = np.abs(own_odds - odds) <= TIE_TOLERANCE
         share_beaten = float((is_beaten + 0.5 * is_tied).mean())
+        top_point = self.counts.index(self.num_top_words)
+        num_stronger = int((~is_beaten[:, top_point]).sum())
         # Sub-texts: sums of scores, shuffled and not, against log-odds.
-        presence = self._presence(len(random))
+        presence = self._presence(removal_index, len(random))
         shuffled = np.vstack([word_scores, word_scores[self.shuffles]])  # shuffle word
         sums = presence @ shuffled.T  # order point shuffle
         correlations = _correlate(sums, odds)
-        assert self._empty is not None
+        counts = (0, *self.counts)
+        full_curve = [self.before, *curve]
+        if removal_index == 0:
+            assert self._empty is not None
+            counts = (*counts, len(self.words))
+            full_curve.append(self._empty)
         return RemovalEvidence(
             removal=self.removals[removal_index],
-            counts=(0, *self.counts, len(self.words)),
-            curve=np.array([self.before, *curve, self._empty[removal_index]]),
+            counts=counts,
+            curve=np.array(full_curve),
             random=random,
             share_beaten=share_beaten,
+            num_stronger=num_stronger,
             correlation=float(correlations[0]),
             correlation_rank=_rank_first(correlations),
             sums=sums[:, :, 0],
             all_correlations=correlations,
         )
 
-    def _presence(self, num_orders: int) -> np.ndarray:
+    def _presence(self, removal_index: int, num_orders: int) -> np.ndarray:
         """Return which words are left in each sub-text, of shape ``order point word``."""
         presence = np.ones((num_orders, len(self.counts), len(self.words)))
         for j in range(num_orders):
             for point, count in enumerate(self.counts):
-                presence[j, point, self.orders[j][:count]] = 0.0
+                presence[j, point, self.orders[removal_index][j][:count]] = 0.0
         return presence
 
 

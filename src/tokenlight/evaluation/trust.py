@@ -1,7 +1,8 @@
 """Trust: can one explanation be believed? A removal test against chance, and checks of its health."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,11 @@ CONSERVATION_TOLERANCE = 1e-3  # share of the relevance that may be lost or crea
 # Largest change of a score in a batch that rounding explains, relative to the largest score.
 BATCH_TOLERANCE = 1e-4
 HALF_PRECISION_BATCH_TOLERANCE = 5e-2
+NUM_PADDING_TOKENS = 8  # by which the other text in that batch is longer
+
+
+# An explanation once more, the error that prevented it, or None if it was not repeated.
+Repeated = Attribution | TokenlightError | None
 
 
 class HealthCheck(NamedTuple):
@@ -81,8 +87,9 @@ def assess_trust(
         >>> sorted(trust)[:3]
         ['after', 'before', 'findings']
     """
-    removal_test = RemovalTest(explainer, seed, max_orders, num_top_words)
-    return _assess(removal_test, attribution, repeat=repeat)
+    removal_grading = RemovalTest(explainer, seed, max_orders, num_top_words)
+    repeated = _repeat_in_batch(explainer, [attribution])[0] if repeat else None
+    return _assess(removal_grading, attribution, repeated)
 
 
 @checked
@@ -108,20 +115,27 @@ def assess_all(
         The explanations in order, each with ``extras["trust"]``.
     """
     check_items("attributions", attributions, Attribution)
-    removal_test = RemovalTest(explainer, seed)
+    removal_grading = RemovalTest(explainer, seed)
     assessed = []
-    for attribution in attributions:
-        assessed.append(_assess(removal_test, attribution, repeat=True))
-        if advance is not None:
-            advance(1)
+    for _, group in groupby(attributions, lambda a: (a.row.fingerprint, a.target, a.seed)):
+        explanations = list(group)
+        if len(explanations) > 1:
+            removal_grading.prefetch(explanations)
+        repeats = _repeat_in_batch(explainer, explanations)
+        for attribution, repeated in zip(explanations, repeats, strict=True):
+            assessed.append(_assess(removal_grading, attribution, repeated))
+            if advance is not None:
+                advance(1)
     return assessed
 
 
-def _assess(removal_test: RemovalTest, attribution: Attribution, *, repeat: bool) -> Attribution:
-    check_same_model(removal_test.explainer, attribution)
-    checks = run_health_checks(removal_test.explainer, attribution, repeat=repeat)
+def _assess(
+    removal_grading: RemovalTest, attribution: Attribution, repeated: Repeated
+) -> Attribution:
+    check_same_model(removal_grading.explainer, attribution)
+    checks = _run_health_checks(removal_grading.explainer, attribution, repeated)
     try:
-        result = removal_test(attribution)
+        result = removal_grading(attribution)
     except TokenlightError as error:
         result = {"verdict": f"not tested: {error}", "grade": UNTESTED}
     health_line = " · ".join(check["says"] for check in checks)
@@ -143,18 +157,20 @@ def run_health_checks(
         One dict with ``check``, ``state`` and ``says`` for each check: conservation (if the method conserves
         relevance), batch (if ``repeat``), truncation, and ties.
     """
-    checks = _iter_health_checks(explainer, attribution, repeat=repeat)
+    repeated = _repeat_in_batch(explainer, [attribution])[0] if repeat else None
+    return _run_health_checks(explainer, attribution, repeated)
+
+
+def _run_health_checks(
+    explainer: Explainer, attribution: Attribution, repeated: Repeated
+) -> list[dict[str, str]]:
+    checks = [
+        _check_conservation(attribution),
+        _check_batch_invariance(explainer, attribution, repeated),
+        _check_truncation(attribution),
+        _check_ties(attribution),
+    ]
     return [check.to_dict() for check in checks if check is not None]
-
-
-def _iter_health_checks(
-    explainer: Explainer, attribution: Attribution, *, repeat: bool
-) -> Iterator[HealthCheck | None]:
-    yield _check_conservation(attribution)
-    if repeat:
-        yield _check_batch_invariance(explainer, attribution)
-    yield _check_truncation(attribution)
-    yield _check_ties(attribution)
 
 
 def _check_conservation(attribution: Attribution) -> HealthCheck | None:
@@ -191,27 +207,59 @@ def _check_ties(attribution: Attribution) -> HealthCheck:
     return HealthCheck("ties", "doubtful", f"{num_tied} of {len(scores)} tokens tie with another")
 
 
-def _check_batch_invariance(explainer: Explainer, attribution: Attribution) -> HealthCheck | None:
-    """Explain the text beside a longer one: padding and other rows must not change its scores.
+def _repeat_in_batch(explainer: Explainer, attributions: Sequence[Attribution]) -> list[Repeated]:
+    """Explain a text again beside a longer one, by all methods that can be repeated, in one call.
 
-    Returns None if the explanation cannot be repeated in one batch, or only slowly.
+    Args:
+        explainer: The model that was explained.
+        attributions: Explanations of one text for one target with one seed.
+
+    Returns:
+        For each explanation its repetition, the error that prevented it, or None if it cannot be repeated in
+        one batch, or only slowly.
     """
-    if not _can_repeat(attribution):
-        return None
-    row = attribution.row
+    repeats: list[Repeated] = [None] * len(attributions)
+    indices = [i for i, attribution in enumerate(attributions) if _can_repeat(attribution)]
+    if not indices:
+        return repeats
+    try:
+        repeated = _explain_beside_neighbor(explainer, [attributions[i] for i in indices])
+    except TokenlightError as error:
+        if len(attributions) == 1:
+            return [error]
+        # One method may fail alone.
+        return [_repeat_in_batch(explainer, [attribution])[0] for attribution in attributions]
+    for i, attribution in zip(indices, repeated, strict=True):
+        repeats[i] = attribution
+    return repeats
+
+
+def _explain_beside_neighbor(
+    explainer: Explainer, attributions: Sequence[Attribution]
+) -> list[Attribution]:
+    first = attributions[0]
+    row = first.row
     neighbor_target: Any = explainer._live.head.default_target
     if row.continuation_ids:
-        neighbor_target = attribution.target
-    try:
-        repeated, _ = explainer.explain(
-            [row, _make_longer_neighbor(explainer, row)],
-            method=[(attribution.method, dict(attribution.options))],
-            target=[attribution.target, neighbor_target],
-            seed=attribution.seed,
-            progress=False,
-        )
-    except TokenlightError as error:
-        return HealthCheck("batch", "doubtful", f"could not be repeated ({error})")
+        neighbor_target = first.target
+    explained = explainer.explain(
+        [row, _make_longer_neighbor(explainer, row)],
+        method=[(attribution.method, dict(attribution.options)) for attribution in attributions],
+        target=[first.target, neighbor_target],
+        seed=first.seed,
+        progress=False,
+    )
+    return list(explained[: len(attributions)])
+
+
+def _check_batch_invariance(
+    explainer: Explainer, attribution: Attribution, repeated: Repeated
+) -> HealthCheck | None:
+    """Compare with the same explanation beside a longer text: padding must not change its scores."""
+    if repeated is None:
+        return None
+    if isinstance(repeated, TokenlightError):
+        return HealthCheck("batch", "doubtful", f"could not be repeated ({repeated})")
     # Compare relative to the largest score: scores have no common scale.
     largest_score = float(np.abs(attribution.scores).max()) or 1.0
     largest_change = float(np.abs(repeated.scores - attribution.scores).max())
@@ -245,6 +293,7 @@ def _make_longer_neighbor(explainer: Explainer, row: TokenRow) -> TokenRow:
         return replace(row, ids=tuple(ids))
     # An encoder-decoder keeps its source: only the part after it is repeated.
     source_length = row.source_length or 0
-    positions = [*range(len(row)), *range(source_length, len(row))]
+    repeated = range(source_length, len(row))[:NUM_PADDING_TOKENS]
+    positions = [*range(len(row)), *repeated]
     max_length = source_length + (explainer.max_tokens or 2 * len(row))
     return row.take(positions[: max(len(row), max_length)])

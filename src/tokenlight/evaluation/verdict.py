@@ -59,6 +59,10 @@ class RemovedUnits:
         """Return "the top word" or "the 3 top words"."""
         return f"the top {self.noun}" if number == 1 else f"the {number} top {self.plural}"
 
+    def count_random(self, number: int) -> str:
+        """Return "one word" or "3 words"."""
+        return f"one {self.noun}" if number == 1 else f"{number} {self.plural}"
+
 
 def describe_floor(units: RemovedUnits, before: float) -> str:
     """Say that a target which the model does not believe in cannot lose probability."""
@@ -95,42 +99,57 @@ def describe_result(
         units: The removed units.
         weakness: A weakness of the evidence; may be empty.
     """
-    effect = describe_effect(result, units)
     participles = [removal["words_are"] for removal in result["removals"]]
     grade = result["grade"]
+    parts = [weakness, describe_effect(result, units)]
     if grade in GOOD_GRADES:
-        others = _join(participles[1:], "and")
-        same = f"the same holds when {units.plural} are {others}" if others else ""
-        return "; ".join(filter(None, (weakness, effect, same)))
-    if grade == INCONCLUSIVE:
-        reason = weakness or _describe_disagreement(participles, judgments, units)
-        return f"{reason}; {effect}"
-    compared = {NO_BETTER_THAN_CHANCE: "no more than", WORSE_THAN_CHANCE: "less than"}[grade]
-    reason = (
-        f"its top {units.plural} do {compared} random ones, whether they are "
-        f"{_join(participles, 'or')}"
-    )
-    return f"{reason}; {effect}"
+        others = _join(participles[1:], "or")
+        if others:
+            parts.append(f"it also falls when they are {others}")
+    elif grade == INCONCLUSIVE:
+        parts[0] = weakness or _describe_disagreement(participles, judgments, units)
+    else:
+        compared = {NO_BETTER_THAN_CHANCE: "no more than", WORSE_THAN_CHANCE: "less than"}[grade]
+        parts[0] = (
+            f"its top {units.plural} do {compared} random ones, whether they are "
+            f"{_join(participles, 'or')}"
+        )
+    parts.append(describe_rivals(result, units))
+    return "; ".join(filter(None, parts))
 
 
 def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
-    """Say what removing the top words does, and what removing as many random words does."""
+    """Say what the first removal of the top words does to the probability."""
     first = result["removals"][0]
     top_words = result["top_words"]
     names = units.separator.join(top_words)
     before, after = first["curve"][:2]
-    subject = f"with {units.count(len(top_words))} ({names}) {first['words_are']}"
     change = f"falls from {format_percent(before)} to {format_percent(after)}"
     if abs(before - after) < MIN_VISIBLE_CHANGE:
         change = f"stays at {format_percent(after)}"
     elif after > before:
         change = f"rises from {format_percent(before)} to {format_percent(after)}"
-    low, high = first["random_low"][0], first["random_high"][0]
-    plural = units.noun if len(top_words) == 1 else units.plural
-    random = f"{format_percent(low)} to {format_percent(high)}"
-    return (
-        f"{subject}, {units.probability} {change}; with {len(top_words)} random {plural}, {random}"
-    )
+    return f"with {units.count(len(top_words))} ({names}) {first['words_are']}, {units.probability} {change}"
+
+
+def describe_rivals(result: Mapping[str, Any], units: RemovedUnits) -> str:
+    """Say how many random choices of as many words, over all removals, lower the probability as much."""
+    num_stronger = 0
+    num_random = 0
+    for removal in result["removals"]:
+        num_stronger += removal["stronger"]
+        num_random += len(removal["subtexts"]["sums"]) // len(removal["random_low"])
+    unit_count = units.count_random(len(result["top_words"]))
+    choices = f"{num_random} random choices of {unit_count}"
+    before, after = result["removals"][0]["curve"][:2]
+    if after > before - MIN_VISIBLE_CHANGE:
+        return f"{num_stronger or 'none'} of {choices} {'lowers' if num_stronger < 2 else 'lower'} it more"
+    if not num_stronger:
+        return f"none of {choices} does as much"
+    if num_stronger == num_random:
+        return f"all of {choices} do as much or more"
+    verb = "does" if num_stronger == 1 else "do"
+    return f"{num_stronger} of {choices} {verb} as much or more"
 
 
 def _describe_disagreement(
@@ -146,18 +165,24 @@ def _describe_disagreement(
             f"better than chance when {units.plural} are {_join(good, 'or')}, not clearly so when they are "
             f"{_join(other, 'or')}"
         )
-    alone = {SUMS_ALONE, TOP_WORDS_ALONE}.intersection(judgments)
-    if alone == {TOP_WORDS_ALONE}:
+    by_words = _select(participles, judgments, TOP_WORDS_ALONE)
+    by_sums = _select(participles, judgments, SUMS_ALONE)
+    if by_words and not by_sums:
         return (
-            f"its top {units.plural} do more than random ones, but its scores do not predict what "
-            f"other combinations of {units.plural} do"
+            f"its top {units.plural} do more than random ones when they are {_join(by_words, 'or')}, but its "
+            f"scores do not predict what other combinations of {units.plural} do"
         )
-    if alone == {SUMS_ALONE}:
+    if by_sums and not by_words:
         return (
-            f"its scores predict what random combinations of {units.plural} do, but its top "
-            f"{units.plural} do no more than random ones"
+            f"its scores predict what random combinations of {units.plural} do when others are "
+            f"{_join(by_sums, 'or')}, but its top {units.plural} do no more than random ones"
         )
     return "the tests point in its favor, but one text is not enough"
+
+
+def _select(participles: Sequence[str], judgments: Sequence[str], judgment: str) -> list[str]:
+    """Return the removals with one judgment."""
+    return [p for p, given in zip(participles, judgments, strict=True) if given == judgment]
 
 
 def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:

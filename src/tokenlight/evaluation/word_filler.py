@@ -3,6 +3,7 @@
 A masked language model proposes the words: the one that comes with the package, which reads the text and not
 the tokens of the explained model. A causal language model proposes its own tokens. Each word is predicted
 while a random half of the other words is hidden as well; otherwise the words around it would give it away.
+Two passes, one per half, predict all words; every draw samples from them.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from tokenlight.perturb.engine import Variant
 NUM_DRAWS = 3  # replacements that are drawn for each word
 MAX_CHUNK_TOKENS = 400  # tokens that the masked language model reads at once
 NUM_CANDIDATES = 50  # most likely words that are drawn from
+NUM_WORDS_PER_DRAW = 8  # a word of several tokens may need several proposed ones
 
 
 def draw_replacement_ids(
@@ -153,19 +155,19 @@ class _MaskedWords:
     def draw(self, generator: np.random.Generator) -> list[list[list[str]]]:
         """Return the proposed words of each draw and word, the first one first."""
         rows = []
-        places = []  # draw, and the word of each mask in the row
-        for draw in range(NUM_DRAWS):
-            for chunk in self.chunks:
-                shuffled = generator.permutation(list(chunk))
-                for half in np.array_split(shuffled, 2):
-                    if len(half):
-                        rows.append(self._hide(chunk, set(half.tolist())))
-                        places.append((draw, sorted(half.tolist())))
-        logits = self._predict(rows)
+        hidden_words = []  # the words of the masks in each row
+        for chunk in self.chunks:
+            shuffled = generator.permutation(list(chunk))
+            for half in np.array_split(shuffled, 2):
+                if len(half):
+                    rows.append(self._hide(chunk, set(half.tolist())))
+                    hidden_words += sorted(half.tolist())
+        logits = np.concatenate(self._predict(rows))
         proposals: list[list[list[str]]] = [[[] for _ in self.texts] for _ in range(NUM_DRAWS)]
-        for (draw, hidden_words), row_logits in zip(places, logits, strict=True):
-            for word, word_logits in zip(hidden_words, row_logits, strict=True):
-                proposals[draw][word] = self._sample(self.texts[word], word_logits, generator)
+        for word, word_logits in zip(hidden_words, logits, strict=True):
+            samples = self._sample(self.texts[word], word_logits, generator)
+            for draw, names in enumerate(samples):
+                proposals[draw][word] = names
         return proposals
 
     def _hide(self, chunk: range, hidden_words: set[int]) -> list[int]:
@@ -194,16 +196,17 @@ class _MaskedWords:
 
     def _sample(
         self, original: str, logits: np.ndarray, generator: np.random.Generator
-    ) -> list[str]:
-        """Draw words by their probability, never the original one."""
+    ) -> list[list[str]]:
+        """Draw words by their probability, never the original one: some for each draw."""
         allowed = np.where(self.is_excluded, -np.inf, logits)
-        likely = np.argsort(-allowed)[: NUM_CANDIDATES + 1]
+        likely = np.argpartition(-allowed, NUM_CANDIDATES)[: NUM_CANDIDATES + 1]
+        likely = likely[np.argsort(-allowed[likely], kind="stable")]
         names = self.tokenizer.convert_ids_to_tokens(likely.tolist())
         is_other = np.array([name.casefold() != original.casefold() for name in names])
         likely = likely[is_other][:NUM_CANDIDATES]
         probabilities = softmax(allowed[likely].astype(np.float64))
-        drawn = generator.choice(likely, size=8, p=probabilities)
-        return list(self.tokenizer.convert_ids_to_tokens(drawn.tolist()))
+        drawn = generator.choice(likely, size=(NUM_DRAWS, NUM_WORDS_PER_DRAW), p=probabilities)
+        return [list(self.tokenizer.convert_ids_to_tokens(row)) for row in drawn.tolist()]
 
 
 @torch.no_grad()

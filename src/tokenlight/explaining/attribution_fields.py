@@ -8,12 +8,12 @@ import numpy as np
 import torch
 import transformers
 
-from tokenlight.data.attribution import METHOD_CLASS, to_read_only_array
+from tokenlight.data.attribution import METHOD_CLASS, METHOD_CODE, to_read_only_array
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.session import Session, describe_row
-from tokenlight.methods._method import Method, class_path
+from tokenlight.methods._method import Method, class_path, code_digest
 from tokenlight.perturb.engine import ReplacementIds
 from tokenlight.registry import registered_name
 from tokenlight.version import VERSION
@@ -94,6 +94,10 @@ class BatchColumns:
         extras = dict(shared_fields["extras"])
         if self.extras:
             extras.update(self.extras[index])
+        # The one measurement that is a field of its own.
+        standard_errors = extras.pop("standard_errors", None)
+        if standard_errors is not None:
+            standard_errors = to_read_only_array(standard_errors)
         return {
             **shared_fields,
             "row": row,
@@ -112,6 +116,7 @@ class BatchColumns:
             "layers": layers,
             "steps": (),
             "extras": extras,
+            "standard_errors": standard_errors,
         }
 
 
@@ -148,7 +153,7 @@ def _describe_class(method: Method) -> dict[str, str]:
     """Name the class of a method that is not registered; the name of a registered one says enough."""
     if registered_name(type(method)) is not None:
         return {}
-    return {METHOD_CLASS: class_path(type(method))}
+    return {METHOD_CLASS: class_path(type(method)), METHOD_CODE: code_digest(type(method))}
 
 
 @cache

@@ -15,6 +15,7 @@ from tokenlight.explaining.default_method import (
     detect_input_kind,
     is_auto,
 )
+from tokenlight.explaining.effort import check_effort, choose_by_effort
 from tokenlight.explaining.explain_options import (
     ExplainOptions,
     check_integer,
@@ -36,6 +37,8 @@ def check_options(  # noqa: PLR0913 - the keywords users set, each by name
     token_types: Literal["tokenizer", "zeros"] = "tokenizer",
     long: LongTextPolicy = "error",
     seed: int = 0,
+    effort: Literal["instant", "normal", "thorough"] | int | None = None,
+    stable: float | None = None,
     batch_tokens: int | None = None,
     batch_size: int | None = None,
     progress: bool | None = None,
@@ -58,6 +61,8 @@ def check_options(  # noqa: PLR0913 - the keywords users set, each by name
         batch_tokens=check_integer("batch_tokens", batch_tokens, 1),
         batch_size=batch_size,
         progress=progress,
+        effort=effort,
+        stable=stable,
     )
 
 
@@ -145,7 +150,7 @@ def _as_specs(method: Any) -> list[Any]:
 def _add_methods(
     session: Session, options: ExplainOptions, method: Any, example: Any
 ) -> ExplainOptions:
-    """Add the methods to the options, with the default method in place of ``"auto"``.
+    """Add the methods to the options, with a method of our choice in place of ``"auto"``.
 
     Args:
         session: The model with its tokenizer.
@@ -153,8 +158,15 @@ def _add_methods(
         method: One method or a list, as users give them.
         example: The first input, which decides on the default.
     """
+    check_effort(options.effort, options.stable, method)
     specs = _as_specs(method)
-    if any(map(is_auto, specs)):
+    if options.effort is not None or options.stable is not None:
+        name, method_options, reason = choose_by_effort(
+            session, options.effort, options.stable, example
+        )
+        options = replace(options, default_method_reason=(name, reason))
+        specs = [(name, method_options)]
+    elif any(map(is_auto, specs)):
         kind = detect_input_kind(session, example)
         name = choose_default_method(session, kind, example)
         # The note says whether the preferred method was passed over.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.target import TargetLike, TokenTarget
-from tokenlight.data.tokens import Question
+from tokenlight.data.tokens import Question, TokenRow
 from tokenlight.errors import TokenlightError
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.input_rows import encode_input
@@ -93,21 +93,29 @@ def choose_default_method(session: Session, kind: str, example: Any) -> str:
         return session._default_methods[kind]
     # The last candidate is not asked for: it raises its own error if it is not supported.
     *preferred_names, last_name = candidate_methods(kind, session)
-    text = example.text if isinstance(example, Example) else example
-    options = _probe_options(session)
-    try:
-        row = encode_input(session, text, options)
-    except TokenlightError:
-        # The input itself is refused; the call proper reports that, whatever the method.
+    row = probe_row(session, example)
+    if row is None:
         return (*preferred_names, last_name)[0]
     chosen_name = last_name
     for name in preferred_names:
-        method = Method.build_for_model(name, {}, seed=options.seed, model=session._live.model)
+        method = Method.build_for_model(name, {}, seed=0, model=session._live.model)
         if supports_method(session, method, row):
             chosen_name = name
             break
     session._default_methods[kind] = chosen_name
     return chosen_name
+
+
+def probe_row(session: Session, example: Any) -> TokenRow | None:
+    """Return the row of an input of any length, to ask what the model supports.
+
+    None if the input itself is refused, which the call proper reports, whatever the method.
+    """
+    text = example.text if isinstance(example, Example) else example
+    try:
+        return encode_input(session, text, _probe_options(session))
+    except TokenlightError:
+        return None
 
 
 def _probe_options(session: Session) -> ExplainOptions:

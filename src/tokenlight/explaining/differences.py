@@ -55,10 +55,21 @@ def merge_attributions(
         only_second = sign * second_scores[..., num_shared:]
         return np.concatenate([shared, only_first, only_second], axis=-1)
 
+    standard_errors = None
+    if first.standard_errors is not None and second.standard_errors is not None:
+        standard_errors = np.concatenate(
+            [
+                # The two passes draw their samples independently.
+                np.hypot(first.standard_errors[:num_shared], second.standard_errors[:num_shared]),
+                first.standard_errors[num_shared:],
+                second.standard_errors[num_shared:],
+            ]
+        )
     return replace(
         first,
         scores=merge_scores(first.scores, second.scores),
         layers=merge_scores(first.layers, second.layers),
+        standard_errors=standard_errors,
         notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
         **changes,
     )

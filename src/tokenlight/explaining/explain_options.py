@@ -44,6 +44,8 @@ class ExplainOptions:
         progress: Whether to show a progress bar; None: on a terminal.
         batch_size: The most rows that go through the model at once.
         default_method_reason: The name of the method that ``method="auto"`` chose, and why.
+        effort: The price that a person is willing to pay, which chooses the method.
+        stable: The stability at which no more sub-texts are drawn.
     """
 
     methods: tuple[Method, ...]
@@ -55,6 +57,8 @@ class ExplainOptions:
     progress: bool | None
     batch_size: int | None = None
     default_method_reason: tuple[str, str] | None = None
+    effort: str | int | None = None
+    stable: float | None = None
 
     @property
     def recorded_sites(self) -> Sites:
@@ -69,6 +73,8 @@ class ExplainKeywords(TypedDict, total=False):
     token_types: Literal["tokenizer", "zeros"]
     long: LongTextPolicy
     seed: int
+    effort: Literal["instant", "normal", "thorough"] | int | None
+    stable: float | None
     batch_tokens: int | None
     batch_size: int | None
     text: str | None
@@ -83,6 +89,8 @@ class FileKeywords(TypedDict, total=False):
     token_types: Literal["tokenizer", "zeros"]
     long: LongTextPolicy
     seed: int
+    effort: Literal["instant", "normal", "thorough"] | int | None
+    stable: float | None
     batch_tokens: int | None
     batch_size: int | None
 

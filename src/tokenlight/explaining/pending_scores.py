@@ -9,7 +9,7 @@ import torch
 from tokenlight.accel.executor import NotCapturable, current_executor
 from tokenlight.accel.transfer import AsyncTensor, Deferred
 from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput, NotFinite
+from tokenlight.errors import BadInput, NotFinite, short_repr
 from tokenlight.methods._method import Method
 from tokenlight.trace.tape import Tape
 
@@ -48,6 +48,12 @@ class PendingScores:
     def __init__(self, method: Method, scores: torch.Tensor, tape: Tape) -> None:
         batch_size, num_tokens = tape.recording.token_mask.shape
         # A plug-in may return anything.
+        if not isinstance(scores, torch.Tensor):
+            raise BadInput(
+                f"{method.name} returns {short_repr(scores)} ({type(scores).__name__}), not a tensor. "
+                "A method must return a torch tensor, batch × token or batch × layer × token.",
+                code="method-scores-type",
+            )
         has_valid_shape = scores.ndim in (2, 3) and (scores.shape[0], scores.shape[-1]) == (
             batch_size,
             num_tokens,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.data.attribution import Attribution, without_token_extras
+from tokenlight.data.attribution import Attribution
 from tokenlight.data.head import Head
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.span_target import SpanTarget, find_answer_tokens, to_span_target
@@ -194,11 +194,14 @@ def _add_windows(session: Session, plan: WindowPlan, parts: list[Attribution]) -
         row=plan.whole_row,
         scores=_mean_scores([part.scores for part in parts], positions, num_tokens),
         layers=layers,
+        standard_errors=_combine_errors(
+            [part.standard_errors for part in parts], positions, num_tokens
+        ),
         target=target,
         prediction=plan.prediction,
         logits=first.logits if plan.mean_logits is None else plan.mean_logits,
         notes=(*notes, *describe_row(session, plan.whole_row), plan.note),
-        extras={**without_token_extras(first.extras), "windows": _describe_windows(plan)},
+        extras={**first.extras, "windows": _describe_windows(plan)},
     )
 
 
@@ -210,6 +213,18 @@ def _mean_scores(
     for part, part_positions in zip(parts, positions, strict=True):
         total[..., part_positions] += 1 / len(parts) * part
     return total
+
+
+def _combine_errors(
+    parts: Sequence[np.ndarray | None], positions: Sequence[list[int]], num_tokens: int
+) -> np.ndarray | None:
+    """Return the standard errors of the mean over windows, whose sub-texts are drawn independently."""
+    squares = []
+    for part in parts:
+        if part is None:
+            return None
+        squares.append(part**2 / len(parts))
+    return np.asarray(np.sqrt(_mean_scores(squares, positions, num_tokens)))
 
 
 def _shift_terms(target: ResolvedTarget, positions: list[int]) -> ResolvedTarget:

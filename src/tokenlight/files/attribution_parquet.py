@@ -28,6 +28,7 @@ ATTRIBUTION_COLUMNS = {
     "target": "string",
     "tokens": "list<string>",
     "scores": "list<float>",
+    "standard_errors": "list<float>",
     "starts": "list<int32>",
     "ends": "list<int32>",
     "segments": "list<int8>",
@@ -51,6 +52,7 @@ REFUSAL_COLUMNS = {"refused": "string"}
 # Columns that hold a field of an Attribution unchanged, and the path of that field.
 COLUMN_PATHS = {
     "scores": "scores",
+    "standard_errors": "standard_errors",
     "method": "method",
     "model": "model",
     "notes": "notes",
@@ -211,6 +213,8 @@ def _to_attribution_values(row: Mapping[str, Any]) -> dict[str, Any]:
     user_columns = {name: row[name] for name in row if name not in ATTRIBUTION_COLUMNS}
     # By way of JSON, because a column may hold dates and other values that JSON cannot hold.
     values["extras"]["kept"] = json.loads(_encode_json(user_columns))
+    # Files of earlier versions have no such column.
+    row = {"standard_errors": None, **row}
     for name, path in COLUMN_PATHS.items():
         part_name, _, field = path.rpartition(".")
         part = values[part_name] if part_name else values

@@ -23,7 +23,7 @@ from tokenlight.files.write import (
 # Columns that every table has; columns of the source table with these names get a prefix.
 TOKEN_COLUMNS = (
     "text", "place", "label", "attribution", "method", "target", "predicted", "probability", "position",
-    "token", "piece", "word", "segment", "special", "score",
+    "token", "piece", "word", "segment", "special", "score", "standard_error",
 )  # fmt: skip
 
 
@@ -33,11 +33,13 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
     ``text`` numbers the texts and ``attribution`` the explanations: a text may have several. Texts from a
     table have ``place`` and ``label`` (the true label, under the model's name for it), then the other columns
     of the table, as ``given.NAME`` where the name is one of ours. ``probability`` is that of the prediction.
+    The last column, ``standard_error``, is there if some explanation has standard errors.
     """
     attributions = list(attributions)
     source_columns = _collect_source_columns(attributions)
     text_numbers = _number_texts(attributions)
-    rows = []
+    has_errors = any(attribution.standard_errors is not None for attribution in attributions)
+    rows: list[dict[str, Any]] = []
     for number, attribution in enumerate(attributions):
         row = attribution.row
         for position, token in enumerate(attribution.tokens):
@@ -59,6 +61,9 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
                     "score": float(attribution.scores[position]),
                 }
             )
+            if has_errors:
+                errors = attribution.standard_errors
+                rows[-1]["standard_error"] = None if errors is None else float(errors[position])
     return rows
 
 

@@ -4,6 +4,7 @@ The *sides* of an answer span are its start and its end, each with a logit of it
 """
 
 import abc
+import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -43,6 +44,12 @@ def roll_out(
             matrix = matrix / row_sums.masked_fill(row_sums == 0, 1.0)
         product = matrix if product is None else matrix @ product
         yield product
+
+
+def take_last(products: Iterable[Tensor]) -> Tensor:
+    """Return the last product of :func:`roll_out`; a list would keep those of all blocks in memory."""
+    (last_product,) = collections.deque(products, maxlen=1)
+    return last_product
 
 
 def reduce_to_tokens(

@@ -2,6 +2,8 @@
 
 import abc
 import dataclasses
+import hashlib
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -162,7 +164,10 @@ class Method(registry.Component, abc.ABC):
         return None
 
     def extras(self, tape: Tape) -> Extras:  # noqa: ARG002 - a hook that most methods leave alone
-        """Return measurements for the Attribution of each example, as JSON values by name."""
+        """Return measurements for the Attribution of each example, as JSON values by name.
+
+        ``standard_errors``, one number per token, becomes the field of that name; all others its extras.
+        """
         return None
 
     @property
@@ -219,6 +224,35 @@ def check_declarations(methods: Sequence[Method]) -> None:
 def class_path(cls: type) -> str:
     """Return the module and name of a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def code_digest(cls: type) -> str:
+    """Return a digest of the code of a class, so that two versions of one class can be told apart.
+
+    A cell of a notebook that is edited and run again defines another class with the same name.
+    """
+    digest = hashlib.sha256()
+    for base in cls.__mro__:
+        if base.__module__.startswith("tokenlight.") or base is object:
+            continue
+        for name, value in sorted(vars(base).items()):
+            function = value.fget if isinstance(value, property) else value
+            code = getattr(function, "__code__", None)
+            is_generated = name in ("__init__", "__repr__", "__eq__", "__hash__")
+            if code is not None and not is_generated:
+                digest.update(name.encode())
+                _digest_code(code, digest)
+    return digest.hexdigest()[:16]
+
+
+def _digest_code(code: types.CodeType, digest: Any) -> None:
+    digest.update(code.co_code)
+    digest.update(repr(code.co_names).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            _digest_code(constant, digest)
+        elif not isinstance(constant, frozenset):  # whose order changes from process to process
+            digest.update(repr(constant).encode())
 
 
 def check_activations(model: nn.Module, method: str) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tokenlight.accel.transfer import AsyncTensor, Deferred
 from tokenlight.lrp.rule_sets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 from tokenlight.lrp.rules import RuleSet
-from tokenlight.methods._maps import roll_out, weighted_sum
+from tokenlight.methods._maps import roll_out, take_last, weighted_sum
 from tokenlight.methods._method import Extras, Method, check_activations
 from tokenlight.trace.relevance import RelevancePath, RelevanceResult
 from tokenlight.trace.sites import Site
@@ -219,5 +219,4 @@ class RuleBasedRelevance(Method):
             (gradients[block] * relevance[block]).clamp_(min=0).mean(dim=1)
             for block in range(len(relevance))
         )
-        *_, product = roll_out(steps, row_normalize=row_normalize)
-        return product
+        return take_last(roll_out(steps, row_normalize=row_normalize))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
-from tokenlight.methods._maps import roll_out
+from tokenlight.methods._maps import roll_out, take_last
 from tokenlight.methods._method import Method
 from tokenlight.trace.mixing import Mixing
 from tokenlight.trace.sites import Site
@@ -44,7 +44,7 @@ class TokenToTokenInteractions(Method):
     needs = frozenset({Site.ATTENTION, Site.HIDDEN_STATES, Site.MIXING, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        *_, product = self.roll_out_blocks(tape)
+        product = take_last(self.roll_out_blocks(tape))
         return tape.read_rows(product, zero_readout=False)
 
     def roll_out_blocks(self, tape: Tape) -> Iterator[Tensor]:

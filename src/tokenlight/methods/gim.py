@@ -14,7 +14,7 @@ class GradientInteractionModifications(EmbeddingGradientMethod):
 
     .. math:: s_i = \sum_k h^0_{i,k}\,\tilde\nabla_{h^0_{i,k}}\,y, \qquad
         \tilde\nabla_S = A^T\odot\bigl(\nabla_A-\textstyle\sum_j A^T_j\nabla_{A_j}\bigr), \quad
-        A^T = \operatorname{softmax}(S/T),\ T = 2
+        A^T = \operatorname{softmax}(S/T), \quad T = 2
 
     :math:`h^0` is ``token hidden``; scores are signed. A strong attention score saturates its softmax, which
     then passes hardly any gradient; so the softmax is differentiated at temperature 2, without the factor

@@ -21,9 +21,9 @@ class Shapley(_perturbation.UnitMethod):
 
     :math:`P_s(i)` are the tokens before i in order s; in :math:`x_P`, ``token``, all others are the baseline
     token. Special tokens always stay and score zero. The scores sum to :math:`y(x) - y(x_\emptyset)`
-    exactly; ``extras["sampling"]`` has the largest standard error of a score, ``extras["units"]`` a 95 %
-    interval for each unit larger than a token. Equals Captum's ShapleyValueSampling, except that the draws
-    depend only on the text.
+    exactly. Each has a standard error from the spread over orders; ``extras["sampling"]`` has the largest of
+    them, ``extras["units"]`` a 95 % interval for each unit larger than a token. Equals Captum's
+    ShapleyValueSampling, except that the draws depend only on the text.
     Differs from the paper: nothing.
 
     Args:
@@ -50,13 +50,21 @@ class Shapley(_perturbation.UnitMethod):
 
     def extras(self, tape: Tape) -> Extras:
         extras = []
-        for row, gains in zip(tape.rows, self.cached_measurements(tape), strict=True):
+        examples = zip(
+            tape.rows, self.unit_masks(tape), self.cached_measurements(tape), strict=True
+        )
+        for row, units, gains in examples:
             mean = gains.mean(axis=0)
             # A single order has no deviation; its range stands for it.
             spread = gains.std(axis=0, ddof=1) if len(gains) > 1 else np.ptp(gains)
-            error = spread / len(gains) ** 0.5
+            error = np.broadcast_to(spread / len(gains) ** 0.5, mean.shape)
             largest_error = float(np.max(error, initial=0.0))
-            example = {"sampling": {"orders": len(gains), "standard_error": largest_error}}
+            # The tokens of a unit share its gain, and its error.
+            token_errors = error @ (units / units.sum(axis=1, keepdims=True))
+            example = {
+                "sampling": {"orders": len(gains), "standard_error": largest_error},
+                "standard_errors": token_errors.tolist(),
+            }
             if self.units != "token":
                 low = mean - 1.96 * error
                 high = mean + 1.96 * error

@@ -1,6 +1,6 @@
 """Subset relevance: a one-pass read-out averaged over the text and random parts of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Literal
@@ -36,6 +36,7 @@ from tokenlight.perturb.sub_texts import (
     group_removable_units,
     make_sub_text,
 )
+from tokenlight.progress import nested_progress
 from tokenlight.registry import Range
 from tokenlight.trace.extra_passes import ExtraPasses
 from tokenlight.trace.row_batches import read_recordings
@@ -69,11 +70,11 @@ class SubsetRelevance(Method):
     and occlusion of single tokens where the target is a sum of one term per token and the read-out returns
     the terms.
 
-    Uncertainty: ``extras["standard_errors"]`` has a standard error for every score, from the spread over
-    sub-texts. ``extras["sampling"]`` has the number of sub-texts; ``stability``, the share of the top
-    ``top_k`` tokens that would be expected again with other draws; and ``self_test``, which costs no pass:
-    the correlation between the target of sub-texts and the sum of their tokens' scores, where the scores
-    come from the other half of the sub-texts.
+    Uncertainty: ``standard_errors`` has a standard error for every score, from the spread over sub-texts.
+    ``extras["sampling"]`` has the number of sub-texts; ``stability``, the share of the top ``top_k`` tokens
+    that would be expected again with other draws; and ``self_test``, which costs no pass: the correlation
+    between the target of sub-texts and the sum of their tokens' scores, where the scores come from the other
+    half of the sub-texts.
 
     Differs from the paper: the paper is about exact marginal contributions; rewritten gradients in
     their place, the whole text among the samples, and the balanced draws are our own.
@@ -150,9 +151,7 @@ class SubsetRelevance(Method):
         return "many passes"
 
     def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
-        num_passes = 1 + self.samples
-        if self.stable is not None:
-            num_passes = 1 + max(self.samples, self.max_samples)
+        num_passes = 1 + self._max_samples
         return Cost(num_passes, num_passes)
 
     def __call__(self, tape: Tape) -> Tensor:
@@ -193,14 +192,25 @@ class SubsetRelevance(Method):
         for index, (row, target) in enumerate(zip(tape.rows, tape.targets, strict=True)):
             samples = ScoreSamples(row, self.seed)
             texts.append(_SampledText(self, row, target, samples, self._find_units(tape, index)))
-        self._run_round(tape, texts, replacement_id)
-        for text, scores in zip(texts, whole_scores.numpy(), strict=True):
-            text.samples.set_whole_scores(scores[: len(text.row)])
-        unstable = [text for text in texts if self._needs_more(text)]
-        while unstable:
-            self._run_round(tape, unstable, replacement_id)
-            unstable = [text for text in unstable if self._needs_more(text)]
+        with nested_progress(self._describe_work(), len(texts) * self._max_samples) as advance:
+            self._run_round(tape, texts, replacement_id, advance)
+            for text, scores in zip(texts, whole_scores.numpy(), strict=True):
+                text.samples.set_whole_scores(scores[: len(text.row)])
+            unstable = [text for text in texts if self._needs_more(text)]
+            while unstable:
+                self._run_round(tape, unstable, replacement_id, advance)
+                unstable = [text for text in unstable if self._needs_more(text)]
         return [text.samples for text in texts]
+
+    @property
+    def _max_samples(self) -> int:
+        """The most sub-texts of a text."""
+        return self.samples if self.stable is None else max(self.samples, self.max_samples)
+
+    def _describe_work(self) -> str:
+        if self.stable is None:
+            return "sub-texts"
+        return f"sub-texts, until the top {self.top_k} are stable"
 
     def _needs_more(self, text: "_SampledText") -> bool:
         if self.stable is None or not len(text.units):
@@ -210,7 +220,13 @@ class SubsetRelevance(Method):
             return False
         return text.samples.compute_stability(self.top_k) < self.stable
 
-    def _run_round(self, tape: Tape, texts: "Sequence[_SampledText]", replacement_id: int) -> None:
+    def _run_round(
+        self,
+        tape: Tape,
+        texts: "Sequence[_SampledText]",
+        replacement_id: int,
+        advance: Callable[[float], None],
+    ) -> None:
         """Draw ``samples`` further sub-texts of each text and add their scores."""
         owners: list[_SampledText] = []
         sub_texts: list[SubText] = []
@@ -227,6 +243,7 @@ class SubsetRelevance(Method):
         def read(indices: list[int], recording: Recording) -> tuple[AsyncTensor, AsyncTensor]:
             batch_targets = [targets[index] for index in indices]
             values = ExtraPasses(recording, batch_targets).target_value
+            advance(len(indices))
             return AsyncTensor(self._score_pass(recording, batch_targets)), AsyncTensor(values)
 
         batches = read_recordings(

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from tokenlight.methods._maps import roll_out
+from tokenlight.methods._maps import roll_out, take_last
 from tokenlight.methods._method import Cost, Method
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
@@ -38,5 +38,5 @@ class ValueZeroing(Method):
         steps = []
         for distances in value_zeroing_distances(tape.recording):
             steps.append(distances.masked_fill(is_padding, 0.0).to(dtype))
-        *_, product = roll_out(steps, row_normalize=True, residual=False)
+        product = take_last(roll_out(steps, row_normalize=True, residual=False))
         return tape.read_rows(product, zero_readout=False)

@@ -12,6 +12,7 @@ from tokenlight.plots import facts
 
 NUM_COMPARED_WORDS = 5  # words of each method that are compared
 GOOD_GRADES = ("faithful", "better than chance")
+UNDECIDED_GRADES = ("cannot tell", "untested")
 # Smallest correlation to the word for it.
 AGREEMENT_WORDS = (
     (0.7, "agree"),
@@ -94,6 +95,24 @@ def describe_support(attributions: Sequence[Attribution], names: Sequence[str]) 
     supported = [name for name, grade in zip(names, grades, strict=True) if grade in GOOD_GRADES]
     if not supported:
         return "the tests support none of them, so they cannot tell which is right"
-    if len(supported) == len(names):
-        return "the tests support all of them"
-    return f"the tests support {', '.join(supported)}"
+    support = "the tests support all of them"
+    if len(supported) < len(names):
+        support = f"the tests support {', '.join(supported)}"
+    return f"{support}{_describe_rest(attributions, names, supported)}"
+
+
+def _describe_rest(
+    attributions: Sequence[Attribution], names: Sequence[str], supported: Sequence[str]
+) -> str:
+    """Say that supported methods differ, or of which other methods the tests cannot tell."""
+    pairs = compare_methods(attributions, names)
+    rivals = [pair for pair in pairs if {pair.first, pair.second} <= set(supported)]
+    if rivals and min(pair.correlation for pair in rivals) < AGREEMENT_WORDS[1][0]:
+        return ", though these differ: they cannot tell which of them is right"
+    undecided = []
+    for attribution, name in zip(attributions, names, strict=True):
+        if facts.get_grade(attribution) in UNDECIDED_GRADES:
+            undecided.append(name)
+    if undecided:
+        return f"; they cannot tell about {', '.join(undecided)}"
+    return ""

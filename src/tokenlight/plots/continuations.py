@@ -65,6 +65,9 @@ def _pad_to_longest(attribution: Attribution, longest: Attribution) -> Attributi
     layers = attribution.layers
     if layers is not None:
         layers = np.pad(layers, ((0, 0), (0, num_unread)))
+    errors = attribution.standard_errors
+    if errors is not None:
+        errors = np.pad(errors, (0, num_unread))
     written_segment = len(attribution.row.segment_names) - 1
     target_number = 1 + attribution.row.segments.count(written_segment)
     target_name = f"{target_number}. {attribution.target.name}"
@@ -73,6 +76,7 @@ def _pad_to_longest(attribution: Attribution, longest: Attribution) -> Attributi
         row=longest.row.mask_positions(is_unread),
         scores=np.pad(attribution.scores, (0, num_unread)),
         layers=layers,
+        standard_errors=errors,
         target=replace(attribution.target, name=target_name),
     )
 

@@ -29,7 +29,7 @@ NUM_LISTED_WORDS = 15
 # Escapes that keep JSON from ending the script element it stands in.
 _SCRIPT_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 _TEMPLATES = Path(__file__).with_name("templates")
-_SCRIPT_NAMES = ("report_words.js", "report.js")
+_SCRIPT_NAMES = ("report_words.js", "report_parquet.js", "report.js")
 
 
 class _ClassWords(NamedTuple):
@@ -266,8 +266,9 @@ def _format_probabilities(text_scene: TextScene) -> str:
     target_names = [target.name for target in text_scene.targets]
     bars, num_omitted = facts.build_prediction_bars(text_scene.first, target_names)
     labels = " · ".join(f"{bar.name} {bar.percent}" for bar in bars)
-    if num_omitted:
-        labels += f" · and {num_omitted} less probable"
+    omitted = facts.describe_omitted_labels(text_scene.first, num_omitted)
+    if labels and omitted:
+        labels += f" · {omitted}"
     return to_single_line(labels)
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.span_target import softmax
@@ -13,7 +15,21 @@ from tokenlight.plots.continuations import is_continuation
 
 MAX_LABELS = 8  # bars of a prediction
 SPECIAL_SHARE_THRESHOLD = 0.5  # a larger share of the scores on special tokens is worth a warning
+# What a method draws, by its name in ``extras["sampling"]``.
+SAMPLE_NOUNS = {"samples": "sub-texts", "orders": "orders"}
+# A larger share of the scores on the first of at least so many tokens of a prompt is worth a note.
+SINK_SHARE_THRESHOLD = 1 / 3
+MIN_SINK_TOKENS = 4
+MAX_CHIPS = 5  # alternatives of a token that a picture shows
 SCALING_NOTE = "each scaled to Σ|score| = 1 over all tokens"  # how two explanations are subtracted
+
+
+class AlternativeChip(NamedTuple):
+    """An alternative of the explained token: its text, its probability in words, and how to ask for it."""
+
+    name: str
+    percent: str
+    hint: str
 
 
 class PredictionBar(NamedTuple):
@@ -37,6 +53,11 @@ def format_score(value: float) -> str:
     if not value:
         return "0"
     return f"{value:+.3g}".replace("-", "−")
+
+
+def format_error(value: float) -> str:
+    """Format a standard error with two digits: ``± 0.041``."""
+    return f"± {value:.2g}"
 
 
 def format_percent(probability: float) -> str:
@@ -110,6 +131,34 @@ def describe_special_share(attribution: Attribution, special_share: RoundedShare
     return f"{special_share.percent} % of {attribution.method}'s total score falls on {listed}"
 
 
+def describe_attention_sink(attribution: Attribution) -> str:
+    """Say how much of the score falls on the first token of a prompt, if it is more than a third."""
+    row = attribution.row
+    is_prompt = bool(attribution.prediction.ids) or is_continuation(attribution)
+    is_elsewhere = row.target_position is not None or row.source_length is not None
+    if not is_prompt or is_elsewhere or row.image is not None or "difference" in attribution.steps:
+        return ""
+    if sum(row.attention_mask) < MIN_SINK_TOKENS or not _reads_model(attribution):
+        return ""
+    magnitudes = np.abs(attribution.scores)
+    share = float(magnitudes[0] / (magnitudes.sum() or 1.0))
+    if share <= SINK_SHARE_THRESHOLD:
+        return ""
+    first_token = attribution.tokens[0].strip() or row.pieces[0]
+    return (
+        f"{100 * share:.0f} % of the total score falls on the first token, ‘{first_token}’, an attention "
+        "sink: causal models rest attention there that no word needs; compare the other words"
+    )
+
+
+def _reads_model(attribution: Attribution) -> bool:
+    """Return whether the scores come from inside the model: attention, gradients or relevance."""
+    if not registry.is_available("methods", attribution.method):
+        return True
+    method: Any = registry.load_class("methods", attribution.method)
+    return bool(getattr(method, "needs", True))
+
+
 def describe_null_answer(attribution: Attribution) -> str:
     """Say how a span head scores "no answer"; empty if its input has no token for it."""
     prediction = attribution.prediction
@@ -163,6 +212,64 @@ def build_prediction_bars(
         width = round(100 * probability, 2)
         bars.append(PredictionBar(names[index], percent, width, " ".join(css_classes)))
     return bars, max(0, len(ranked) - MAX_LABELS)
+
+
+def build_chips(attribution: Attribution) -> list[AlternativeChip]:
+    """Return the likeliest alternatives of an explained token; empty for other targets."""
+    chips = []
+    for alternative in attribution.alternatives[:MAX_CHIPS]:
+        percent = ""
+        if alternative.probability is not None:
+            percent = format_percent(alternative.probability)
+        name = alternative.token
+        if name != name.strip():
+            name = f"‘{name}’"  # so that its blanks are seen
+        hint = f"token {alternative.id}; to contrast with it alone: against=[{alternative.id}]"
+        chips.append(AlternativeChip(name, percent, hint))
+    return chips
+
+
+def describe_question(attribution: Attribution) -> str:
+    """Return the question as a heading over the chips, which name the alternatives of a token."""
+    target = attribution.target
+    if not target.alternatives:
+        return attribution.question
+    is_complete = len(target.alternatives) == len(target.terms) - 1
+    others = "its likely alternatives" if is_complete else "anything else"
+    return f"{target.name} rather than {others}"
+
+
+def describe_chips(
+    attribution: Attribution, max_chips: int = MAX_CHIPS, *, with_percents: bool = True
+) -> str:
+    """List the likeliest alternatives on one line; empty for targets that have none.
+
+    Args:
+        attribution: Any explanation.
+        max_chips: The most alternatives to list.
+        with_percents: Whether each has its probability.
+
+    Returns:
+        A line such as ``rather than: the 3.1 % · London 1.4 % · Le 0.9 % · 17 more``.
+    """
+    chips = build_chips(attribution)[:max_chips]
+    if not chips:
+        return ""
+    listed = []
+    for chip in chips:
+        has_percent = with_percents and chip.percent
+        listed.append(f"{chip.name} {chip.percent}" if has_percent else chip.name)
+    num_others = len(attribution.target.terms) - 1 - len(chips)
+    if num_others:
+        listed.append(f"{num_others:,} more")
+    return f"rather than: {' · '.join(listed)}"
+
+
+def describe_omitted_labels(attribution: Attribution, num_omitted: int) -> str:
+    """Say how much a list of likely labels leaves out; a vocabulary is not counted."""
+    if attribution.prediction.ids:
+        return "and other tokens"
+    return f"and {num_omitted} less probable" if num_omitted else ""
 
 
 def describe_token_probability(attribution: Attribution) -> str:
@@ -234,6 +341,8 @@ def build_badges(attribution: Attribution) -> tuple[str, ...]:
     """Return short remarks on an explanation: limits of its scores, probability, trust, accuracy."""
     badges = [
         describe_score_kind(attribution),
+        describe_uncertainty(attribution),
+        describe_stability(attribution),
         describe_token_probability(attribution),
         get_verdict(attribution),
         _describe_conservation(attribution),
@@ -256,6 +365,30 @@ def _describe_conservation(attribution: Attribution) -> str:
         f"{100 * min(shares):.1f} % to {100 * max(shares):.1f} % of the target's relevance is left, "
         "by layer: biases and the softmax absorb or add the rest"
     )
+
+
+def describe_uncertainty(attribution: Attribution) -> str:
+    """Say what ± means and how many scores could be 0; empty for methods without standard errors."""
+    if attribution.standard_errors is None:
+        return ""
+    is_regular = ~np.array(attribution.row.special_tokens_mask)
+    num_uncertain = int(attribution.uncertain_mask[is_regular].sum())
+    sampling: Any = attribution.extras.get("sampling")
+    source = ""
+    if isinstance(sampling, dict):
+        for name, noun in SAMPLE_NOUNS.items():
+            if name in sampling:
+                source = f" over {sampling[name]} {noun}"
+    return f"± one standard error{source}; {num_uncertain} of {int(is_regular.sum())} could be 0"
+
+
+def describe_stability(attribution: Attribution) -> str:
+    """Say how far the strongest tokens depend on the draws; empty where that was not measured."""
+    sampling: Any = attribution.extras.get("sampling")
+    if not isinstance(sampling, dict) or not isinstance(sampling.get("stability"), float):
+        return ""
+    percent = format_percent(sampling["stability"])
+    return f"{percent} of the top {sampling['top_k']} tokens would be named again by other draws"
 
 
 def list_provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:

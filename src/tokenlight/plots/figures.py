@@ -3,6 +3,7 @@
 Every function returns the figure; the caller saves it.
 """
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from unicodedata import east_asian_width
@@ -20,7 +21,7 @@ from tokenlight.plots.colours import NUM_STEPS, OVERLAY_OPACITY, step_colour, te
 from tokenlight.plots.scene import WORD_VIEW, MethodScene, build_scenes
 from tokenlight.plots.score_tables import build_layer_table
 from tokenlight.plots.views import Mark
-from tokenlight.plots.word_pieces import find_strongest_tokens
+from tokenlight.plots.word_pieces import StrongToken, describe_strongest_tokens
 
 PANEL_INCHES = 2.3  # width of a picture
 MAX_OFFSET = 10  # relative positions drawn to each side
@@ -59,7 +60,10 @@ def draw_heat_map(attribution: Attribution, *, rollout: bool = False) -> Any:
 
 
 def draw_token_bars(attributions: Attribution | Iterable[Attribution], *, k: int = 10) -> Any:
-    """Draw the ``k`` strongest tokens of each explanation as signed bars, one panel each."""
+    """Draw the ``k`` strongest tokens of each explanation as signed bars, one panel each.
+
+    Scores with standard errors get error bars; those that could be 0 are hatched.
+    """
     panels = []
     for text_scene in build_scenes(attributions):
         for method in text_scene.methods:
@@ -67,13 +71,28 @@ def draw_token_bars(attributions: Attribution | Iterable[Attribution], *, k: int
     axes = None
     for axes, _, attribution in iterate_axes(panels, 3, (3.6, 0.9 + 0.28 * k), "x"):
         # The strongest last, since matplotlib draws from the bottom up.
-        strongest = find_strongest_tokens(attribution, k)[::-1]
-        scores = [score for _, score in strongest]
+        strongest = describe_strongest_tokens(attribution, k)[::-1]
+        scores = [token.score for token in strongest]
         colours = [_sign_colour(score) for score in scores]
-        axes.barh(range(len(scores)), scores, color=colours)
-        set_tick_labels(axes, "y", [token.bracketed for token, _ in strongest])
+        bars = axes.barh(range(len(scores)), scores, color=colours)
+        if attribution.standard_errors is not None:
+            _add_error_bars(axes, bars, strongest)
+        set_tick_labels(axes, "y", [token.token.bracketed for token in strongest])
         axes.axvline(0, color="black", linewidth=0.8)
     return axes and axes.figure
+
+
+def _add_error_bars(axes: Any, bars: Any, strongest: Sequence[StrongToken]) -> None:
+    """Draw one standard error to each side of a bar, and hatch the bars of scores that could be 0."""
+    scores = [token.score for token in strongest]
+    errors = [token.error or 0.0 for token in strongest]
+    axes.errorbar(
+        scores, range(len(scores)), xerr=errors, fmt="none", ecolor="black", elinewidth=1, capsize=2
+    )
+    for bar, token in zip(bars, strongest, strict=True):
+        if token.is_uncertain:
+            bar.set(alpha=0.45, hatch="////", edgecolor="white")
+    axes.set_xlabel("bars ± one standard error; hatched: could be 0", fontsize=7)
 
 
 def _sign_colour(score: float) -> str:
@@ -205,7 +224,7 @@ def _draw_image_heat_map(axes: Any, method: MethodScene, image: PatchImage) -> N
     if image.token_positions:  # beside a text
         image_share = facts.round_segment_shares(attribution)[0]
         label += f" ({image_share.percent} % the image)"
-    set_title(axes, f"{label}\nfor {attribution.target.name}", 8)
+    set_title(axes, f"{label}\nfor {attribution.question}", 8)
 
 
 def _build_overlay(values: np.ndarray, scale: float) -> np.ndarray:
@@ -224,8 +243,7 @@ def draw_highlighted_text(attributions: Attribution | Iterable[Attribution]) -> 
     lines: list[list[tuple[int, Mark]]] = []
     for text_scene in build_scenes(attributions, (WORD_VIEW,)):
         for method in text_scene.methods:
-            title = Mark(method.attribution.title, None, 0, (), False, False, None)
-            lines.append([(0, title)])
+            lines += _wrap_heading(method)
             for line in method.views[0].lines:
                 lines += _wrap_marks([mark for mark in line.marks if not mark.is_special])
             lines.append([])
@@ -241,6 +259,19 @@ def draw_highlighted_text(attributions: Attribution | Iterable[Attribution]) -> 
     return figure
 
 
+def _wrap_heading(method: MethodScene) -> list[list[tuple[int, Mark]]]:
+    """Return lines with the method, its question and the alternatives of an explained token."""
+    headings = [f"{method.label} → {facts.describe_question(method.attribution)}"]
+    chips = facts.describe_chips(method.attribution)
+    if chips:
+        headings.append(chips)
+    lines = []
+    for heading in headings:
+        for text in textwrap.wrap(to_single_line(heading), LINE_COLUMNS) or [""]:
+            lines.append([(0, Mark(text, None, 0, (), False, False, None))])
+    return lines
+
+
 def _mark_style(mark: Mark) -> dict[str, Any]:
     """Return matplotlib's text options for a mark."""
     style: dict[str, Any] = {"family": "monospace", "fontsize": FONT_SIZE, "va": "center"}
@@ -250,6 +281,10 @@ def _mark_style(mark: Mark) -> dict[str, Any]:
         background = step_colour(mark.strength)
         style["color"] = to_hex(text_colour(background))
         style["bbox"] = {"facecolor": to_hex(background), "linewidth": 0, "pad": 1.2}
+    if mark.is_uncertain:
+        style["fontstyle"] = "italic"
+        if mark.strength:
+            style["bbox"] |= {"hatch": "////", "edgecolor": "white"}
     return style
 
 

@@ -32,6 +32,7 @@ from tokenlight.plots.colours import (
 )
 from tokenlight.plots.scene import TextScene, as_list, build_scenes, should_show_words
 from tokenlight.plots.score_tables import compute_layer_maps
+from tokenlight.plots.trust_charts import build_removal_charts
 from tokenlight.plots.views import Mark
 
 MIN_SMOOTH_PIXELS = 128  # a picture with fewer pixels on its longer side is shown with hard edges
@@ -173,6 +174,7 @@ def _get_environment() -> Environment:
         make_visible,
         to_single_line,
         facts.format_score,
+        facts.format_error,
         facts.describe_share,
         mark_classes,
         shared_provenance,
@@ -184,9 +186,11 @@ def _get_environment() -> Environment:
     environment.filters["shade"] = _score_class
     environment.filters["bar_look"] = _bar_class
     environment.filters["width"] = _bar_width
+    environment.filters["whisker"] = _whisker_ends
     environment.filters["largest"] = _max_magnitude
     environment.globals |= {
         "facts": facts,
+        "build_removal_charts": build_removal_charts,
         "NUM_STEPS": NUM_STEPS,
         "OVERLAY_OPACITY": OVERLAY_OPACITY,
         "MIN_SMOOTH_PIXELS": MIN_SMOOTH_PIXELS,
@@ -211,6 +215,12 @@ def _bar_width(score: float, scale: float) -> float:
     if not scale:
         return 0.0
     return round(min(1.0, abs(score) / scale) * 100, 1)
+
+
+def _whisker_ends(score: float, error: float, scale: float) -> tuple[float, float]:
+    """Return both ends of the whisker of a bar, one standard error to each side, in per cent."""
+    low = max(0.0, abs(score) - error)
+    return _bar_width(low, scale), _bar_width(abs(score) + error, scale)
 
 
 def _max_magnitude(values: np.ndarray) -> float:

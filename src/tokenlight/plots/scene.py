@@ -18,9 +18,12 @@ from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.plots.agreement import describe_agreement
 from tokenlight.plots.continuations import align_continuations, is_continuation
+from tokenlight.plots.facts import describe_attention_sink, describe_question
+from tokenlight.plots.reader import AnswerReader, build_reader
 from tokenlight.plots.score_tables import ScoreTable, build_class_table
 from tokenlight.plots.views import View
 
+CHOICE_NOTES = ("method=", "effort=", "stable=")  # how notes on the choice of a method begin
 TOKEN_VIEW = "tokens"
 WORD_VIEW = "words"
 
@@ -41,6 +44,7 @@ class MethodScene:
     view_kinds: tuple[str, ...]
     notes: tuple[str, ...] = ()
     same_method: list["MethodScene"] = field(default_factory=list)
+    has_sink_note: bool = False  # once per text: it holds for each token that was written
 
     @property
     def label(self) -> str:
@@ -88,8 +92,10 @@ class ExplanationGroup:
 
     @property
     def title(self) -> str:
-        """The target; of a labeled token, with the words that it labels."""
+        """The question; of a labeled token, with the words that it labels."""
         attribution = self.methods[0].attribution
+        if attribution.target.alternatives:
+            return describe_question(attribution)
         row = attribution.row
         positions = row.target_positions
         if row.target_position is not None and not attribution.prediction.ids:
@@ -107,6 +113,11 @@ class ExplanationGroup:
         attributions = [method.attribution for method in self.methods]
         labels = [method.label for method in self.methods]
         return describe_agreement(attributions, labels)
+
+    @cached_property
+    def reader(self) -> AnswerReader | None:
+        """The text with each word of the answer and its sources; None unless a model wrote them."""
+        return build_reader([method.views[0] for method in self.methods])
 
     @property
     def tables(self) -> list[tuple[str, ScoreTable]]:
@@ -205,6 +216,10 @@ def build_scenes(
         notes = select_new_notes(attribution.notes, shown_notes)
         method = MethodScene(attribution, view_kinds, notes)
         method.same_method = same_methods.setdefault((scene_key, method.label), [])
+        sink_note = describe_attention_sink(attribution)
+        if sink_note and not any(other.has_sink_note for other in method.same_method):
+            method.notes += (sink_note,)
+            method.has_sink_note = True
         method.same_method.append(method)
         targets = texts.setdefault(scene_key, {})
         targets.setdefault(attribution.question, []).append(method)
@@ -284,8 +299,9 @@ def should_show_words(attributions: Sequence[Attribution]) -> bool:
 
 def select_new_notes(notes: Sequence[str], shown_notes: set[str]) -> tuple[str, ...]:
     """Return the notes to show; how a method was chosen (``method='auto': …``) is shown only once."""
+    # A method may also be chosen by an effort or a stability.
     new_notes = tuple(note for note in notes if note not in shown_notes)
     for note in new_notes:
-        if note.startswith("method="):
+        if note.startswith(CHOICE_NOTES):
             shown_notes.add(note)
     return new_notes

@@ -176,6 +176,9 @@ def _render_target(
     probability = facts.describe_token_probability(target.methods[0].attribution)
     title = (to_single_line(target.title), "bold")
     yield Text.assemble("\nfor ", title, (f"  {to_single_line(probability)}", "dim"))
+    chips = facts.describe_chips(target.methods[0].attribution)
+    if chips:
+        yield Text(to_single_line(chips), style="dim")
     for index, method in enumerate(target.methods):
         if index > 0:
             yield Text()
@@ -188,6 +191,25 @@ def _render_target(
         yield Text(f"\n{to_single_line(target.agreement)}", style="dim")
     yield Text()
     yield Padding(render_top_tables(target.methods, paint), INDENT)
+    yield from _render_uncertainty(target, paint)
+
+
+def _render_uncertainty(
+    target: scene.ExplanationGroup, paint: StepPainter | None
+) -> Iterator[Text]:
+    """Render one line for each method that has standard errors: what ± and italics mean."""
+    for method in target.methods:
+        uncertainty = facts.describe_uncertainty(method.views[0].attribution)
+        if not uncertainty:
+            continue
+        mark = "?" if paint is None else "italic, ?"
+        name = ""
+        if len(target.methods) > 1:
+            name = f"{to_single_line(method.label)}: "
+        yield Text(f"  {name}{uncertainty} ({mark})", style="dim")
+        stability = facts.describe_stability(method.attribution)
+        if stability:
+            yield Text(f"  {name}{stability}", style="dim")
 
 
 def _render_method_heading(method: scene.MethodScene) -> Text:
@@ -196,8 +218,10 @@ def _render_method_heading(method: scene.MethodScene) -> Text:
     verdict = facts.get_verdict(method.attribution)
     if verdict:
         heading.append(f"  {to_single_line(verdict)}", "not bold")
+    # A note after a verdict would read as part of it.
+    separator = f"\n{' ' * INDENT[-1]}" if verdict else "  "
     for note in method.notes:
-        heading.append(f"  {to_single_line(note)}", "not bold dim")
+        heading.append(f"{separator}{to_single_line(note)}", "not bold dim")
     return heading
 
 
@@ -273,6 +297,8 @@ def _append_marks(text: Text, line: MarkedLine, paint: StepPainter | None) -> No
             style = paint(mark.strength)
             if EXPLAINED_ROLE in mark.roles:
                 style += Style(underline=True)
+            if mark.is_uncertain:
+                style += Style(italic=True, dim=mark.strength == 0)
             text.append(make_visible(mark.text), style)
 
 
@@ -282,5 +308,6 @@ def _format_numbered(mark: Mark) -> str:
     if EXPLAINED_ROLE in mark.roles:
         text = f"»{text}«"
     if abs(mark.strength) >= MIN_NUMBERED_STEP:
-        text += f"({mark.score:+.2g})"
+        question_mark = "?" if mark.is_uncertain else ""
+        text += f"({mark.score:+.2g}{question_mark})"
     return text

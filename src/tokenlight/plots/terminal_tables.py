@@ -46,17 +46,25 @@ def render_top_tables(methods: Sequence[MethodScene], paint: StepPainter | None)
 
 def _render_top_cells(view: View, paint: StepPainter | None, *, with_bars: bool) -> list[Text]:
     """Render each token in its word, then its score and, if asked for, a bar."""
-    cells = [_render_token_in_word(token, paint) for token, _ in view.top_tokens]
-    scores = [score for _, score in view.top_tokens]
+    strongest = view.top_tokens
+    cells = [_render_token_in_word(token.token, paint) for token in strongest]
     widest = max((cell.cell_len for cell in cells), default=0)
-    largest = max(map(abs, scores), default=0.0)
-    for cell, score in zip(cells, scores, strict=True):
+    largest = max((abs(token.score) for token in strongest), default=0.0)
+    for cell, token in zip(cells, strongest, strict=True):
         cell.truncate(min(MAX_TOP_NAME_WIDTH, widest), overflow="ellipsis", pad=True)
-        cell.append(f"  {_format_ascii_score(score)}".ljust(12))
-        if with_bars and score:
-            length = max(1, round(BAR_WIDTH * abs(score) / largest))
-            _append_bar(cell, length, score, paint)
+        cell.append(f"  {_format_ascii_score(token.score)}".ljust(12))
+        if token.error is not None:
+            _append_error(cell, token.error, is_uncertain=token.is_uncertain)
+        if with_bars and token.score:
+            length = max(1, round(BAR_WIDTH * abs(token.score) / largest))
+            _append_bar(cell, length, token.score, paint)
     return cells
+
+
+def _append_error(cell: Text, error: float, *, is_uncertain: bool) -> None:
+    """Append the standard error of a score, with a question mark if the score could be 0."""
+    mark = "?" if is_uncertain else ""
+    cell.append(f"{facts.format_error(error)} {mark}".ljust(12), "dim")
 
 
 def _render_token_in_word(token: TokenInWord, paint: StepPainter | None) -> Text:

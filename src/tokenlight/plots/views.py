@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from tokenlight.data.attribution import Attribution
+from tokenlight.data.attribution import MIN_ERRORS_FROM_ZERO, Attribution
 from tokenlight.data.units import find_sentence_spans
 from tokenlight.plots import facts, text_segments
 from tokenlight.plots.colours import score_to_step
-from tokenlight.plots.facts import RoundedShare, format_score
+from tokenlight.plots.facts import RoundedShare, format_error, format_score
 from tokenlight.plots.score_tables import ScoreTable, build_layer_table
 from tokenlight.plots.text_segments import SegmentText, TextRun
 from tokenlight.plots.token_roles import (
@@ -20,7 +20,7 @@ from tokenlight.plots.token_roles import (
     assign_roles,
     iterate_with_roles,
 )
-from tokenlight.plots.word_pieces import NUM_TOP, TokenInWord, find_strongest_tokens
+from tokenlight.plots.word_pieces import NUM_TOP, StrongToken, describe_strongest_tokens
 
 LONG_TEXT_TOKENS = 250  # a text with more tokens is shown by sentences first
 
@@ -36,6 +36,7 @@ class Mark(NamedTuple):
         is_special: Whether it is a special token.
         is_masked: Whether attention to all of its tokens was masked.
         hover: Tooltip text.
+        is_uncertain: Whether the score could be 0, by its standard error.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Mark(NamedTuple):
     is_special: bool
     is_masked: bool
     hover: str | None
+    is_uncertain: bool = False
 
     @property
     def css_classes(self) -> str:
@@ -54,6 +56,8 @@ class Mark(NamedTuple):
             classes.insert(0, "chip")
         if self.is_masked:
             classes.append("masked")
+        if self.is_uncertain:
+            classes.append("uncertain")
         return " ".join(classes)
 
 
@@ -152,9 +156,15 @@ class View:
         return share if share.share > facts.SPECIAL_SHARE_THRESHOLD else None
 
     @property
-    def top_tokens(self) -> list[tuple[TokenInWord, float]]:
-        """The strongest tokens with their scores."""
-        return find_strongest_tokens(self.attribution)
+    def top_tokens(self) -> list[StrongToken]:
+        """The strongest tokens with their scores and standard errors."""
+        return describe_strongest_tokens(self.attribution)
+
+    @property
+    def bar_scale(self) -> float:
+        """The magnitude of a full bar in the list of the strongest: room for the whiskers, too."""
+        ends = [abs(token.score) + (token.error or 0.0) for token in self.top_tokens]
+        return max(self.scale, *ends, 0.0)
 
     @cached_property
     def layer_table(self) -> ScoreTable | None:
@@ -244,7 +254,11 @@ class View:
         # A word can be half written; then both its score and the reason are given.
         if is_read or is_masked:
             pieces = self._describe_pieces(positions)
-            remarks.append(f"{run.text}  {format_score(score)}  · piece {pieces}")
+            error = self._find_error(positions)
+            stated_score = format_score(score)
+            if error is not None:
+                stated_score += f" {format_error(error)}"
+            remarks.append(f"{run.text}  {stated_score}  · piece {pieces}")
         if is_masked:
             remarks.append("masked out")
         if unread_reason is not None:
@@ -252,8 +266,24 @@ class View:
         strength = 0
         if not run.is_special:
             strength = score_to_step(score, self.scale)
+        is_uncertain = self._is_uncertain(positions, score) and is_read and not run.is_special
+        if is_uncertain:
+            remarks.append("could be 0")
         hover = " · ".join(remarks)
-        return Mark(run.text, score, strength, roles, run.is_special, is_masked, hover)
+        return Mark(
+            run.text, score, strength, roles, run.is_special, is_masked, hover, is_uncertain
+        )
+
+    def _find_error(self, positions: list[int]) -> float | None:
+        """Return the standard error of a sum of scores, the largest that it can be."""
+        errors = self.attribution.standard_errors
+        if errors is None:
+            return None
+        return float(errors[positions].sum())
+
+    def _is_uncertain(self, positions: list[int], score: float) -> bool:
+        error = self._find_error(positions)
+        return error is not None and abs(score) < MIN_ERRORS_FROM_ZERO * error
 
     def _explain_unread(self, roles: tuple[str, ...]) -> str | None:
         """Say why a token has not been read; None for any token that has."""

@@ -30,6 +30,37 @@ class TokenInWord(NamedTuple):
         return self.text
 
 
+class StrongToken(NamedTuple):
+    """One of the strongest tokens.
+
+    Args:
+        token: The token in its word.
+        score: Its score.
+        error: The standard error of the score; None for a method without them.
+        is_uncertain: Whether the score could be 0.
+    """
+
+    token: TokenInWord
+    score: float
+    error: float | None
+    is_uncertain: bool
+
+
+def describe_strongest_tokens(
+    attribution: Attribution, max_count: int = NUM_TOP
+) -> list[StrongToken]:
+    """Return the strongest tokens with their scores and standard errors, the strongest first."""
+    errors = attribution.standard_errors
+    is_uncertain = attribution.uncertain_mask
+    strongest = []
+    for position in _find_strongest_positions(attribution, max_count):
+        error = None if errors is None else float(errors[position])
+        token = locate_in_word(attribution.row, position)
+        score = float(attribution.scores[position])
+        strongest.append(StrongToken(token, score, error, bool(is_uncertain[position])))
+    return strongest
+
+
 def find_strongest_tokens(
     attribution: Attribution, max_count: int = NUM_TOP
 ) -> list[tuple[TokenInWord, float]]:
@@ -37,13 +68,19 @@ def find_strongest_tokens(
 
     Tokens with a score of exactly 0 are returned only if all scores are 0.
     """
+    return [
+        (token.token, token.score) for token in describe_strongest_tokens(attribution, max_count)
+    ]
+
+
+def _find_strongest_positions(attribution: Attribution, max_count: int) -> list[int]:
     row = attribution.row
     scores = attribution.scores
     ranking = np.argsort(-np.abs(scores), kind="stable").tolist()
     text_positions = [position for position in ranking if not row.special_tokens_mask[position]]
     strongest = text_positions[:max_count]
     nonzero = [position for position in strongest if scores[position]]
-    return [(locate_in_word(row, i), float(scores[i])) for i in nonzero or strongest]
+    return nonzero or strongest
 
 
 def locate_in_word(row: TokenRow, position: int) -> TokenInWord:

@@ -33,10 +33,12 @@ GET_ROUTES: dict[str, tuple[str, str | Iterable[str]]] = {
     "head_map": ("/api/heads/{model:path}", "model layers heads syntactic positional"),
     "attribution": ("/api/attribution/{id}", MEDIA_TYPES.values()),
     "list_opened": ("/api/opened", "attributions benchmarks"),
+    "list_report": ("/api/texts/{id}/{name}", ["text/html"]),
     "report": ("/api/opened/{name}/report", ["text/html"]),
 }
 POST_ROUTES: dict[str, tuple[str, str | Iterable[str]]] = {
     "explain": ("/api/explain", "model prediction attributions agreement untested refused seconds"),
+    "explain_list": ("/api/texts", "address texts explained"),
     "trust": ("/api/trust", "id trust"),
     "perturb": ("/api/perturb", "model labels games"),
     "evaluate": ("/api/evaluate", "model methods curves agreement metrics rows refused table"),

@@ -29,6 +29,8 @@ class ServerLimits:
     evaluated_methods: int = 4
     metrics: int = 4
     texts: int = 16
+    report_texts: int = 100  # of a list that is explained into one report
+    stored_reports: int = 8
     random_orders: int = 16
     answer_tokens: int = 16  # tokens of an answer that the model writes itself
     attention_tokens: int = 128  # tokens of an attention map

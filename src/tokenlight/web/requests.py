@@ -64,7 +64,13 @@ class NextTokenBody(StrictModel):
     against: AlternativeCount | Literal["all"] | AlternativeTokens | None = DEFAULT_ALTERNATIVES
 
 
-TargetBody = BoundedName | NonNegativeInt | ContrastBody | NextTokenBody
+class GenerateBody(StrictModel):
+    """A target: each of the next tokens that a language model writes."""
+
+    generate: Annotated[int, Field(ge=1, le=_LIMITS.answer_tokens)]
+
+
+TargetBody = BoundedName | NonNegativeInt | ContrastBody | NextTokenBody | GenerateBody
 
 
 class InputFields(StrictModel):
@@ -133,6 +139,27 @@ class ExplainBody(InputBody):
             # The answer continues the prompt, so it starts with a space.
             answer = re.sub(r"^(?=\S)", " ", answer)
         return Continuation(answer, _LIMITS.answer_tokens, joint=True)
+
+
+class TextsBody(StrictModel):
+    """Explain a list of texts into one report."""
+
+    model: BoundedName | None = None
+    method: BoundedName | EvaluatedMethodNames = "auto"
+    texts: Annotated[list[BoundedText], Field(min_length=1, max_length=_LIMITS.report_texts)]
+    labels: Annotated[list[BoundedName | None], Field(max_length=_LIMITS.report_texts)] | None = (
+        None
+    )
+    trust: bool = False
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _check_label_count(self) -> "TextsBody":
+        if self.labels is not None and len(self.labels) != len(self.texts):
+            raise ValueError(
+                f"There are {len(self.labels)} labels for {len(self.texts)} texts. Give one label per text."
+            )
+        return self
 
 
 class TrustBody(StrictModel):
@@ -223,4 +250,6 @@ def parse_target(target: TargetBody) -> Any:
         return Contrast(target.this, target.that)
     if isinstance(target, NextTokenBody):
         return NextToken(target.token, target.against)
+    if isinstance(target, GenerateBody):
+        return Continuation(None, target.generate)
     return target

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.methods._method import FAMILIES
 from tokenlight.version import VERSION
-from tokenlight.web import options, requests, responses, tasks
+from tokenlight.web import options, requests, responses, tasks, text_reports
 from tokenlight.web.api_errors import ApiError, not_found_error, shutting_down_error, to_api_error
 from tokenlight.web.attribution_store import AttributionStore, StoredAttribution
 from tokenlight.web.compatibility import can_read
@@ -30,7 +31,8 @@ DOWNLOAD_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox allow-downloads"
 )
 PUBLIC_LIMITS = (  # limits that the page needs to know
-    "characters", "methods", "evaluated_methods", "texts", "metrics", "open_bytes", "random_orders",
+    "characters", "methods", "evaluated_methods", "texts", "report_texts", "metrics", "open_bytes",
+    "random_orders",
 )  # fmt: skip
 UNTRIED_RESULT = {"works": None, "why": None, "ms": None}
 WARM_UP_WORDS = 4  # words of an example that are explained before the server starts
@@ -48,6 +50,7 @@ class Service:
         self.limits = limits
         self.attribution_store = AttributionStore(limits)
         self._workers: dict[str, ModelWorker] = {}
+        self._text_reports: dict[str, dict[str, bytes]] = {}
         self._opened_entries: dict[str, list[StoredAttribution]] = {}
         for file_name, attributions in opened_files.files.items():
             entries = [self._store_attribution(item, pinned=True) for item in attributions]
@@ -218,6 +221,41 @@ class Service:
         result = await self._run_job(math.inf, tasks.evaluate, served_model, body, self.limits)
         return JSONResponse(result)
 
+    async def explain_list(self, body: requests.TextsBody) -> Response:
+        """Explain a list of texts; the response names the address of the report."""
+        served_model = self.models.find_model(body.model, self._list_fields(body.model))
+        pages, num_explained = await self._run_job(
+            math.inf, text_reports.write_report, served_model, body, self.limits
+        )
+        report_id = secrets.token_urlsafe(12)
+        while len(self._text_reports) >= self.limits.stored_reports:
+            self._text_reports.pop(next(iter(self._text_reports)))
+        self._text_reports[report_id] = pages
+        address = f"/api/texts/{report_id}/{text_reports.FIRST_PAGE}"
+        return JSONResponse(
+            {"address": address, "texts": len(body.texts), "explained": num_explained}
+        )
+
+    def _list_fields(self, model: str | None) -> tuple[str, ...]:
+        """Return the field that holds each text of a list: a text, or the prompt of a language model."""
+        if model is not None and self.models.get_model(model).accepted_inputs[0] == ("prompt",):
+            return ("prompt",)
+        return ("text",)
+
+    async def list_report(
+        self,
+        id: requests.AttributionId,
+        name: Annotated[str, Path(pattern=r"^report(-\d{1,4})?\.html$")],
+    ) -> Response:
+        """A page of the report of a list."""
+        pages = self._text_reports.get(id, {})
+        if name not in pages:
+            raise not_found_error(
+                "There is no such report, or the server has dropped it.", "Explain the list again."
+            )
+        headers = {"content-security-policy": text_reports.REPORT_POLICY}
+        return Response(pages[name], headers=headers, media_type=responses.MEDIA_TYPES["html"])
+
     async def attention(self, body: requests.AttentionBody) -> Response:
         """The attention map of one head for a text."""
         served_model = self.models.find_model(body.model, body.present_fields)
@@ -231,7 +269,7 @@ class Service:
         id: requests.AttributionId,
         format: responses.DownloadFormat = "json",
         figure: responses.FigureKind = "bars",
-        also: Annotated[list[requests.AttributionId] | None, Query(max_length=12)] = None,
+        also: Annotated[list[requests.AttributionId] | None, Query(max_length=64)] = None,
         words: bool = False,
     ) -> Response:
         """One or several explanations as a file."""

@@ -48,6 +48,8 @@ from tokenlight.web.requests import AttentionBody, EvaluateBody, ExplainBody
 LONG_WORK_BATCH_TOKENS = 512
 # Random orders of the trust test, the more reliable first.
 TRUST_ORDERS = (12, 6)
+# Three removals of two sub-texts per order, and as many again for the explanation itself.
+PASSES_PER_TRUST_ORDER = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,9 @@ class ExplainRequest:
     @property
     def is_lengthy(self) -> bool:
         """Whether it takes so many passes that others should not wait for all of them."""
-        return self.options["long"] == "stride" or any(map(is_slow, self.methods.values()))
+        if self.options["long"] == "stride" or isinstance(self.target, Continuation):
+            return True
+        return any(map(is_slow, self.methods.values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +105,8 @@ def count_targets(target: Any, served_model: ServedModel) -> int:
     "all" of a language model counts as one: it is refused when the target is resolved.
     """
     head = served_model.explainer._live.head
+    if isinstance(target, Continuation) and not target.joint:
+        return target.max_new_tokens
     if target == "all" and not head.is_language_model:
         return len(head.labels) or 1
     return 1
@@ -170,7 +176,8 @@ def _prepare_input(served_model: ServedModel, request: ExplainRequest, max_passe
     if uses_windows and exceeds_max_tokens(served_model.explainer, request.explain_input):
         window_lengths = _count_window_tokens(served_model, request.explain_input)
     check_cost(request, served_model, window_lengths, max_passes)
-    if uses_windows or isinstance(request.explain_input, Context):
+    is_written = isinstance(request.target, Continuation)
+    if uses_windows or is_written or isinstance(request.explain_input, Context):
         return request.explain_input
     return row
 
@@ -268,8 +275,7 @@ def compute_trust(
     """Return the attribution with ``extras["trust"]``; longer texts are tested with fewer random orders."""
     num_tokens = len(attribution)
     for max_orders in TRUST_ORDERS:
-        # Three removals of two sub-texts per order, and as many again for the explanation itself.
-        cost = num_tokens * 6 * (max_orders + 2)
+        cost = num_tokens * PASSES_PER_TRUST_ORDER * (max_orders + 2)
         if cost <= limits.trust_passes:
             return assess_trust(served_model.explainer, attribution, max_orders=max_orders)
     raise ApiError(
@@ -288,7 +294,7 @@ def evaluate(served_model: ServedModel, body: EvaluateBody, limits: ServerLimits
     labels = None if body.labels is None else parse_labels(body.labels, head)
     check_requirements(metrics.values(), head, has_labels=labels is not None, has_spans=False)
     requests = _build_evaluation_requests(served_model, body)
-    _check_evaluation_cost(served_model, requests, list(metrics.values()), limits.evaluated_passes)
+    check_evaluation_cost(served_model, requests, list(metrics.values()), limits.evaluated_passes)
     records, failures, refused = _measure_texts(served_model, requests, metrics, labels, limits)
     if not records:
         first_error = refused[0]["error"]
@@ -364,16 +370,25 @@ def _explain_for_evaluation(
         return ExplainResult((), tuple((name, api_error) for name in request.methods))
 
 
-def _check_evaluation_cost(
+def check_evaluation_cost(
     served_model: ServedModel,
     requests: Sequence[ExplainRequest],
     metrics: list[Metric],
     max_passes: int,
+    trust_orders: int = 0,
 ) -> None:
-    """Count every explanation, the extra ones that metrics need, and the perturbed texts."""
+    """Count every explanation, the extra ones that metrics need, and the perturbed texts.
+
+    Args:
+        served_model: The model.
+        requests: The texts to explain.
+        metrics: The metrics to measure.
+        max_passes: Tokens that may be sent through the model.
+        trust_orders: Random orders of the trust test of each explanation; 0 without a test.
+    """
     live = served_model.explainer._live
     extra_counts = {"randomized": len(list_stages(live)), "classes": len(live.head.labels)}
-    num_perturbed = 0
+    num_perturbed = PASSES_PER_TRUST_ORDER * (trust_orders + 2) if trust_orders else 0
     num_extra = 0
     for metric in metrics:
         if metric.needs_model:

@@ -18,6 +18,7 @@ REMOVAL = {
     "removal": "delete",
     "words_are": "deleted",
     "beaten": 0.97,
+    "stronger": 1,
     "correlation": 0.83,
     "correlation_rank": 0.99,
     "curve": [0.9, 0.4, 0.2, 0.1],
@@ -27,10 +28,8 @@ REMOVAL = {
     "log_odds_random": [-0.5, 0.3],
     "subtexts": {"sums": [0.0] * 12, "log_odds": [0.0] * 12},
 }
-EFFECT = (
-    "with the 2 top words (warm, funny) deleted, P(positive) falls from 90.0 % to 40.0 %; "
-    "with 2 random words, 85.0 % to 95.0 %"
-)
+EFFECT = "with the 2 top words (warm, funny) deleted, P(positive) falls from 90.0 % to 40.0 %"
+RIVALS = "3 of 18 random choices of 2 words do as much or more"  # 6 of each removal
 
 
 def make_result(grade, **changes):
@@ -45,10 +44,25 @@ def describe(grade, judgments=("faithful",) * 3, weakness="", units=WORDS, **cha
 
 
 def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
-    same = "the same holds when words are masked and replaced by likely words"
-    assert describe("faithful") == f"{EFFECT}; {same}"
+    same = "it also falls when they are masked or replaced by likely words"
+    assert describe("faithful") == f"{EFFECT}; {same}; {RIVALS}"
     weakness = "most of its total score falls on special tokens"
-    assert describe("better than chance", weakness=weakness) == f"{weakness}; {EFFECT}; {same}"
+    assert describe("better than chance", weakness=weakness) == (
+        f"{weakness}; {EFFECT}; {same}; {RIVALS}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("curve", "stronger", "rivals"),
+    [
+        ([0.9, 0.4, 0.2, 0.1], 0, "none of 18 random choices of 2 words does as much"),
+        ([0.9, 0.4, 0.2, 0.1], 6, "all of 18 random choices of 2 words do as much or more"),
+        ([0.9, 0.9, 0.2, 0.1], 2, "6 of 18 random choices of 2 words lower it more"),
+        ([0.9, 0.95, 0.2, 0.1], 0, "none of 18 random choices of 2 words lowers it more"),
+    ],
+)
+def test_random_choices_are_counted_over_all_removals(curve, stronger, rivals):
+    assert describe("faithful", curve=curve, stronger=stronger).endswith(f"; {rivals}")
 
 
 @pytest.mark.parametrize(
@@ -66,13 +80,13 @@ def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
         ),
         (
             ("top words alone", "no better than chance", "top words alone"),
-            "its top words do more than random ones, but its scores do not predict what other "
-            "combinations of words do",
+            "its top words do more than random ones when they are deleted or replaced by likely words, "
+            "but its scores do not predict what other combinations of words do",
         ),
         (
             ("sums alone",) * 3,
-            "its scores predict what random combinations of words do, but its top words do no "
-            "more than random ones",
+            "its scores predict what random combinations of words do when others are deleted, masked or "
+            "replaced by likely words, but its top words do no more than random ones",
         ),
         (
             ("sums alone", "top words alone", "sums alone"),
@@ -81,7 +95,7 @@ def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
     ],
 )
 def test_a_disagreement_of_removals_is_stated(judgments, reason):
-    assert describe("cannot tell", judgments) == f"{reason}; {EFFECT}"
+    assert describe("cannot tell", judgments) == f"{reason}; {EFFECT}; {RIVALS}"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +123,7 @@ def test_patches_are_separated_by_semicolons():
     result["top_words"] = ["1,2"]
     verdict = describe_result(result, ["faithful"] * 3, PATCHES, "")
     assert "with the top patch (1,2) deleted" in verdict
-    assert "; with 1 random patch, " in verdict
+    assert verdict.endswith(" random choices of one patch do as much or more")
 
 
 def test_probabilities_near_zero_and_one_are_stated_as_bounds():

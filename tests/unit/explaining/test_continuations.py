@@ -19,7 +19,7 @@ from tokenlight.explaining.continuations import is_prefix_invariant
 
 PROMPT = "the cat sat on a mat"
 TEXT = " the red dog ran and sat"
-METHODS = ["grad_x_input", "saliency", "attnlrp", "cp_lrp"]
+METHODS = ["grad_x_input", "saliency", "attnlrp", "cp_lrp", "gim"]
 
 
 @pytest.fixture(scope="module", params=["llama", "bart"])

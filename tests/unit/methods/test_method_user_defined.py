@@ -185,3 +185,63 @@ def test_every_name_offered_is_a_method():
     assert offered <= set(registry.list_names("methods"))
     names = {name.replace("_", "") for name in registry.list_names("methods")}
     assert not names & set(registry.NAMES_ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("SHAP", "'shap', another name of 'shapley'"),
+        ("IG", "'ig', another name of 'integrated_gradients'"),
+        ("deep_lift", "'deeplift_shap'"),
+        ("GuidedBackprop", "'saliency'"),
+        ("PartitionExplainer", "'shapley'"),
+        ("lrp_epsilon", "'lrp'"),
+        ("lxt", "'attnlrp'"),
+        ("vanilla_gradients", "'saliency'"),
+        ("transformer_attribution", "'transatt'"),
+        ("attentions", "'raw_att'"),
+    ],
+)
+def test_further_names_that_hands_know(name, expected):
+    with pytest.raises(UnknownName, match=f"Did you mean {expected}"):
+        registry.build("methods", name)
+
+
+def define_version(sign: float) -> Method:
+    """Define a class as a cell of a notebook does that is edited and run again."""
+
+    class Edited(Method):
+        """Without cites and without options."""
+
+        needs = frozenset({Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT})
+
+        if sign > 0:
+
+            def __call__(self, tape):
+                return tape.hidden_gradients[0].norm(dim=-1)
+
+        else:
+
+            def __call__(self, tape):
+                return -tape.hidden_gradients[0].norm(dim=-1)
+
+    return Edited()
+
+
+def test_two_versions_of_one_class_are_not_pooled(explainer):
+    first = explainer.explain(TEXT, define_version(1))
+    again = explainer.explain(TEXT, define_version(1))
+    assert explainer.evaluate([first, again], "aopc").rows
+    edited = explainer.explain(TEXT, define_version(-1))
+    with expect_error(BadInput, "two-versions-of-method", mentions="two versions of"):
+        explainer.evaluate([first, edited], "aopc")
+
+
+@pytest.mark.parametrize("result", [None, 3.0, [1.0, 2.0]])
+def test_a_method_that_returns_no_tensor(explainer, result):
+    class NoTensor(TopOne):
+        def __call__(self, tape):  # noqa: ARG002
+            return result
+
+    with expect_error(BadInput, "method-scores-type", mentions="must return a torch tensor"):
+        explainer.explain(TEXT, NoTensor())

@@ -77,7 +77,7 @@ class TestWhatItEquals:
         ours = explain(text, explainer, 1, **options)
         shapley = explainer.explain(text, "shapley", 1)
         assert_close(ours.scores, shapley.scores)
-        assert_close(ours.extras["standard_errors"], np.zeros(6))
+        assert_close(ours.standard_errors, np.zeros(6))
         assert ours.extras["sampling"]["self_test"]["correlation"] == pytest.approx(1.0)
 
     @pytest.mark.parametrize("readout", ["cat", "attcat", "embeddings"])
@@ -172,7 +172,7 @@ class TestKindsOfInput:
         ):
             attribution = explain(text, explainer)
             assert np.isfinite(attribution.scores).all()
-            assert len(attribution.extras["standard_errors"]) == len(attribution)
+            assert len(attribution.standard_errors) == len(attribution)
 
     def test_a_language_model_keeps_its_last_token(self) -> None:
         explainer = Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
@@ -210,7 +210,7 @@ class TestUncertainty:
             explain(TEXT, target="positive", gradient="attnlrp", seed=seed) for seed in range(40)
         ]
         spread = np.std([run.scores for run in runs], axis=0, ddof=1)[1:-1]
-        errors = np.mean([run.extras["standard_errors"] for run in runs], axis=0)[1:-1]
+        errors = np.mean([run.standard_errors for run in runs], axis=0)[1:-1]
         assert 0.75 < np.median(errors / spread) < 1.5
 
     def test_a_single_draw_is_compared_with_the_whole_text(self) -> None:

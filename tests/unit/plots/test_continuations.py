@@ -193,3 +193,25 @@ def test_other_rows_have_no_unread_tokens():
     [line] = PageReader(render_page(attribution)).lines
     assert line.marks[-1][0] == "chip masked"
     assert "masked out" in line.marks[-1][1]
+
+
+def test_each_word_of_the_answer_is_followed_by_the_text_in_its_colours(rows):
+    page = render_page(rows)
+    reader = re.search(r'<div class="reader">.*?</div>\n</div>', page, re.S)[0]
+    words = re.findall(
+        r'<span class="word" tabindex="0".*?aria-label="(.*?)".*?>(.*?)</span>', reader
+    )
+    assert [text for _, text in words] == ["L", "ily", "She", "ran"]
+    # From the keyboard and to a screen reader: the strongest words behind it.
+    assert words[1][0] == "ily, because of [L]ily +2, named +1.67, girl +1.33"
+    copies = re.split(r'<span class="copy" aria-hidden="true">', reader)[1:]
+    assert len(copies) == 4
+    for copy in copies:
+        assert re.sub("<.*?>", "", copy).startswith(f"{PROMPT}{WROTE}")
+    assert 'class="token explained"' in copies[0]
+
+
+def test_one_token_and_a_huge_text_have_no_reader(rows, monkeypatch):
+    assert 'class="reader"' not in render_page(rows[:1])
+    monkeypatch.setattr("tokenlight.plots.reader.MAX_MARKS", 10)
+    assert 'class="reader"' not in render_page(rows)

@@ -414,6 +414,8 @@ def test_predictions_with_many_labels_or_no_probabilities_are_rendered():
     chances = tuple([0.61] + [0.01] * 39)
     with_labels = make_sample(prediction=Prediction("label 0", 0, labels, chances))
     assert "and 32 less probable" in render_page(with_labels)
+    tokens = replace(with_labels.prediction, ids=tuple(range(len(with_labels.prediction.labels))))
+    assert "and other tokens" in render_page(replace(with_labels, prediction=tokens))
     regression = make_sample(prediction=Prediction("3.2", 0, ("score",), ()))
     assert "3.2" in PageReader(render_page(regression)).texts["span"]
 

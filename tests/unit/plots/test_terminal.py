@@ -190,6 +190,14 @@ def test_a_verdict_begins_with_its_grade():
         assert f"attcat  {verdict}" in render_terminal(attribution, colours=None)
 
 
+def test_a_note_stands_on_a_line_of_its_own_below_a_verdict():
+    trust = {"verdict": "removing the top word (dull) drops P", "grade": "faithful"}
+    attribution = replace(make_sample(), extras={"trust": trust}, notes=("a note",))
+    lines = render_terminal(attribution, colours=None).splitlines()
+    assert "  a note" in lines
+    assert any(line.endswith("drops P") for line in lines)
+
+
 def test_words_are_shown_and_tokens_on_request():
     row = make_row(["affecting"], [[(0, 6), (6, 9)]], words=[0, 0])
     attribution = make_attribution(row, [0, 0.25, 0.5, 0])

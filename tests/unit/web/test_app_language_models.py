@@ -132,3 +132,20 @@ def test_documents_without_a_question_are_refused(client):
     answer = client.post("/api/explain", json={"documents": "a cat"})
     assert answer.status_code == 422
     assert "question and documents (and answer)" in answer.text
+
+
+def test_each_of_the_next_tokens_is_explained(client, models):
+    answer = client.post(
+        "/api/explain",
+        json={"prompt": PROMPT, "target": {"generate": 3}, "method": ["attnlrp", "grad_x_input"]},
+    )
+    assert answer.status_code == 200, answer.text
+    explainer = models.get_model("writer").explainer
+    expected = explainer.explain(PROMPT, ["attnlrp", "grad_x_input"], Continuation(None, 3))
+    entries = answer.json()["attributions"]
+    assert len(entries) == len(expected) == 6
+    for entry, attribution in zip(entries, expected, strict=True):
+        assert entry["question"] == attribution.question
+        np.testing.assert_allclose(entry["attribution"]["scores"], attribution.scores, atol=1e-9)
+    too_many = {"prompt": PROMPT, "target": {"generate": 99}}
+    assert client.post("/api/explain", json=too_many).status_code == 422

@@ -1,6 +1,8 @@
 // Every value enters the page as text or through a closed list of classes; none becomes markup.
-const STEPS = 12, LONG = 2500, GOOD = ["faithful", "better than chance"];
+const STEPS = 12, LONG = 2500, SHOWN_COLUMNS = 4, GOOD = ["faithful", "better than chance"];
 const texts = JSON.parse(document.getElementById("data").textContent);
+// From the best to the worst, as they are sorted.
+const GRADES = ["faithful", "better than chance", "cannot tell", "no better than chance", "worse than chance", "untested"];
 const form = document.getElementById("filters"), table = document.getElementById("index");
 const body = table.tBodies[0];
 
@@ -67,14 +69,17 @@ const plain = entry => entry.lines.filter((_, i) => entry.explained[0].lines.som
 const low = entry => entry.grade && !GOOD.includes(entry.grade);
 const percent = chance => chance > 0.999 && chance < 1 ? ">99.9 %" : `${(100 * chance).toFixed(1)} %`;
 const anyHas = name => texts.some(entry => name in entry);
+const keptNames = [...new Set(texts.flatMap(entry => Object.keys(entry.columns || {})))].filter(name => name !== "id");
 const columns = [
   { name: "row", value: entry => entry.number, on: true },
   { name: "id", value: entry => (entry.columns || {}).id ?? "", on: texts.some(e => (e.columns || {}).id) },
   { name: "true label", value: entry => entry.label ?? "", on: anyHas("label") },
   { name: "predicted", value: entry => entry.predicted ?? "", look: entry => isWrong(entry) ? "wrong" : "", on: anyHas("predicted") },
   { name: "confidence", value: entry => entry.chance ?? -1, show: v => v < 0 ? "" : percent(v), on: anyHas("chance") },
-  { name: "trust", value: entry => entry.grade ?? "", look: entry => low(entry) ? "wrong" : "", on: anyHas("grade") },
+  { name: "trust", value: entry => entry.grade ?? "", rank: entry => GRADES.indexOf(entry.grade), look: entry => low(entry) ? "wrong" : "", on: anyHas("grade") },
+  ...keptNames.map(name => ({ name, value: entry => (entry.columns || {})[name] ?? "", on: keptNames.length <= SHOWN_COLUMNS })),
 ].filter(column => column.on);
+const textColumn = { name: "text", value: entry => entry.text };
 
 const rows = texts.map(entry => {
   const row = make("tr"), button = make("button", "", entry.text = plain(entry));
@@ -203,21 +208,39 @@ function show(values) {
   form.scrollIntoView();
 }
 
+function findTopWords(entry) {
+  const shares = methods.length ? [...sharesByMethod.get(methods[0]).get(entry)] : [];
+  return shares.sort((a, b) => b[1] - a[1]).slice(0, 5).filter(([, share]) => share > 0).map(([word]) => word).join(" ");
+}
+
+// The texts that are shown, in their order, as columns; what a text does not have is null.
+function collectShown() {
+  const entries = rows.filter(({ row }) => !row.hidden).map(({ entry }) => entry);
+  const value = (column, entry) => column.name === "confidence" ? entry.chance ?? null : column.value(entry);
+  const orNull = cell => cell === "" || cell === undefined ? null : cell;
+  const own = columns.filter(column => !keptNames.includes(column.name));
+  const listed = [
+    ...own.map(column => ({ name: column.name, of: entry => value(column, entry) })), { name: "text", of: entry => entry.text },
+    { name: "top words", of: findTopWords }, ...keptNames.map(name => ({ name, of: entry => (entry.columns || {})[name] })),
+  ];
+  return listed.map(({ name, of }) => ({ name, values: entries.map(entry => orNull(of(entry))) }));
+}
+
 function exportCsv() {
-  const kept = [...new Set(texts.flatMap(entry => Object.keys(entry.columns || {})))].filter(name => name !== "id");
-  const header = [...columns.map(column => column.name), "text", "top words", ...kept];
-  const lines = [header];
-  for (const { entry, row } of rows) {
-    if (row.hidden) continue;
-    const shares = methods.length ? [...sharesByMethod.get(methods[0]).get(entry)] : [];
-    const top = shares.sort((a, b) => b[1] - a[1]).slice(0, 5).filter(([, share]) => share > 0).map(([word]) => word);
-    lines.push([...columns.map(column => entry.chance === undefined && column.name === "confidence" ? "" : column.value(entry)),
-      entry.text, top.join(" "), ...kept.map(name => (entry.columns || {})[name])]);
-  }
-  const content = lines.map(cells => cells.map(formatCell).join(",")).join("\r\n") + "\r\n";
+  const shown = collectShown(), lines = [shown.map(column => column.name)];
+  shown[0].values.forEach((_, i) => lines.push(shown.map(column => column.values[i])));
+  download(["\ufeff", lines.map(cells => cells.map(formatCell).join(",")).join("\r\n") + "\r\n"], "csv", "text/csv");
+}
+
+function exportParquet() {
+  const shown = collectShown();
+  download(encodeParquet(shown, shown[0].values.length), "parquet", "application/vnd.apache.parquet");
+}
+
+function download(parts, ending, type) {
   const link = make("a");
-  link.href = URL.createObjectURL(new Blob(["\ufeff", content], { type: "text/csv" }));
-  link.download = `${document.title.replace(/[^\p{L}\p{N}._-]+/gu, "-")}-shown.csv`;
+  link.href = URL.createObjectURL(new Blob(parts, { type }));
+  link.download = `${document.title.replace(/[^\p{L}\p{N}._-]+/gu, "-")}-shown.${ending}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
@@ -225,6 +248,7 @@ function exportCsv() {
 // The address of what is shown: filters that are set, as in #show?wrong=on&word=dull.
 function describeFilters() {
   const set = [...new FormData(form)].filter(([, value]) => value !== "");
+  if (sorted.name) set.push(["sort", `${sorted.up ? "" : "-"}${sorted.name}`]);
   return set.length ? `#show?${new URLSearchParams(set)}` : "#";
 }
 
@@ -244,19 +268,20 @@ function sort(column) {
   sorted = { name: column.name, up: sorted.name === column.name ? !sorted.up : true };
   const sign = sorted.up ? 1 : -1;
   const compare = (a, b) => typeof a === "number" ? a - b : String(a).localeCompare(String(b), undefined, { numeric: true });
-  rows.sort((a, b) => sign * compare(column.value(a.entry), column.value(b.entry)));
+  const rank = column.rank ?? column.value;
+  rows.sort((a, b) => sign * compare(rank(a.entry), rank(b.entry)));
   body.append(...rows.flatMap(indexRow => indexRow.opened ? [indexRow.row, indexRow.opened] : [indexRow.row]));
   for (const head of table.tHead.rows[0].cells)
     head.ariaSort = head.textContent === column.name ? (sorted.up ? "ascending" : "descending") : null;
 }
 
-table.tHead.append(make("tr", "", "", ...columns.map(column => {
+table.tHead.append(make("tr", "", "", ...[...columns, textColumn].map(column => {
   const button = make("button", "", column.name);
   button.type = "button";
   button.title = "Sort by this column";
   button.addEventListener("click", () => sort(column));
   return make("th", "", "", button);
-}), make("th", "", "text")));
+})));
 body.append(...rows.map(indexRow => indexRow.row));
 
 for (const name of ["predicted", "label", "grade"]) {
@@ -269,6 +294,7 @@ form.elements.low.parentElement.hidden = !anyHas("grade");
 form.addEventListener("input", () => { cluster = null; filter(); });
 form.addEventListener("submit", event => event.preventDefault());
 form.elements.export.addEventListener("click", exportCsv);
+form.elements.parquet.addEventListener("click", exportParquet);
 form.elements.link.addEventListener("click", copyLink);
 document.addEventListener("click", event => {
   const button = event.target.closest("[data-word]");
@@ -279,7 +305,15 @@ document.addEventListener("click", event => {
 });
 
 function follow() {
-  if (location.hash.startsWith("#show?")) show(Object.fromEntries(new URLSearchParams(location.hash.slice(6))));
+  if (location.hash.startsWith("#show?")) {
+    const { sort: order = "", ...filters } = Object.fromEntries(new URLSearchParams(location.hash.slice(6)));
+    const column = [...columns, textColumn].find(({ name }) => name === order.replace(/^-/, ""));
+    if (column) {
+      sorted = { name: column.name, up: order.startsWith("-") }; // sort() turns it round
+      sort(column);
+    }
+    show(filters);
+  }
   const linked = rows.find(({ row }) => `#${row.id}` === location.hash);
   if (!linked) return;
   if (linked.opened === null) toggle(linked);

@@ -2,7 +2,7 @@
 
 import { make } from "./dom.js";
 import { decimals } from "./numbers.js";
-import { agreement, sameTokens } from "./scores.js";
+import { agreement, mostApart, sameTokens } from "./scores.js";
 import { state } from "./store.js";
 
 const AGREEMENT_LEVELS = [[0.7, "agree"], [0.4, "agree in part"], [0.15, "agree little"], [-0.15, "are unrelated"], [-2, "contradict"]];
@@ -34,7 +34,9 @@ function support(entries) {
   if (!grades.every(Boolean)) return "";
   const good = entries.filter((_, i) => GOOD_GRADES.includes(grades[i])).map((entry) => entry.method);
   if (!good.length) return "The tests support none of them, so they cannot tell which is right.";
-  return good.length === entries.length ? "The tests support all of them." : `The tests support ${good.join(", ")}.`;
+  const unsure = entries.filter((_, i) => ["cannot tell", "untested"].includes(grades[i])).map((entry) => entry.method);
+  const rest = unsure.length ? ` They cannot tell about ${unsure.join(", ")}.` : "";
+  return (good.length === entries.length ? "The tests support all of them." : `The tests support ${good.join(", ")}.`) + rest;
 }
 
 /** Blue for agreement, background for no relation, orange for contradiction, in every palette. */
@@ -50,13 +52,16 @@ function cell(number, same) {
 
 function describeAgreement(entries, value) {
   const pairs = entries
-    .flatMap((first, i) => entries.slice(i + 1).map((second) => [value(first, second), first.method, second.method]))
+    .flatMap((first, i) => entries.slice(i + 1).map((second) => [value(first, second), first, second]))
     .filter(([number]) => number !== null)
     .toSorted((first, second) => second[0] - first[0]);
   if (!pairs.length) return "At least one method ranks no token here, so they cannot be compared.";
   const describe = ([number, first, second]) => {
     const [, word] = AGREEMENT_LEVELS.find(([threshold]) => number >= threshold);
-    return `${first} and ${second} ${word} (${decimals(number)})`;
+    return `${first.method} and ${second.method} ${word} (${decimals(number)})`;
   };
-  return pairs.length === 1 ? `${describe(pairs[0])}.` : `${describe(pairs[0])}; ${describe(pairs.at(-1))}.`;
+  const [number, first, second] = pairs.at(-1);
+  const apart = number < AGREEMENT_LEVELS[0][0] ? `, most apart on ‘${mostApart(first.attribution, second.attribution)}’` : "";
+  const least = `${describe(pairs.at(-1))}${apart}.`;
+  return pairs.length === 1 ? least : `${describe(pairs[0])}; ${least}`;
 }

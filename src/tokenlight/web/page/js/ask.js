@@ -3,14 +3,15 @@
 import { byId, fill, make } from "./dom.js";
 import { asksDocuments, chosenModel, fieldsInUse, state, update, watch } from "./store.js";
 import { clearError } from "./trouble.js";
-import { clear, explain, showWelcome } from "./work.js";
+import { clear, explain, reportList, showWelcome } from "./work.js";
 
 const LABELS = {
   text: "Text", pair: "Second text", question: "Question", context: "Context to answer from",
   prompt: "Prompt", documents: "Documents, with an empty line between two",
   answer: "Answer to explain (if left empty, the model writes its own)",
 };
-const ROWS = { text: 2, pair: 2, question: 1, context: 4, prompt: 2, documents: 6, answer: 1 };
+const LIST = "One text per line. After a tab, its true label (optional), as a spreadsheet gives it.";
+const ROWS = { text: 2, pair: 2, question: 1, context: 4, prompt: 2, documents: 6, answer: 1, list: 8 };
 const DOCUMENT_FIELDS = ["question", "documents", "answer"];
 const EXAMPLES = 4;
 let isPairRequested = false;
@@ -19,25 +20,29 @@ let isPairRequested = false;
 export function askForm() {
   byId("ask").addEventListener("submit", (event) => {
     event.preventDefault();
-    void explain();
+    submit();
   });
   byId("ask").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
-      void explain();
+      submit();
     }
   });
   byId("model").addEventListener("change", (event) => chooseModel(event.target.value));
   watch(["models", "model"], drawModel);
-  watch(["models", "model", "about", ...Object.keys(LABELS)], fields);
-  watch(["busy"], drawBusy);
+  watch(["models", "model", "about", "several", "list", ...Object.keys(LABELS)], fields);
+  watch(["busy", "several"], drawBusy);
+}
+
+function submit() {
+  void (state.several ? reportList() : explain());
 }
 
 /** Put an example into the form and explain it. */
 function useExample(example) {
   isPairRequested = false;
   const filled = Object.fromEntries(Object.keys(LABELS).map((name) => [name, example[name] ?? ""]));
-  update({ ...filled, about: false, ...defaultChoices() });
+  update({ ...filled, about: false, several: false, ...defaultChoices() });
   void explain();
 }
 
@@ -49,10 +54,11 @@ function chooseModel(name) {
   const shown = state.entries.length > 0;
   clear();
   clearError();
-  update({ model: name, about: false, methods: methods.length ? methods : [model.method], ...defaultChoices() });
+  update({ model: name, about: false, several: state.several && takesList(model), methods: methods.length ? methods : [model.method], ...defaultChoices() });
   // The old text means nothing to a model with other fields; one with the same answers at once.
   const filled = fieldsInUse().every((field) => state[field]);
-  if (shown && filled) void explain();
+  if (state.several) byId("field-list")?.focus();
+  else if (shown && filled) void explain();
   else showWelcome({ filled });
 }
 
@@ -97,14 +103,14 @@ function fields() {
   const takesPair = model.inputs.some((set) => set.includes("pair"));
   const takesDocuments = model.inputs.some((set) => set.includes("documents"));
   const about = asksDocuments();
-  const names = about ? DOCUMENT_FIELDS : isPairRequested && takesPair ? ["text", "pair"] : fieldsInUse();
+  const names = state.several ? ["list"] : about ? DOCUMENT_FIELDS : isPairRequested && takesPair ? ["text", "pair"] : fieldsInUse();
   const container = byId("fields");
   if (container.dataset.names !== names.join() || container.dataset.model !== model.name) {
     container.dataset.names = names.join();
     container.dataset.model = model.name;
     fill(container, names.map(field));
-    fill(byId("pair-place"), takesPair && pairButton(names.includes("pair")),
-      takesDocuments && documentsButton(about));
+    fill(byId("pair-place"), takesPair && !state.several && pairButton(names.includes("pair")),
+      takesDocuments && !state.several && documentsButton(about), takesList(model) && listButton());
   }
   for (const name of names) {
     const area = byId(`field-${name}`);
@@ -116,13 +122,14 @@ function fields() {
 function field(name) {
   const area = make("textarea", {
     id: `field-${name}`, name, rows: ROWS[name], dir: "auto", spellcheck: "false",
-    placeholder: name === "text" ? "Type a sentence …" : null,
+    placeholder: { text: "Type a sentence …", list: "Never dull.\tpositive\nA bore.\tnegative" }[name] ?? null,
   });
   area.addEventListener("input", () => {
     fitHeight(area);
     update({ [name]: area.value, ...defaultChoices() });
   });
-  return make("label", { class: "field" }, make("span", { class: name === "text" ? "aside" : "", text: LABELS[name] }), area);
+  const label = name === "list" ? LIST : LABELS[name];
+  return make("label", { class: "field" }, make("span", { class: name === "text" ? "aside" : "", text: label }), area);
 }
 
 function pairButton(shown) {
@@ -135,6 +142,28 @@ function pairButton(shown) {
       byId(shown ? "field-text" : "field-pair")?.focus();
     },
   });
+}
+
+/** Whether the model reads one text or prompt, so that a list of them makes sense. */
+function takesList(model) {
+  return ["text", "prompt"].includes(model.inputs[0].join());
+}
+
+function listButton() {
+  const test = make("input", { type: "checkbox", onchange: (event) => update({ testAll: event.target.checked }) });
+  test.checked = state.testAll;
+  return [
+    make("button", {
+      type: "button", class: "quiet pair-switch", id: "several", text: state.several ? "One text" : "Several texts",
+      onclick: () => {
+        clear();
+        update({ several: !state.several, about: false });
+        byId("status").textContent = state.several ? "Paste a list, then get the report of all texts." : "Press Explain, or type a text of your own.";
+        byId(state.several ? "field-list" : `field-${fieldsInUse()[0]}`)?.focus();
+      },
+    }),
+    state.several && make("label", { class: "inline" }, test, "test each (about a second per text)"),
+  ];
 }
 
 function documentsButton(shown) {
@@ -156,7 +185,7 @@ function fitHeight(area) {
 function drawBusy() {
   const button = byId("explain");
   button.setAttribute("aria-busy", String(state.busy));
-  button.textContent = state.busy ? "Explaining …" : "Explain";
+  button.textContent = state.busy ? "Explaining …" : state.several ? "Get the report" : "Explain";
   byId("results").setAttribute("aria-busy", String(state.busy));
 }
 

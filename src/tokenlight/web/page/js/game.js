@@ -10,6 +10,7 @@ import { clamped, counted, percent } from "./numbers.js";
 import { byToken } from "./scores.js";
 import { state, update, watch } from "./store.js";
 import { segments } from "./tools.js";
+import { RANDOM_ORDERS } from "./work.js";
 
 const STEP_MS = 650; // milliseconds a step while it plays
 let parts = null; // what a move changes, so that nothing else is drawn again
@@ -91,11 +92,21 @@ function board() {
         rows.map(({ entry, game, line }) => ({ name: entry.method, line, note: `mean ${percent(game.area[state.mode])}` })),
         random && `the middle half of ${random.orders} random orders, and their mean (${percent(random.area[state.mode])})`,
       )),
+    comparing(random),
     make("div", { class: "says" }, rows.map(({ game }) => make("p", { text: `${game.method}: ${game.says}.`, dir: "auto" }))),
     parts.live,
   );
   drawPlay();
   move();
+}
+
+/** How far the comparison with random orders has come; null once it is complete. */
+function comparing(random) {
+  const count = random?.orders ?? 0;
+  if (count >= RANDOM_ORDERS || !state.served || state.gamesFailed) return null;
+  return make("p", { class: "note comparing", role: "status" },
+    make("progress", { max: RANDOM_ORDERS, value: count, "aria-label": "Random orders" }),
+    ` Comparing with random orders: ${count} of ${RANDOM_ORDERS} …`);
 }
 
 function waiting() {

@@ -5,12 +5,12 @@ import { DEFAULTS, state } from "./store.js";
 
 const FIELDS = ["text", "pair", "question", "context", "prompt", "documents", "answer"];
 const NAMES = {
-  model: "model", target: "for", rather: "rather-than", long: "long", view: "view",
+  model: "model", target: "for", rather: "rather-than", tokens: "tokens", long: "long", view: "view",
   reference: "against", tab: "tab", mode: "game", layered: "layers", head: "head",
 };
 const CHOICES = {
   view: ["tokens", "words"], tab: ["why", "game", "layers", "heads"], mode: ["hide", "reveal"],
-  long: ["error", "truncate", "stride"],
+  long: ["error", "truncate", "stride"], tokens: ["1", "4", "8"],
 };
 
 let rememberTimer = 0; // the timer of scheduleRemember

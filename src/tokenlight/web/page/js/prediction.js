@@ -8,6 +8,7 @@ import { selection } from "./tools.js";
 import { explain } from "./work.js";
 
 const MAX_BARS = 6;
+let alternatives = { of: null, names: [] }; // those of the last question that had some
 
 /** Update bars and switch with the state. */
 export function predictionPanel() {
@@ -90,7 +91,29 @@ function tokenChoice() {
   form.addEventListener("keydown", (event) => {
     if (event.key === "Enter") form.querySelector("button").click();
   });
-  return [form];
+  const length = selection("Explain", state.tokens, [["1", "the next token"], ["4", "the next 4 tokens"], ["8", "the next 8 tokens"]], (tokens) => {
+    update({ tokens, target: "", rather: "", written: 0, step: 0 });
+    void explain({ step: false });
+  });
+  if (state.tokens !== "1") return [length];
+  return [length, alternativeChips(), form];
+}
+
+/** What the model might have said instead: a click contrasts with that one, another click with all of them. */
+function alternativeChips() {
+  const { target } = state.entries[0].attribution;
+  if (target.alternatives?.length) alternatives = { of: state.prediction, names: target.alternatives };
+  const names = alternatives.of === state.prediction || state.rather ? alternatives.names : [];
+  if (!names.length) return null;
+  const shown = state.rather && !names.slice(0, MAX_BARS).includes(state.rather) ? [state.rather, ...names] : names;
+  return make("div", { class: "alternatives", role: "group", "aria-label": "Rather than" },
+    make("span", { class: "note", text: "rather than:" }),
+    shown.slice(0, MAX_BARS).map((name) => make("button", {
+      type: "button", class: "chip-button", text: inLine(name), dir: "auto", "aria-pressed": String(state.rather === name),
+      title: state.rather === name ? "Contrast with all likely alternatives again" : `Why ${explained().trim()} rather than ${name.trim()}?`,
+      onclick: () => (state.rather === name ? choose(state.target === state.prediction.label ? "" : state.target, "") : choose(explained(), name)),
+    })),
+    names.length > MAX_BARS ? make("span", { class: "note", text: `and ${names.length - MAX_BARS} more` }) : null);
 }
 
 /** The label whose explanation is shown. */

@@ -68,6 +68,15 @@ export function agreement(first, second) {
   return x && y ? x.reduce((total, value, i) => total + value * y[i], 0) : null;
 }
 
+/** The token on which two explanations of one text differ most by rank; empty where one ranks nothing. */
+export function mostApart(first, second) {
+  const [x, y] = [unitRanks(first), unitRanks(second)];
+  if (!x || !y) return "";
+  const gaps = x.map((value, i) => Math.abs(value - y[i]));
+  const position = textPositionsOf(first.row)[gaps.indexOf(Math.max(...gaps))];
+  return first.row.pieces[position].trim();
+}
+
 /** Whether two explanations are of the same tokens, so that they can be compared. */
 export function sameTokens(first, second) {
   return first.row.ids.length === second.row.ids.length

@@ -3,7 +3,7 @@
 /** The state that a link carries; everything else is derived from it. */
 export const DEFAULTS = {
   model: "", text: "", pair: "", question: "", context: "", prompt: "", documents: "", answer: "",
-  methods: [], target: "", rather: "", long: "error",
+  methods: [], target: "", rather: "", tokens: "1", long: "error",
   view: "words", special: false, reference: "", pin: null,
   tab: "why", mode: "hide", step: 0, layered: "", head: "",
 };
@@ -12,8 +12,8 @@ export const DEFAULTS = {
 export const state = {
   ...DEFAULTS,
   models: [], known: [], groups: [], limits: {}, ready: false,
-  about: false, busy: false, entries: [], prediction: null, refused: [], served: false, source: "",
-  trust: new Map(), games: new Map(), gamesFailed: "", guess: null,
+  about: false, several: false, list: "", testAll: false, busy: false, entries: [], prediction: null, refused: [], served: false, source: "",
+  trust: new Map(), games: new Map(), gamesFailed: "", guess: null, written: 0,
 };
 
 const watchers = [];

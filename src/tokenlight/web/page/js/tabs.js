@@ -2,13 +2,18 @@
 
 import { byId } from "./dom.js";
 import { remember } from "./link.js";
-import { state, update, watch } from "./store.js";
+import { chosenModel, state, update, watch } from "./store.js";
 
-const buttons = () => [...byId("tabs").querySelectorAll("[role=tab]")];
+const buttons = () => [...byId("tabs").querySelectorAll("[role=tab]:not([hidden])")];
+
+/** Whether a view has something to show: heads are shown where they were measured. */
+export function available(name) {
+  return name !== "heads" || (!state.source && Boolean(chosenModel()?.head_map));
+}
 
 /** Listen to clicks and arrows, and show the tab the state names. */
 export function tabs() {
-  for (const button of buttons()) {
+  for (const button of byId("tabs").querySelectorAll("[role=tab]")) {
     button.addEventListener("click", () => choose(button.dataset.tab));
   }
   byId("tabs").addEventListener("keydown", (event) => {
@@ -21,18 +26,24 @@ export function tabs() {
     choose(next.dataset.tab);
     next.focus();
   });
-  watch(["tab"], draw);
+  watch(["tab", "model", "models", "source"], draw);
   draw();
 }
 
 /** Show one view. */
 export function choose(name) {
+  if (!available(name)) return;
   update({ tab: name });
   remember();
 }
 
 function draw() {
-  for (const button of buttons()) {
+  if (state.ready && !available(state.tab)) {
+    update({ tab: "why" }); // a link to a view that this model does not have
+    return;
+  }
+  for (const button of byId("tabs").querySelectorAll("[role=tab]")) {
+    button.hidden = !available(button.dataset.tab);
     const shown = button.dataset.tab === state.tab;
     button.setAttribute("aria-selected", String(shown));
     button.tabIndex = shown ? 0 : -1;

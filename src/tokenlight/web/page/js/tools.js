@@ -1,13 +1,14 @@
 // The line above the rows: tokens or words, special tokens, the reference, the legend.
 
 import { LEGEND } from "./colours.js";
+import { isContinuation } from "./continuation.js";
 import { make } from "./dom.js";
 import { remember } from "./link.js";
 import { state, update } from "./store.js";
 
 /** Tools of the first view. */
 export function viewTools() {
-  const several = state.entries.length > 1;
+  const several = !isContinuation() && state.entries.length > 1;
   return make(
     "div", { class: "tools" },
     viewChoice(),

@@ -41,9 +41,10 @@ function whyThisGrade(trust) {
   return make("details", { class: "why" },
     make("summary", { text: "Why this grade?" }),
     make("div", { class: "removals" }, removals.map((removal) => make("figure", {},
-      make("figcaption", { text: removal.words_are }), curve(removal), subtexts(removal)))),
-    make("p", { class: "note", text: "Left: the probability as words are removed, highest score first (line), against random words (band). "
-      + "Right: the sum of the scores that are left in a random sub-text, against its log-odds; a good explanation rises from left to right." }),
+      make("figcaption", { text: `words ${removal.words_are}` }), curve(removal, trust.words), subtexts(removal)))),
+    make("p", { class: "note", text: "Left: the probability as words are removed, highest score first (line), and what random words do "
+      + "(band, 90 % of them): a good explanation falls below the band. Right: random sub-texts with few words removed (●) or half (○): "
+      + "with good scores, each kind rises from left to right." }),
     make("ul", { class: "findings" }, trust.findings.map((finding) => make("li", { text: finding, dir: "auto" }))),
   );
 }
@@ -51,29 +52,32 @@ function whyThisGrade(trust) {
 const WIDTH = 150;
 const HEIGHT = 90;
 
-function frame(label, ...children) {
-  return draw("svg", { viewBox: `-4 -4 ${WIDTH + 8} ${HEIGHT + 8}`, class: "small-chart", role: "img", "aria-label": label },
-    draw("path", { class: "axis", d: `M0 0V${HEIGHT}H${WIDTH}` }), ...children);
+function frame(label, across, up, ...children) {
+  return draw("svg", { viewBox: `-30 -8 ${WIDTH + 40} ${HEIGHT + 28}`, class: "small-chart", role: "img", "aria-label": label },
+    draw("path", { class: "axis", d: `M0 0V${HEIGHT}H${WIDTH}` }), ...children,
+    draw("text", { x: WIDTH, y: HEIGHT + 14, "text-anchor": "end" }, `${across} →`), ...up);
 }
 
-function curve({ words_are: how, counts, curve: values, random_low: low, random_high: high }) {
-  const last = counts.at(-1) || 1;
+function curve({ words_are: how, counts, curve: values, random_low: low, random_high: high }, words) {
+  const last = words || counts.at(-1) || 1;
   const at = (count, value) => `${(WIDTH * count / last).toFixed(1)} ${(HEIGHT * (1 - value)).toFixed(1)}`;
-  const inner = counts.slice(1, -1);
+  const inner = counts.slice(1, 1 + low.length);
   const edge = [at(0, values[0]), ...inner.map((count, i) => at(count, high[i])), ...inner.map((count, i) => at(count, low[i])).reverse()];
-  return frame(`Probability as words are ${how}`,
+  const scale = [["100 %", 4], ["0 %", HEIGHT + 3]].map(([text, y]) => draw("text", { x: -4, y, "text-anchor": "end" }, text));
+  return frame(`Probability as words are ${how}, against random words`, "words removed", scale,
     draw("path", { class: "band", d: `M${edge.join("L")}Z` }),
     draw("path", { class: "curve line-0", d: `M${counts.map((count, i) => at(count, values[i])).join("L")}` }));
 }
 
-function subtexts({ words_are: how, subtexts: { sums, log_odds: odds } }) {
+function subtexts({ words_are: how, random_low: low, subtexts: { sums, log_odds: odds } }) {
   const scale = (values) => {
-    const [low, high] = [Math.min(...values), Math.max(...values)];
-    return (value) => (value - low) / (high - low || 1);
+    const [least, most] = [Math.min(...values), Math.max(...values)];
+    return (value) => (value - least) / (most - least || 1);
   };
   const [x, y] = [scale(sums), scale(odds)];
-  return frame(`Sums of scores and log-odds of sub-texts, words ${how}`,
-    ...sums.map((sum, i) => draw("circle", { class: "dot", r: 2.5, cx: WIDTH * x(sum), cy: HEIGHT * (1 - y(odds[i])) })));
+  const half = (i) => low.length > 1 && i % low.length === low.length - 1;
+  return frame(`Sums of scores and log-odds of random sub-texts, words ${how}`, "sum of scores", [draw("text", { x: 4, y: 4 }, "log-odds ↑")],
+    ...sums.map((sum, i) => draw("circle", { class: half(i) ? "dot half" : "dot", r: 3, cx: WIDTH * x(sum), cy: HEIGHT * (1 - y(odds[i])) })));
 }
 
 function capitalize(text) {

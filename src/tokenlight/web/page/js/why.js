@@ -2,7 +2,8 @@
 
 import { agreementTable } from "./agree.js";
 import { look } from "./colours.js";
-import { byId, make, refill } from "./dom.js";
+import { continuationLine, entriesOfToken, isContinuation } from "./continuation.js";
+import { byId, fill, make, refill } from "./dom.js";
 import { answerTokens, highlighted, surface } from "./highlight.js";
 import { signed } from "./numbers.js";
 import { pinnedPanel, togglePin } from "./pin.js";
@@ -25,14 +26,16 @@ export function reading(attribution) {
 
 function draw() {
   if (!state.entries.length) return;
-  const first = state.entries[0];
+  const shown = entriesOfToken();
+  const first = shown[0];
   const focus = focusedToken();
   refill(
     byId("why"),
-    heading(first.attribution.target),
+    continuationLine(preview),
+    heading(first),
     viewTools(),
     notes(first.attribution),
-    make("div", { class: "rows" }, state.entries.flatMap(row)),
+    make("div", { class: "rows" }, shown.flatMap(row)),
     state.refused.map(refusal),
     pinnedPanel(),
     agreementTable(),
@@ -40,9 +43,16 @@ function draw() {
   focus?.();
 }
 
-function heading(target) {
-  const before = ["span", "contrast"].includes(target.kind) ? "Why " : "What supports ";
-  return make("h2", {}, before, make("b", { text: target.name, dir: "auto" }));
+/** The sources of another token of a continuation; the line of its words stays, since the pointer is on it. */
+function preview(index) {
+  const shown = entriesOfToken(index);
+  byId("why").querySelector(":scope > h2").replaceWith(heading(shown[0]));
+  fill(byId("why").querySelector(".rows"), shown.flatMap(row));
+}
+
+function heading({ attribution: { target }, question }) {
+  const before = ["span", "contrast", "token"].includes(target.kind) ? "Why " : "What supports ";
+  return make("h2", {}, before, make("b", { text: question ?? target.name, dir: "auto" }));
 }
 
 function row(entry, number) {
@@ -75,7 +85,7 @@ function row(entry, number) {
     make("div", { class: "row-body", "data-method": entry.method }, sources(shown, shown.of), text,
       specialLine(shown, { always: state.special, of: shown.of }),
       entry.attribution.notes.filter((note) => !note.includes("long=")).map((note) => make("p", { class: "note", text: note })),
-      reference ? null : trustLine(entry)),
+      reference || isContinuation() ? null : trustLine(entry)),
   ];
 }
 

@@ -1,12 +1,14 @@
 // Requests of the page: explanations first, so that colours appear at once; then trust and the game.
 
 import { ask, waitForServer, Gone, pause, Refused } from "./api.js";
+import { entriesOfToken, isContinuation } from "./continuation.js";
 import { byId } from "./dom.js";
 import { remember } from "./link.js";
 import { chosenModel, fieldsInUse, state, update, watch } from "./store.js";
 import { clearError, showError } from "./trouble.js";
 
-const RANDOM_ORDERS = 16;
+export const RANDOM_ORDERS = 16;
+const FIRST_ORDERS = 4; // a first band of chance, which the others sharpen
 const HINTS = { // in place of what the server tells programs
   bad_target: "Choose one of the classes beside the prediction.",
   unsupported: "Choose another method or model.",
@@ -48,7 +50,41 @@ export async function explain({ step = true } = {}) {
   }
 }
 
-/** Show explanations from a file; game and trust work if their model is served. */
+/** Explain every line of the list, and go to the report of all of them. */
+export async function reportList() {
+  const lines = state.list.split(/\r?\n/).filter((line) => line.trim());
+  if (!lines.length) {
+    showError("The list is empty. Paste one text per line.");
+    byId("field-list")?.focus();
+    return;
+  }
+  if (lines.length > state.limits.report_texts) {
+    showError(`These are ${lines.length} texts, and this page takes ${state.limits.report_texts}. The command line takes any number: tokenlight explain --file texts.csv --html report.html`);
+    return;
+  }
+  const parts = lines.map((line) => line.split("\t"));
+  const labelled = parts.some((cells) => cells.length > 1);
+  const body = {
+    model: state.model, method: state.methods.slice(0, state.limits.evaluated_methods), trust: state.testAll,
+    texts: parts.map(([text, ...labels]) => (labelled ? text : [text, ...labels].join(" "))),
+  };
+  if (labelled) body.labels = parts.map(([, label]) => label?.trim() || null);
+  const signal = resetView();
+  update({ busy: true });
+  announce(`Explaining ${lines.length} texts …`);
+  try {
+    const { address, explained } = await ask("/api/texts", body, signal, announce);
+    clearError();
+    announce(`Explained ${explained} of ${lines.length} texts. Opening the report …`);
+    location.assign(address);
+  } catch (failure) {
+    if (!signal.aborted) failed(failure, reportList);
+  } finally {
+    if (!signal.aborted) update({ busy: false });
+  }
+}
+
+/** Show explanations that come from a file; the game and trust work where their model is served. */
 export function showResponse(response, source) {
   const signal = resetView();
   const first = response.attributions[0].attribution;
@@ -128,9 +164,15 @@ function question(fields) {
   return body;
 }
 
+/** Whether several tokens are written and explained, not the next one alone. */
+function writesOn() {
+  return state.tokens !== "1" && fieldsInUse()[0] === "prompt" && (chosenModel()?.targets ?? []).includes("token");
+}
+
 /** The target as the server reads it; null leaves the predicted one. */
 export function asTarget() {
   const kinds = chosenModel()?.targets ?? [];
+  if (writesOn()) return { generate: Number(state.tokens) };
   if (state.target && state.rather) return { for: state.target, rather_than: state.rather };
   if (!state.target) return kinds.length && !kinds.includes("predicted") ? "all" : null;
   return kinds.includes("token") ? { token: state.target } : state.target;
@@ -139,7 +181,7 @@ export function asTarget() {
 function take(response, { served, source }) {
   update({
     entries: response.attributions, prediction: response.prediction, refused: response.refused ?? [],
-    trust: savedTrust(response.attributions), games: new Map(), gamesFailed: "", guess: null, served, source,
+    trust: savedTrust(response.attributions), games: new Map(), gamesFailed: "", guess: null, written: 0, served, source,
   });
 }
 
@@ -192,6 +234,7 @@ function tests(signal) {
 
 async function trust(signal) {
   await pause(IDLE_DELAY_MS, signal);
+  if (isContinuation()) return; // one token is tested when it is asked for alone
   for (const { id } of state.entries) {
     if (state.trust.has(id)) continue;
     const result = await test(id, signal);
@@ -210,12 +253,12 @@ async function test(id, signal) {
   }
 }
 
-/** The methods' curves first; the band of chance takes longer. */
+/** The methods' curves first; the band of chance takes longer, and sharpens in steps. */
 async function games(signal) {
-  const ids = state.entries.map((entry) => entry.id);
-  for (const orders of [0, RANDOM_ORDERS]) {
+  const ids = entriesOfToken().map((entry) => entry.id);
+  for (const orders of [0, FIRST_ORDERS, RANDOM_ORDERS]) {
     const known = state.games.get(ids[0]);
-    if (known && (known.random || !orders)) continue;
+    if (known && (known.random?.orders ?? 0) >= orders) continue;
     const response = await ask("/api/perturb", { ids, random_orders: orders }, signal, announce);
     if (signal.aborted) return;
     update({ games: new Map(response.games.map((game) => [game.id, game])), gamesFailed: "" });
@@ -228,7 +271,7 @@ function announce(text) {
 }
 
 function describeResult(response, milliseconds) {
-  const names = response.attributions.map((entry) => entry.method);
+  const names = [...new Set(response.attributions.map((entry) => entry.method))];
   const methods = names.length === 1 ? names[0] : `${names.length} methods`;
   const time = milliseconds < 100 ? "under 0.1 s" : `${(milliseconds / 1000).toFixed(1)} s`;
   return `The model says “${response.prediction.label.trim()}”. Explained by ${methods} in ${time}.`;

@@ -1,0 +1,169 @@
+"""``effort`` and ``stable``: the method that a person gets for the passes they are willing to pay, and why.
+
+The rule of docs/adr/0019 chose what stands here, on held-out texts of two classifiers; docs/results/frontier
+has its evidence. Kinds of input that the rule was not applied to keep their default method at every effort.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from tokenlight.errors import BadInput
+from tokenlight.explaining.default_method import (
+    KIND_DESCRIPTIONS,
+    choose_default_method,
+    detect_input_kind,
+    is_auto,
+    probe_row,
+)
+from tokenlight.explaining.method_support import supports_method
+from tokenlight.explaining.session import Session
+from tokenlight.methods._method import Method
+
+Effort = Literal["instant", "normal", "thorough"]
+SAMPLING_METHOD = "subset_relevance"
+# What the rule chose: the sub-texts beside the whole text; none is the default method.
+EFFORT_SAMPLES = {"instant": 0, "normal": 8, "thorough": 64}
+EFFORT_REASONS = {
+    "normal": "ahead of the one-pass methods, Shapley values and integrated gradients",
+    "thorough": "ahead of 8 sub-texts",
+}
+MIN_SAMPLES = 2  # the fewest sub-texts that were measured, and found ahead of one pass
+MAX_PASSES = 1 << 20
+STABLE_ROUND = 8  # sub-texts between two looks at the stability
+STABLE_MAX_SAMPLES = 128
+
+
+def check_effort(effort: Any, stable: Any, method: Any) -> None:
+    """Check ``effort`` and ``stable``, and that no method is given beside them.
+
+    Raises:
+        BadInput: A value is not valid, or the two cannot hold together or with ``method``.
+    """
+    if effort is None and stable is None:
+        return
+    _check_value(effort)
+    _check_stable(stable)
+    specs = method if isinstance(method, list) else [method]
+    if len(specs) != 1 or not is_auto(specs[0]):
+        raise BadInput(
+            f"{_describe_request(effort, stable)} chooses the method, but method={method!r} is given, too. "
+            "Leave out the method, or set its own options, such as method='subset_relevance:samples=64'.",
+            code="effort-with-method",
+        )
+    if stable is not None and effort is not None and count_samples(effort) == 0:
+        raise BadInput(
+            f"stable={stable} needs sub-texts to compare, but effort={effort!r} pays for one pass alone. "
+            "Leave out the effort, or give a higher one.",
+            code="stable-without-effort",
+        )
+
+
+def _check_value(effort: Any) -> None:
+    is_number = isinstance(effort, int | np.integer) and not isinstance(effort, bool)
+    if effort is None or (isinstance(effort, str) and effort in EFFORT_SAMPLES):
+        return
+    if is_number and 1 <= effort <= MAX_PASSES:
+        return
+    raise BadInput(
+        f"effort={effort!r} is not valid. Choose one of {', '.join(EFFORT_SAMPLES)}, or give the number of "
+        f"passes, from 1 to {MAX_PASSES:,}.",
+        code="bad-effort",
+    )
+
+
+def _check_stable(stable: Any) -> None:
+    is_number = isinstance(stable, int | float | np.number) and not isinstance(stable, bool)
+    # The comparison is false for NaN.
+    if stable is None or (is_number and 0 < stable <= 1):
+        return
+    raise BadInput(
+        f"stable={stable!r} is not valid. Give the share of the top tokens that other draws would name "
+        "again, such as 0.95.",
+        code="bad-stable",
+    )
+
+
+def count_samples(effort: str | int) -> int:
+    """Return the number of sub-texts that an effort pays for; 0 for the one pass of the default method."""
+    if isinstance(effort, str):
+        return EFFORT_SAMPLES[effort]
+    num_samples = int(effort) - 1  # the whole text takes one pass
+    return num_samples if num_samples >= MIN_SAMPLES else 0
+
+
+def choose_by_effort(
+    session: Session, effort: str | int | None, stable: float | None, example: Any
+) -> tuple[str, dict[str, Any], str]:
+    """Choose the method for an effort.
+
+    Args:
+        session: The model with its tokenizer.
+        effort: The effort, checked; None with ``stable`` alone.
+        stable: The stability to reach, checked.
+        example: The first input, which decides on the kind.
+
+    Returns:
+        The method, its options, and a note that says why.
+
+    Raises:
+        BadInput: ``stable`` was asked for where no sub-texts are drawn.
+    """
+    kind = detect_input_kind(session, example)
+    stated = _describe_request(effort, stable)
+    default_name = choose_default_method(session, kind, example)
+    if effort is not None and count_samples(effort) == 0:
+        return default_name, {}, f"{stated}: {default_name}, one pass"
+    objection = _find_objection(session, kind, example)
+    if objection:
+        if stable is not None:
+            raise BadInput(
+                f"stable={stable} draws sub-texts, but {objection}. Leave out stable, or give "
+                "method='subset_relevance:stable=0.95' to try it all the same.",
+                code="stable-unsupported",
+            )
+        return default_name, {}, f"{stated}: {default_name}, since {objection}"
+    options, reason = _plan_sampling(effort, stable)
+    return SAMPLING_METHOD, options, f"{stated}: {reason}"
+
+
+def _describe_request(effort: str | int | None, stable: float | None) -> str:
+    parts = []
+    if effort is not None:
+        parts.append(f"effort={effort!r}")
+    if stable is not None:
+        parts.append(f"stable={float(stable):g}")
+    return ", ".join(parts)
+
+
+def _find_objection(session: Session, kind: str, example: Any) -> str:
+    """Say why no sub-texts are drawn; empty if they are."""
+    if kind != "text" or session._live.head.task != "text":
+        what = "a labelled token" if session._live.head.task == "token" else KIND_DESCRIPTIONS[kind]
+        return f"no higher price was measured for {what} (classified texts alone)"
+    row = probe_row(session, example)
+    if row is not None:
+        method = Method.build_for_model(SAMPLING_METHOD, {}, seed=0, model=session._live.model)
+        if not supports_method(session, method, row):
+            return f"{SAMPLING_METHOD} does not support this model"
+    return ""
+
+
+def _plan_sampling(effort: str | int | None, stable: float | None) -> tuple[dict[str, Any], str]:
+    """Return the options of the method that draws sub-texts, and the reason for them."""
+    if stable is not None:
+        max_samples = STABLE_MAX_SAMPLES if effort is None else count_samples(effort)
+        options = {
+            "samples": min(STABLE_ROUND, max_samples),
+            "stable": float(stable),
+            "max_samples": max_samples,
+        }
+        return options, (
+            f"{SAMPLING_METHOD}, sub-texts until {100 * float(stable):g} % of the top 5 tokens would be "
+            f"named again by others, at most {max_samples}"
+        )
+    num_samples = count_samples(effort or "normal")
+    reason = f"{SAMPLING_METHOD}, {num_samples} sub-texts ({num_samples + 1} passes)"
+    if effort in EFFORT_REASONS:
+        reason += f", {EFFORT_REASONS[str(effort)]} in AOPC on both tasks measured"
+    return {"samples": num_samples}, reason

@@ -1,0 +1,90 @@
+"""Charts behind a grade of trust: the curve of each removal, and its random sub-texts, as SVG paths."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+from tokenlight.data.attribution import Attribution
+
+WIDTH = 150
+HEIGHT = 90
+
+
+class Dot(NamedTuple):
+    """A sub-text in a scatter plot: its coordinates, and whether half of the words were removed."""
+
+    x: float
+    y: float
+    is_half: bool
+
+
+class RemovalCharts(NamedTuple):
+    """The charts of one removal.
+
+    Attributes:
+        participle: What is done to removed words, such as ``deleted``.
+        curve: Path of the probability as words are removed, highest score first.
+        band: Path around 90 % of what random words do.
+        dots: The sub-texts: the sum of the scores that are left, and the log-odds.
+    """
+
+    participle: str
+    curve: str
+    band: str
+    dots: tuple[Dot, ...]
+
+
+def build_removal_charts(attribution: Attribution) -> list[RemovalCharts]:
+    """Return the charts of each removal; empty without a test, and for files of another version."""
+    trust: Any = attribution.extras.get("trust")
+    try:
+        return [_build_charts(removal, trust.get("words")) for removal in trust["removals"]]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return []
+
+
+def _build_charts(removal: Mapping[str, Any], num_words: int | None) -> RemovalCharts:
+    counts = _read_numbers(removal["counts"])
+    values = _read_numbers(removal["curve"])
+    lows = _read_numbers(removal["random_low"])
+    highs = _read_numbers(removal["random_high"])
+    last = float(num_words or counts[-1])
+    curve = [_place(count, value, last) for count, value in zip(counts, values, strict=True)]
+    # Nothing is random before the first word is removed.
+    upper = [_place(count, high, last) for count, high in zip(counts[1:], highs, strict=False)]
+    lower = [_place(count, low, last) for count, low in zip(counts[1:], lows, strict=False)]
+    band = [curve[0], *upper, *reversed(lower)]
+    return RemovalCharts(
+        str(removal["words_are"]),
+        f"M{'L'.join(curve)}",
+        f"M{'L'.join(band)}Z",
+        _place_subtexts(removal["subtexts"], len(lows)),
+    )
+
+
+def _place_subtexts(subtexts: Mapping[str, Any], num_points: int) -> tuple[Dot, ...]:
+    sums = _scale(_read_numbers(subtexts["sums"]))
+    log_odds = _scale(_read_numbers(subtexts["log_odds"]))
+    dots = []
+    for i, (x, y) in enumerate(zip(sums, log_odds, strict=True)):
+        is_half = num_points > 1 and i % num_points == num_points - 1
+        dots.append(Dot(round(WIDTH * x, 1), round(HEIGHT * (1 - y), 1), is_half))
+    return tuple(dots)
+
+
+def _read_numbers(values: Sequence[Any]) -> list[float]:
+    numbers = [float(value) for value in values]
+    if not all(map(isfinite, numbers)):
+        raise ValueError("A chart has no place for NaN or infinity.")
+    return numbers
+
+
+def _place(count: float, value: float, last: float) -> str:
+    return f"{WIDTH * count / last:.1f} {HEIGHT * (1 - value):.1f}"
+
+
+def _scale(values: Sequence[float]) -> list[float]:
+    """Return the values from 0 (the least) to 1 (the largest)."""
+    low = min(values)
+    size = max(values) - low or 1.0
+    return [(value - low) / size for value in values]
