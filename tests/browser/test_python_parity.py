@@ -146,7 +146,7 @@ def test_control_characters_are_made_visible_alike(modules):
 def test_marks_are_joined_to_their_letters_alike(modules):
     text = "e\u0301 \u0301\u2764\ufe0f👍🏽\u200d\uff9eab"
     for position in range(-1, len(text) + 1):
-        assert modules("characters", "carriesOn", list(text), position) == is_mark_at(
+        assert modules("characters", "continuesCharacter", list(text), position) == is_mark_at(
             text, position
         )
 
@@ -165,7 +165,7 @@ def test_parts_of_the_input_weigh_alike(modules, explained, explainer):
             assert [part["segment"] for part in theirs] == [part.segment for part in ours]
             assert [part["share"] for part in theirs] == pytest.approx([p.share for p in ours])
             assert [part["percent"] for part in theirs] == [part.percent for part in ours]
-            assert [modules("weights", "weighed", part) for part in theirs] == [
+            assert [modules("weights", "formatShare", part) for part in theirs] == [
                 describe_share(part).replace("sum +0", "sum 0")
                 if not part.total
                 else describe_share(part)

@@ -162,8 +162,8 @@ def threats() -> str:
         (
             "",
             "a config that never ends",
-            f"at most {safety.MOST_LAYERS:,} layers, {_power(safety.MOST_HEADS)} heads, "
-            f"{_power(safety.MOST_WIDE)} wide, {_power(safety.MOST_LABELS)} labels; before it is built, a "
+            f"at most {safety.MAX_LAYERS:,} layers, {_power(safety.MAX_HEADS)} heads, "
+            f"{_power(safety.MAX_WIDTH)} wide, {_power(safety.MAX_LABELS)} labels; before it is built, a "
             "model is held against the headers of its weights, and has at most twice their numbers and "
             f"{_power(shapes.MAX_MISSING_HEAD_PARAMETERS)} more",
         ),

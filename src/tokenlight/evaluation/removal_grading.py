@@ -20,7 +20,7 @@ from tokenlight.evaluation.grade import (
 from tokenlight.evaluation.measure import check_single_window, check_token_scores
 from tokenlight.evaluation.removal import LogitsCache, TargetProbability, list_removals
 from tokenlight.evaluation.subtexts import (
-    NUM_TOP_WORDS,
+    NUM_REMOVED_WORDS,
     ORDER_BLOCKS,
     RandomSubtexts,
     RemovalEvidence,
@@ -68,7 +68,7 @@ class RemovalTest:
         explainer: Explainer,
         seed: int = 0,
         max_orders: int = ORDER_BLOCKS[-1],
-        num_top_words: int = NUM_TOP_WORDS,
+        num_top_words: int = NUM_REMOVED_WORDS,
     ) -> None:
         self.explainer = explainer
         self.seed = seed

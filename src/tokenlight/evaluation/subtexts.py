@@ -14,18 +14,20 @@ import numpy as np
 
 from tokenlight.evaluation.removal import PerturbedText, Removal, TargetProbability
 
-NUM_TOP_WORDS = 3
+NUM_REMOVED_WORDS = 3
 # Random orders per removal after which a test may stop; the last number is the most that are tried.
 ORDER_BLOCKS = (3, 5, 8)
 NUM_SHUFFLES = 499
 TIE_TOLERANCE = 1e-9  # changes this close count as equal
-MIN_PROBABILITY = 1e-6  # probabilities are clipped to this before their log-odds
+MIN_ODDS_PROBABILITY = 1e-6  # probabilities are clipped to this before their log-odds
 INTERVAL = (5, 95)  # percentiles of what random choices do
 
 
 def compute_log_odds(probabilities: Any) -> np.ndarray:
     """Return ln p / (1 − p); certainty counts as one in a million."""
-    clipped = np.clip(np.asarray(probabilities, dtype=float), MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    clipped = np.clip(
+        np.asarray(probabilities, dtype=float), MIN_ODDS_PROBABILITY, 1 - MIN_ODDS_PROBABILITY
+    )
     return np.asarray(np.log(clipped) - np.log1p(-clipped))
 
 
@@ -120,7 +122,7 @@ class RandomSubtexts:
         probability: TargetProbability,
         removals: Sequence[Removal],
         generator: np.random.Generator,
-        num_top_words: int = NUM_TOP_WORDS,
+        num_top_words: int = NUM_REMOVED_WORDS,
         max_orders: int = ORDER_BLOCKS[-1],
     ) -> None:
         self.probability = probability

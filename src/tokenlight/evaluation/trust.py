@@ -17,7 +17,7 @@ from tokenlight.errors.arguments import Count, Seed, check_items, checked
 from tokenlight.evaluation.grade import UNTESTED
 from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
 from tokenlight.evaluation.removal_grading import RemovalTest
-from tokenlight.evaluation.subtexts import NUM_TOP_WORDS, ORDER_BLOCKS
+from tokenlight.evaluation.subtexts import NUM_REMOVED_WORDS, ORDER_BLOCKS
 from tokenlight.explainer import Explainer
 
 CONSERVATION_TOLERANCE = 1e-3  # share of the relevance that may be lost or created unreported
@@ -55,7 +55,7 @@ def assess_trust(
     attribution: Attribution,
     *,
     max_orders: Count = ORDER_BLOCKS[-1],
-    num_top_words: Count = NUM_TOP_WORDS,
+    num_top_words: Count = NUM_REMOVED_WORDS,
     seed: Seed = 0,
     repeat: bool = True,
 ) -> Attribution:

@@ -40,10 +40,10 @@ def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
 def _score_probe(live: LiveModel, method: Method, row: TokenRow) -> None:
     """Score a short row like ``row`` for the model's own prediction; the scores are not used."""
     probe = make_probe_row(live, row)
-    if live.batching.border_sides(row) != live.batching.border_sides(probe):
+    if live.batching.regime_signature(row) != live.batching.regime_signature(probe):
         # The model computes texts of this length in another way than short ones.
         read_length = row.source_length or len(row)  # of the encoder, if there is one
-        probe = make_probe_row(live, row, live.batching.shortest_like(read_length))
+        probe = make_probe_row(live, row, live.batching.shortest_length_in_regime_of(read_length))
     recording = record(live, [probe], method.recorded_sites)
     (logits,) = trim_logits(live.head, recording.finite_logits, [probe])
     target = live.head.resolve(live.head.default_target, logits, probe)[0]

@@ -120,7 +120,7 @@ def verify_rows(session: Session, rows: Sequence[TokenRow], methods: Sequence[Me
     sites: Sites = frozenset().union(*(method.recorded_sites for method in methods))
     reads_attention = bool(sites - SITES_WITHOUT_ATTENTION)
     uses_relevance = Site.RELEVANCE_GRADIENT in sites
-    for row in session._live.batching.one_row_per_side(rows):
+    for row in session._live.batching.pick_probe_rows(rows):
         session._live.verify(
             row, reads_attention=reads_attention, try_attention_hook=uses_relevance
         )

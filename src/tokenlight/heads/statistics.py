@@ -224,7 +224,7 @@ def compute_head_statistics(
     options = options or StatisticsOptions()
     rows = _encode_sentences(live, tokenizer, sentences, options)
     # Recorded attention must be that of the model, for each way in which it computes.
-    for row in live.batching.one_row_per_side(rows):
+    for row in live.batching.pick_probe_rows(rows):
         live.verify(row, reads_attention=True)
     lengths = [len(row) for row in rows]
     batches = pack_batches(

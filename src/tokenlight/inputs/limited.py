@@ -26,7 +26,7 @@ CHARACTERS_PER_SECOND = 100_000  # a tenth of the usual speed of a tokenizer
 # Of memory, including that of the libraries.
 BYTES = 2 << 30
 BYTES_PER_CHARACTER = 1 << 10
-MOST_CHARACTERS = 1 << 26  # of a rendered chat
+MAX_CHARACTERS = 1 << 26  # of a rendered chat
 PATIENCE = 10  # seconds to wait per second of CPU time: other processes use the CPU, too
 
 
@@ -70,7 +70,7 @@ class LimitedRunner:
             "template": template,
             "messages": messages,
             "variables": variables,
-            "characters": MOST_CHARACTERS,
+            "characters": MAX_CHARACTERS,
         }
         num_characters = sum(len(str(message)) for message in messages)
         answer = self._ask(request, num_characters, "chat template")

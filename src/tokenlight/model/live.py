@@ -130,7 +130,7 @@ class LiveModel:
             # The attention of the vision tower is not between tokens of the text.
             self.encoder = self.vision_inputs.language_model
             # Positions of patches are not counted one by one, so the regime of a row is not known.
-            self.batching.is_batch_invariant &= not self.batching.has_borders
+            self.batching.is_batch_invariant &= not self.batching.has_thresholds
         recorded_part = self.model if self.generates_from_source else self.encoder
         self.recorded_modules = set(recorded_part.modules())
 

@@ -104,10 +104,10 @@ def _verify_short_row(live: LiveModel, row: TokenRow, *, reads_attention: bool) 
 def _verify_other_regime(live: LiveModel, row: TokenRow, *, reads_attention: bool) -> None:
     """Verify a model once for each length regime in which it computes differently from a short row."""
     batching = live.batching
-    if not batching.has_borders or live.vision_inputs is not None:
+    if not batching.has_thresholds or live.vision_inputs is not None:
         return
-    sides = batching.border_sides(row)
-    if sides == batching.border_sides(make_probe_row(live, row)):
+    sides = batching.regime_signature(row)
+    if sides == batching.regime_signature(make_probe_row(live, row)):
         return
     # The attention hook is the same function at any length, so only eager attention is checked again.
     checks_attention = reads_attention and live.attention_route == "eager"
@@ -115,7 +115,7 @@ def _verify_other_regime(live: LiveModel, row: TokenRow, *, reads_attention: boo
     key = (sides, checks_attention)
     if key not in padding_invariance:
         read_length = row.source_length or len(row)  # of the encoder, if there is one
-        probe_row = make_probe_row(live, row, batching.shortest_like(read_length))
+        probe_row = make_probe_row(live, row, batching.shortest_length_in_regime_of(read_length))
         logits = _probe_logits(live, probe_row)
         if not bool(torch.isfinite(logits).all()):
             raise NotFinite(

@@ -27,7 +27,7 @@ class ProbeResults:
         is_padding_invariant: Whether padding leaves the logits of a short row unchanged.
         is_batch_invariant: Whether another row of the batch leaves them unchanged.
         padding_invariance_by_regime: The same as ``is_padding_invariant`` for longer rows, by the sides
-            of the length borders (see ``regimes.py``) and by whether eager attention maps are read.
+            of the length thresholds (see ``regimes.py``) and by whether eager attention maps are read.
         verified_route: The route by which attention was recorded without a change of the logits.
         embedding_hooks: Where the embeddings of a text enter the model.
     """

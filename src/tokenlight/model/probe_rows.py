@@ -57,8 +57,8 @@ def make_probe_row(live: LiveModel, row: TokenRow, length: int = 0) -> TokenRow:
 def _short_probe_length(live: LiveModel) -> int:
     """Return the length of a probe row that stays in the regime of short rows when it is padded."""
     batching = live.batching
-    num_tokens = batching.longest_like_short(PROBE_TOKENS + PROBE_PADDING)
-    if batching.has_borders:
+    num_tokens = batching.longest_length_in_short_regime(PROBE_TOKENS + PROBE_PADDING)
+    if batching.has_thresholds:
         # Leave room for the padding that is tried, unless too few tokens would remain.
         min_tokens = min(num_tokens, MIN_DISTINCT_TOKENS)
         num_tokens = max(num_tokens - PROBE_PADDING, min_tokens)

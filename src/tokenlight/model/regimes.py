@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tokenlight.accel.modules import list_modules
 from tokenlight.model.packing import batch_key
 
-Regime = tuple[int, ...]  # one number per choice; 0 below its border
+Regime = tuple[int, ...]  # one number per choice; 0 below its threshold
 LengthRule = Callable[[int], int]
 GROWING_ROPE_TYPES = ("dynamic", "longrope", "su", "yarn_dynamic")  # they follow the batch length
 
@@ -24,7 +24,7 @@ class BatchRules:
 
     Attributes:
         is_batch_invariant: Whether a row's result is independent of the other rows of its batch.
-        padding_sensitive: Sides of the borders (see :meth:`border_sides`) on which padding changes a row.
+        padding_sensitive: Signatures (see :meth:`regime_signature`) at which padding changes a row.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -33,7 +33,7 @@ class BatchRules:
         self.padding_sensitive: set[Regime] = set()
 
     @property
-    def has_borders(self) -> bool:
+    def has_thresholds(self) -> bool:
         """Whether the model computes differently by the length of a batch."""
         return bool(self._rules)
 
@@ -57,8 +57,8 @@ class BatchRules:
             return self.regime(len(row))
         return self.regime(source_length) + self.regime(len(row) - source_length)
 
-    def border_sides(self, row: Any) -> Regime:
-        """Return for each border 1 if the row is beyond it, else 0.
+    def regime_signature(self, row: Any) -> Regime:
+        """Return for each threshold 1 if the row is beyond it, else 0.
 
         A model is verified once for each combination.
         """
@@ -69,7 +69,7 @@ class BatchRules:
         if not self._rules:
             return ()
         regime = self.regime_of(row)
-        if self.border_sides(row) in self.padding_sensitive:
+        if self.regime_signature(row) in self.padding_sensitive:
             return (*regime, len(row))
         return regime
 
@@ -77,40 +77,40 @@ class BatchRules:
         """Return a key for each row; rows with different keys may not share a batch."""
         return [(*self.regime_key(row), *batch_key(row)) for row in rows]
 
-    def one_row_per_side(self, rows: Any) -> list[Any]:
-        """Return the first row on each combination of sides: those with which the model is verified."""
+    def pick_probe_rows(self, rows: Any) -> list[Any]:
+        """Return the first row of each signature: those with which the model is verified."""
         if not self._rules:
             return list(rows[:1])
         first_rows: dict[Regime, Any] = {}
         for row in rows:
-            first_rows.setdefault(self.border_sides(row), row)
+            first_rows.setdefault(self.regime_signature(row), row)
         return list(first_rows.values())
 
-    def longest_like_short(self, longest: int) -> int:
-        """Return the largest length up to ``longest`` on the same sides of all borders as one token."""
+    def longest_length_in_short_regime(self, longest: int) -> int:
+        """Return the largest length up to ``longest`` on the same side of every threshold as one token."""
         if not self._rules:
             return longest
-        sides = self._border_sides_of_length(1)
+        signature = self._signature_of_length(1)
         return max(
             length
             for length in range(1, longest + 1)
-            if self._border_sides_of_length(length) == sides
+            if self._signature_of_length(length) == signature
         )
 
-    def shortest_like(self, length: int) -> int:
-        """Return the smallest length on the same sides of all borders as ``length``."""
+    def shortest_length_in_regime_of(self, length: int) -> int:
+        """Return the smallest length on the same side of every threshold as ``length``."""
         low = 1
         high = length
-        sides = self._border_sides_of_length(length)
+        signature = self._signature_of_length(length)
         while low < high:
             middle = (low + high) // 2
-            if self._border_sides_of_length(middle) == sides:
+            if self._signature_of_length(middle) == signature:
                 high = middle
             else:
                 low = middle + 1
         return low
 
-    def _border_sides_of_length(self, length: int) -> Regime:
+    def _signature_of_length(self, length: int) -> Regime:
         return tuple(int(number > 0) for number in self.regime(length))
 
     def may_be_padded(self, length: int, width: int) -> bool:
@@ -145,14 +145,14 @@ def _iter_rope_rules(module: Any) -> Iterator[tuple[Any, LengthRule]]:
     """Yield the rotary embeddings of one module that depend on the length."""
     for rope_type, layer_type in _rope_types(module):
         if rope_type == "longrope":
-            border = _longrope_border(module, layer_type)
-            yield ("longrope", border), partial(_regime_beyond_border, border)
+            threshold = _longrope_threshold(module, layer_type)
+            yield ("longrope", threshold), partial(_regime_beyond_threshold, threshold)
         elif "dynamic" in rope_type:
             key = ("dynamic", module.original_max_seq_len, layer_type)
             yield key, partial(_dynamic_rope_regime, module, layer_type)
     if type(getattr(module, "long_factor", None)) is list:  # modeling code that comes with a model
-        border = int(module.original_max_position_embeddings)
-        yield ("longrope", border), partial(_regime_beyond_border, border)
+        threshold = int(module.original_max_position_embeddings)
+        yield ("longrope", threshold), partial(_regime_beyond_threshold, threshold)
 
 
 def shares_capacity(model: nn.Module) -> bool:
@@ -175,7 +175,7 @@ def _rope_types(module: nn.Module) -> list[tuple[str, str | None]]:
     return [(str(rope_type), None)]
 
 
-def _longrope_border(module: Any, layer_type: str | None) -> int:
+def _longrope_threshold(module: Any, layer_type: str | None) -> int:
     parameters = module.config.rope_parameters
     if layer_type is not None:
         parameters = parameters[layer_type]
@@ -195,12 +195,12 @@ def _names_growing_rope(model: Any) -> bool:
 
 
 # --- length rules ----------------------------------------------------------------------------------
-# Each returns the regime of a batch of ``length`` tokens: 0 below its border, else a number that equal
+# Each returns the regime of a batch of ``length`` tokens: 0 below its threshold, else a number that equal
 # computations share.
 
 
-def _regime_beyond_border(border: int, length: int) -> int:
-    return int(length > border)
+def _regime_beyond_threshold(threshold: int, length: int) -> int:
+    return int(length > threshold)
 
 
 def _exact_length_regime(length: int) -> int:
@@ -220,11 +220,11 @@ def _dynamic_rope_regime(module: Any, layer_type: str | None, length: int) -> in
 
 
 def _block_sparse_regime(module: Any, length: int) -> int:
-    """BigBird: texts up to a border are read with full attention."""
+    """BigBird: texts up to a threshold are read with full attention."""
     if module.attention_type != "block_sparse":
         return 0
     config = module.config
-    return _regime_beyond_border((5 + 2 * config.num_random_blocks) * config.block_size, length)
+    return _regime_beyond_threshold((5 + 2 * config.num_random_blocks) * config.block_size, length)
 
 
 def _sparse_index_regime(max_selected: int, length: int) -> int:

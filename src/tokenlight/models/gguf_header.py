@@ -25,14 +25,14 @@ STRING = 8
 ARRAY = 9
 DEFAULT_ALIGNMENT = 32
 # Entries of all arrays together: other readers make an object of each. Large vocabularies have a million.
-MOST_ENTRIES = 1 << 22
-MOST_DIMENSIONS = 4
-MOST_LAYERS = 1000
-MOST_WIDE = 1 << 24
+MAX_ENTRIES = 1 << 22
+MAX_DIMENSIONS = 4
+MAX_LAYERS = 1000
+MAX_WIDTH = 1 << 24
 # Fields of the metadata, without the name of the architecture, with their smallest and largest value.
 FIELD_RANGES = (
-    (r"block_count", 1, MOST_LAYERS),
-    (r"(embedding|feed_forward|expert_feed_forward)_length|vocab_size", 1, MOST_WIDE),
+    (r"block_count", 1, MAX_LAYERS),
+    (r"(embedding|feed_forward|expert_feed_forward)_length|vocab_size", 1, MAX_WIDTH),
     (r"attention\.head_count(_kv)?", 1, 1 << 16),
     (r"attention\.(key|value)_length", 1, 1 << 16),
     (r"expert(_used)?_count", 0, 1 << 16),
@@ -174,7 +174,7 @@ class _HeaderReader:
         for _ in range(num_tensors):
             name = self._read_string()
             num_dimensions = self._unpack("I")
-            if not 1 <= num_dimensions <= MOST_DIMENSIONS or name in table:
+            if not 1 <= num_dimensions <= MAX_DIMENSIONS or name in table:
                 raise DamagedFile(
                     f"{self.path} has a damaged table of tensors: {short_repr(name)} is there twice, or has "
                     f"{num_dimensions} dimensions. Convert or download the model again.",
@@ -205,10 +205,10 @@ class _HeaderReader:
         length: int = self._unpack("Q")
         self.num_entries += length
         is_known = type_code == STRING or type_code in SCALAR_FORMATS
-        if not is_known or self.num_entries > MOST_ENTRIES:
+        if not is_known or self.num_entries > MAX_ENTRIES:
             raise DamagedFile(
                 f"{self.path} holds an array of {length:,} values of type {type_code}, but at most "
-                f"{MOST_ENTRIES:,} numbers and strings are read. Convert or download the model again.",
+                f"{MAX_ENTRIES:,} numbers and strings are read. Convert or download the model again.",
                 code="gguf-array",
             )
         if type_code == STRING:

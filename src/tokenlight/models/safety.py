@@ -44,17 +44,17 @@ CONFIG_FILES = (
     "added_tokens.json", "generation_config.json",
 )  # fmt: skip
 HUB_OPTION_NAMES = ("revision", "cache_dir", "local_files_only", "token", "subfolder")
-MOST_LAYERS = 1000
-MOST_HEADS = 1 << 24
-MOST_WIDE = 1 << 24
-MOST_LABELS = 1 << 20
+MAX_LAYERS = 1000
+MAX_HEADS = 1 << 24
+MAX_WIDTH = 1 << 24
+MAX_LABELS = 1 << 20
 # Regular expression for fields, with their smallest and largest value: beyond it, building the model takes
 # hours or never ends.
 CONFIG_RANGES = (
-    (r"(n|num|num_hidden|encoder|decoder)_layers?|depths?", 1, MOST_LAYERS),
-    (r"(n|num_attention|num_key_value)_heads?", 1, MOST_HEADS),
-    (r"(hidden|intermediate|vocab)_size|d_model|n_embd|dim", 1, MOST_WIDE),
-    ("num_labels", 1, MOST_LABELS),
+    (r"(n|num|num_hidden|encoder|decoder)_layers?|depths?", 1, MAX_LAYERS),
+    (r"(n|num_attention|num_key_value)_heads?", 1, MAX_HEADS),
+    (r"(hidden|intermediate|vocab)_size|d_model|n_embd|dim", 1, MAX_WIDTH),
+    ("num_labels", 1, MAX_LABELS),
     ("pad_token_id", 0, 1 << 24),
     # A larger value cuts the tokens into chunks that must be of equal length.
     ("chunk_size_feed_forward", 0, 1),

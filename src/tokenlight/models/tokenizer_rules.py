@@ -23,9 +23,9 @@ PROBE = (
     "A first text, with 3 numbers: 1,234.5, naïve Σ 漢字 🙂 and   some  blanks.\n" + "a" * 40 + "!"
 )
 
-MOST_RULES = 16
+MAX_RULES = 16
 # That a table of characters writes for one; the usual tables write 33 at most.
-MOST_BYTES_PER_CHARACTER = 64
+MAX_BYTES_PER_CHARACTER = 64
 # Rules that are fixed code.
 FIXED = {
     "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "StripAccents", "Strip", "Prepend",
@@ -58,7 +58,7 @@ def uncertain_rules(content: dict[str, Any]) -> dict[str, Any] | None:
     parts = list(_steps(rules["normalizer"])) + list(_steps(rules["pre_tokenizer"]))
     names = [str(part.get("type")) for part in parts]
     is_repeated = any(names.count(name) > 1 for name in ONCE)
-    is_harmless = all(map(_is_harmless, parts)) and len(parts) <= MOST_RULES
+    is_harmless = all(map(_is_harmless, parts)) and len(parts) <= MAX_RULES
     return rules if is_repeated or not is_harmless else None
 
 
@@ -150,7 +150,7 @@ def _is_harmless(rule: dict[str, Any]) -> bool:
     if kind == "Prepend":
         return len(str(rule.get("prepend"))) <= 8
     if kind == "Precompiled":
-        return _longest_replacement(rule.get("precompiled_charsmap")) <= MOST_BYTES_PER_CHARACTER
+        return _longest_replacement(rule.get("precompiled_charsmap")) <= MAX_BYTES_PER_CHARACTER
     return kind in FIXED
 
 

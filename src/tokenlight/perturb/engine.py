@@ -140,9 +140,9 @@ def _check_rows(live: LiveModel, rows: Sequence[Variant]) -> None:
 
 def _verify_model_for(live: LiveModel, rows: Sequence[Variant]) -> None:
     """Verify the model for each length regime among ``rows``, so that padding is known to be safe."""
-    for variant in live.batching.one_row_per_side(rows):
+    for variant in live.batching.pick_probe_rows(rows):
         row = variant.row
-        if live.batching.has_borders:
+        if live.batching.has_thresholds:
             row = _to_probe_row(variant)
         live.verify(replace(row, target_positions=()), reads_attention=False)
 

@@ -10,7 +10,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.ranks import compute_midranks
 from tokenlight.plots import facts
 
-NUM_TOP_WORDS = 5  # words of each method that are compared
+NUM_COMPARED_WORDS = 5  # words of each method that are compared
 GOOD_GRADES = ("faithful", "better than chance")
 UNDECIDED_GRADES = ("cannot tell", "untested")
 # Smallest correlation to the word for it.
@@ -80,7 +80,7 @@ def compare_methods(attributions: Sequence[Attribution], names: Sequence[str]) -
 
 
 def _top_words(scores: np.ndarray) -> np.ndarray:
-    return np.argsort(-scores, kind="stable")[:NUM_TOP_WORDS]
+    return np.argsort(-scores, kind="stable")[:NUM_COMPARED_WORDS]
 
 
 def _find_agreement_word(correlation: float) -> str:

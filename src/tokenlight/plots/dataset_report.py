@@ -25,7 +25,7 @@ from tokenlight.plots.views import MarkedLine
 
 MAX_TEXTS_PER_PAGE = 1000
 MAX_BYTES_PER_PAGE = 2_000_000
-NUM_TOP_WORDS = 15
+NUM_LISTED_WORDS = 15
 # Escapes that keep JSON from ending the script element it stands in.
 _SCRIPT_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -123,7 +123,7 @@ class DataSetReport:
                 weights[word] = share * log(num_texts / document_counts[method][word])
             ranked = sorted(weights, key=lambda word: -weights[word])
             top_words = []
-            for word in ranked[:NUM_TOP_WORDS]:
+            for word in ranked[:NUM_LISTED_WORDS]:
                 if weights[word] > 0:
                     top_words.append((word, weights[word], class_words.counts[word]))
             yield method, label, top_words

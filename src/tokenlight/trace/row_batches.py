@@ -65,9 +65,9 @@ def read_recordings(
 
 
 def _verify_model(live: LiveModel, rows: Sequence[TokenRow], sites: Sites) -> None:
-    """Verify the model on each side of its length borders; rows may be shorter than those seen so far."""
+    """Verify the model on each side of its length thresholds; rows may be shorter than those seen so far."""
     reads_attention = bool(sites - SITES_WITHOUT_ATTENTION)
-    for row in live.batching.one_row_per_side(rows):
+    for row in live.batching.pick_probe_rows(rows):
         live.verify(
             row,
             reads_attention=reads_attention,

@@ -110,7 +110,7 @@ def test_a_short_text_leaves_block_sparse_attention_for_the_next():
     assert_close(attribution.logits, bare.numpy(), FLOAT32)
 
 
-def test_a_source_longer_than_the_border_is_read_block_sparse():
+def test_a_source_longer_than_the_threshold_is_read_block_sparse():
     arguments = {**SEQ2SEQ, **BLOCKS}
     model = build_model_from_config("BigBirdPegasus", arguments, "ForConditionalGeneration")
     live = LiveModel(model)

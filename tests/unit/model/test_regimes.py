@@ -56,14 +56,14 @@ def bare_logits(model, ids):
         return copy.deepcopy(model)(torch.tensor([list(map(int, ids))])).logits[0].numpy()
 
 
-def test_longrope_has_a_border():
+def test_longrope_has_a_threshold():
     rules = BatchRules(phi3())
     assert [rules.regime(n) for n in (1, BORDER, BORDER + 1, 60)] == [(0,), (0,), (1,), (1,)]
-    assert rules.shortest_like(60) == BORDER + 1
-    assert rules.longest_like_short(60) == BORDER
+    assert rules.shortest_length_in_regime_of(60) == BORDER + 1
+    assert rules.longest_length_in_short_regime(60) == BORDER
 
 
-def test_dynamic_factors_have_a_regime_for_each_length_beyond_the_border():
+def test_dynamic_factors_have_a_regime_for_each_length_beyond_the_threshold():
     arguments = {**DECODER, "max_position_embeddings": BORDER, "rope_parameters": dict(DYNAMIC)}
     model = build_model_from_config("Llama", arguments)
     rules = BatchRules(model)
@@ -91,7 +91,7 @@ def test_unknown_rotary_code_has_one_regime_per_length():
     assert BatchRules(model).regime(7) == (7,)
 
 
-def test_block_sparse_attention_has_a_border_as_long_as_it_is_block_sparse():
+def test_block_sparse_attention_has_a_threshold_as_long_as_it_is_block_sparse():
     model = build_model_from_config("BigBird", {**SMALL, **BLOCKS})
     rules = BatchRules(model)
     assert [rules.regime(n) for n in (SPARSE_BORDER, SPARSE_BORDER + 1)] == [(0,), (1,)]
@@ -113,14 +113,14 @@ def test_a_sparse_index_has_one_regime_per_length():
     assert [rules.regime(n) for n in (16, 17, 18)] == [(0,), (17,), (18,)]
 
 
-def test_a_model_without_borders_has_one_regime():
+def test_a_model_without_thresholds_has_one_regime():
     rules = BatchRules(build_model_from_config("Bert", SMALL))
     assert rules.regime(1) == rules.regime(60) == ()
-    assert not rules.has_borders
+    assert not rules.has_thresholds
     assert rules.is_batch_invariant
 
 
-def test_perturbed_texts_on_both_sides_of_a_border_have_the_logits_of_each_alone():
+def test_perturbed_texts_on_both_sides_of_a_threshold_have_the_logits_of_each_alone():
     model = phi3()
     explainer = Explainer(model)
     row = make_row(BORDER + 4)

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny_gguf import byte_tokens, write_tiny_gguf
 from tokenlight.errors import DamagedFile, MissingExtra, TokenlightError, UnsupportedModel
-from tokenlight.models.gguf_header import MOST_ENTRIES, read_header
+from tokenlight.models.gguf_header import MAX_ENTRIES, read_header
 
 UINT32 = 4
 STRING = 8
@@ -107,7 +107,7 @@ def test_an_array_longer_than_the_file_is_refused_before_it_is_walked(tmp_path):
     path = handmade(tmp_path / "long.gguf", [("llama.numbers", ARRAY, value)])
     with expect_error(DamagedFile, "gguf-array"):
         read_header(path)
-    value = struct.pack("<IQ", UINT32, MOST_ENTRIES)
+    value = struct.pack("<IQ", UINT32, MAX_ENTRIES)
     path = handmade(tmp_path / "cut.gguf", [("llama.numbers", ARRAY, value)])
     with expect_error(DamagedFile, "gguf-cut-off"):
         read_header(path)

@@ -5,11 +5,11 @@ import { decimals } from "./numbers.js";
 import { agreement, mostApart, sameTokens } from "./scores.js";
 import { state } from "./store.js";
 
-const WORDS = [[0.7, "agree"], [0.4, "agree in part"], [0.15, "agree little"], [-0.15, "are unrelated"], [-2, "contradict"]];
+const AGREEMENT_LEVELS = [[0.7, "agree"], [0.4, "agree in part"], [0.15, "agree little"], [-0.15, "are unrelated"], [-2, "contradict"]];
 
-const GOOD = ["faithful", "better than chance"];
+const GOOD_GRADES = ["faithful", "better than chance"];
 
-/** The table over all methods, with the closest and the farthest pair in words. */
+/** Draw the agreement table, with a sentence on the most and least similar pair. */
 export function agreementTable() {
   const entries = state.entries.filter((entry) => sameTokens(entry.attribution, state.entries[0].attribution));
   if (entries.length < 2) return null;
@@ -17,7 +17,7 @@ export function agreementTable() {
   return make(
     "section", { class: "agreement", "aria-label": "Agreement between methods" },
     make("h3", { text: "Do the methods agree?" }),
-    make("p", { text: inWords(entries, value) }),
+    make("p", { text: describeAgreement(entries, value) }),
     make("p", { text: support(entries) }),
     make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Agreement table" },
       make("table", { class: "matrix" },
@@ -32,14 +32,14 @@ export function agreementTable() {
 function support(entries) {
   const grades = entries.map((entry) => state.trust.get(entry.id)?.grade);
   if (!grades.every(Boolean)) return "";
-  const good = entries.filter((_, i) => GOOD.includes(grades[i])).map((entry) => entry.method);
+  const good = entries.filter((_, i) => GOOD_GRADES.includes(grades[i])).map((entry) => entry.method);
   if (!good.length) return "The tests support none of them, so they cannot tell which is right.";
   const unsure = entries.filter((_, i) => ["cannot tell", "untested"].includes(grades[i])).map((entry) => entry.method);
   const rest = unsure.length ? ` They cannot tell about ${unsure.join(", ")}.` : "";
   return (good.length === entries.length ? "The tests support all of them." : `The tests support ${good.join(", ")}.`) + rest;
 }
 
-/** Blue where alike, paper where unrelated, orange where opposite, whatever the palette. */
+/** Blue for agreement, background for no relation, orange for contradiction, in every palette. */
 function cell(number, same) {
   const text = number === null ? "–" : decimals(number);
   const element = make("td", { class: same ? "same" : "", text });
@@ -50,18 +50,18 @@ function cell(number, same) {
   return element;
 }
 
-function inWords(entries, value) {
+function describeAgreement(entries, value) {
   const pairs = entries
     .flatMap((first, i) => entries.slice(i + 1).map((second) => [value(first, second), first, second]))
     .filter(([number]) => number !== null)
     .toSorted((first, second) => second[0] - first[0]);
   if (!pairs.length) return "At least one method ranks no token here, so they cannot be compared.";
   const describe = ([number, first, second]) => {
-    const [, word] = WORDS.find(([threshold]) => number >= threshold);
+    const [, word] = AGREEMENT_LEVELS.find(([threshold]) => number >= threshold);
     return `${first.method} and ${second.method} ${word} (${decimals(number)})`;
   };
   const [number, first, second] = pairs.at(-1);
-  const apart = number < WORDS[0][0] ? `, most apart on ‘${mostApart(first.attribution, second.attribution)}’` : "";
+  const apart = number < AGREEMENT_LEVELS[0][0] ? `, most apart on ‘${mostApart(first.attribution, second.attribution)}’` : "";
   const least = `${describe(pairs.at(-1))}${apart}.`;
   return pairs.length === 1 ? least : `${describe(pairs[0])}; ${least}`;
 }

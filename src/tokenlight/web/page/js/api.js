@@ -1,10 +1,10 @@
 // Requests to the server; every failure becomes an error with a message and a hint.
 
-const PATIENCE = 150_000; // of one request; the server has its own, shorter limits
+const REQUEST_TIMEOUT_MS = 150_000; // of one request; the server has its own, shorter limits
 const BUSY_RETRIES = 8;
 const LONGEST_WAIT = 15; // seconds until a busy server is asked again
 
-/** What the server refused, in its own words. */
+/** A request that the server refused, with its message. */
 export class Refused extends Error {
   constructor(status, { code, message, hint }) {
     super(message);
@@ -14,7 +14,7 @@ export class Refused extends Error {
   }
 }
 
-/** The server does not answer at all. */
+/** The server cannot be reached. */
 export class Gone extends Error {}
 
 /** GET, or POST where a body is given; JSON in, JSON out. `signal` gives up early; `queued` is called
@@ -30,14 +30,14 @@ export async function ask(path, body, signal, queued = () => {}) {
   }
 }
 
-/** A file the server writes, as it is. */
+/** Fetch a file from the server, unchanged. */
 export async function fetched(path) {
   const answer = await send(path);
   return answer.ok ? answer.blob() : read(answer);
 }
 
-/** Resolves once the server answers again; asks with growing pauses. */
-export async function back(signal) {
+/** Resolve once the server answers again; retry with growing pauses. */
+export async function waitForServer(signal) {
   for (let wait = 500; ; wait = Math.min(wait * 1.5, 5000)) {
     await pause(wait, signal);
     try {
@@ -49,7 +49,7 @@ export async function back(signal) {
 }
 
 async function send(path, body, signal) {
-  const limits = [AbortSignal.timeout(PATIENCE), ...(signal ? [signal] : [])];
+  const limits = [AbortSignal.timeout(REQUEST_TIMEOUT_MS), ...(signal ? [signal] : [])];
   const options = { signal: AbortSignal.any(limits), cache: "no-store" };
   if (body !== undefined) {
     options.method = "POST";

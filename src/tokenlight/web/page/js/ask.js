@@ -2,8 +2,8 @@
 
 import { byId, fill, make } from "./dom.js";
 import { asksDocuments, chosenModel, fieldsInUse, state, update, watch } from "./store.js";
-import { calm } from "./trouble.js";
-import { clear, explain, reportList, welcome } from "./work.js";
+import { clearError } from "./trouble.js";
+import { clear, explain, reportList, showWelcome } from "./work.js";
 
 const LABELS = {
   text: "Text", pair: "Second text", question: "Question", context: "Context to answer from",
@@ -12,11 +12,11 @@ const LABELS = {
 };
 const LIST = "One text per line. After a tab, its true label (optional), as a spreadsheet gives it.";
 const ROWS = { text: 2, pair: 2, question: 1, context: 4, prompt: 2, documents: 6, answer: 1, list: 8 };
-const ABOUT = ["question", "documents", "answer"];
+const DOCUMENT_FIELDS = ["question", "documents", "answer"];
 const EXAMPLES = 4;
-let pairWanted = false;
+let isPairRequested = false;
 
-/** Build the form and keep it in step with the state. */
+/** Build the form and update it with the state. */
 export function askForm() {
   byId("ask").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -40,30 +40,30 @@ function submit() {
 
 /** Put an example into the form and explain it. */
 function useExample(example) {
-  pairWanted = false;
+  isPairRequested = false;
   const filled = Object.fromEntries(Object.keys(LABELS).map((name) => [name, example[name] ?? ""]));
-  update({ ...filled, about: false, several: false, ...untouched() });
+  update({ ...filled, about: false, several: false, ...defaultChoices() });
   void explain();
 }
 
 function chooseModel(name) {
-  pairWanted = false;
+  isPairRequested = false;
   const model = state.models.find((candidate) => candidate.name === name);
   const works = (method) => state.known.find((candidate) => candidate.name === method)?.models[name]?.works !== false;
   const methods = state.methods.filter(works);
   const shown = state.entries.length > 0;
   clear();
-  calm();
-  update({ model: name, about: false, several: state.several && takesList(model), methods: methods.length ? methods : [model.method], ...untouched() });
+  clearError();
+  update({ model: name, about: false, several: state.several && takesList(model), methods: methods.length ? methods : [model.method], ...defaultChoices() });
   // The old text means nothing to a model with other fields; one with the same answers at once.
   const filled = fieldsInUse().every((field) => state[field]);
   if (state.several) byId("field-list")?.focus();
   else if (shown && filled) void explain();
-  else welcome({ filled });
+  else showWelcome({ filled });
 }
 
-/** Choices that belong to one text and model. */
-function untouched() {
+/** Default values of the choices that belong to one text and model. */
+function defaultChoices() {
   return { target: "", rather: "", pin: null, step: 0, long: "error" };
 }
 
@@ -77,7 +77,7 @@ function drawModel() {
   }));
   if (!model) return;
   byId("model-about").textContent = model.about ? `· ${model.about}` : "";
-  byId("model").title = about(model);
+  byId("model").title = describeModel(model);
   fill(byId("examples"), make("span", { class: "note", text: "Try" }), model.examples.slice(0, EXAMPLES).map((example) => {
     const text = example.text ?? example.question ?? example.prompt ?? "";
     const title = [example.text, example.pair, example.question, example.context, example.prompt];
@@ -86,10 +86,10 @@ function drawModel() {
       title: title.filter(Boolean).join("\n"), onclick: () => useExample(example), dir: "auto",
     });
   }), make("span", { id: "pair-place" }));
-  byId("fields").dataset.names = ""; // made anew, with the button that adds a second text
+  byId("fields").dataset.names = ""; // rebuilt, with the button that adds a second text
 }
 
-function about(model) {
+function describeModel(model) {
   const labels = model.labels.length && model.labels.length <= 8 ? ` · ${model.labels.join(", ")}` : "";
   const labelText = model.labels.length && model.about?.includes(model.labels.at(-1)) ? "" : labels;
   const size = model.layers ? ` · ${model.layers} layers × ${model.heads} heads` : "";
@@ -103,7 +103,7 @@ function fields() {
   const takesPair = model.inputs.some((set) => set.includes("pair"));
   const takesDocuments = model.inputs.some((set) => set.includes("documents"));
   const about = asksDocuments();
-  const names = state.several ? ["list"] : about ? ABOUT : pairWanted && takesPair ? ["text", "pair"] : fieldsInUse();
+  const names = state.several ? ["list"] : about ? DOCUMENT_FIELDS : isPairRequested && takesPair ? ["text", "pair"] : fieldsInUse();
   const container = byId("fields");
   if (container.dataset.names !== names.join() || container.dataset.model !== model.name) {
     container.dataset.names = names.join();
@@ -115,7 +115,7 @@ function fields() {
   for (const name of names) {
     const area = byId(`field-${name}`);
     if (area.value !== state[name]) area.value = state[name];
-    grow(area);
+    fitHeight(area);
   }
 }
 
@@ -125,8 +125,8 @@ function field(name) {
     placeholder: { text: "Type a sentence …", list: "Never dull.\tpositive\nA bore.\tnegative" }[name] ?? null,
   });
   area.addEventListener("input", () => {
-    grow(area);
-    update({ [name]: area.value, ...untouched() });
+    fitHeight(area);
+    update({ [name]: area.value, ...defaultChoices() });
   });
   const label = name === "list" ? LIST : LABELS[name];
   return make("label", { class: "field" }, make("span", { class: name === "text" ? "aside" : "", text: label }), area);
@@ -136,7 +136,7 @@ function pairButton(shown) {
   return make("button", {
     type: "button", class: "quiet pair-switch", text: shown ? "One text only" : "Add a second text",
     onclick: () => {
-      pairWanted = !shown;
+      isPairRequested = !shown;
       update({ pair: "" });
       fields();
       byId(shown ? "field-text" : "field-pair")?.focus();
@@ -170,14 +170,14 @@ function documentsButton(shown) {
   return make("button", {
     type: "button", class: "quiet pair-switch", text: shown ? "A prompt" : "Documents and a question",
     onclick: () => {
-      update({ about: !shown, question: "", documents: "", answer: "", ...untouched() });
+      update({ about: !shown, question: "", documents: "", answer: "", ...defaultChoices() });
       byId(shown ? "field-prompt" : "field-question")?.focus();
     },
   });
 }
 
-/** As tall as its text, up to the limit of the style sheet. */
-function grow(area) {
+/** Fit the height of a text area to its text, up to the limit of the style sheet. */
+function fitHeight(area) {
   area.style.height = "auto";
   area.style.height = `${area.scrollHeight + 2}px`;
 }

@@ -5,29 +5,29 @@ import { inLine } from "./characters.js";
 import { draw, fill, make } from "./dom.js";
 import { percent } from "./numbers.js";
 import { fieldsInUse, state } from "./store.js";
-import { tipped } from "./tip.js";
+import { withTooltip } from "./tip.js";
 import { failed } from "./work.js";
 
 const CELL = 22;
 const NAMES = 110; // room for the tokens' names
 const answers = new Map(); // question → its answer: heads are looked at again and again
 
-/** The map of a head, filled when the server has answered; nothing where no head is chosen. */
+/** The map of the chosen head, filled when the server has answered; nothing if no head is chosen. */
 export function attentionMap(head) {
   if (!head) return null;
   const container = make("section", { class: "attention", "aria-live": "polite" }, make("p", { class: "note", text: "Loading …" }));
-  void shown(container, head);
+  void drawAttention(container, head);
   return container;
 }
 
-async function shown(container, { layer, head }) {
+async function drawAttention(container, { layer, head }) {
   const question = { model: state.model, layer, head };
   for (const field of fieldsInUse()) question[field] = state[field];
   const key = JSON.stringify(question);
   try {
     if (!answers.has(key)) answers.set(key, await ask("/api/attention", question));
   } catch (failure) {
-    if (!(failure instanceof Refused)) return failed(failure, () => shown(container, { layer, head }));
+    if (!(failure instanceof Refused)) return failed(failure, () => drawAttention(container, { layer, head }));
     fill(container, make("p", { class: "note", text: `${failure.message} ${failure.hint}` }));
     return undefined;
   }
@@ -55,13 +55,13 @@ function matrix(tokens, weights) {
       class: "look", x: NAMES + CELL * to + 1, y: NAMES + CELL * from + 1, width: CELL - 2, height: CELL - 2, rx: 3,
       "fill-opacity": (0.05 + 0.95 * Math.min(1, weight)).toFixed(3),
     });
-    tipped(cell, () => [[`${tokens[from]} → ${tokens[to]}`, "strong"], percent(weight)]);
+    withTooltip(cell, () => [[`${tokens[from]} → ${tokens[to]}`, "strong"], percent(weight)]);
     picture.append(cell);
   }));
   return picture;
 }
 
-/** The strongest look, for those who do not see the map. */
+/** Describe the highest attention weight for screen readers. */
 function describe(tokens, weights) {
   const looks = weights.flatMap((row, from) => row.map((weight, to) => [weight, tokens[from], tokens[to]]));
   const [strongest, from, to] = looks.reduce((best, look) => (look[0] > best[0] ? look : best), [0, "", ""]);

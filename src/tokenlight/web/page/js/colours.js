@@ -3,7 +3,7 @@
 const STEPS = 12;
 export const LEGEND = Array.from({ length: 2 * STEPS + 1 }, (_, index) => stepName(index - STEPS) || "none");
 
-/** Class of a score, `f7` for or `a7` against; empty for what cannot be told from nothing. */
+/** CSS class of a score, `f7` for or `a7` against; empty for a score that is practically zero. */
 export function look(score, scale) {
   return stepName(scale ? roundHalfEven(Math.max(-1, Math.min(1, score / scale)) * STEPS) : 0);
 }
@@ -17,7 +17,7 @@ function stepName(step) {
   return step === 0 ? "" : `${step > 0 ? "f" : "a"}${Math.abs(step)}`;
 }
 
-/** Python rounds halves to even; so do we, that page and saved file show one colour. */
+/** Round halves to even like Python, so that page and saved file show the same colour. */
 function roundHalfEven(value) {
   const below = Math.floor(value);
   if (value - below !== 0.5) return Math.round(value);

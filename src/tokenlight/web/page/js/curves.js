@@ -30,7 +30,7 @@ export function chart({ series, band = null, cursor = null, ends = [0, 1], label
     picture.append(draw("path", { class: `curve line-${line % LINES}`, d: path(at, points) }));
   }
   if (cursor !== null) picture.append(cursorMarks(at, cursor, series));
-  if (onmove) movable(picture, onmove);
+  if (onmove) addDragging(picture, onmove);
   return picture;
 }
 
@@ -43,7 +43,7 @@ export function chartLegend(series, band) {
       draw("rect", { class: "band", width: 30, height: 10 }), draw("path", { class: "band-mean", d: "M1 5H29" })), band));
 }
 
-/** The value of a line at x, straight between its points. */
+/** The value of a line at x, by linear interpolation. */
 export function valueAt(xs, ys, x) {
   const next = xs.findIndex((point) => point >= x);
   if (next <= 0) return ys[next === 0 ? 0 : ys.length - 1];
@@ -89,8 +89,8 @@ function path(at, points) {
   return points.map(([x, y], i) => `${i ? "L" : "M"}${at.x(x).toFixed(1)} ${at.y(y).toFixed(1)}`).join("");
 }
 
-/** Press or drag anywhere in the chart: the share under the pointer. */
-function movable(picture, onmove) {
+/** Report the share under the pointer while it is pressed or dragged. */
+function addDragging(picture, onmove) {
   const drawn = size;
   picture.classList.add("movable");
   const tell = (event) => {

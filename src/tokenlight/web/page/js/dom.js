@@ -4,12 +4,12 @@ const SVG = "http:" + "//www.w3.org/2000/svg"; // a name, not an address: nothin
 
 /** An element with attributes (`on…` are listeners, `text` its content) and children. */
 export function make(tag, attributes = {}, ...children) {
-  return filled(document.createElement(tag), attributes, children);
+  return fillElement(document.createElement(tag), attributes, children);
 }
 
 /** The same for SVG. */
 export function draw(tag, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
+  return fillElement(document.createElementNS(SVG, tag), attributes, children);
 }
 
 /** The element of the page with this id. */
@@ -17,13 +17,13 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
-/** Put `children` in the place of whatever `parent` holds. */
+/** Replace the children of `parent`. */
 export function fill(parent, ...children) {
-  parent.replaceChildren(...wanted(children));
+  parent.replaceChildren(...dropEmpty(children));
   return parent;
 }
 
-/** The same; the control that had the focus has it again, so that keys go on where they were. */
+/** Replace the children of `parent` and restore the focus to the same control. */
 export function refill(parent, ...children) {
   const controls = () => [...parent.querySelectorAll("button, input, select, .scroll")];
   const index = controls().indexOf(document.activeElement);
@@ -36,18 +36,18 @@ export function refill(parent, ...children) {
   return parent;
 }
 
-function filled(element, attributes, children) {
+function fillElement(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "text") element.textContent = value;
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...wanted(children));
+  element.append(...dropEmpty(children));
   return element;
 }
 
-/** Children without the holes that conditions leave. */
-function wanted(children) {
+/** Drop null and false children. */
+function dropEmpty(children) {
   return children.flat().filter((child) => child !== null && child !== undefined && child !== false);
 }

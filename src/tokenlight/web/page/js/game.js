@@ -3,30 +3,30 @@
 
 import { chart, chartLegend, valueAt } from "./curves.js";
 import { byId, draw as svg, fill, make } from "./dom.js";
-import { click, guessable } from "./guess.js";
+import { click, canGuess } from "./guess.js";
 import { highlighted, surface } from "./highlight.js";
-import { remember, rememberSoon } from "./link.js";
+import { remember, scheduleRemember } from "./link.js";
 import { clamped, counted, percent } from "./numbers.js";
-import { asTokens } from "./scores.js";
+import { byToken } from "./scores.js";
 import { state, update, watch } from "./store.js";
 import { segments } from "./tools.js";
 import { RANDOM_ORDERS } from "./work.js";
 
-const PACE = 650; // milliseconds a step while it plays
+const STEP_MS = 650; // milliseconds a step while it plays
 let parts = null; // what a move changes, so that nothing else is drawn again
 let timer = null;
 
-/** Draw the board when there are new curves, and move on it when the step changes. */
+/** Draw the board for new curves, and update it when the step changes. */
 export function gamePanel() {
   watch(["entries", "games", "gamesFailed", "mode", "served"], board);
-  watch(["guess"], yourTurn);
+  watch(["guess"], drawUserTurn);
   watch(["step"], move);
 }
 
-/** Go to a step of the curve; the link follows once the hand rests. */
+/** Go to a step of the curve; the link is updated with a delay. */
 export function goTo(step) {
   update({ step: clamped(step, 0, last()) });
-  rememberSoon();
+  scheduleRemember();
 }
 
 /** Play from here to the end, or stop. */
@@ -34,12 +34,12 @@ export function play() {
   if (timer !== null) return stop();
   if (!parts) return undefined;
   if (state.step >= last()) goTo(0);
-  timer = setInterval(() => (state.step < last() ? goTo(state.step + 1) : stop()), PACE);
+  timer = setInterval(() => (state.step < last() ? goTo(state.step + 1) : stop()), STEP_MS);
   return drawPlay();
 }
 
 /** Whether there is a board to play on. */
-export function playable() {
+export function canPlay() {
   return parts !== null;
 }
 
@@ -79,14 +79,14 @@ function board() {
   fill(
     byId("game"),
     make("h2", { text: state.mode === "hide" ? "Hide the words, watch the model" : "Show the words, watch the model" }),
-    make("p", { class: "lead", text: rules(named(rows[0])) }),
+    make("p", { class: "lead", text: rules(describeGame(rows[0])) }),
     make("div", { class: "tools" },
       segments("Game", state.mode, { hide: "Hide the strongest first", reveal: "Reveal the strongest first" }, (mode) => {
         update({ mode, step: 0 });
         remember();
       })),
     make("div", { class: "controls" }, parts.play, parts.slider, parts.count),
-    make("div", { class: "board" }, parts.rows.map((row) => row.element), guessable() && yourRow(rows[0])),
+    make("div", { class: "board" }, parts.rows.map((row) => row.element), canGuess() && drawUserRow(rows[0])),
     make("div", { class: "curves" }, parts.chart,
       chartLegend(
         rows.map(({ entry, game, line }) => ({ name: entry.method, line, note: `mean ${percent(game.area[state.mode])}` })),
@@ -121,26 +121,26 @@ function rules(watched) {
     : `All words are hidden; each method first shows what it calls most important. If it is right, the probability of ${watched} returns at once, above the grey band of random orders.`;
 }
 
-/** What is watched, in a sentence. */
-function named({ entry, game }) {
+/** The measured probability, for sentences. */
+function describeGame({ entry, game }) {
   return entry.attribution.target.kind === "span" ? "the answer" : `“${game.watched}”`;
 }
 
-/** The same in a formula. */
+/** The measured probability, as a formula. */
 function formula({ entry, game }) {
   return `P(${entry.attribution.target.kind === "span" ? "answer" : shortened(game.watched)})`;
 }
 
-/** One method: its name, the text with what is gone, and a meter with the level of chance. */
+/** The row of one method: its name, the text with hidden tokens, and a meter with the random level. */
 function boardRow({ entry, game, line }) {
-  const shown = { ...asTokens(entry.attribution), weightless: true };
+  const shown = { ...byToken(entry.attribution), weightless: true };
   const text = highlighted(shown, { label: `${entry.method}: the text`, special: false, dress() {} });
   return row(entry, game, text, [entry.method], line);
 }
 
-/** Your own: the same text, each word a button. */
-function yourRow({ entry, game }) {
-  const shown = { ...asTokens(entry.attribution), weightless: true };
+/** The row of the user: the same text with each word as a button. */
+function drawUserRow({ entry, game }) {
+  const shown = { ...byToken(entry.attribution), weightless: true };
   const text = highlighted(shown, {
     label: "Your turn: click the words you would hide first",
     special: false,
@@ -155,7 +155,7 @@ function yourRow({ entry, game }) {
   const note = make("small", { class: "note", text: "Click the words you would hide first." });
   parts.yours = { ...row({ ...entry, method: "you" }, game, text, ["You", note], 6), idle: game };
   parts.yours.element.classList.add("yours");
-  yourTurn();
+  drawUserTurn();
   return parts.yours.element;
 }
 
@@ -179,8 +179,8 @@ function row(entry, game, text, names, line) {
   return { element, tokens, meter, game, entry, line };
 }
 
-/** Your order as a game of its own; before the first word is chosen, and while the model thinks, the whole text. */
-function yourTurn() {
+/** Draw the user's order; before the first choice, and while the model runs, show the whole text. */
+function drawUserTurn() {
   if (!parts?.yours) return;
   const { idle } = parts.yours;
   const random = idle.random;
@@ -193,7 +193,7 @@ function yourTurn() {
   move();
 }
 
-/** The step of this game's curve that the slider means, and the share of tokens it takes. */
+/** The step of this game's curve at the slider, and its share of tokens. */
 function stepOf(game) {
   const position = Math.min(state.step, game.counts.length - 1);
   const count = game.counts[position];
@@ -203,7 +203,7 @@ function stepOf(game) {
 function move() {
   if (!parts) return;
   parts.rows.forEach(moveRow);
-  if (parts.yours) moveYours();
+  if (parts.yours) moveUserRow();
   const [first] = parts.rows;
   const { game } = first;
   const { count, share } = stepOf(game);
@@ -211,7 +211,7 @@ function move() {
   parts.slider.value = String(state.step);
   parts.count.textContent = `${count} of ${counted(game.order.length, "token")} ${done}`;
   parts.slider.setAttribute("aria-valuetext", parts.count.textContent);
-  parts.live.textContent = spoken(parts.count.textContent);
+  parts.live.textContent = describeForScreenReader(parts.count.textContent);
   const all = game.order.length || 1;
   const series = [...parts.rows, ...(state.guess?.game ? [parts.yours] : [])].map((row) => ({
     name: row.entry.method, line: row.line, ys: row.game[state.mode].watched,
@@ -222,15 +222,15 @@ function move() {
   fill(parts.chart, chart({
     series, band, cursor: share,
     labels: {
-      title: `Probability of ${named(first)} while tokens are ${done}`, x: `share of tokens ${done}`,
+      title: `Probability of ${describeGame(first)} while tokens are ${done}`, x: `share of tokens ${done}`,
       y: formula(first), format: (value) => value.toFixed(2),
     },
     onmove: (x) => goTo(nearest(game, x)),
   }));
 }
 
-/** Your words are gone (or shown) as far as the slider has come; the rest of the text stays yours to click. */
-function moveYours() {
+/** Hide (or show) the user's words up to the slider; the others stay clickable. */
+function moveUserRow() {
   const { game, tokens } = parts.yours;
   const { count } = stepOf(game);
   const chosen = new Set(game.order.slice(0, state.guess?.game ? count : game.order.length));
@@ -270,9 +270,9 @@ function moveRow({ tokens, meter, game }) {
   meter.note.textContent = `random order: ${percent(chanceLevel)}`;
 }
 
-function spoken(count) {
+function describeForScreenReader(count) {
   const chances = parts.rows.map(({ entry, game }) => `${entry.method} ${percent(game[state.mode].watched[stepOf(game).position])}`);
-  return `${count}. Probability of ${named(parts.rows[0])}: ${chances.join(", ")}.`;
+  return `${count}. Probability of ${describeGame(parts.rows[0])}: ${chances.join(", ")}.`;
 }
 
 function nearest(game, x) {

@@ -6,13 +6,13 @@ import { asTarget, failed } from "./work.js";
 
 let latest = 0;
 
-/** Whether one's own order can be played: the text is the form's, whole, and its model is here. */
-export function guessable() {
+/** Whether the user can play: the text is the complete text of the form, and its model is served. */
+export function canGuess() {
   const { cut } = state.entries[0].attribution.row;
   return state.served && !state.source && !cut;
 }
 
-/** Hide a word, or bring it back; the model is asked about the order so far. */
+/** Hide or show a word, and run the model on the order so far. */
 export async function click(tokens) {
   const before = state.guess?.order ?? [];
   const order = before.includes(tokens[0])

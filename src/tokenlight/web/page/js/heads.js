@@ -6,7 +6,7 @@ import { byId, draw as svg, fill, make } from "./dom.js";
 import { remember } from "./link.js";
 import { counted } from "./numbers.js";
 import { chosenModel, state, update, watch } from "./store.js";
-import { tipped } from "./tip.js";
+import { withTooltip } from "./tip.js";
 import { failed } from "./work.js";
 
 const KINDS = {
@@ -43,21 +43,21 @@ async function show() {
   const headMap = maps.get(model.name);
   fill(
     byId("heads"), title,
-    headMap ? make("p", { class: "lead", text: lead(headMap) }) : unmeasured(model),
+    headMap ? make("p", { class: "lead", text: describeHeads(headMap) }) : unmeasured(model),
     make("div", { class: "heads-map" },
-      make("div", {}, grid(model, headMap), headMap && legend(headMap)), attentionMap(chosen(model))),
+      make("div", {}, grid(model, headMap), headMap && legend(headMap)), attentionMap(getChosenHead(model))),
   );
   return undefined;
 }
 
 /** The head a link or a click chose: [layer, head], or null. */
-function chosen(model) {
+function getChosenHead(model) {
   const [layer, head] = state.head.split("-").map(Number);
   const fits = /^\d+-\d+$/.test(state.head) && layer < model.layers && head < model.heads;
   return fits ? { layer, head } : null;
 }
 
-function lead({ sentences, syntactic, positional }) {
+function describeHeads({ sentences, syntactic, positional }) {
   const count = (table) => table.flat().filter((value) => value > 0).length;
   return `Measured on ${sentences.toLocaleString("en")} parsed sentences: ${count(syntactic)} heads follow grammar, ${count(positional)} look at a fixed neighbor. Click a head to see where it looks in your text.`;
 }
@@ -87,7 +87,7 @@ function headButton(layer, head, headMap) {
     "aria-label": `Layer ${layer}, head ${head}${headMap ? `, ${name}` : ""}`,
     onclick: () => { update({ head: isChosen ? "" : `${layer}-${head}` }); remember(); refocus(`${layer}-${head}`); },
   });
-  tipped(button, () => [
+  withTooltip(button, () => [
     [`Layer ${layer}, head ${head}`, "strong"], headMap ? `${name}: ${means}` : "not measured", ...shares(layer, head, headMap),
   ]);
   return button;
@@ -104,7 +104,7 @@ function kindOf(layer, head, headMap) {
   return syntactic ? "syntactic" : positional ? "positional" : "neither";
 }
 
-/** How often the head looks from a word to its relative, and at its favorite neighbor. */
+/** How often the head attends to syntactic relatives, and to its most frequent relative position. */
 function shares(layer, head, headMap) {
   const relations = Object.entries(headMap?.relations ?? {}).filter(([, statistic]) => statistic.heads).map(([relation, statistic]) => (
     [`${NAMES[relation] ?? relation}: ${share(statistic.heads[layer][head])} (threshold ${share(statistic.threshold)})`, "soft"]

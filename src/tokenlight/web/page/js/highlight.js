@@ -3,9 +3,9 @@
 import { inLine, visible } from "./characters.js";
 import { make } from "./dom.js";
 import { passages } from "./passages.js";
-import { segmentShares, weighed } from "./weights.js";
+import { segmentShares, formatShare } from "./weights.js";
 
-const MANY = 250; // tokens from which a text scrolls in a box of its own
+const MIN_SCROLLING_TOKENS = 250; // tokens from which a text scrolls in a box of its own
 
 /**
  * The text of a reading (`asTokens` or `mergedWords`) as an element. `dress(stretch, tokens)` gives a
@@ -14,8 +14,8 @@ const MANY = 250; // tokens from which a text scrolls in a box of its own
 export function highlighted(reading, { label, special, dress }) {
   const { row } = reading;
   const textPassages = passages(row);
-  const box = make("div", { class: row.pieces.length > MANY ? "text long" : "text", role: "group", "aria-label": label });
-  if (row.pieces.length > MANY) box.tabIndex = 0; // a box that scrolls must be reached by keys
+  const box = make("div", { class: row.pieces.length > MIN_SCROLLING_TOKENS ? "text long" : "text", role: "group", "aria-label": label });
+  if (row.pieces.length > MIN_SCROLLING_TOKENS) box.tabIndex = 0; // a box that scrolls must be reached by keys
   for (const passage of textPassages) {
     if (textPassages.length > 1 && passage.segment !== null) box.append(segmentName(reading, passage));
     const line = make("p", { class: "line", dir: "auto" });
@@ -26,7 +26,7 @@ export function highlighted(reading, { label, special, dress }) {
     });
     box.append(line);
   }
-  walkable(box);
+  addKeyboardNavigation(box);
   return box;
 }
 
@@ -60,12 +60,12 @@ function plain(stretch, beyond) {
 function segmentName(reading, { segment }) {
   const part = segmentShares(reading).find((share) => share.segment === segment);
   if (!part) return ""; // a text of which no token was read
-  const text = reading.weightless ? part.name : `${part.name} · ${weighed(part, reading.of)}`;
+  const text = reading.weightless ? part.name : `${part.name} · ${formatShare(part, reading.of)}`;
   return make("p", { class: "segment", text });
 }
 
-/** One stop of the tab key a text; arrows walk through its tokens. */
-function walkable(box) {
+/** Make a text one tab stop; arrow keys move through its tokens. */
+function addKeyboardNavigation(box) {
   const tokens = [...box.querySelectorAll("[role=button]")];
   if (!tokens.length) return;
   (tokens.find((element) => element.getAttribute("aria-pressed") === "true") ?? tokens[0]).tabIndex = 0;

@@ -1,7 +1,7 @@
 // Keyboard shortcuts: everything works without a mouse, and ? lists the keys.
 
 import { byId, fill, make } from "./dom.js";
-import { goTo, play, playable } from "./game.js";
+import { goTo, play, canPlay } from "./game.js";
 import { togglePicker } from "./methods.js";
 import { nextClass } from "./prediction.js";
 import { otherPalette, otherTheme } from "./settings.js";
@@ -31,10 +31,10 @@ export function keys() {
     make("dl", {}, HELP.flatMap(([key, does]) => [make("dt", {}, make("kbd", { text: key })), make("dd", { text: does })])),
     make("form", { method: "dialog" }, make("button", { class: "secondary", text: "Close" })));
   byId("help-open").addEventListener("click", () => byId("help").showModal());
-  document.addEventListener("keydown", pressed);
+  document.addEventListener("keydown", handleKey);
 }
 
-function pressed(event) {
+function handleKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (byId("help").open || event.target.closest("input[type=text], textarea, select")) return;
   const run = meaning(event);
@@ -59,7 +59,7 @@ function meaning(event) {
   if (key === "c") return () => nextClass();
   // Buttons, sliders and tabs have arrows and the space bar of their own.
   const control = target.closest("button, input, summary, [role=button], [role=tab]");
-  return state.tab === "game" && playable() ? gameKey(key, control) : null;
+  return state.tab === "game" && canPlay() ? gameKey(key, control) : null;
 }
 
 function gameKey(key, control) {

@@ -7,7 +7,7 @@ import { remember } from "./link.js";
 import { signed } from "./numbers.js";
 import { togglePin } from "./pin.js";
 import { state, update, watch } from "./store.js";
-import { tipped } from "./tip.js";
+import { withTooltip } from "./tip.js";
 import { legend, selection, specialChoice, viewChoice } from "./tools.js";
 import { specialLine } from "./weights.js";
 import { reading } from "./why.js";
@@ -81,7 +81,7 @@ function heat({ positions, names, rows, groups }) {
           const value = row.terms[position];
           const cell = make("td", { class: `${look(value, row.scale) || "none"}${pinned(position) ? " pinned-column" : ""}` },
             row.name === "sum" ? signed(value) : make("span", { class: "aside", text: signed(value) }));
-          tipped(cell, () => [[`${names[position]}  ${signed(value)}`, "strong"], row.name === "sum" ? "sum over the layers" : row.name]);
+          withTooltip(cell, () => [[`${names[position]}  ${signed(value)}`, "strong"], row.name === "sum" ? "sum over the layers" : row.name]);
           return cell;
         }))))),
   );

@@ -13,10 +13,10 @@ const CHOICES = {
   long: ["error", "truncate", "stride"], tokens: ["1", "4", "8"],
 };
 
-let soon = 0; // the timer of rememberSoon
+let rememberTimer = 0; // the timer of scheduleRemember
 
-/** The state as the part behind #. */
-function written() {
+/** The state as the fragment of the address. */
+function buildQuery() {
   const link = new URLSearchParams();
   for (const field of FIELDS) if (state[field]) link.set(field, state[field]);
   for (const method of state.methods) link.append("method", method);
@@ -29,7 +29,7 @@ function written() {
   return link.toString();
 }
 
-/** What a link says, with the defaults for all it leaves out; what makes no sense is left out too. */
+/** Parse a link; missing and invalid values become defaults. */
 export function read(hash) {
   const link = new URLSearchParams(hash.replace(/^#/, ""));
   const settings = { ...DEFAULTS };
@@ -50,19 +50,19 @@ export function asks(settings) {
   return FIELDS.some((field) => settings[field]);
 }
 
-/** Write the state into the address: a new step back in the history, or in place. */
+/** Write the state into the address, as a new history entry or in place. */
 export function remember({ step = false } = {}) {
-  clearTimeout(soon);
-  const address = `#${written()}`;
+  clearTimeout(rememberTimer);
+  const address = `#${buildQuery()}`;
   if (address === location.hash) return;
   if (step) history.pushState(null, "", address);
   else history.replaceState(null, "", address);
 }
 
-/** Write it once the hand rests: browsers slow down pages that write at every move of a slider. */
-export function rememberSoon() {
-  clearTimeout(soon);
-  soon = setTimeout(remember, 250);
+/** Write it after a delay: browsers throttle pages that write at every slider event. */
+export function scheduleRemember() {
+  clearTimeout(rememberTimer);
+  rememberTimer = setTimeout(remember, 250);
 }
 
 function wholeNumber(text) {

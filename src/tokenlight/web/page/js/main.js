@@ -16,12 +16,12 @@ import { shareButtons } from "./share.js";
 import { state, update } from "./store.js";
 import { tabs } from "./tabs.js";
 import { close } from "./tip.js";
-import { calm } from "./trouble.js";
+import { clearError } from "./trouble.js";
 import { whyPanel } from "./why.js";
-import { clear, explain, failed, furtherWork, welcome } from "./work.js";
+import { clear, explain, failed, loadViewData, showWelcome } from "./work.js";
 
-/** Models and methods as the server has them. */
-async function learn() {
+/** Load models and methods from the server. */
+async function loadModels() {
   const [{ models, limits }, { methods, groups }, { version }] = await Promise.all([
     ask("/api/models"), ask("/api/methods"), ask("/healthz"),
   ]);
@@ -29,7 +29,7 @@ async function learn() {
   byId("version").textContent = `tokenlight ${version}`;
 }
 
-/** Take what a link says, with what the server has for all it leaves out. */
+/** Apply a link, with the server's defaults for missing values. */
 function follow() {
   const settings = read(location.hash);
   const model = state.models.find((candidate) => candidate.name === settings.model) ?? state.models[0];
@@ -43,14 +43,14 @@ function follow() {
   if (asks(settings)) void explain({ step: false });
   else {
     clear();
-    welcome();
+    showWelcome();
   }
 }
 
 async function start() {
   try {
-    await learn();
-    calm();
+    await loadModels();
+    clearError();
   } catch (failure) {
     failed(failure, start);
     return;
@@ -73,7 +73,7 @@ layersPanel();
 headsPanel();
 shareButtons();
 tabs();
-furtherWork();
+loadViewData();
 keys();
 fileOpening();
 // A link pasted into the open page, and the browser's back button.

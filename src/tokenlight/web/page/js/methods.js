@@ -10,7 +10,7 @@ const GROUPS = {
   decoded: "Decoded layers", "many passes": "Many passes through the model", control: "For comparison",
 };
 
-/** Keep chips and picker in step with the state. */
+/** Update chips and picker with the state. */
 export function methodPicker() {
   watch(["methods", "known", "model"], draw);
 }
@@ -45,7 +45,7 @@ function draw() {
   if (open) drawPicker();
 }
 
-/** Take the methods, and explain again where something was explained already. */
+/** Set the methods, and explain again if something was explained. */
 export function choose(methods) {
   const reference = methods.includes(state.reference) ? state.reference : "";
   update({ methods, reference });

@@ -1,6 +1,6 @@
 // Format numbers for people.
 
-/** A score with its sign, three digits, and the minus that is as wide as the plus. */
+/** Format a score with sign and three digits, with a minus as wide as the plus. */
 export function signed(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
@@ -8,7 +8,7 @@ export function signed(value) {
   return (value > 0 ? "+" : "−") + text;
 }
 
-/** 3.3e−5: no digits that say nothing. */
+/** Drop digits without information from an exponent: 3.3e−5. */
 function power(size) {
   const [digits, exponent] = size.toExponential(2).split("e");
   return `${Number(digits)}e${exponent.replace("-", "−")}`;
@@ -20,7 +20,7 @@ export function decimals(value, digits = 2) {
   return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
 }
 
-/** A probability in per cent that never claims a certainty it does not have. */
+/** Format a probability in percent, never rounding to 0 or 100. */
 export function percent(chance) {
   if (chance > 0.999 && chance < 1) return ">99.9 %";
   if (chance > 0 && chance < 0.001) return "<0.1 %";

@@ -4,8 +4,8 @@ import { ask } from "./api.js";
 import { benchmark } from "./benchmark.js";
 import { byId, fill, make } from "./dom.js";
 import { counted } from "./numbers.js";
-import { calm, trouble } from "./trouble.js";
-import { failed, present } from "./work.js";
+import { clearError, showError } from "./trouble.js";
+import { failed, showResponse } from "./work.js";
 
 /** Listen to the file button and to files dropped on the page. */
 export function fileOpening() {
@@ -41,7 +41,7 @@ export async function listOpened(alone) {
   });
   const buttons = [
     ...attributions.map(({ file, entries, served }) => entry(file, counted(entries.length, "explanation"),
-      () => present({ attributions: entries, served }, file))),
+      () => showResponse({ attributions: entries, served }, file))),
     ...benchmarks.map((run) => entry(run.name, "benchmark", () => {
       byId("results").hidden = true;
       fill(container, benchmark(run));
@@ -57,12 +57,12 @@ async function openFile(file) {
   try {
     content = JSON.parse(await file.text());
   } catch {
-    trouble(`${file.name} is not a JSON file, so it is not a saved explanation.`);
+    showError(`${file.name} is not a JSON file, so it is not a saved explanation.`);
     return;
   }
   try {
-    present(await ask("/api/open", content), file.name);
-    calm();
+    showResponse(await ask("/api/open", content), file.name);
+    clearError();
   } catch (failure) {
     failed(failure, () => openFile(file));
   }

@@ -1,15 +1,15 @@
 // Split the user's text at the tokens: every character appears once, in its order.
 // Spans count characters as Python does (code points), so texts are cut as arrays of those.
 
-import { carriesOn } from "./characters.js";
+import { continuesCharacter } from "./characters.js";
 
 /** [{segment, stretches: [{text, positions, special}]}]: `positions` are token numbers, none between tokens. */
 export function passages(row) {
   if (!row.spans.some((span) => span !== null)) return [{ segment: null, stretches: pieces(row) }];
-  const homes = homesOfSpecials(row);
+  const homes = assignSpecialTokens(row);
   return row.texts.map((text, segment) => ({
     segment,
-    stretches: cut(row, segment, Array.from(text), homes),
+    stretches: splitSegment(row, segment, Array.from(text), homes),
   }));
 }
 
@@ -24,7 +24,7 @@ function pieces(row) {
  * Special token → [segment, token it follows there]; -1 where it stands before the segment's first:
  * no text is before it, or its token type says that it opens the text behind it.
  */
-function homesOfSpecials(row) {
+function assignSpecialTokens(row) {
   const homes = new Map();
   const isInText = (position) => row.segments[position] !== null && row.spans[position] !== null;
   const types = row.token_types ?? row.segments.map(() => 0);
@@ -42,7 +42,7 @@ function homesOfSpecials(row) {
   return homes;
 }
 
-function cut(row, segment, characters, homes) {
+function splitSegment(row, segment, characters, homes) {
   const chips = new Map();
   for (const [position, [home, after]] of homes) {
     if (home !== segment) continue;
@@ -58,24 +58,24 @@ function cut(row, segment, characters, homes) {
   const groups = overlapping(row, segment, characters);
   let reached = 0;
   groups.forEach(({ start, end, positions }, number) => {
-    if (start > reached) stretches.push(between(characters.slice(reached, start).join("")));
+    if (start > reached) stretches.push(plainStretch(characters.slice(reached, start).join("")));
     stretches.push(...trimmed(characters.slice(start, end).join(""), positions));
     reached = end;
     // After the last token chips wait for the end of the text.
     if (number < groups.length - 1) positions.forEach((position) => stretches.push(...takeChips(position)));
   });
-  if (reached < characters.length) stretches.push(between(characters.slice(reached).join("")));
+  if (reached < characters.length) stretches.push(plainStretch(characters.slice(reached).join("")));
   for (const remaining of chips.values()) stretches.push(...remaining);
   return stretches;
 }
 
-/** White space at the edges stands apart; a token that is all white space stays whole. */
+/** Split white space off the edges; a token of only white space stays whole. */
 function trimmed(text, positions) {
   const core = text.trim() || text;
   const lead = text.indexOf(core);
   const parts = [{ text: core, positions }];
-  if (lead) parts.unshift(between(text.slice(0, lead)));
-  if (lead + core.length < text.length) parts.push(between(text.slice(lead + core.length)));
+  if (lead) parts.unshift(plainStretch(text.slice(0, lead)));
+  if (lead + core.length < text.length) parts.push(plainStretch(text.slice(lead + core.length)));
   return parts;
 }
 
@@ -88,7 +88,7 @@ function overlapping(row, segment, characters) {
   for (const { span: [start, end], position } of spans) {
     const last = joined.at(-1);
     const shares = last && start < last.end && end > last.start;
-    if (shares || (last && start === last.end && carriesOn(characters, start))) {
+    if (shares || (last && start === last.end && continuesCharacter(characters, start))) {
       last.end = Math.max(last.end, end);
       last.positions.push(position);
     } else {
@@ -98,6 +98,6 @@ function overlapping(row, segment, characters) {
   return joined;
 }
 
-function between(text) {
+function plainStretch(text) {
   return { text, positions: [] };
 }

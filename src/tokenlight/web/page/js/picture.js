@@ -8,7 +8,7 @@ const TITLE = 44;
 
 /** The part as an SVG file. */
 export function asSvg(element, options) {
-  const { width, height, paper, ink, font, shapes } = shown(element, options);
+  const { width, height, paper, ink, font, shapes } = cloneWithout(element, options);
   const picture = draw("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
   picture.append(draw("rect", { width, height, fill: paper }));
   picture.append(draw("text", { x: EDGE, y: TITLE - 12, fill: ink, "font-family": font, "font-size": 18, "font-weight": 600, text: options.title }));
@@ -29,7 +29,7 @@ export function asSvg(element, options) {
 
 /** The part as a PNG file, at twice the size of the screen. */
 export async function asPng(element, options) {
-  const { width, height, paper, ink, font, shapes } = shown(element, options);
+  const { width, height, paper, ink, font, shapes } = cloneWithout(element, options);
   const canvas = document.createElement("canvas");
   const scale = Math.min(2, 16_000 / width, 16_000 / height);
   [canvas.width, canvas.height] = [Math.round(width * scale), Math.round(height * scale)];
@@ -58,8 +58,8 @@ export async function asPng(element, options) {
   });
 }
 
-/** Boxes and texts of the part with their places, and the size of it all. */
-function shown(element, { without }) {
+/** Boxes and texts of the element with their positions, and its size. */
+function cloneWithout(element, { without }) {
   const hidden = element.hidden;
   element.hidden = false; // it may stand on another tab
   try {
@@ -93,7 +93,7 @@ function boxes(element, offset) {
   }));
 }
 
-/** A text node as one piece a line it runs over. */
+/** Split a text node into one piece per line. */
 function texts(node, offset) {
   if (!node.data.trim()) return [];
   const style = getComputedStyle(node.parentElement);

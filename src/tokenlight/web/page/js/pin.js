@@ -5,10 +5,10 @@ import { draw, make } from "./dom.js";
 import { inLine } from "./characters.js";
 import { remember } from "./link.js";
 import { signed } from "./numbers.js";
-import { asTokens, byMagnitude, mergedWords, strongest } from "./scores.js";
+import { byToken, byMagnitude, mergedWords, strongest } from "./scores.js";
 import { state, update } from "./store.js";
 
-/** Pin a stretch of tokens, or let it go where it is pinned. */
+/** Pin tokens, or unpin them. */
 export function togglePin(tokens) {
   update({ pin: tokens.includes(state.pin) ? null : tokens[0] });
   remember();
@@ -52,7 +52,7 @@ function bar(score, scale, share) {
 }
 
 function pinnedIn(attribution) {
-  const shown = state.view === "words" ? mergedWords(attribution) : asTokens(attribution);
+  const shown = state.view === "words" ? mergedWords(attribution) : byToken(attribution);
   return { shown, position: shown.groups.findIndex((group) => group.includes(state.pin)) };
 }
 

@@ -7,18 +7,18 @@ import { asksDocuments, chosenModel, state, update, watch } from "./store.js";
 import { selection } from "./tools.js";
 import { explain } from "./work.js";
 
-const MOST = 6;
+const MAX_BARS = 6;
 let alternatives = { of: null, names: [] }; // those of the last question that had some
 
-/** Keep bars and switch in step with the state. */
+/** Update bars and switch with the state. */
 export function predictionPanel() {
   watch(["entries", "prediction", "games", "served"], draw);
 }
 
-/** Explain the class `step` places on from the present one, for the keyboard. */
+/** Explain the class `step` places after the current one, for the keyboard. */
 export function nextClass(step = 1) {
   const labels = state.prediction?.labels ?? [];
-  if (!switchable() || labels.length < 2) return;
+  if (!canSwitchClass() || labels.length < 2) return;
   const current = labels.indexOf(explained());
   choose(labels[(current + step + labels.length) % labels.length], "");
 }
@@ -44,21 +44,21 @@ function draw() {
 /** The most probable labels; each is a button that explains it. */
 function bars(labels, probabilities) {
   const ranked = labels.map((_, i) => i).sort((a, b) => probabilities[b] - probabilities[a]);
-  const shown = ranked.slice(0, MOST);
+  const shown = ranked.slice(0, MAX_BARS);
   const numHidden = labels.length - shown.length;
   return [
     make("div", { class: "bars", role: "group", "aria-label": "Probabilities; click one to explain it" }, shown.map((i) => {
       const chance = probabilities[i];
       const button = make("button", {
         type: "button", class: "bar", "aria-pressed": String(labels[i] === explained()), "data-label": labels[i],
-        title: switchable() ? `Explain “${labels[i]}”` : null, onclick: () => choose(labels[i], ""),
+        title: canSwitchClass() ? `Explain “${labels[i]}”` : null, onclick: () => choose(labels[i], ""),
       },
       make("span", { class: "name", text: inLine(labels[i]), dir: "auto" }),
       svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
         svg("rect", { width: 100, height: 10, class: "rail" }),
         svg("rect", { width: 100 * chance, height: 10, class: i === ranked[0] ? "first" : "other" })),
       make("span", { class: "number", text: percent(chance) }));
-      button.disabled = !switchable();
+      button.disabled = !canSwitchClass();
       return button;
     })),
     numHidden > 0 ? make("p", { class: "note", text: nextToken() ? "and the rest of its vocabulary" : `and ${numHidden} less probable` }) : null,
@@ -66,7 +66,7 @@ function bars(labels, probabilities) {
 }
 
 function targetChoice(labels, span) {
-  if (span || !switchable()) return [];
+  if (span || !canSwitchClass()) return [];
   if (nextToken()) return tokenChoice();
   if (labels.length < 2) return [];
   const others = labels.filter((label) => label !== explained());
@@ -105,15 +105,15 @@ function alternativeChips() {
   if (target.alternatives?.length) alternatives = { of: state.prediction, names: target.alternatives };
   const names = alternatives.of === state.prediction || state.rather ? alternatives.names : [];
   if (!names.length) return null;
-  const shown = state.rather && !names.slice(0, MOST).includes(state.rather) ? [state.rather, ...names] : names;
+  const shown = state.rather && !names.slice(0, MAX_BARS).includes(state.rather) ? [state.rather, ...names] : names;
   return make("div", { class: "alternatives", role: "group", "aria-label": "Rather than" },
     make("span", { class: "note", text: "rather than:" }),
-    shown.slice(0, MOST).map((name) => make("button", {
+    shown.slice(0, MAX_BARS).map((name) => make("button", {
       type: "button", class: "chip-button", text: inLine(name), dir: "auto", "aria-pressed": String(state.rather === name),
       title: state.rather === name ? "Contrast with all likely alternatives again" : `Why ${explained().trim()} rather than ${name.trim()}?`,
       onclick: () => (state.rather === name ? choose(state.target === state.prediction.label ? "" : state.target, "") : choose(explained(), name)),
     })),
-    names.length > MOST ? make("span", { class: "note", text: `and ${names.length - MOST} more` }) : null);
+    names.length > MAX_BARS ? make("span", { class: "note", text: `and ${names.length - MAX_BARS} more` }) : null);
 }
 
 /** The label whose explanation is shown. */
@@ -122,13 +122,13 @@ function explained() {
     ? state.entries[0].attribution.target.name : state.prediction.label);
 }
 
-/** Whether the model is one that goes on with a text, so that any token can be explained. */
+/** Whether the model is a language model, so that any token can be explained. */
 function nextToken() {
   return !state.source && (chosenModel()?.targets.includes("token") ?? false);
 }
 
-/** Only what a served model explained can be explained anew; an answer is one whole. */
-function switchable() {
+/** Only what a served model explained can be explained again; an answer is a single span. */
+function canSwitchClass() {
   return state.served && !state.source && !asksDocuments();
 }
 

@@ -1,6 +1,6 @@
 // Arithmetic on explanations: words, differences, strengths, ranks. Nothing is drawn here.
 
-/** One score a word, the sum of its tokens; special tokens stay alone. `groups` tells the tokens. */
+/** One score per word, the sum of its tokens; special tokens are not merged. `groups` holds the tokens. */
 export function mergedWords(attribution) {
   const { row } = attribution;
   const groups = [];
@@ -33,8 +33,8 @@ export function mergedWords(attribution) {
   };
 }
 
-/** The tokens, each its own group: the same shape as `mergedWords` gives. */
-export function asTokens(attribution) {
+/** One score per token, in the same form as `mergedWords`. */
+export function byToken(attribution) {
   return { ...attribution, groups: attribution.scores.map((_, position) => [position]) };
 }
 

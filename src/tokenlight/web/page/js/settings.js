@@ -2,11 +2,11 @@
 
 import { byId } from "./dom.js";
 
-const CHOSEN = { palette: "green_red", theme: "system" };
+const DEFAULT_SETTINGS = { palette: "green_red", theme: "system" };
 
 /** Apply what was chosen before, and listen to the buttons. */
 export function settings() {
-  for (const [name, usual] of Object.entries(CHOSEN)) {
+  for (const [name, usual] of Object.entries(DEFAULT_SETTINGS)) {
     const values = buttons(name).map((button) => button.dataset.value);
     const before = readSetting(name);
     apply(name, values.includes(before) ? before : usual);

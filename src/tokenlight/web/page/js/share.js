@@ -4,10 +4,10 @@ import { fetched } from "./api.js";
 import { byId, fill, make } from "./dom.js";
 import { asPng, asSvg } from "./picture.js";
 import { state, watch } from "./store.js";
-import { trouble } from "./trouble.js";
+import { showError } from "./trouble.js";
 import { failed, tested } from "./work.js";
 
-/** Buttons beside the prediction. */
+/** Buttons next to the prediction. */
 export function shareButtons() {
   watch(["entries", "served", "source"], draw);
 }
@@ -20,10 +20,10 @@ function draw() {
     byId("share"),
     state.source ? null : download("copy-link", "Copy link", "This text, model, methods and view as a link", copyLink),
     make("span", { class: "note", text: "Download" }),
-    download("download-html", "HTML", "One self-contained page", () => written("html", () => fromServer("html"))),
-    download("download-png", "PNG", "The coloured text as a picture", () => written("png", () => asPng(byId("why"), picture()))),
-    download("download-svg", "SVG", "The coloured text as a scalable drawing", () => written("svg", () => asSvg(byId("why"), picture()))),
-    download("download-json", "JSON", "All numbers; tokenlight.load reads it", () => written("json", () => fromServer("json"))),
+    download("download-html", "HTML", "One self-contained page", () => createFile("html", () => fromServer("html"))),
+    download("download-png", "PNG", "The coloured text as a picture", () => createFile("png", () => asPng(byId("why"), picture()))),
+    download("download-svg", "SVG", "The coloured text as a scalable drawing", () => createFile("svg", () => asSvg(byId("why"), picture()))),
+    download("download-json", "JSON", "All numbers; tokenlight.load reads it", () => createFile("json", () => fromServer("json"))),
   );
 }
 
@@ -34,20 +34,20 @@ async function copyLink() {
     button.textContent = "Copied";
   } catch {
     // No permission: the address bar holds the same link.
-    trouble("The browser does not let this page use the clipboard; the link is in the address bar.");
+    showError("The browser does not let this page use the clipboard; the link is in the address bar.");
   }
   setTimeout(() => { button.textContent = "Copy link"; }, 2000);
 }
 
-/** A file holds the test of what it shows, so one that still runs is waited for. */
-async function written(format, write) {
+/** Create a file; it includes the trust test, so wait for one that is running. */
+async function createFile(format, write) {
   const button = byId(`download-${format}`);
   button.setAttribute("aria-busy", "true");
   try {
     await tested();
     save(await write(), format);
   } catch (failure) {
-    if (failure.name !== "AbortError") failed(failure, () => written(format, write));
+    if (failure.name !== "AbortError") failed(failure, () => createFile(format, write));
   } finally {
     button.removeAttribute("aria-busy");
   }
@@ -71,7 +71,7 @@ function save(blob, ending) {
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
-/** What the picture leaves out, and what it says on top. */
+/** Elements that the picture omits, and its title. */
 function picture() {
   const { label, probabilities, index } = state.prediction;
   const chance = probabilities.length ? ` (${(100 * (probabilities[index] ?? probabilities[0])).toFixed(1)} %)` : "";

@@ -1,6 +1,6 @@
 // The state of the page. Panels subscribe to the keys that they draw.
 
-/** What a link carries; everything else is found again from it. */
+/** The state that a link carries; everything else is derived from it. */
 export const DEFAULTS = {
   model: "", text: "", pair: "", question: "", context: "", prompt: "", documents: "", answer: "",
   methods: [], target: "", rather: "", tokens: "1", long: "error",
@@ -35,12 +35,12 @@ export function chosenModel() {
   return state.models.find((model) => model.name === state.model) ?? null;
 }
 
-/** Whether a question about documents is asked, not a prompt or a context. */
+/** Whether the form asks a question about documents. */
 export function asksDocuments() {
   return (state.about || state.documents !== "") && (chosenModel()?.inputs ?? []).some((set) => set.includes("documents"));
 }
 
-/** The input fields in use: the longest set the model takes all of whose fields are wanted. */
+/** The input fields in use: the largest set that the model reads and that is filled in. */
 export function fieldsInUse() {
   const sets = chosenModel()?.inputs ?? [["text"]];
   const about = (set) => set.includes("documents") === asksDocuments();

@@ -4,8 +4,8 @@ import { byId, fill, make } from "./dom.js";
 
 const GAP = 10;
 
-/** Show `lines` ([text, class] pairs or strings) beside `element`, on hover and on focus. */
-export function tipped(element, lines) {
+/** Show `lines` ([text, class] pairs or strings) next to `element`, on hover and on focus. */
+export function withTooltip(element, lines) {
   const show = () => open(element, lines());
   element.addEventListener("pointerenter", show);
   element.addEventListener("focus", show);

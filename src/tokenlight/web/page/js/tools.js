@@ -28,7 +28,7 @@ export function specialChoice() {
   return check("special tokens", state.special, (special) => change({ special }));
 }
 
-/** Buttons of which one is pressed. */
+/** A group of buttons with one pressed. */
 export function segments(label, value, choices, choose) {
   return make("div", { class: "choice", role: "group", "aria-label": label },
     Object.entries(choices).map(([key, text]) => make("button", {

@@ -3,20 +3,20 @@
 import { byId, fill, make } from "./dom.js";
 
 /** Show a message; `again` retries, `ways` are other ways out: [{label, run}]. */
-export function trouble(message, { again = null, ways = [] } = {}) {
+export function showError(message, { again = null, ways = [] } = {}) {
   const box = byId("trouble");
   fill(
     box,
     make("span", { text: message, dir: "auto" }),
     ways.map(({ label, run }) => make("button", { type: "button", class: "secondary", text: label, onclick: run })),
     again && make("button", { type: "button", class: "secondary", text: "Try again", onclick: again }),
-    make("button", { type: "button", class: "quiet", text: "Close", onclick: calm }),
+    make("button", { type: "button", class: "quiet", text: "Close", onclick: clearError }),
   );
   box.hidden = false;
   box.scrollIntoView({ block: "nearest" });
 }
 
-/** All is well again. */
-export function calm() {
+/** Remove the error message. */
+export function clearError() {
   byId("trouble").hidden = true;
 }

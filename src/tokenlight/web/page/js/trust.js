@@ -25,7 +25,7 @@ export function trustLine(entry) {
     "div", { class: "trust" },
     make("p", {},
       make("span", { class: `grade ${kind}` }, make("span", { text: sign, "aria-hidden": "true" }), ` ${words}`),
-      make("span", { class: "verdict", text: begun(trust.verdict), dir: "auto" })),
+      make("span", { class: "verdict", text: capitalize(trust.verdict), dir: "auto" })),
     make("p", { class: "health", "aria-label": "Health" }, trust.health.map(({ state: level, says }) => make(
       "span", { class: level }, make("span", { "aria-hidden": "true", text: { good: "✓", doubtful: "!", bad: "✗" }[level] ?? "?" }),
       ` ${says}`,
@@ -34,7 +34,7 @@ export function trustLine(entry) {
   );
 }
 
-/** What lies behind a grade: three curves, the sub-texts, the findings. Files of earlier versions have none. */
+/** The evidence for a grade: three curves, sub-texts, findings. Files of earlier versions have none. */
 function whyThisGrade(trust) {
   const removals = Array.isArray(trust.removals) ? trust.removals : [];
   if (!removals.length || !Array.isArray(trust.findings)) return null;
@@ -80,6 +80,6 @@ function subtexts({ words_are: how, random_low: low, subtexts: { sums, log_odds:
     ...sums.map((sum, i) => draw("circle", { class: half(i) ? "dot half" : "dot", r: 3, cx: WIDTH * x(sum), cy: HEIGHT * (1 - y(odds[i])) })));
 }
 
-function begun(text) {
+function capitalize(text) {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }

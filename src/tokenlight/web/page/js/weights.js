@@ -5,11 +5,11 @@ import { look } from "./colours.js";
 import { make } from "./dom.js";
 import { signed } from "./numbers.js";
 
-const HALF = 0.5; // of the weight on special tokens is worth saying
+const MIN_SPECIAL_SHARE = 0.5; // of the weight on special tokens is worth saying
 
 /** [{name, segment, share, total, percent}]; `segment` is null for the special tokens together. */
 export function segmentShares({ row, scores, target, prediction }) {
-  const homes = homesOf(row);
+  const homes = assignSpecialTokens(row);
   const names = namesOf(row, homes, target, prediction);
   const sum = (values) => values.reduce((total, value) => total + value, 0);
   const whole = sum(scores.map(Math.abs));
@@ -36,12 +36,12 @@ export function roundToPercents(shares) {
   return percents;
 }
 
-/** A part in words; `of` names what is shared out where it is no plain weight. */
-export function weighed({ percent, total }, of = "weight") {
+/** Format a share; `of` names the quantity if it is not the weight. */
+export function formatShare({ percent, total }, of = "weight") {
   return `${percent} % of the ${of}, sum ${signed(total)}`;
 }
 
-/** What each source brought, the strongest first; null for fewer than three parts. */
+/** Shares of the sources, largest first; null for fewer than three parts. */
 export function sources(reading, of) {
   const parts = segmentShares(reading).filter(({ segment, name }) => segment !== null && name !== "written");
   if (parts.length < 3) return null;
@@ -51,19 +51,19 @@ export function sources(reading, of) {
     const name = make("span", { class: `name ${look(part.total, max) ?? ""}`, text: part.name, dir: "auto" });
     const text = Array.from(reading.row.texts[part.segment].trim().replace(/\s+/g, " "));
     const begins = text.length > 60 ? `${text.slice(0, 59).join("")}…` : text.join("");
-    return make("li", {}, name, make("span", { class: "note", text: weighed(part, of) }),
+    return make("li", {}, name, make("span", { class: "note", text: formatShare(part, of) }),
       make("span", { class: "begins", text: begins, dir: "auto" }));
   }));
 }
 
-/** The line about the special tokens; null where they carry little and nobody asked. */
+/** The line about special tokens; null if their weight is small and they are hidden. */
 export function specialLine(reading, { always = false, of } = {}) {
   const special = segmentShares(reading).find((part) => part.segment === null);
   const isBesideParts = always || reading.row.texts.length > 1;
-  if (!special || (isBesideParts ? special.percent === 0 : special.share <= HALF)) return null;
+  if (!special || (isBesideParts ? special.percent === 0 : special.share <= MIN_SPECIAL_SHARE)) return null;
   return make("p", {
     class: "segment on-special",
-    text: special.share > HALF ? mostOnSpecial(reading, special, of)
+    text: special.share > MIN_SPECIAL_SHARE ? mostOnSpecial(reading, special, of)
       : `${special.percent} % of the ${of ?? "weight"} falls on special tokens, which are not words`,
     title: "[CLS], [SEP] and the like are scored like any token, but they are not your words and stay uncoloured.",
   });
@@ -77,7 +77,7 @@ function mostOnSpecial({ row, scores, method }, { percent }, of) {
 }
 
 /** The part of every token; a row made from ids knows only its token types. */
-function homesOf(row) {
+function assignSpecialTokens(row) {
   const types = row.token_types ?? [];
   return row.segments.map((segment, position) => segment ?? (row.special[position] ? null : types[position] ?? 0));
 }

@@ -7,9 +7,9 @@ import { byId, fill, make, refill } from "./dom.js";
 import { answerTokens, highlighted, surface } from "./highlight.js";
 import { signed } from "./numbers.js";
 import { pinnedPanel, togglePin } from "./pin.js";
-import { asTokens, byMagnitude, difference, mergedWords, sameTokens, strongest } from "./scores.js";
+import { byToken, byMagnitude, difference, mergedWords, sameTokens, strongest } from "./scores.js";
 import { state, watch } from "./store.js";
-import { tipped } from "./tip.js";
+import { withTooltip } from "./tip.js";
 import { viewTools } from "./tools.js";
 import { trustLine } from "./trust.js";
 import { sources, specialLine } from "./weights.js";
@@ -21,7 +21,7 @@ export function whyPanel() {
 
 /** An explanation read by tokens or by words, as the reader chose. */
 export function reading(attribution) {
-  return state.view === "words" ? mergedWords(attribution) : asTokens(attribution);
+  return state.view === "words" ? mergedWords(attribution) : byToken(attribution);
 }
 
 function draw() {
@@ -72,10 +72,10 @@ function row(entry, number) {
       const pinned = state.pin !== null && tokens.includes(state.pin);
       element.setAttribute("role", "button");
       element.setAttribute("aria-pressed", String(pinned));
-      element.setAttribute("aria-label", `${surface(stretch)}, ${spoken(score, reference)}`);
+      element.setAttribute("aria-label", `${surface(stretch)}, ${describeForScreenReader(score, reference)}`);
       element.tabIndex = -1;
       element.addEventListener("click", () => togglePin(tokens));
-      tipped(element, () => numbers(stretch, score, shown, order, reference));
+      withTooltip(element, () => numbers(stretch, score, shown, order, reference));
     },
   });
   return [
@@ -96,7 +96,7 @@ function comparedWith(entry) {
   return other && sameTokens(entry.attribution, other.attribution) ? other : null;
 }
 
-function spoken(score, reference) {
+function describeForScreenReader(score, reference) {
   if (score === 0) return "no weight";
   if (reference) return `${signed(score)}, ${score > 0 ? "more" : "less"} weight than in ${reference.method}`;
   return `${signed(score)}, ${score > 0 ? "for" : "against"}`;
@@ -111,7 +111,7 @@ function numbers(stretch, score, shown, order, reference) {
     : pieces[position];
   return [
     [`${surface(stretch)}  ${signed(score)}`, "strong"],
-    spoken(score, reference).replace(/^[^,]*, /, ""),
+    describeForScreenReader(score, reference).replace(/^[^,]*, /, ""),
     rank ? `number ${rank} of ${order.length} by strength` : "special token, not part of your text",
     [`as the model reads it: ${split}`, "soft"],
   ];
@@ -129,7 +129,7 @@ function refusal({ method, error }) {
   return make("p", { class: "warning", text: `${method}: ${error.message} ${error.hint ?? ""}` });
 }
 
-/** After drawing anew the focus goes back to the token that had it. */
+/** After redrawing, return the focus to the token that had it. */
 function focusedToken() {
   const focused = document.activeElement;
   const method = focused?.closest?.("#why [data-method]")?.dataset.method;

@@ -1,11 +1,11 @@
 // Requests of the page: explanations first, so that colours appear at once; then trust and the game.
 
-import { ask, back, Gone, pause, Refused } from "./api.js";
+import { ask, waitForServer, Gone, pause, Refused } from "./api.js";
 import { entriesOfToken, isContinuation } from "./continuation.js";
 import { byId } from "./dom.js";
 import { remember } from "./link.js";
 import { chosenModel, fieldsInUse, state, update, watch } from "./store.js";
-import { calm, trouble } from "./trouble.js";
+import { clearError, showError } from "./trouble.js";
 
 export const RANDOM_ORDERS = 16;
 const FIRST_ORDERS = 4; // a first band of chance, which the others sharpen
@@ -15,31 +15,31 @@ const HINTS = { // in place of what the server tells programs
   invalid: "Reload the page; if that does not help, its link may be damaged.",
   unknown_name: "",
 };
-const REST = 400; // milliseconds without a new question before trust is measured: it takes a second
+const IDLE_DELAY_MS = 400; // milliseconds without a new question before trust is measured: it takes a second
 let running = new AbortController();
 let renewed = false;
 let testing = { signal: null, done: Promise.resolve() };
 const asking = {}; // view → the signal under which its further numbers are being asked for
 
-/** Explain what stands in the form; `step` makes it a step back in the browser's history. */
+/** Explain the content of the form; `step` adds an entry to the browser's history. */
 export async function explain({ step = true } = {}) {
   const fields = fieldsInUse();
   const empty = fields.find((field) => !state[field].trim());
   if (empty !== undefined) {
-    trouble(`“${empty}” is empty. Type something, or click an example.`);
+    showError(`“${empty}” is empty. Type something, or click an example.`);
     byId(`field-${empty}`)?.focus();
     return;
   }
-  const signal = anew();
+  const signal = resetView();
   update({ busy: true });
-  say("Explaining …");
+  announce("Explaining …");
   const began = performance.now();
   try {
-    const response = await ask("/api/explain", question(fields), signal, say);
-    calm();
+    const response = await ask("/api/explain", question(fields), signal, announce);
+    clearError();
     take(response, { served: true, source: "" });
     remember({ step });
-    say(describeResult(response, performance.now() - began));
+    announce(describeResult(response, performance.now() - began));
     void more(signal);
   } catch (failure) {
     if (signal.aborted) return;
@@ -54,12 +54,12 @@ export async function explain({ step = true } = {}) {
 export async function reportList() {
   const lines = state.list.split(/\r?\n/).filter((line) => line.trim());
   if (!lines.length) {
-    trouble("The list is empty. Paste one text per line.");
+    showError("The list is empty. Paste one text per line.");
     byId("field-list")?.focus();
     return;
   }
   if (lines.length > state.limits.report_texts) {
-    trouble(`These are ${lines.length} texts, and this page takes ${state.limits.report_texts}. The command line takes any number: tokenlight explain --file texts.csv --html report.html`);
+    showError(`These are ${lines.length} texts, and this page takes ${state.limits.report_texts}. The command line takes any number: tokenlight explain --file texts.csv --html report.html`);
     return;
   }
   const parts = lines.map((line) => line.split("\t"));
@@ -69,13 +69,13 @@ export async function reportList() {
     texts: parts.map(([text, ...labels]) => (labelled ? text : [text, ...labels].join(" "))),
   };
   if (labelled) body.labels = parts.map(([, label]) => label?.trim() || null);
-  const signal = anew();
+  const signal = resetView();
   update({ busy: true });
-  say(`Explaining ${lines.length} texts …`);
+  announce(`Explaining ${lines.length} texts …`);
   try {
-    const { address, explained } = await ask("/api/texts", body, signal, say);
-    calm();
-    say(`Explained ${explained} of ${lines.length} texts. Opening the report …`);
+    const { address, explained } = await ask("/api/texts", body, signal, announce);
+    clearError();
+    announce(`Explained ${explained} of ${lines.length} texts. Opening the report …`);
     location.assign(address);
   } catch (failure) {
     if (!signal.aborted) failed(failure, reportList);
@@ -85,61 +85,61 @@ export async function reportList() {
 }
 
 /** Show explanations that come from a file; the game and trust work where their model is served. */
-export function present(response, source) {
-  const signal = anew();
+export function showResponse(response, source) {
+  const signal = resetView();
   const first = response.attributions[0].attribution;
   update({ busy: false, methods: [], target: "", rather: "", reference: "", pin: null, step: 0 });
   take({ ...response, prediction: first.prediction }, { served: response.served ?? false, source });
-  say(`Opened ${source}: ${response.attributions.length} explanations.`);
+  announce(`Opened ${source}: ${response.attributions.length} explanations.`);
   if (state.served) void more(signal);
 }
 
-/** Before anything is explained: an example stands there, to be explained or typed over. */
-export function welcome({ filled = false } = {}) {
+/** Show an example before anything is explained. */
+export function showWelcome({ filled = false } = {}) {
   const { examples: [example], inputs: [fields] } = chosenModel();
   if (example && !filled) update(Object.fromEntries(fields.map((name) => [name, example[name] ?? ""])));
-  say("Press Explain, or type a text of your own.");
+  announce("Press Explain, or type a text of your own.");
   const first = byId(`field-${fields[0]}`);
   first?.focus();
   first?.select();
 }
 
-/** Nothing of what was shown belongs to what is asked now. */
+/** Clear all results. */
 export function clear() {
-  anew();
+  resetView();
   update({
     busy: false, entries: [], prediction: null, refused: [], trust: new Map(), games: new Map(), gamesFailed: "",
     guess: null, served: false, source: "",
   });
 }
 
-/** Say what happened when a request failed; a server that is gone is waited for. */
+/** Report a failed request; wait for a server that cannot be reached. */
 export function failed(failure, again) {
   update({ busy: false });
   if (failure instanceof Gone) {
-    say("");
-    trouble(`${failure.message} Waiting for it to come back …`, { again });
+    announce("");
+    showError(`${failure.message} Waiting for it to come back …`, { again });
     const signal = running.signal;
-    back(signal).then(() => { calm(); again(); }, () => {});
+    waitForServer(signal).then(() => { clearError(); again(); }, () => {});
     return;
   }
-  say("");
+  announce("");
   if (!(failure instanceof Refused)) {
-    trouble(`Something on this page went wrong: ${failure.message}`, { again });
+    showError(`Something on this page went wrong: ${failure.message}`, { again });
     throw failure; // so that it stands in the browser's console too
   }
-  trouble(inWords(failure), { ways: waysOut(failure, again) });
+  showError(describeError(failure), { ways: listRemedies(failure, again) });
 }
 
-/** What was refused and what to do about it; what a program would do is left out. */
-export function inWords({ code, message, hint }) {
+/** Describe a refusal and its remedy, without hints for programs. */
+export function describeError({ code, message, hint }) {
   const maxTokens = chosenModel()?.max_tokens;
   if (code === "text_too_long" && maxTokens) return `This text is too long: the model reads at most ${maxTokens} tokens at once.`;
   return [sentence(message), sentence(HINTS[code] ?? hint)].filter(Boolean).join(" ");
 }
 
-/** Buttons for a text that is too long: its beginning, or all of it window by window. */
-function waysOut({ code }, again) {
+/** Remedies for a text that is too long: truncate it, or read it in windows. */
+function listRemedies({ code }, again) {
   if (code !== "text_too_long" || state.long !== "error") return [];
   const way = (label, long) => ({ label, run: () => { update({ long }); again(); } });
   return [
@@ -148,8 +148,8 @@ function waysOut({ code }, again) {
   ];
 }
 
-/** Stop what runs; the signal of what comes now. */
-function anew() {
+/** Abort running requests, and return the signal of the next ones. */
+function resetView() {
   running.abort();
   running = new AbortController();
   return running.signal;
@@ -185,18 +185,18 @@ function take(response, { served, source }) {
   });
 }
 
-/** Trust that explanations bring with them. */
+/** Trust results that come with the explanations. */
 function savedTrust(entries) {
   const known = entries.filter((entry) => entry.attribution.extras.trust);
   return new Map(known.map((entry) => [entry.id, entry.attribution.extras.trust]));
 }
 
-/** Ask for what a view needs when it is opened. */
-export function furtherWork() {
+/** Request the data of a view when it is opened. */
+export function loadViewData() {
   watch(["tab"], () => { if (state.served && state.entries.length) void more(running.signal); });
 }
 
-/** What the open view still lacks: trust beside the texts, the curves of the game. */
+/** Data that the open view still lacks: trust, or the curves of the game. */
 async function more(signal) {
   const view = state.tab;
   const work = { why: tests, game: games }[view];
@@ -212,7 +212,7 @@ async function more(signal) {
     else if (failure.code === "not_found" && !renewed && !state.source) {
       renewed = true; // the server has forgotten what it explained, or is a new one: once more
       void again();
-    } else update({ gamesFailed: inWords(failure) });
+    } else update({ gamesFailed: describeError(failure) });
   } finally {
     if (asking[view] === signal) asking[view] = null;
   }
@@ -223,7 +223,7 @@ export function tested() {
   return state.served ? tests(running.signal) : Promise.resolve();
 }
 
-/** The tests of what is shown, begun once. */
+/** Start the trust tests of the shown explanations, once. */
 function tests(signal) {
   if (testing.signal !== signal) {
     testing = { signal, done: trust(signal) };
@@ -233,7 +233,7 @@ function tests(signal) {
 }
 
 async function trust(signal) {
-  await pause(REST, signal);
+  await pause(IDLE_DELAY_MS, signal);
   if (isContinuation()) return; // one token is tested when it is asked for alone
   for (const { id } of state.entries) {
     if (state.trust.has(id)) continue;
@@ -246,10 +246,10 @@ async function trust(signal) {
 /** The trust in one explanation, or why it is not tested: a text may be too long for that. */
 async function test(id, signal) {
   try {
-    return (await ask("/api/trust", { id }, signal, say)).trust;
+    return (await ask("/api/trust", { id }, signal, announce)).trust;
   } catch (failure) {
     if (!(failure instanceof Refused) || failure.code === "not_found") throw failure;
-    return { refused: inWords(failure) };
+    return { refused: describeError(failure) };
   }
 }
 
@@ -259,14 +259,14 @@ async function games(signal) {
   for (const orders of [0, FIRST_ORDERS, RANDOM_ORDERS]) {
     const known = state.games.get(ids[0]);
     if (known && (known.random?.orders ?? 0) >= orders) continue;
-    const response = await ask("/api/perturb", { ids, random_orders: orders }, signal, say);
+    const response = await ask("/api/perturb", { ids, random_orders: orders }, signal, announce);
     if (signal.aborted) return;
     update({ games: new Map(response.games.map((game) => [game.id, game])), gamesFailed: "" });
   }
 }
 
 /** One line for eyes and screen readers. */
-function say(text) {
+function announce(text) {
   byId("status").textContent = text;
 }
 
@@ -280,6 +280,6 @@ function describeResult(response, milliseconds) {
 function sentence(text) {
   const trimmed = (text ?? "").trim();
   if (!trimmed) return "";
-  const begun = trimmed[0].toUpperCase() + trimmed.slice(1);
-  return /[.!?…]$/.test(begun) ? begun : `${begun}.`;
+  const capitalized = trimmed[0].toUpperCase() + trimmed.slice(1);
+  return /[.!?…]$/.test(capitalized) ? capitalized : `${capitalized}.`;
 }
