@@ -22,8 +22,8 @@ from tokenlight.files.write import (
 
 # Columns that every table has; columns of the source table with these names get a prefix.
 TOKEN_COLUMNS = (
-    "text", "place", "label", "attribution", "method", "target", "predicted", "probability", "position",
-    "token", "piece", "word", "segment", "special", "score",
+    "text", "place", "label", "attribution", "method", "target", "predicted", "probability", "grade",
+    "position", "token", "piece", "word", "segment", "special", "score",
 )  # fmt: skip
 
 
@@ -33,10 +33,12 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
     ``text`` numbers the texts and ``attribution`` the explanations: a text may have several. Texts from a
     table have ``place`` and ``label`` (the true label, under the model's name for it), then the other columns
     of the table, as ``given.NAME`` where the name is one of ours. ``probability`` is that of the prediction.
+    If any explanation was tested, ``grade`` is its grade of trust.
     """
     attributions = list(attributions)
     source_columns = _collect_source_columns(attributions)
     text_numbers = _number_texts(attributions)
+    grades = _collect_grades(attributions)
     rows = []
     for number, attribution in enumerate(attributions):
         row = attribution.row
@@ -50,6 +52,7 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
                     "target": attribution.target.name,
                     "predicted": attribution.prediction.label,
                     "probability": max(attribution.prediction.probabilities, default=None),
+                    **grades[number],
                     "position": position,
                     "token": token,
                     "piece": row.pieces[position],
@@ -60,6 +63,17 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _collect_grades(attributions: list[Attribution]) -> list[dict[str, Any]]:
+    """Return the grade of each explanation as a column; no column if none was tested."""
+    grades = []
+    for attribution in attributions:
+        trust: Any = attribution.extras.get("trust")
+        grades.append(trust.get("grade") if isinstance(trust, dict) else None)
+    if not any(grades):
+        return [{} for _ in attributions]
+    return [{"grade": grade} for grade in grades]
 
 
 def _collect_source_columns(attributions: list[Attribution]) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ from tokenlight.web.requests import AttentionBody, EvaluateBody, ExplainBody
 # Tokens per pass of lengthy work; others wait until a pass has ended.
 LONG_WORK_BATCH_TOKENS = 512
 # Random orders of the trust test, the more reliable first.
-TRUST_ORDERS = (12, 6)
+TRUST_ORDERS = (8, 4)
 
 
 @dataclass(frozen=True, eq=False)
