@@ -441,10 +441,11 @@ class Tape:
         )
         # Relevance that went down to the embeddings has passed the top, too.
         full_result = self._relevance_results.get((*key, False))
-        if full_result is not None:
+        if full_result is not None and (full_result.attention or not relevance_path.catches_maps):
             return full_result
         result = self._relevance_results.get((*key, relevance_path.top_only))
-        if result is None:
+        lacks_maps = relevance_path.catches_maps and result is not None and not result.attention
+        if result is None or lacks_maps:
             result = propagate(self.recording, self.targets, relevance_path)
             self._relevance_results[*key, relevance_path.top_only] = result
         return result
