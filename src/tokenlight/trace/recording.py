@@ -29,7 +29,7 @@ from tokenlight.model.live import LiveModel, ModelInputs
 from tokenlight.trace.attention_maps import AttentionMap, KeptAttentionMap, LazyAttentionMap
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.mixing import MixingRecorder
-from tokenlight.trace.plan import RecordingPlan, make_plan
+from tokenlight.trace.plan import Recompute, RecordingPlan, make_plan
 from tokenlight.trace.sites import EMBEDDING_SITES, Site, Sites
 from tokenlight.trace.tape import Recording
 
@@ -82,7 +82,7 @@ def record(
     sites: Sites,
     *,
     batch_tokens: int = 2048,
-    recompute: bool = False,
+    recompute: Recompute = False,
     inputs: ModelInputs | None = None,
 ) -> Recording:
     """Run the model once over ``rows`` and record ``sites``.
@@ -92,7 +92,8 @@ def record(
         rows: The rows of the batch.
         sites: The sites to record.
         batch_tokens: Tokens that further passes over these rows may run at once.
-        recompute: Compute blocks again in the backward pass, and maps whenever they are read.
+        recompute: Compute blocks again in the backward pass, and maps whenever they are read; ``"maps"``
+            computes maps alone again.
         inputs: The inputs of the model, where they are already built.
 
     Raises:

@@ -22,6 +22,7 @@ from tokenlight.lrp.backward import BackwardMode, backward_by_rules
 from tokenlight.lrp.rules import RuleSet
 from tokenlight.model.embeddings import CapturedEmbeddings
 from tokenlight.model.live import LiveModel
+from tokenlight.model.memory import limit_pack_tokens
 from tokenlight.model.objective import (
     ArgmaxTargets,
     check_readout_found,
@@ -95,11 +96,19 @@ class Recording:
         """The attention maps as tensors in the model's dtype, each ``batch head query key``."""
         return read_maps(self.attention_maps)
 
-    def passes_at_once(self, budget: int) -> int:
-        """Return how many copies of a row of this recording go through the model together."""
+    def passes_at_once(self, budget: int, *, gradients: bool = False) -> int:
+        """Return how many copies of a row of this recording go through the model together.
+
+        Args:
+            budget: The most tokens; fewer where memory does not suffice.
+            gradients: Whether the passes are followed by backward passes.
+        """
         if not self.live.batching.is_batch_invariant:
             return 1
-        return max(1, budget // self.token_mask.shape[1])
+        num_tokens = limit_pack_tokens(
+            self.live, budget, gradients=gradients, recorded_tokens=self.token_mask.numel()
+        )
+        return max(1, num_tokens // self.token_mask.shape[1])
 
     @cached_property
     def finite_logits(self) -> np.ndarray:
@@ -441,10 +450,11 @@ class Tape:
         )
         # Relevance that went down to the embeddings has passed the top, too.
         full_result = self._relevance_results.get((*key, False))
-        if full_result is not None:
+        if full_result is not None and (full_result.attention or not relevance_path.catches_maps):
             return full_result
         result = self._relevance_results.get((*key, relevance_path.top_only))
-        if result is None:
+        lacks_maps = relevance_path.catches_maps and result is not None and not result.attention
+        if result is None or lacks_maps:
             result = propagate(self.recording, self.targets, relevance_path)
             self._relevance_results[*key, relevance_path.top_only] = result
         return result

@@ -276,7 +276,7 @@ def test_mostly_tied_scores_are_inconclusive():
 
 def test_scores_that_cancel_within_words_cannot_tell(tokenizer):
     """Found by distrust: the sums of words are right, and what a reader sees of their tokens is not."""
-    explainer = Explainer(randomised(tiny_bert(), torch.float32), tokenizer)
+    explainer = Explainer(randomize_weights(tiny_bert(), torch.float32), tokenizer)
     attribution = explainer.explain("charming slower film was fun and good", "attcat")
     test = RemovalTest(explainer)
     scores = attribution.scores.copy()
