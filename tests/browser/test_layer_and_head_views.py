@@ -92,7 +92,7 @@ def test_heads_have_no_tab_where_nothing_was_measured(visit):
     visit.page.locator("#tab-heads").wait_for(state="visible")
 
 
-def test_a_table_that_is_too_wide_says_that_it_scrolls(visit):
+def test_a_table_that_is_too_wide_states_that_it_scrolls(visit):
     font_size = "box => getComputedStyle(box, '::after').fontSize"
     visit.page.set_viewport_size({"width": 420, "height": 800})
     visit.open(text=TEXT, tab="layers")

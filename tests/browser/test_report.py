@@ -16,7 +16,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 @pytest.fixture
-def opened(chromium, tmp_path):
+def open_report(chromium, tmp_path):
     """The page of a report of four texts, opened as a file, and what it complained of."""
     report = DataSetReport("reviews.csv")
     texts = [
@@ -55,57 +55,58 @@ def count(page) -> str:
     return page.locator("output").text_content()
 
 
-def test_wrong_predictions_low_trust_and_a_word_are_filters_that_combine(opened):
-    assert len(list_visible_texts(opened)) == 4
-    assert count(opened) == "4 of 4 texts"
-    opened.check("[name=wrong]")
-    assert [text[:6] for text in list_visible_texts(opened)] == ["a dull", "the go"]
-    opened.fill("[name=word]", "GOOD")  # the beginning of a word, in any case
-    assert [text[:6] for text in list_visible_texts(opened)] == ["the go"]
-    opened.uncheck("[name=wrong]")
-    assert [text[:6] for text in list_visible_texts(opened)] == ["a good", "the go"]
-    opened.fill("[name=word]", "ood")  # which no word begins with
-    assert list_visible_texts(opened) == []
-    assert count(opened) == "0 of 4 texts"
-    opened.fill("[name=word]", "")
-    opened.check("[name=low]")
-    assert [text[:6] for text in list_visible_texts(opened)] == ["a dull", "no lab"]
+def test_wrong_predictions_low_trust_and_a_word_are_filters_that_combine(open_report):
+    assert len(list_visible_texts(open_report)) == 4
+    assert count(open_report) == "4 of 4 texts"
+    open_report.check("[name=wrong]")
+    assert [text[:6] for text in list_visible_texts(open_report)] == ["a dull", "the go"]
+    open_report.fill("[name=word]", "GOOD")  # the beginning of a word, in any case
+    assert [text[:6] for text in list_visible_texts(open_report)] == ["the go"]
+    open_report.uncheck("[name=wrong]")
+    assert [text[:6] for text in list_visible_texts(open_report)] == ["a good", "the go"]
+    open_report.fill("[name=word]", "ood")  # which no word begins with
+    assert list_visible_texts(open_report) == []
+    assert count(open_report) == "0 of 4 texts"
+    open_report.fill("[name=word]", "")
+    open_report.check("[name=low]")
+    assert [text[:6] for text in list_visible_texts(open_report)] == ["a dull", "no lab"]
 
 
-def test_a_text_opens_with_the_colours_of_the_page_and_closes_again(opened):
-    first = opened.locator("td.said button").first
+def test_a_text_opens_with_the_colours_of_the_page_and_closes_again(open_report):
+    first = open_report.locator("td.said button").first
     first.click()
     assert first.get_attribute("aria-expanded") == "true"
-    line = opened.locator(".opened .line")
+    line = open_report.locator(".opened .line")
     assert line.text_content() == "[CLS]a good film[SEP]"
     looks = line.locator(".token").evaluate_all("all => all.map(one => one.className)")
     assert looks == [f"token {step_class(score_to_step(score, 0.5))}" for score in (0.1, 0.5, -0.2)]
     assert line.locator(".token").nth(2).get_attribute("title") == "film  −0.2"
     first.click()
-    assert opened.locator(".opened").count() == 0
+    assert open_report.locator(".opened").count() == 0
 
 
-def test_a_hostile_text_is_shown_letter_by_letter(opened):
-    opened.locator("td.said button").nth(2).click()
+def test_a_hostile_text_is_shown_letter_by_letter(open_report):
+    open_report.locator("td.said button").nth(2).click()
     assert (
-        opened.locator(".opened .line").text_content() == f"[CLS]the goodness of 😀 {HOSTILE}[SEP]"
+        open_report.locator(".opened .line").text_content()
+        == f"[CLS]the goodness of 😀 {HOSTILE}[SEP]"
     )
-    assert opened.locator("img").count() == 0
+    assert open_report.locator("img").count() == 0
 
 
-def test_a_link_opens_its_text_and_a_click_on_a_head_sorts(opened):
-    opened.evaluate("location.hash = '#text-2'")
-    opened.locator(".opened").wait_for()
-    assert "dull" in opened.locator(".opened .line").text_content()
-    opened.get_by_role("button", name="row", exact=True).click()
-    opened.get_by_role("button", name="row", exact=True).click()
-    numbers = opened.locator("tbody tr:not(.opened) td:first-child").all_text_contents()
+def test_a_link_opens_its_text_and_a_click_on_a_head_sorts(open_report):
+    open_report.evaluate("location.hash = '#text-2'")
+    open_report.locator(".opened").wait_for()
+    assert "dull" in open_report.locator(".opened .line").text_content()
+    open_report.get_by_role("button", name="row", exact=True).click()
+    open_report.get_by_role("button", name="row", exact=True).click()
+    numbers = open_report.locator("tbody tr:not(.opened) td:first-child").all_text_contents()
     assert numbers == ["4", "3", "2", "1"]
 
 
-def test_a_click_on_a_word_of_a_class_shows_its_texts(opened):
-    opened.locator("[data-word=good]").click()
-    assert [text[:6] for text in list_visible_texts(opened)] == ["a good", "the go"]
+def test_a_click_on_a_word_of_a_class_shows_its_texts(open_report):
+    open_report.locator("[data-word=good]").click()
+    assert [text[:6] for text in list_visible_texts(open_report)] == ["a good", "the go"]
 
 
 def write_report(folder, texts):
@@ -193,10 +194,10 @@ def test_what_is_shown_can_be_downloaded_and_linked(errors_page, chromium):
     other.close()
 
 
-def test_what_is_shown_can_be_downloaded_as_parquet(opened, tmp_path):
-    opened.get_by_role("button", name="text", exact=True).click()  # sorted by the text
-    with opened.expect_download() as download:
-        opened.get_by_role("button", name="Parquet of these").click()
+def test_what_is_shown_can_be_downloaded_as_parquet(open_report, tmp_path):
+    open_report.get_by_role("button", name="text", exact=True).click()  # sorted by the text
+    with open_report.expect_download() as download:
+        open_report.get_by_role("button", name="Parquet of these").click()
     download.value.save_as(tmp_path / "shown.parquet")
     columns = parquet.read_table(tmp_path / "shown.parquet").to_pydict()
     assert [text[:6] for text in columns["text"]] == ["a dull", "a good", "no lab", "the go"]

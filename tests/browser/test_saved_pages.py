@@ -51,7 +51,7 @@ COLOURS = """() => {
 
 
 @pytest.fixture
-def opened(chromium):
+def open_page(chromium):
     """A browser page that shows a source, at a width and under a system's brightness."""
     contexts = []
 
@@ -101,8 +101,8 @@ def make_attributions(size: float, methods: int = 3):
 
 @pytest.mark.parametrize("width", [400, 500, 800, 1200])
 @pytest.mark.parametrize("size", [1e-13, 3.25e-5, 1.0, 1e9])
-def test_no_number_of_the_file_breaks_or_runs_into_its_bar(opened, width, size):
-    page = opened(render_page(make_attributions(size, methods=6)), width)
+def test_no_number_of_the_file_breaks_or_runs_into_its_bar(open_page, width, size):
+    page = open_page(render_page(make_attributions(size, methods=6)), width)
     values = page.locator(".top .value, .prediction .value, .heat td").evaluate_all(
         """all => all.filter(one => one.textContent.trim()).map(one => {
           const range = document.createRange();
@@ -119,20 +119,20 @@ def test_no_number_of_the_file_breaks_or_runs_into_its_bar(opened, width, size):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_classes_side_by_side_have_their_numbers_on_one_line(opened):
+def test_classes_side_by_side_have_their_numbers_on_one_line(open_page):
     first = make_attributions(7.36e-5, methods=1)[0]
     other = replace(first, target=replace(first.target, name="negative"), scores=-first.scores)
-    page = opened(render_page([first, other]))
+    page = open_page(render_page([first, other]))
     tall = page.locator(".heat:not(.summed) td").evaluate_all(
         "all => all.map(one => one.getBoundingClientRect().height)"
     )
     assert max(tall) == min(tall) < 30
 
 
-def test_sentences_of_a_long_text_have_their_numbers_on_one_line(opened):
+def test_sentences_of_a_long_text_have_their_numbers_on_one_line(open_page):
     long = make_sample("This film is neither good nor bad, but it is long. " * 30)
     small = replace(long, scores=long.scores * 1e-6, layers=None)
-    page = opened(render_page([small]))
+    page = open_page(render_page([small]))
     values = page.locator(".sentence .value").evaluate_all(
         "all => all.map(one => [one.scrollWidth <= one.clientWidth, one.clientHeight < 30])"
     )
@@ -142,17 +142,17 @@ def test_sentences_of_a_long_text_have_their_numbers_on_one_line(opened):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("dark", [True, False])
-def test_a_notebook_without_a_known_mark_does_not_paint_our_tables(opened, scheme, dark):
+def test_a_notebook_without_a_known_mark_does_not_paint_our_tables(open_page, scheme, dark):
     source = notebook(render_fragment(make_attributions(1.0)), ("", ""), dark=dark)
-    assert unreadable(opened(source, scheme=scheme)) == []
+    assert unreadable(open_page(source, scheme=scheme)) == []
 
 
 @pytest.mark.parametrize(
     ("where", "dark"), [*((mark, True) for mark in DARK), *((mark, False) for mark in LIGHT)]
 )
-def test_the_box_follows_the_notebooks_brightness(opened, where, dark):
+def test_the_box_follows_the_notebooks_brightness(open_page, where, dark):
     scheme = "light" if dark else "dark"  # the system's, which the notebook overrules
-    page = opened(
+    page = open_page(
         notebook(render_fragment(make_attributions(1.0)), where, dark=dark), scheme=scheme
     )
     paper = page.locator("article").evaluate("one => getComputedStyle(one).backgroundColor")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -122,3 +125,15 @@ def make_language_model() -> Explainer:
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.3)
     return Explainer(model.double().eval(), tiny_tokenizer(), name="writer")
+
+
+def start_server_process(*arguments: Any, before: str = "") -> subprocess.Popen[str]:
+    """Start ``tokenlight serve`` in a process; ``before`` is Python code to run first."""
+    code = f"import sys\n{before}\nfrom tokenlight.cli import main\nmain(sys.argv[1:])"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "serve", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"},
+    )

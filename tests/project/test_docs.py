@@ -39,7 +39,7 @@ RUNNABLE = [page for page in PAGES if FENCE.search(page.read_text("utf-8"))]
 KINDS = ("methods", "metrics")
 
 
-def named(page: Path) -> str:
+def get_page_name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
@@ -108,20 +108,20 @@ def assert_leads(link: str, address: str, pages: dict[str, str]) -> None:
         assert heading in slugs, f"{address} links to {link}, which has no such heading"
 
 
-@pytest.mark.parametrize("page", ROOT_PAGES, ids=named)
+@pytest.mark.parametrize("page", ROOT_PAGES, ids=get_page_name)
 def test_links_of_pages_outside_the_guide_lead_to_files(page):
     for link in LINK.findall(without_code(page.read_text("utf-8"))):
         if not link.startswith(("http://", "https://", "#")):
             assert (ROOT / link.partition("#")[0]).exists(), f"{page.name} links to {link}"
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=named)
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=get_page_name)
 def test_a_checkout_shows_the_tables_as_they_are(hooks, page):
     written = page.read_text("utf-8")
     assert hooks.filled(written, site=False) == written, "run: python docs/hooks.py"
 
 
-@pytest.mark.parametrize("page", generated_tables.PAGES, ids=named)
+@pytest.mark.parametrize("page", generated_tables.PAGES, ids=get_page_name)
 def test_tables_generated_from_the_tests_are_up_to_date(page):
     written = page.read_text("utf-8")
     assert generated_tables.fill_tables(written) == written, (
@@ -135,14 +135,14 @@ def test_links_of_the_guide_lead_to_files_in_a_checkout():
         for link in LINK.findall(without_code(page.read_text("utf-8"))):
             if not link.startswith(("http://", "https://", "#")):
                 path = page.parent / link.partition("#")[0]
-                assert path.exists(), f"{named(page)} links to {link}"
+                assert path.exists(), f"{get_page_name(page)} links to {link}"
 
 
 def without_code(markdown: str) -> str:
     return re.sub(r"^( *)```.*?^\1```$", "", markdown, flags=re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=named)
+@pytest.mark.parametrize("page", RUNNABLE, ids=get_page_name)
 def test_code_marked_python_runs(page, tmp_path, monkeypatch):
     """The blocks of a page are one script, run in order in an empty folder."""
     monkeypatch.chdir(tmp_path)
@@ -433,10 +433,12 @@ def test_the_architecture_names_every_package_and_draws_it():
 
 def test_every_module_that_the_architecture_names_is_there():
     page = (DOCS / "architecture.md").read_text("utf-8")
-    named = re.findall(r"`(\w+/\w+\.py)`", page)
-    named += [
+    get_page_name = re.findall(r"`(\w+/\w+\.py)`", page)
+    get_page_name += [
         f"{folder}/{file}"
         for folder, file in re.findall(r"^\| `(\w+)/` \|.*\| `(\w+\.py)` \|$", page, re.M)
     ]
-    assert len(named) > 25
-    assert [name for name in named if not (ROOT / "src" / "tokenlight" / name).exists()] == []
+    assert len(get_page_name) > 25
+    assert [
+        name for name in get_page_name if not (ROOT / "src" / "tokenlight" / name).exists()
+    ] == []

@@ -18,14 +18,14 @@ COVERED_MODULES = ("explaining/similarity",)
 PAIR = ("the film was charming", "a movie is very fun and great")
 
 
-def embedder(pooling="mean"):
+def make_embedder(pooling="mean"):
     model = randomize_weights(BertModel(tiny_config(), add_pooling_layer=False), torch.float64)
     return tl.Explainer(model, tiny_tokenizer(), pooling=pooling)
 
 
 @pytest.fixture(scope="module")
 def explainer():
-    return embedder()
+    return make_embedder()
 
 
 def vector(explainer, text, pooling="mean", first=None):
@@ -44,7 +44,7 @@ def embed_text(explainer, text):
 class TestCosine:
     @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
     def test_similarity_is_the_cosine_of_the_two_vectors(self, pooling):
-        explainer = embedder(pooling)
+        explainer = make_embedder(pooling)
         with torch.no_grad():
             expected = float(
                 vector(explainer, PAIR[0], pooling) @ vector(explainer, PAIR[1], pooling)
@@ -122,7 +122,7 @@ class TestWrongUse:
 
     def test_an_unknown_pooling_is_refused(self):
         with pytest.raises(BadInput, match="pooling='median'"):
-            embedder("median")
+            make_embedder("median")
 
 
 class TestPoolingFile:
@@ -157,7 +157,7 @@ class TestPoolingFile:
             read_embedding_config(str(tmp_path))
 
     def test_a_model_without_head_loads_and_compares(self, tmp_path):
-        explainer = embedder()
+        explainer = make_embedder()
         explainer.model.save_pretrained(tmp_path)
         explainer.tokenizer.save_pretrained(tmp_path)
         loaded = tl.Explainer.from_pretrained(tmp_path, dtype="float64")
@@ -169,7 +169,7 @@ class TestPoolingFile:
     def test_the_file_of_a_hub_model_is_read_too(self, tmp_path, pooling, expected):
         path = tmp_path / "models--some--one"
         snapshot = path / "snapshots" / ("0" * 40)
-        explainer = embedder()
+        explainer = make_embedder()
         explainer.model.save_pretrained(snapshot)
         explainer.tokenizer.save_pretrained(snapshot)
         (path / "refs").mkdir()
@@ -186,7 +186,7 @@ class Folder:
     """A folder as sentence-transformers writes it, and its arithmetic written out again."""
 
     def __init__(self, folder, pooling, modules=("Transformer", "Pooling"), **settings):
-        explainer = embedder()
+        explainer = make_embedder()
         explainer.model.save_pretrained(folder)
         explainer.tokenizer.save_pretrained(folder)
         self.explainer = explainer
@@ -297,5 +297,5 @@ def test_a_randomized_copy_pools_as_its_model_does(monkeypatch):
         "_explain_again",
         lambda copy, *_: poolings.add(copy._live.pooling) or [],
     )
-    case_preparation.complete_cases(embedder("cls"), [], ParameterRandomization(), None)
+    case_preparation.complete_cases(make_embedder("cls"), [], ParameterRandomization(), None)
     assert poolings == {"cls"}

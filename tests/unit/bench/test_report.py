@@ -301,7 +301,7 @@ class TestClaims:
         assert "| near | a tie | First" in text
         assert "| 4 | +0.91 | +0.95 | Best | 1 |" in text
 
-    def test_a_warning_says_that_few_texts_were_measured(self, complete_run):
+    def test_a_warning_states_that_few_texts_were_measured(self, complete_run):
         assert "So few texts show that everything runs" in write_report(complete_run, "md")
 
 

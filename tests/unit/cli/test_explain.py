@@ -25,7 +25,7 @@ def classifier(bert_folder):
 
 
 @pytest.fixture(scope="module")
-def answerer(tmp_path_factory):
+def qa_model(tmp_path_factory):
     return save_model(tmp_path_factory.mktemp("answerer"), tiny_bert_qa(torch.float32))
 
 
@@ -134,7 +134,7 @@ def test_a_pair_shows_both_texts(tokenlight, classifier):
         )
 
 
-def test_a_question_is_answered_and_explained(tokenlight, answerer):
+def test_a_question_is_answered_and_explained(tokenlight, qa_model):
     code, output, _ = tokenlight(
         *(
             "explain",
@@ -143,7 +143,7 @@ def test_a_question_is_answered_and_explained(tokenlight, answerer):
             "--context",
             "The cat sat on the mat in town .",
         ),
-        *("-m", answerer),
+        *("-m", qa_model),
     )
     assert code == 0
     assert "for the answer ‘" in output

@@ -17,7 +17,7 @@ CONTEXT = "the cat sat on the mat . the dog sat in town , and the cat was great 
 
 
 @pytest.fixture(scope="module")
-def answerer(tmp_path_factory):
+def qa_model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "answerer"
     tiny_bert_qa(torch.float32).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
@@ -25,7 +25,7 @@ def answerer(tmp_path_factory):
 
 
 @pytest.fixture
-def ask_question(capsys, monkeypatch, answerer):
+def ask_question(capsys, monkeypatch, qa_model):
     """Ask one question; gives (exit status, standard output, standard error)."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
@@ -33,7 +33,7 @@ def ask_question(capsys, monkeypatch, answerer):
     def run(*more, context=CONTEXT):
         question = ("explain", "--question", "where is the dog ?", "--context", context)
         with pytest.raises(SystemExit) as end:
-            cli.main((*question, "-m", answerer, *more))
+            cli.main((*question, "-m", qa_model, *more))
         return end.value.code, *capsys.readouterr()
 
     return run
@@ -109,9 +109,9 @@ def test_a_long_context_is_read_in_windows(ask_question):
     assert "strongest of" in output
 
 
-def test_a_plain_text_is_refused_with_what_to_give(answerer, capsys):
+def test_a_plain_text_is_refused_with_what_to_give(qa_model, capsys):
     with pytest.raises(SystemExit) as end:
-        cli.main(("explain", "good film", "-m", answerer))
+        cli.main(("explain", "good film", "-m", qa_model))
     assert end.value.code == 2
     message = " ".join(capsys.readouterr().err.split())
     assert "answers questions about a context. Give --question and --context." in message
@@ -140,7 +140,7 @@ def test_all_classes_are_compared_on_one_scale(bert_folder, capsys, monkeypatch)
     assert all(line == line.rstrip() for line in output.splitlines())
 
 
-def test_precision_is_measured_on_a_file_like_squad(answerer, tmp_path):
+def test_precision_is_measured_on_a_file_like_squad(qa_model, tmp_path):
     def row(question, answers, **more):
         squad_answers = [{"text": text, "answer_start": CONTEXT.index(text)} for text in answers]
         return {"question": question, "context": CONTEXT, "answers": squad_answers, **more}
@@ -157,7 +157,7 @@ def test_precision_is_measured_on_a_file_like_squad(answerer, tmp_path):
     app.command()(evaluate)
     result = CliRunner().invoke(
         app,
-        [str(path), "-m", answerer, "-x", "attcat", "-x", "random", "-o", str(out),
+        [str(path), "-m", qa_model, "-x", "attcat", "-x", "random", "-o", str(out),
          "--metric", "precision_at_k:k=99", "--metric", "precision_at_k:preset=mask_lrp"],
     )  # fmt: skip
     assert result.exit_code == 0, result.output

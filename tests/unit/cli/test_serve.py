@@ -1,40 +1,27 @@
 """``tokenlight serve``: prints where it listens, ends on Ctrl-C, and says what is missing."""
 
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 
 import httpx
 import pytest
 
-from tests.helpers.api_server import HEADS
+from tests.helpers.api_server import HEADS, start_server_process
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight.cli import main
 
 
-def command(*arguments, before=""):
-    code = f"import sys\n{before}\nfrom tokenlight.cli import main\nmain(sys.argv[1:])"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, "serve", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"},
-    )
-
-
 @pytest.fixture
-def refused(capsys):
-    """What the command says when it refuses; in this process, which has its libraries at hand."""
+def get_refusal(capsys):
+    """Return a function that runs ``serve`` in this process and returns its error message."""
 
     def run(*arguments):
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_error:
             main(["serve", *map(str, arguments)])
-        assert ended.value.code == 2
+        assert exit_error.value.code == 2
         return re.sub(r"\s+", " ", capsys.readouterr().err)
 
     return run
@@ -43,7 +30,9 @@ def refused(capsys):
 def test_it_serves_a_folder_until_ctrl_c(bert_folder, tmp_path):
     heads = tmp_path / "heads.json"
     heads.write_text(json.dumps(HEADS))
-    server = command("--port", 0, "--model", bert_folder, "--heads", f"tiny-bert={heads}")
+    server = start_server_process(
+        "--port", 0, "--model", bert_folder, "--heads", f"tiny-bert={heads}"
+    )
     try:
         line = server.stdout.readline()
         match = re.fullmatch(r"tokenlight serves (http://127\.0\.0\.1:\d+)\n", line)
@@ -68,23 +57,23 @@ def test_it_serves_a_folder_until_ctrl_c(bert_folder, tmp_path):
 
 
 @pytest.mark.parametrize("library", ["fastapi", "uvicorn"])
-def test_a_missing_library_names_the_line_to_install(library, refused, monkeypatch):
+def test_a_missing_library_names_the_line_to_install(library, get_refusal, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
-    assert "pip install 'tokenlight[web]'" in refused("--port", 0)
+    assert "pip install 'tokenlight[web]'" in get_refusal("--port", 0)
 
 
-def test_wrong_options_are_reported_before_listening(bert_folder, tmp_path, refused):
-    assert "MODEL=FILE" in refused("--heads", "nothing")
-    assert "No model found" in refused("--model", tmp_path / "none")
-    message = refused("--model", bert_folder, "--heads", f"other={write_heads(tmp_path)}")
+def test_wrong_options_are_reported_before_listening(bert_folder, tmp_path, get_refusal):
+    assert "MODEL=FILE" in get_refusal("--heads", "nothing")
+    assert "No model found" in get_refusal("--model", tmp_path / "none")
+    message = get_refusal("--model", bert_folder, "--heads", f"other={write_heads(tmp_path)}")
     assert "'other'" in message
-    assert "none.json cannot be opened: No such file or directory." in refused(
+    assert "none.json cannot be opened: No such file or directory." in get_refusal(
         "--open", tmp_path / "none.json"
     )
     with socket.socket() as occupied:
         occupied.bind(("127.0.0.1", 0))
         occupied.listen()
-        message = refused("--model", bert_folder, "--port", occupied.getsockname()[1])
+        message = get_refusal("--model", bert_folder, "--port", occupied.getsockname()[1])
     assert "Address already in use" in message
     assert "--port 0 for a free port." in message
     assert "Errno" not in message
@@ -100,15 +89,17 @@ def test_wrong_options_are_reported_before_listening(bert_folder, tmp_path, refu
         ("", "Name or service not known"),
     ],
 )
-def test_a_host_that_is_not_this_machine_is_refused_before_a_model_is_loaded(host, why, refused):
-    message = refused("--host", host)
+def test_a_host_that_is_not_this_machine_is_refused_before_a_model_is_loaded(
+    host, why, get_refusal
+):
+    message = get_refusal("--host", host)
     pattern = rf"Cannot listen on --host '{re.escape(host)}' --port 8000: ({why}).*\. Give --host 127.0.0.1"
     assert re.search(pattern, message)
     assert "loading" not in message
 
 
-def test_a_port_that_is_none_is_refused(refused):
-    assert "65535" in refused("--port", 65536)
+def test_a_port_that_is_none_is_refused(get_refusal):
+    assert "65535" in get_refusal("--port", 65536)
 
 
 def write_heads(folder):
@@ -122,7 +113,7 @@ def test_help_imports_nothing_heavy():
         "import atexit\natexit.register(lambda: print('heavy', {'torch', 'fastapi', 'numpy', "
         "'uvicorn', 'transformers'} & set(sys.modules)))"
     )
-    running = command("--help", before=before)
+    running = start_server_process("--help", before=before)
     out, err = running.communicate(timeout=DEADLINE_SECONDS)
     assert running.returncode == 0, err
     assert "--host" in out

@@ -18,7 +18,7 @@ PAD_AND_MASK = [("aopc", {"perturb": "pad"}), ("aopc", {"perturb": "mask"})]
 KEYS = "aopc(perturb=pad) and aopc(perturb=mask)"
 
 
-def bare(*missing: str) -> Explainer:
+def make_explainer_without(*missing: str) -> Explainer:
     """An explainer whose tokenizer and model name none of these tokens."""
     tokenizer = tiny_tokenizer()
     model = tiny_bert()
@@ -29,7 +29,7 @@ def bare(*missing: str) -> Explainer:
 
 
 def test_a_missing_mask_token_is_named_and_not_compared_with_its_replacement():
-    explainer = bare("mask")
+    explainer = make_explainer_without("mask")
     evaluation = explainer.evaluate(explainer.explain(TEXTS, METHODS), PAD_AND_MASK)
     means = [
         [part.summary[key]["mean"] for key in evaluation.metrics]
@@ -45,7 +45,7 @@ def test_a_missing_mask_token_is_named_and_not_compared_with_its_replacement():
 
 
 def test_a_model_with_all_tokens_gets_no_warning():
-    explainer = bare()
+    explainer = make_explainer_without()
     evaluation = explainer.evaluate(
         explainer.explain(TEXTS, METHODS), [*PAD_AND_MASK, "deletion", "lodds"]
     )
@@ -81,7 +81,7 @@ def test_the_same_removal_is_not_compared_and_others_still_are():
     ],
 )
 def test_replacement_ids_have_names(missing, expected):
-    explainer = bare(*missing)
+    explainer = make_explainer_without(*missing)
     replacement_ids = ReplacementIds.from_model(explainer._live, explainer.tokenizer)
     assert (replacement_ids.pad_name, replacement_ids.mask_name) == expected
     assert (replacement_ids.note("pad") is None) == ("pad" not in missing)
@@ -99,8 +99,8 @@ def test_a_metric_that_masks_its_replacement_token_gets_no_warning():
 def test_a_method_without_its_baseline_token_gets_a_note():
     sentence = "the tokenizer has no [PAD] token; its unknown token replaces removed tokens instead"
     for method in ("occlusion", "deeplift_shap"):
-        assert sentence in bare("pad").explain(TEXTS[0], method).notes
-        assert sentence not in bare().explain(TEXTS[0], method).notes
+        assert sentence in make_explainer_without("pad").explain(TEXTS[0], method).notes
+        assert sentence not in make_explainer_without().explain(TEXTS[0], method).notes
 
 
 def test_patches_are_occluded_by_every_removal():

@@ -36,21 +36,21 @@ def explainer(tokenizer):
 
 
 @pytest.fixture
-def labeller(tokenizer):
+def tagger(tokenizer):
     model = randomize_weights(BertForTokenClassification(tiny_config(num_labels=3)), torch.float32)
     return Explainer(model, tokenizer, name="words")
 
 
-def test_every_word_is_an_explanation_of_its_own_text(labeller, tmp_path):
+def test_every_word_is_an_explanation_of_its_own_text(tagger, tmp_path):
     examples = [Example(text) for text in TEXTS]
-    attributions, refused = explain_shard(labeller, examples, EVERY)
+    attributions, refused = explain_shard(tagger, examples, EVERY)
     assert refused == []
     for i, text in enumerate(TEXTS):
         assert {attribution.row.texts for attribution in attributions[i]} == {(text,)}
         assert [attribution.method for attribution in attributions[i]] == ["attcat"] * len(text.split()) + [
             "random"
         ] * len(text.split())  # fmt: skip
-    evaluation, refused = evaluate_file(labeller, examples, EVERY, tmp_path)
+    evaluation, refused = evaluate_file(tagger, examples, EVERY, tmp_path)
     assert refused == []
     assert [r.text_index for r in evaluation.records] == [0] * 4 + [1] * 12 + [2] * 2
     assert evaluation.by_method["attcat"].summary["aopc"]["count"] == 3
@@ -58,9 +58,9 @@ def test_every_word_is_an_explanation_of_its_own_text(labeller, tmp_path):
         assert set(record.rank_correlations) == {"random"}
 
 
-def test_words_of_one_text_are_one_text_for_evaluate_too(labeller):
-    attributions = labeller.explain(TEXTS, method=["attcat", "random"], target="all")
-    rows = labeller.evaluate(attributions, "aopc").rows
+def test_words_of_one_text_are_one_text_for_evaluate_too(tagger):
+    attributions = tagger.explain(TEXTS, method=["attcat", "random"], target="all")
+    rows = tagger.evaluate(attributions, "aopc").rows
     assert [row["text"] for row in rows] == [0] * 4 + [1] * 12 + [2] * 2
 
 

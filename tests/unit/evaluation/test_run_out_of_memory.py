@@ -23,7 +23,7 @@ def explainer(tokenizer):
     return explainer
 
 
-def full(explainer, times):
+def raise_out_of_memory(explainer, times):
     """Let the next ``times`` passes of the model find no room."""
     remaining = iter(range(times))
 
@@ -46,7 +46,7 @@ def test_explaining_is_retried_when_out_of_memory(explainer, pauses):
     expected, _ = explain_shard(explainer, TEXTS, job)
     # Both together, the first half of them, that with blocks computed again; each text alone in both
     # ways, and then the first one twice more.
-    with full(explainer, 11):
+    with raise_out_of_memory(explainer, 11):
         recovered, refused = explain_shard(explainer, TEXTS, job)
     assert refused == []
     assert pauses == list(run.RETRY_DELAYS_SECONDS)
@@ -55,7 +55,7 @@ def test_explaining_is_retried_when_out_of_memory(explainer, pauses):
 
 
 def test_a_text_that_does_not_fit_into_memory_is_a_failure(explainer, pauses):
-    with full(explainer, 10**6):
+    with raise_out_of_memory(explainer, 10**6):
         attributions, refused = explain_shard(explainer, TEXTS, Experiment(["attcat"], []))
     assert attributions == {0: [], 1: []}
     assert [failure.text_index for failure in refused] == [0, 1]
@@ -70,7 +70,7 @@ def test_measuring_is_retried_when_out_of_memory(explainer, pauses):
     )
     # Wider packs are halved until one text is left, which then finds no room: begin with one.
     alone = {0: attributions[0]}
-    with full(explainer, 10**6):
+    with raise_out_of_memory(explainer, 10**6):
         records, refused = measure_shard(
             explainer, TEXTS[:1], alone, {"aopc": AreaOverPerturbationCurve()}
         )

@@ -35,7 +35,7 @@ def test_efforts_are_those_that_the_rule_chose():
         (3, "subset_relevance", 2, "effort=3: subset_relevance, 2 sub-texts (3 passes)"),
     ],
 )
-def test_an_effort_chooses_the_method_and_says_so(effort, method, samples, note):
+def test_an_effort_chooses_the_method_and_reports_it(effort, method, samples, note):
     attribution = EXPLAINER.explain(TEXT, effort=effort)
     assert attribution.method == method
     assert note in attribution.notes[0]
@@ -60,7 +60,7 @@ def test_sampling_stops_when_the_top_is_stable_or_the_effort_is_spent():
     assert bounded.options["max_samples"] == 19
 
 
-def test_other_kinds_of_input_keep_their_default_and_say_why():
+def test_other_kinds_of_input_keep_their_default_and_give_the_reason():
     pair = EXPLAINER.explain(("good film", "bad film"), effort="thorough")
     assert pair.method == EXPLAINER.default_method(("good film", "bad film"))
     assert "no higher price was measured for a pair of texts" in pair.notes[0]
@@ -81,7 +81,7 @@ def test_a_bad_stability_is_refused(stable):
 
 
 @pytest.mark.parametrize("method", ["attcat", "best", ["auto", "attcat"], ("subset_relevance", {})])
-def test_an_effort_beside_a_method_is_refused(method):
+def test_an_effort_next_to_a_method_is_refused(method):
     with expect_error(BadInput, "effort-with-method", mentions="Leave out the method"):
         EXPLAINER.explain(TEXT, method, effort="normal")
     with expect_error(BadInput, "effort-with-method"):

@@ -24,7 +24,7 @@ def classifier() -> Explainer:
 
 
 @pytest.fixture(scope="module")
-def writer() -> Explainer:
+def language_model() -> Explainer:
     return Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
 
 
@@ -83,9 +83,9 @@ def test_each_input_of_a_classifier_gets_its_strategy(
     ids=["prefix-invariant", "attention", "joint", "next-token", "contrast"],
 )
 def test_each_target_of_a_language_model_gets_its_strategy(
-    writer: Explainer, target: Any, method: str, expected: str
+    language_model: Explainer, target: Any, method: str, expected: str
 ) -> None:
-    assert name_strategy(writer, "the cat sat", target, method=method) == expected
+    assert name_strategy(language_model, "the cat sat", target, method=method) == expected
 
 
 def test_texts_of_several_strategies_go_into_one_call(classifier: Explainer) -> None:

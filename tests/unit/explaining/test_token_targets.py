@@ -17,7 +17,7 @@ TAGGED = "the film was charming but the plot slow"
 
 
 @pytest.fixture(scope="module")
-def filler():
+def masked_lm():
     return tl.Explainer(tiny_bert_lm(), tiny_tokenizer())
 
 
@@ -27,7 +27,7 @@ def tagger():
     return tl.Explainer(model, tiny_tokenizer())
 
 
-def bare(explainer, row):
+def run_bare_model(explainer, row):
     arguments = {
         "input_ids": torch.tensor([row.ids]),
         "token_type_ids": torch.tensor([row.token_type_ids]),
@@ -37,35 +37,37 @@ def bare(explainer, row):
 
 
 class TestMasked:
-    def test_the_logits_are_those_at_the_mask(self, filler):
-        attribution = filler.explain(MASKED)
+    def test_the_logits_are_those_at_the_mask(self, masked_lm):
+        attribution = masked_lm.explain(MASKED)
         assert attribution.row.pieces[attribution.row.target_position] == "[MASK]"
         np.testing.assert_allclose(
             attribution.logits,
-            bare(filler, attribution.row)[attribution.row.target_position],
+            run_bare_model(masked_lm, attribution.row)[attribution.row.target_position],
             atol=1e-9,
         )
         assert attribution.target.index == int(np.argmax(attribution.logits))
 
-    def test_a_word_its_id_and_a_contrast_are_targets(self, filler):
-        number = filler.tokenizer.convert_tokens_to_ids("good")
+    def test_a_word_its_id_and_a_contrast_are_targets(self, masked_lm):
+        number = masked_lm.tokenizer.convert_tokens_to_ids("good")
         for target in ("good", number):
-            assert filler.explain(MASKED, target=target).target.index == number
-        contrast = filler.explain(MASKED, "grad_x_input", tl.Contrast("good", "bad"))
-        parts = [filler.explain(MASKED, "grad_x_input", word) for word in ("good", "bad")]
+            assert masked_lm.explain(MASKED, target=target).target.index == number
+        contrast = masked_lm.explain(MASKED, "grad_x_input", tl.Contrast("good", "bad"))
+        parts = [masked_lm.explain(MASKED, "grad_x_input", word) for word in ("good", "bad")]
         np.testing.assert_allclose(contrast.scores, parts[0].scores - parts[1].scores, atol=1e-10)
 
-    def test_one_of_two_masks_is_named_by_its_number(self, filler):
+    def test_one_of_two_masks_is_named_by_its_number(self, masked_lm):
         text = "the [MASK] was [MASK]"
         with expect_error(BadInput, "not-one-mask", mentions="2 masked tokens"):
-            filler.explain(text)
-        attribution = filler.explain(text, target=tl.TokenTarget(4, "good"))
+            masked_lm.explain(text)
+        attribution = masked_lm.explain(text, target=tl.TokenTarget(4, "good"))
         assert attribution.row.target_position == 4
-        np.testing.assert_allclose(attribution.logits, bare(filler, attribution.row)[4], atol=1e-9)
+        np.testing.assert_allclose(
+            attribution.logits, run_bare_model(masked_lm, attribution.row)[4], atol=1e-9
+        )
 
-    def test_a_text_without_a_mask_states_how_to_write_one(self, filler):
+    def test_a_text_without_a_mask_states_how_to_write_one(self, masked_lm):
         with expect_error(BadInput, "not-one-mask", mentions="0 masked tokens"):
-            filler.explain("the film was good")
+            masked_lm.explain("the film was good")
 
     @pytest.mark.parametrize(
         ("text", "target", "error"),
@@ -78,46 +80,50 @@ class TestMasked:
         ],
     )
     def test_an_invalid_input_is_refused_with_what_the_model_does(
-        self, filler, text, target, error
+        self, masked_lm, text, target, error
     ):
         with pytest.raises(error, match="fills in|Name the tokens"):
-            filler.explain(text, target=target)
+            masked_lm.explain(text, target=target)
 
-    def test_a_masked_token_is_contrasted_with_its_alternatives(self, filler):
-        default = filler.explain(MASKED, "grad_x_input", "good")
-        assert default.target == filler.explain(MASKED, "grad_x_input", tl.NextToken("good")).target
+    def test_a_masked_token_is_contrasted_with_its_alternatives(self, masked_lm):
+        default = masked_lm.explain(MASKED, "grad_x_input", "good")
+        assert (
+            default.target == masked_lm.explain(MASKED, "grad_x_input", tl.NextToken("good")).target
+        )
         expected = np.zeros(len(default))
         for (index,), weight in default.target.terms:
             plain = tl.NextToken(index, against=None)
-            expected += weight * filler.explain(MASKED, "grad_x_input", plain).scores
+            expected += weight * masked_lm.explain(MASKED, "grad_x_input", plain).scores
         np.testing.assert_allclose(default.scores, expected, rtol=0, atol=1e-9)
         position = default.row.target_position
         by_position = tl.TokenTarget(position, tl.NextToken("good", against=None))
-        plain = filler.explain(MASKED, "grad_x_input", by_position)
+        plain = masked_lm.explain(MASKED, "grad_x_input", by_position)
         assert plain.question == "‘good’, its logit alone"
 
-    def test_occlusion_never_replaces_the_mask(self, filler):
-        attribution = filler.explain(MASKED, ("occlusion", {"window": 1, "special": "replace"}))
+    def test_occlusion_never_replaces_the_mask(self, masked_lm):
+        attribution = masked_lm.explain(MASKED, ("occlusion", {"window": 1, "special": "replace"}))
         assert attribution.scores[attribution.row.target_position] == 0
         assert np.count_nonzero(attribution.scores) == len(attribution) - 1
 
-    def test_removing_words_never_removes_the_mask(self, filler):
-        attributions = filler.explain(
+    def test_removing_words_never_removes_the_mask(self, masked_lm):
+        attributions = masked_lm.explain(
             [MASKED, "a [MASK] cat sat on the mat"], ["occlusion", "random"]
         )
-        measured = filler.evaluate(attributions, ["aopc", "lodds", ("aopc", {"perturb": "mask"})])
+        measured = masked_lm.evaluate(
+            attributions, ["aopc", "lodds", ("aopc", {"perturb": "mask"})]
+        )
         assert len(measured.rows) == 4
         from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
         row = attributions[0].row
-        original = Perturber(row, ReplacementIds.from_model(filler._live, filler.tokenizer))
+        original = Perturber(row, ReplacementIds.from_model(masked_lm._live, masked_lm.tokenizer))
         assert row.target_position not in original.rankable_positions
         fewer = original.delete_tokens([1, 2])
-        (logits,) = stream_logits(filler._live, [fewer])
+        (logits,) = stream_logits(masked_lm._live, [fewer])
         shortened = row.take([i for i in range(len(row)) if i not in (1, 2)])
         assert shortened.target_position == row.target_position - 2 == fewer.target_position
         np.testing.assert_allclose(
-            logits, bare(filler, shortened)[shortened.target_position], atol=1e-9
+            logits, run_bare_model(masked_lm, shortened)[shortened.target_position], atol=1e-9
         )
         with pytest.raises(BadInput, match="cannot be deleted"):
             original.delete_tokens([row.target_position])
@@ -129,7 +135,7 @@ class TestTagged:
         assert attribution.row.pieces[attribution.row.target_position] == "charm"
         np.testing.assert_allclose(
             attribution.logits,
-            bare(tagger, attribution.row)[attribution.row.target_position],
+            run_bare_model(tagger, attribution.row)[attribution.row.target_position],
             atol=1e-9,
         )
         assert attribution.prediction.label in tagger.labels
@@ -157,7 +163,7 @@ class TestTagged:
         assert len(attributions) == 2 * 8
         assert [attribution.method for attribution in attributions] == ["attcat"] * 8 + ["gae"] * 8
         for attribution in attributions:
-            logits = bare(tagger, attribution.row)[attribution.row.target_position]
+            logits = run_bare_model(tagger, attribution.row)[attribution.row.target_position]
             np.testing.assert_allclose(attribution.logits, logits, atol=1e-9)
             assert attribution.target.index == int(np.argmax(logits))
 
@@ -211,7 +217,7 @@ LABELS = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
 
 
 @pytest.fixture(scope="module")
-def namer():
+def entity_tagger():
     """A tagger whose last layer is solved for, so that it gives the words of NAMED their TAGS."""
     numbers = dict(enumerate(LABELS))
     config = tiny_config(id2label=numbers, label2id={name: i for i, name in numbers.items()})
@@ -230,9 +236,11 @@ class TestNames:
     @pytest.mark.parametrize(
         "method", ["grad_x_input", "attnlrp", "integrated_gradients", "attcat"]
     )
-    def test_two_words_are_one_target_whose_scores_are_their_sum(self, namer, method):
-        joint = namer.explain(NAMED, method, tl.TokenTarget("red cat"))
-        words = [namer.explain(NAMED, method, tl.TokenTarget(word)) for word in ("red", "cat")]
+    def test_two_words_are_one_target_whose_scores_are_their_sum(self, entity_tagger, method):
+        joint = entity_tagger.explain(NAMED, method, tl.TokenTarget("red cat"))
+        words = [
+            entity_tagger.explain(NAMED, method, tl.TokenTarget(word)) for word in ("red", "cat")
+        ]
         assert [attribution.target.name for attribution in words] == ["B-ORG", "I-ORG"]
         assert joint.target.name == joint.prediction.label == "ORG"
         summed = words[0].scores + words[1].scores
@@ -241,8 +249,8 @@ class TestNames:
         chances = [attribution.prediction.probability for attribution in words]
         assert joint.prediction.probability == pytest.approx(np.prod(chances), rel=1e-9)
 
-    def test_entities_are_the_names_that_tags_mark(self, namer):
-        attributions = namer.explain(NAMED, ["grad_x_input", "gae"], "entities")
+    def test_entities_are_the_names_that_tags_mark(self, entity_tagger):
+        attributions = entity_tagger.explain(NAMED, ["grad_x_input", "gae"], "entities")
         named = [
             (attribution.method, attribution.target.name, attribution.row.target_positions)
             for attribution in attributions
@@ -250,64 +258,68 @@ class TestNames:
         entities = [("ORG", (2, 3)), ("LOC", (6, 7))]
         assert named == [(m, *name) for m in ("grad_x_input", "gae") for name in entities]
 
-    def test_an_entity_type_means_the_likeliest_of_its_tags_at_each_word(self, namer):
-        attribution = namer.explain(NAMED, "grad_x_input", tl.TokenTarget("red cat", "LOC"))
-        logits = bare(namer, attribution.row)[[2, 3]]
+    def test_an_entity_type_means_the_likeliest_of_its_tags_at_each_word(self, entity_tagger):
+        attribution = entity_tagger.explain(NAMED, "grad_x_input", tl.TokenTarget("red cat", "LOC"))
+        logits = run_bare_model(entity_tagger, attribution.row)[[2, 3]]
         expected = [1 + int(np.argmax(word_logits[1:3])) for word_logits in logits]
         assert attribution.row.continuation_ids == tuple(expected)
         np.testing.assert_allclose(
             attribution.logits[:2], logits[range(2), expected], rtol=0, atol=1e-9
         )
-        explained = namer.explain(NAMED, "grad_x_input", tl.TokenTarget("town", "LOC"))
+        explained = entity_tagger.explain(NAMED, "grad_x_input", tl.TokenTarget("town", "LOC"))
         assert explained.target.name in ("B-LOC", "I-LOC")
 
     @pytest.mark.parametrize("words", ["red cat", "town"])
-    def test_a_contrast_of_labels_is_the_difference_of_two(self, namer, words):
+    def test_a_contrast_of_labels_is_the_difference_of_two(self, entity_tagger, words):
         this, that = (
-            namer.explain(NAMED, "grad_x_input", tl.TokenTarget(words, kind)).scores
+            entity_tagger.explain(NAMED, "grad_x_input", tl.TokenTarget(words, kind)).scores
             for kind in ("ORG", "LOC")
         )
         target_object = tl.TokenTarget(words, tl.Contrast("ORG", "LOC"))
-        attribution = namer.explain(NAMED, "grad_x_input", target_object)
+        attribution = entity_tagger.explain(NAMED, "grad_x_input", target_object)
         np.testing.assert_allclose(attribution.scores, this - that, rtol=0, atol=1e-10)
         assert "rather than" in attribution.target.name
 
-    def test_a_contrast_of_labels_targets_the_one_entity_with_that_label(self, namer):
-        bare_one = namer.explain(NAMED, "grad_x_input", tl.Contrast("ORG", "LOC"))
+    def test_a_contrast_of_labels_targets_the_one_entity_with_that_label(self, entity_tagger):
+        bare_one = entity_tagger.explain(NAMED, "grad_x_input", tl.Contrast("ORG", "LOC"))
         target_object = tl.TokenTarget("red cat", tl.Contrast("ORG", "LOC"))
-        named = namer.explain(NAMED, "grad_x_input", target_object)
+        named = entity_tagger.explain(NAMED, "grad_x_input", target_object)
         assert bare_one.row == named.row
         np.testing.assert_array_equal(bare_one.scores, named.scores)
-        assert namer.explain(NAMED, "grad_x_input", "LOC").row.target_positions == (6, 7)
+        assert entity_tagger.explain(NAMED, "grad_x_input", "LOC").row.target_positions == (6, 7)
         with expect_error(BadTarget, "which-word"):  # two names, and none is meant more
-            namer.explain(NAMED, "grad_x_input", tl.Contrast("predicted", "LOC"))
+            entity_tagger.explain(NAMED, "grad_x_input", tl.Contrast("predicted", "LOC"))
 
-    def test_a_name_is_measured_trusted_saved_and_drawn(self, namer, tmp_path):
+    def test_a_name_is_measured_trusted_saved_and_drawn(self, entity_tagger, tmp_path):
         from tokenlight.plots.scene import build_scenes
         from tokenlight.trust import assess_trust
 
         target = tl.TokenTarget("red cat", tl.Contrast("ORG", "LOC"))
         for target_object in (target, tl.TokenTarget("red cat")):
-            attributions = namer.explain(
+            attributions = entity_tagger.explain(
                 NAMED, [("occlusion", {"window": 1}), "gae"], target_object
             )
             assert attributions[0].scores[[2, 3]] == pytest.approx(
                 0, abs=1e-12
             )  # they are the question
-            measured = namer.evaluate(attributions, ["aopc", "comprehensiveness", "top_k_drop"])
+            measured = entity_tagger.evaluate(
+                attributions, ["aopc", "comprehensiveness", "top_k_drop"]
+            )
             assert np.isfinite(measured.by_method["occlusion"].summary["aopc"]["mean"])
             back = tl.Attribution.load(attributions[0].save(tmp_path / "name.json"))
             assert back.row == attributions[0].row
-            checked = assess_trust(namer, attributions[1]).extras["trust"]["health"]
+            checked = assess_trust(entity_tagger, attributions[1]).extras["trust"]["health"]
             assert {check["check"]: check["state"] for check in checked}["batch"] == "good"
             assert build_scenes(attributions)[0].targets[0].title.startswith("‘red cat’ as ORG")
 
-    def test_an_invalid_entity_name_is_refused(self, namer, tagger):
+    def test_an_invalid_entity_name_is_refused(self, entity_tagger, tagger):
         with expect_error(BadTarget, "word-not-in-text", mentions="cat town"):
-            namer.explain(NAMED, target=tl.TokenTarget("cat town"))
+            entity_tagger.explain(NAMED, target=tl.TokenTarget("cat town"))
         with pytest.raises(UnknownName, match="LOC"):
-            namer.explain(NAMED, target=tl.TokenTarget("red cat", "LOK"))
+            entity_tagger.explain(NAMED, target=tl.TokenTarget("red cat", "LOK"))
         with expect_error(BadTarget, "contrast-of-equal-labels"):
-            namer.explain(NAMED, target=tl.TokenTarget("red cat", tl.Contrast("ORG", "ORG")))
+            entity_tagger.explain(
+                NAMED, target=tl.TokenTarget("red cat", tl.Contrast("ORG", "ORG"))
+            )
         with expect_error(BadTarget, "which-word"):
             tagger.explain(TAGGED, target="entities")  # its labels mark no names

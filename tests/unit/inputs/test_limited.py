@@ -144,7 +144,7 @@ def test_an_embedded_model_has_none_either():
 
 class TestTemplates:
     @pytest.fixture
-    def writer(self, tmp_path):
+    def language_model(self, tmp_path):
         """A language model from a folder whose tokenizer has the template given."""
 
         def load(template):
@@ -159,12 +159,12 @@ class TestTemplates:
 
         return load
 
-    def test_a_chat_is_laid_out_as_transformers_does(self, writer):
+    def test_a_chat_is_laid_out_as_transformers_does(self, language_model):
         template = (
             PLAIN + "{{ messages|tojson }}{% if add_generation_prompt %}<bot>{% endif %}"
             "{{ strftime_now('%Y') }}{{ eos_token }}"
         )
-        explainer = writer(template)
+        explainer = language_model(template)
         tokenizer = explainer.tokenizer
         runner = runner_of(tokenizer)
         for messages in (HELLO, [{"role": "user", "content": "é 漢\n🙂"}, *HELLO]):
@@ -174,26 +174,26 @@ class TestTemplates:
                 variables = {**tokenizer.special_tokens_map, **options}
                 assert runner.render(template, messages, variables) == expected
 
-    def test_a_chat_is_explained(self, writer):
-        explained = writer(PLAIN).explain(Chat(HELLO), "grad_x_input")
+    def test_a_chat_is_explained(self, language_model):
+        explained = language_model(PLAIN).explain(Chat(HELLO), "grad_x_input")
         assert explained.row.segment_names == ("user",)
         assert explained.row.texts == ("hello there",)
 
     @pytest.mark.parametrize("template", BOMBS.values(), ids=BOMBS)
-    def test_a_hostile_template_is_stopped(self, writer, template):
-        explainer = writer(PLAIN + template)
+    def test_a_hostile_template_is_stopped(self, language_model, template):
+        explainer = language_model(PLAIN + template)
         with pytest.raises(TokenlightError, match="chat template") as refusal:
             explainer.explain(Chat(HELLO), "grad_x_input")
         assert isinstance(refusal.value, DamagedFile | BadInput)
 
-    def test_the_error_of_a_template_is_reported(self, writer):
-        explainer = writer("{{ raise_exception('no user may speak') }}")
+    def test_the_error_of_a_template_is_reported(self, language_model):
+        explainer = language_model("{{ raise_exception('no user may speak') }}")
         for _ in range(2):
             with expect_error(BadInput, "chat-template-refused", mentions="no user may speak"):
                 explainer.explain(Chat(HELLO), "grad_x_input")
 
-    def test_no_code_is_reached_from_a_template(self, writer):
-        explainer = writer("{{ messages.__class__.__mro__[1].__subclasses__() }}")
+    def test_no_code_is_reached_from_a_template(self, language_model):
+        explainer = language_model("{{ messages.__class__.__mro__[1].__subclasses__() }}")
         with expect_error(BadInput, "chat-template-refused"):
             explainer.explain(Chat(HELLO), "grad_x_input")
 

@@ -87,7 +87,7 @@ def test_tables_have_a_column_of_errors_where_there_are_any(tmp_path):
     assert path.read_text(encoding="utf-8").splitlines()[2].endswith(",0.9,0.2")
 
 
-def test_the_terminal_says_which_scores_could_be_zero():
+def test_the_terminal_states_which_scores_could_be_zero():
     plain = render_terminal(SAMPLED, None)
     assert re.search(r"good +\+0.9 +± 0.2 +\+\+", plain)
     assert re.search(r"but +\+0.1 +± 0.06 \?", plain)

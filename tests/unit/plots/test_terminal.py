@@ -190,7 +190,7 @@ def test_a_verdict_begins_with_its_grade():
         assert f"attcat  {verdict}" in render_terminal(attribution, colours=None)
 
 
-def test_a_note_stands_on_a_line_of_its_own_below_a_verdict():
+def test_a_note_is_on_a_line_of_its_own_below_a_verdict():
     trust = {"verdict": "removing the top word (dull) drops P", "grade": "faithful"}
     attribution = replace(make_sample(), extras={"trust": trust}, notes=("a note",))
     lines = render_terminal(attribution, colours=None).splitlines()

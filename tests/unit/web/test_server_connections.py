@@ -12,9 +12,14 @@ from contextlib import ExitStack, contextmanager
 import httpx
 import pytest
 
-from tests.helpers.api_server import TEXT, connect_client, make_allow_list, run_server
+from tests.helpers.api_server import (
+    TEXT,
+    connect_client,
+    make_allow_list,
+    run_server,
+    start_server_process,
+)
 from tests.helpers.deadlines import DEADLINE_SECONDS
-from tests.unit.cli.test_serve import command
 from tokenlight.web.app import create_app
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.server import RequestGuard
@@ -205,7 +210,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_rejects_waiting_requests_and_exits_with_0(sent, bert_folder):
-    server = command("--port", 0, "--model", bert_folder, before=WORK_WITHOUT_END)
+    server = start_server_process("--port", 0, "--model", bert_folder, before=WORK_WITHOUT_END)
     try:
         address = re.search(r"http://\S+", server.stdout.readline())[0]
         with (
