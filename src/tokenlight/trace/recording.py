@@ -14,6 +14,7 @@ from tokenlight.accel.transfer import AsyncTensor
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.attention_hook import AttentionRecorder, attention_recorded_by
+from tokenlight.hooks.biased_outputs import BiasedOutput, captured_biased_outputs
 from tokenlight.hooks.blocks import captured_first_block_input, recomputed_blocks
 from tokenlight.hooks.instrument import instrumented
 from tokenlight.hooks.mask_hook import known_mask
@@ -48,6 +49,7 @@ class Instruments:
             their check.
         embeddings: By embedding site: what was captured there.
         first_block_input: At most one tensor.
+        biased_outputs: Outputs of modules with a bias, where Site.BIAS_GRADIENT is recorded.
     """
 
     attention: AttentionRecorder
@@ -56,6 +58,7 @@ class Instruments:
     unsupported_ops: UnsupportedOps | None
     embeddings: dict[EmbeddingSite, CapturedEmbeddings]
     first_block_input: Sequence[Tensor]
+    biased_outputs: Sequence[BiasedOutput] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +141,17 @@ def attached_instruments(plan: RecordingPlan) -> Iterator[Instruments]:
         first_block_input: Sequence[Tensor] = ()
         if plan.captures_first_block:
             first_block_input = stack.enter_context(captured_first_block_input(live.encoder))
+        biased_outputs: Sequence[BiasedOutput] = ()
+        if Site.BIAS_GRADIENT in plan.sites:
+            biased_outputs = stack.enter_context(captured_biased_outputs(live.model, live.encoder))
         yield Instruments(
-            recorder, mixing, backward_mode, unsupported_ops, embeddings, first_block_input
+            recorder,
+            mixing,
+            backward_mode,
+            unsupported_ops,
+            embeddings,
+            first_block_input,
+            biased_outputs,
         )
 
 
@@ -267,6 +279,7 @@ def collect(
         has_attention_sink=recorder.has_sink,
         encoder_decoder=encoder_decoder,
         is_padded=plan.is_padded,
+        biased_outputs=tuple(instruments.biased_outputs),
     )
 
 

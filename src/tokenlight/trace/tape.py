@@ -18,6 +18,7 @@ from tokenlight.accel.transfer import AsyncTensor, Deferred, to_device
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
+from tokenlight.hooks.biased_outputs import BiasedOutput
 from tokenlight.lrp.backward import BackwardMode, backward_by_rules
 from tokenlight.lrp.rules import RuleSet
 from tokenlight.model.embeddings import CapturedEmbeddings
@@ -69,6 +70,7 @@ class Recording:
         has_attention_sink: Whether rows of attention give a share to a sink, which is no token.
         encoder_decoder: The layout of an encoder and a decoder, where both read the rows.
         is_padded: Whether some row is shorter than others.
+        biased_outputs: Outputs of modules that add a bias inside the blocks, on the graph.
     """
 
     rows: tuple[TokenRow, ...]
@@ -90,6 +92,7 @@ class Recording:
     has_attention_sink: bool = False
     encoder_decoder: EncoderDecoderLayout | None = None
     is_padded: bool = False
+    biased_outputs: tuple[BiasedOutput, ...] = ()
 
     @cached_property
     def attention(self) -> Sequence[Tensor]:
@@ -286,6 +289,21 @@ class Tape:
             states = self.hidden_states
             gradients = self.hidden_gradients
         return compute_dot_products(states, gradients, self.recording.logits.device)
+
+    @cached_property
+    def bias_x_gradient(self) -> list[Tensor]:
+        r""":math:`\sum_b \sum_k b_k\,\partial y/\partial z^b_{i,k}` of each block: ``batch token``."""
+        require(Site.BIAS_GRADIENT in self.recording.sites, Site.BIAS_GRADIENT)
+        num_layers = len(self.recording.hidden_states) - 1
+        terms = [
+            torch.zeros(self.token_mask.shape, dtype=self._dtype, device=self.token_mask.device)
+        ]
+        terms *= num_layers
+        gradients = self._gradients.get("biased output", [])
+        for biased, gradient in zip(self.recording.biased_outputs, gradients, strict=True):
+            share = self._upcast(gradient) @ self._upcast(biased.bias)
+            terms[biased.layer] = terms[biased.layer] + share
+        return terms
 
     @cached_property
     def hidden_states(self) -> list[Tensor]:
