@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.helpers.expect import expect_error
-from tests.helpers.families import build
+from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.biased_outputs import captured_biased_outputs
@@ -16,7 +16,7 @@ IDS = torch.tensor([[5, 6, 7]])
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_every_bias_of_a_block_is_captured_once_per_layer(family):
-    model = build(family)
+    model = build_model(family)
     num_hooks = sum(len(module._forward_hooks) for module in model.modules())
     with captured_biased_outputs(model, model) as captured, torch.no_grad():
         num_layers = len(model(IDS, output_hidden_states=True).hidden_states) - 1
@@ -31,7 +31,7 @@ def test_every_bias_of_a_block_is_captured_once_per_layer(family):
 
 
 def test_a_model_without_known_blocks_is_refused():
-    model = build("albert")  # its blocks are no layers of transformers
+    model = build_model("albert")  # its blocks are no layers of transformers
     with (
         expect_error(UnsupportedModel, "blocks-unknown", mentions="Albert"),
         captured_biased_outputs(model, model),
