@@ -30,6 +30,7 @@ EXCLUSIVE_OPTIONS = {
     "above": "rather_than token",
     "against": "rather_than all entities above logit question",
     "context": "token continuation generate",
+    "stream": "file rather_than by trust words layers reference",
     "words": "tokens",
     "out": "split by trust words layers reference html json csv parquet png fill chat_template "
     "continuation generate above batch_tokens batch_size",
@@ -39,6 +40,7 @@ REQUIRED_OPTIONS = {
     "column limit split out": ("file", "--file DATA"),
     "engine workers keep block": ("out", "--file DATA -o FOLDER"),
     "address gpus_per_worker": ("ray", "--engine ray"),
+    "stream": ("generate", "--generate N"),
     "fill": ("image", "--image FILE"),
     "chat_template": ("chat", "--chat FILE"),
     "context": ("question", "--question"),
