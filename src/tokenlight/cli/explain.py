@@ -88,6 +88,11 @@ def explain(
     generate: int | None = declare_option(
         "Let the model generate N tokens, and explain each.", metavar="N"
     ),
+    stream: bool = declare_option(
+        "With --generate: show each token with the words behind it as soon as it is generated.",
+        "--stream",
+        False,
+    ),
     image: Path | None = declare_option(
         "An image file, instead of or together with TEXT; needs --model."
     ),
@@ -175,7 +180,7 @@ def explain(
             f"tokenlight explain {shlex.quote(' '.join(all_words))}",
             code="text-not-quoted",
         )
-    if by is None and document:
+    if by is None and document and not stream:
         arguments["by"] = "document"
     _explain(arguments)
 
@@ -225,6 +230,11 @@ def _explain(arguments: Mapping[str, Any]) -> None:
         )
         if num_omitted:
             raise typer.Exit(EXIT_REFUSED)
+        return
+    if arguments["stream"]:
+        from tokenlight.cli.stream import stream_tokens
+
+        stream_tokens(explainer, text_input, explain_options, output)
         return
     _explain_single_text(explainer, text_input, explain_options, output, trust=arguments["trust"])
 

@@ -90,6 +90,11 @@ class OutputWriter:
             self._print(attributions)
             self._print_end()
 
+    def write_streamed(self, attributions: Sequence[Attribution]) -> None:
+        """Write the files of a text that was shown token by token."""
+        self._collect(attributions)
+        self._write_files()
+
     def add(self, attributions: Sequence[Attribution], location: str) -> None:
         """Show one of many texts at once, so that complete texts are shown when Ctrl-C stops the command."""
         self._print(attributions, location)

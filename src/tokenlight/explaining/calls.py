@@ -88,7 +88,7 @@ def explain_list(
     Returns:
         One result per text, in order.
     """
-    options = _add_methods(session, options, method, texts[0])
+    options = add_methods(session, options, method, texts[0])
     given_targets = target if isinstance(target, list) else [target]
     for given_target in given_targets:
         check_target_is_scalar(given_target)
@@ -125,7 +125,7 @@ def explain_iterator(
         first_inputs = list(islice(inputs, 1))
         inputs = chain(first_inputs, inputs)
         example = first_inputs[0] if first_inputs else None
-    options = _add_methods(session, options, method, example)
+    options = add_methods(session, options, method, example)
     if isinstance(target, list):
         raise BadInput(
             "A list of targets needs a list of texts, not an iterator. Give one target, or a list of texts.",
@@ -147,7 +147,7 @@ def _as_specs(method: Any) -> list[Any]:
     return method if isinstance(method, list) else [method]
 
 
-def _add_methods(
+def add_methods(
     session: Session, options: ExplainOptions, method: Any, example: Any
 ) -> ExplainOptions:
     """Add the methods to the options, with a method of our choice in place of ``"auto"``.

@@ -140,7 +140,7 @@ def _span_positions(row: TokenRow, span_text: str) -> list[int]:
 def _generate_continuation(session: Session, prompt: TokenRow, max_new_tokens: int) -> TokenRow:
     """Return the prompt and what the model writes after it by greedy decoding."""
     model = session._live.model
-    stop_ids = _eos_token_ids(model)
+    stop_ids = find_eos_ids(model)
     token_type = 0
     if session._live.vision_inputs is not None:
         token_type = session._live.vision_inputs.continuation_token_type
@@ -151,7 +151,7 @@ def _generate_continuation(session: Session, prompt: TokenRow, max_new_tokens: i
     written_ids: list[int] = []
     with progress_bar("writing", num_steps, None) as advance:
         for _ in range(num_steps):
-            row = _append_ids(prompt, written_ids, token_type)
+            row = append_ids(prompt, written_ids, token_type)
             (logits,) = stream_logits(session._live, [row])
             next_id = int(np.argmax(logits))
             # An end token is not part of the text.
@@ -168,7 +168,7 @@ def _generate_continuation(session: Session, prompt: TokenRow, max_new_tokens: i
     return append_generated(prompt, written_ids, session.tokenizer, token_type)
 
 
-def _eos_token_ids(model: Any) -> list[Any]:
+def find_eos_ids(model: Any) -> list[Any]:
     """Return the ids that end a generated text."""
     config = getattr(model, "generation_config", None) or model.config
     if isinstance(config.eos_token_id, list):
@@ -176,7 +176,7 @@ def _eos_token_ids(model: Any) -> list[Any]:
     return [config.eos_token_id]
 
 
-def _append_ids(prompt: TokenRow, token_ids: Sequence[int], token_type: int) -> TokenRow:
+def append_ids(prompt: TokenRow, token_ids: Sequence[int], token_type: int) -> TokenRow:
     """Return the prompt followed by token ids, as the model reads them."""
     num_added = len(token_ids)
     token_type_ids = prompt.token_type_ids

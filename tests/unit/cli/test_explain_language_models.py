@@ -276,3 +276,36 @@ class TestDocuments:
         code, _, errors = tokenlight("explain", *filled_arguments)
         assert code == 2
         assert message in " ".join(errors.split())
+
+
+def test_a_streamed_page_is_that_of_the_finished_text(tokenlight, models, tmp_path):  # noqa: F811
+    pages = []
+    for name, extra in (("streamed", ["--stream"]), ("whole", [])):
+        page = tmp_path / f"{name}.html"
+        code, output, errors = tokenlight(
+            "explain", PROMPT, "--model", models["writer"], "--generate", "3", "--html", str(page), *extra
+        )  # fmt: skip
+        assert code == 0, errors
+        pages.append(page.read_text(encoding="utf-8"))
+        if extra:
+            lines = [line for line in output.splitlines() if "←" in line]
+            assert len(lines) == 3
+            assert all("% " in line and "rather than: " in line for line in lines)
+    streamed, whole = (Reader(page) for page in pages)
+    assert [line.text for line in streamed.lines] == [line.text for line in whole.lines]
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--stream"], "needs --generate N"),
+        (["--generate", "2", "--stream", "--trust"], "--stream cannot be combined with --trust"),
+        (["--generate", "2", "--stream", "--method", "attnlrp", "--method", "cp_lrp"], "by one method"),
+        (["--generate", "2", "--stream", "--json", "-"], "Give --json FILE"),
+        (["--generate", "2", "--stream", "--explain-mask", "sep"], "without --explain-mask"),
+    ],
+)  # fmt: skip
+def test_what_a_stream_cannot_do_is_refused(tokenlight, models, extra, message):  # noqa: F811
+    code, _, errors = tokenlight("explain", PROMPT, "--model", models["writer"], *extra)
+    assert code == 2
+    assert message in errors

@@ -1,0 +1,292 @@
+"""Explain while generating: tokens come one by one, each with its explanation.
+
+The model reads each token once to predict the next one: keys and values of earlier tokens are kept. Gradients
+need a pass of their own over the text so far; the tokens of a chunk share it, and each has one backward pass.
+Chunks grow from one token, so that the first token does not wait, to :data:`MAX_CHUNK`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from tokenlight.accel.transfer import to_device
+from tokenlight.data.alternatives import DEFAULT_ALTERNATIVES
+from tokenlight.data.attribution import Attribution
+from tokenlight.data.target import Continuation, NextToken
+from tokenlight.data.tokenizer import isolated_tokenizer_cache
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import BadInput, UnsupportedModel
+from tokenlight.errors.arguments import Range, checked
+from tokenlight.explaining.batches import explain_rows
+from tokenlight.explaining.calls import add_methods, check_options
+from tokenlight.explaining.continuations import can_share_forward, explain_continuation
+from tokenlight.explaining.default_method import AUTO_METHOD
+from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow, normalize_inputs
+from tokenlight.explaining.input_rows import (
+    check_input_kind,
+    check_target_kind,
+    encode_input,
+    model_class_name,
+)
+from tokenlight.explaining.session import Session, prepare_row, verify_rows
+from tokenlight.explaining.targeted_rows import append_ids, find_eos_ids
+from tokenlight.hooks.instrument import instrumented
+from tokenlight.inputs.prompt import append_generated
+from tokenlight.perturb.engine import stream_logits
+
+MAX_CHUNK = 8  # tokens that share one forward pass
+# By how much of the range of logits the cache may change the logit of the likeliest token.
+CACHE_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
+HALF_PRECISION_TOLERANCE = 5e-2
+
+
+class GeneratedToken(NamedTuple):
+    """A token that a model wrote, and why.
+
+    Args:
+        token: Its text, with the space that begins a word.
+        attribution: Its explanation by the text before it.
+    """
+
+    token: str
+    attribution: Attribution
+
+
+class GeneratingSession(Session):
+    """A session that explains while its model generates."""
+
+    @checked
+    def generate(
+        self,
+        prompt: Any,
+        method: Any = AUTO_METHOD,
+        *,
+        max_new_tokens: Annotated[int, Range(1, inf)] = 20,
+        against: int | Literal["all"] | None = DEFAULT_ALTERNATIVES,
+        long: Literal["error", "truncate"] = "error",
+        seed: int = 0,
+    ) -> Iterator[GeneratedToken]:
+        """Let a causal language model continue a prompt, and explain each token as it comes.
+
+        Decoding is greedy, and ends where the model ends the text. Tokens come in chunks of 1, 2, 4 and then
+        8, which share one forward pass; ``explain(prompt, target=Continuation(…))`` gives the same scores.
+
+        Args:
+            prompt: A text, a :class:`Chat`, a :class:`Context` or a :class:`Picture` with a text.
+            method: One method, as for :meth:`explain`.
+            max_new_tokens: The most tokens to generate.
+            against: What each token is contrasted with, as for :class:`Continuation`.
+            long: What to do with a prompt that is longer than the model reads.
+            seed: The seed of methods that sample.
+
+        Returns:
+            An iterator over pairs of a token and its Attribution. Nothing is computed before it is read.
+
+        Raises:
+            BadInput: The prompt or an option is not valid, or the model generates nothing.
+            UnsupportedModel: The model is no causal language model, or its cache changes its predictions.
+        """
+        target = Continuation(None, max_new_tokens, against=against)
+        options = check_options(self, long=long, seed=seed, progress=False)
+        prompt = normalize_inputs(prompt, None)
+        check_target_kind(self, target)
+        _check_prompt(self, prompt)
+        if isinstance(method, list) or method == "best":
+            raise BadInput(
+                f"method={method!r} is not valid: generate() explains each token by one method. Give its "
+                "name, or explain(prompt, [methods], Continuation()).",
+                code="generate-needs-one-method",
+            )
+        options = add_methods(self, options, method, prompt)
+        return _stream_tokens(self, prompt, target, options)
+
+
+def _check_prompt(session: Session, prompt: Any) -> None:
+    """Refuse what cannot be continued token by token."""
+    if session._live.generates_from_source:
+        raise UnsupportedModel(
+            f"{model_class_name(session)} has an encoder and a decoder; generate() explains causal language "
+            "models. Use explain(text, target=Continuation()).",
+            code="generate-from-source",
+        )
+    if isinstance(prompt, TokenRow | list | Iterator) or hasattr(prompt, "rows"):
+        raise BadInput(
+            f"generate() continues one prompt, not {type(prompt).__name__}. Give a text or a Chat.",
+            code="generate-needs-one-prompt",
+        )
+    if session._live.vision_inputs is None:
+        check_input_kind(session, prompt)
+
+
+class CachedDecoder:
+    """Predicts one token after another, and reads each token once where the model keeps keys and values.
+
+    Args:
+        session: The model with its tokenizer.
+        prompt: The prompt.
+    """
+
+    def __init__(self, session: Session, prompt: TokenRow) -> None:
+        self._live = session._live
+        self._prompt = prompt
+        self._written_ids: list[int] = []
+        self._cache: Any = None
+        self._num_read = 0
+        self._token_type = 0
+        if self._live.vision_inputs is not None:
+            self._token_type = self._live.vision_inputs.continuation_token_type
+        has_cache = {"past_key_values", "use_cache"} <= self._live.forward_parameters
+        is_plain = self._live.vision_inputs is None and prompt.token_type_ids is None
+        # A model that computes long texts in another way than short ones may not go on from a cache.
+        self.uses_cache = has_cache and is_plain and not self._live.batching.has_borders
+
+    def predict(self) -> int:
+        """Return the most likely next token."""
+        if self.uses_cache:
+            logits = self._read_new_tokens()
+            if logits is not None:
+                return int(logits.argmax())
+        row = append_ids(self._prompt, self._written_ids, self._token_type)
+        (row_logits,) = stream_logits(self._live, [row])
+        return int(np.argmax(row_logits))
+
+    def append(self, token_id: int) -> None:
+        """Append a token to the text."""
+        self._written_ids.append(token_id)
+
+    def _read_new_tokens(self) -> torch.Tensor | None:
+        """Return the logits after the last token; None if the model returned no cache to go on from."""
+        ids = (*self._prompt.ids, *self._written_ids)
+        device = self._live.device
+        arguments: dict[str, Any] = {
+            "input_ids": to_device([ids[self._num_read :]], device),
+            "attention_mask": to_device([[1] * len(ids)], device),
+            "past_key_values": self._cache,
+            "use_cache": True,
+        }
+        if "logits_to_keep" in self._live.forward_parameters:
+            arguments["logits_to_keep"] = 1
+        with instrumented(self._live.model, attention="own", gradients=False):
+            outputs = self._live.model(**arguments, return_dict=True)
+        self._cache = getattr(outputs, "past_key_values", None)
+        if self._cache is None:
+            self.uses_cache = False
+            return None
+        self._num_read = len(ids)
+        logits: torch.Tensor = outputs.logits[0, -1]
+        return logits
+
+
+def _stream_tokens(
+    session: Session, prompt: Any, target: Continuation, options: ExplainOptions
+) -> Iterator[GeneratedToken]:
+    """Yield the tokens of a continuation, chunk by chunk."""
+    with isolated_tokenizer_cache():
+        prompt_row = encode_input(session, prompt, options)
+    num_steps = target.max_new_tokens
+    if session.max_tokens is not None:
+        # The last token is only predicted, so one more than the model reads may be written.
+        num_steps = min(num_steps, session.max_tokens - len(prompt_row) + 1)
+    stop_ids = find_eos_ids(session._live.model)
+    decoder = CachedDecoder(session, prompt_row)
+    written_ids: list[int] = []
+    chunk_size = 1
+    is_ended = False
+    while len(written_ids) < num_steps and not is_ended:
+        num_explained = len(written_ids)
+        while len(written_ids) < min(num_explained + chunk_size, num_steps):
+            next_id = decoder.predict()
+            is_ended = next_id in stop_ids
+            if is_ended:
+                break
+            decoder.append(next_id)
+            written_ids.append(next_id)
+        if not written_ids:
+            raise BadInput(
+                f"{model_class_name(session)} generates nothing after this prompt: its most likely next "
+                "token ends the text. Explain 'predicted', or give another prompt.",
+                code="nothing-to-stream",
+            )
+        if len(written_ids) > num_explained:
+            attributions = _explain_chunk(
+                session, prompt_row, written_ids, num_explained, target, options
+            )
+            if decoder.uses_cache:
+                _check_cache(session, attributions, written_ids[num_explained:])
+            for token_id, attribution in zip(
+                written_ids[num_explained:], attributions, strict=True
+            ):
+                yield GeneratedToken(session._live.head.labels[token_id], attribution)
+        chunk_size = min(2 * chunk_size, MAX_CHUNK)
+
+
+def _explain_chunk(
+    session: Session,
+    prompt: TokenRow,
+    written_ids: Sequence[int],
+    num_explained: int,
+    target: Continuation,
+    options: ExplainOptions,
+) -> list[Attribution]:
+    """Explain the tokens of a continuation after the first ``num_explained``."""
+    token_type = 0
+    if session._live.vision_inputs is not None:
+        token_type = session._live.vision_inputs.continuation_token_type
+    with isolated_tokenizer_cache():
+        whole_row = append_generated(prompt, written_ids, session.tokenizer, token_type)
+    targeted_rows: list[TargetedRow] = []
+    for index in range(num_explained, len(written_ids)):
+        prefix = whole_row.take(range(len(prompt) + index))
+        token = NextToken(written_ids[index], target.against)
+        targeted_rows.append((prepare_row(session, prefix, options), token))
+    if can_share_forward(session, targeted_rows, options):
+        (group,) = explain_continuation(session, targeted_rows, options)
+        return list(group)
+    verify_rows(session, [row for row, _ in targeted_rows], options.methods)
+    attributions: list[Attribution] = []
+    for ((attribution,),) in explain_rows(session, targeted_rows, options):
+        attributions.append(attribution)
+    return attributions
+
+
+def _check_cache(
+    session: Session, attributions: Sequence[Attribution], token_ids: Sequence[int]
+) -> None:
+    """Refuse a model that predicts other tokens from its cache than from the text.
+
+    Tokens that are equally likely up to rounding may swap places.
+    """
+    tolerance = CACHE_TOLERANCE.get(session._live.dtype, HALF_PRECISION_TOLERANCE)
+    for attribution, token_id in zip(attributions, token_ids, strict=True):
+        logits = attribution.logits
+        difference = float(logits.max() - logits[token_id])
+        if difference > tolerance * float(logits.max() - logits.min()):
+            labels = session._live.head.labels
+            cached_label = labels[token_id]
+            label = labels[int(logits.argmax())]
+            raise UnsupportedModel(
+                f"{model_class_name(session)} predicts {cached_label!r} from its cache of keys and values, "
+                f"but {label!r} from the text itself. Use explain(prompt, target=Continuation()), which "
+                "keeps no cache.",
+                code="cache-changes-prediction",
+            )
+
+
+def join_streamed(attributions: Sequence[Attribution]) -> list[Attribution]:
+    """Return explanations of a stream as those of one text, which pictures show together.
+
+    Args:
+        attributions: Those of all tokens, in order.
+    """
+    if not attributions:
+        return []
+    # The row of the last token holds all others, with their places in the whole text.
+    last_row = attributions[-1].row
+    joined = []
+    for attribution in attributions:
+        joined.append(replace(attribution, row=last_row.take(range(len(attribution)))))
+    return joined
