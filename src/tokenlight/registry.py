@@ -26,9 +26,9 @@ from typing import (
     get_origin,
 )
 
-from tokenlight.data.method_names import ALIASES, NAMES_ELSEWHERE, OLD_OPTION_NAMES
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
 from tokenlight.errors.arguments import Count, Range, check_fields, checked
+from tokenlight.errors.method_names import ALIASES, NAMES_ELSEWHERE, OLD_OPTION_NAMES
 
 # The files of methods and metrics import these from here.
 __all__ = ["Count", "Range"]
