@@ -34,7 +34,7 @@ from tokenlight.files.write import write_text
 
 # The pages are drawn by a module of the guide, from the file that is written here.
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
-import leaderboard_page
+import leaderboard_page  # type: ignore[import-not-found]  # docs is no package
 
 MEASURES = (  # title, suite, label of the metric, what it asks
     ("Normalised AOPC", "leaderboard", "NAOPC", "how far the prediction falls, between the lowest and the "

@@ -19,7 +19,7 @@ MODEL = "tokenlight/sentiment"
 OPTIONS = {"context_cite": {"units": "word"}}  # by default it weighs whole sentences
 REFERENCES = ("attnlrp", "random")
 WIDTH, HEIGHT = 460, 250
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 14, 40
+LEFT, RIGHT, TOP, BOTTOM = 46, 22, 14, 40
 
 
 @cache

