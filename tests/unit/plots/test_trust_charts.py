@@ -50,8 +50,14 @@ def test_sub_texts_are_scaled_and_tell_few_removed_words_from_half(attribution):
 
 @pytest.mark.parametrize(
     "change",
-    [{"curve": None}, {"curve": [1.0]}, {"random_low": ["low"]}, {"subtexts": {}}, {"curve": [1, 2, 3, float("nan")]}],
-)  # fmt: skip
+    [
+        {"curve": None},
+        {"curve": [1.0]},
+        {"random_low": ["low"]},
+        {"subtexts": {}},
+        {"curve": [1, 2, 3, float("nan")]},
+    ],
+)
 def test_files_that_hold_other_values_have_no_charts(attribution, change):
     assert build_removal_charts(with_trust(attribution, REMOVAL | change)) == []
     assert build_removal_charts(attribution) == []
