@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 from transformers import GPT2LMHeadModel
@@ -28,6 +29,15 @@ class TestFiles:
         assert [attribution.text for attribution in loaded] == [ATTRIBUTION.text, PAIR.text]
         with expect_error(BadInput, "several-attributions", mentions="holds 2"):
             Attribution.load(path)
+
+    def test_tables_of_tested_explanations_have_a_column_for_the_grade(self, tmp_path):
+        tested = replace(ATTRIBUTION, extras={"trust": {"grade": "faithful"}})
+        path = save([tested, PAIR], tmp_path / "graded.csv")
+        with path.open(encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["grade"] for row in rows] == ["faithful"] * len(tested) + [""] * len(PAIR)
+        path = save([PAIR], tmp_path / "plain.csv")
+        assert "grade" not in path.read_text(encoding="utf-8").splitlines()[0].split(",")
 
     def test_saved_json_holds_plain_values(self, tmp_path):
         content = json.loads(ATTRIBUTION.save(tmp_path / "a.json").read_text())

@@ -49,6 +49,22 @@ def test_the_tests_support_some_all_or_none(tokenizer):
         assert describe_agreement(attributions, ["a", "b"]).endswith(f"; {support}")
 
 
+def test_supported_methods_that_differ_leave_it_open(tokenizer):
+    up = [1, 2, 3, 4, 5, 6]
+    attributions = make_attributions(tokenizer, up, up[::-1], grades=("faithful", "faithful"))
+    assert describe_agreement(attributions, ["a", "b"]).endswith(
+        "; the tests support all of them, though these differ: they cannot tell which of them is right"
+    )
+
+
+def test_methods_that_the_tests_cannot_tell_about_are_named(tokenizer):
+    up = [1, 2, 3, 4, 5, 6]
+    attributions = make_attributions(tokenizer, up, up[::-1], grades=("faithful", "cannot tell"))
+    assert describe_agreement(attributions, ["a", "b"]).endswith(
+        "; the tests support a; they cannot tell about b"
+    )
+
+
 def test_one_method_and_equal_scores_are_not_compared(tokenizer):
     (one,) = make_attributions(tokenizer, [1, 2, 3, 4, 5, 6])
     assert describe_agreement([one], ["a"]) == ""
