@@ -13,7 +13,7 @@ help:
 	@echo "make demo         explain a few sentences with the embedded model (offline once set up)"
 	@echo "make test         format, lint, types and all tests"
 	@echo "make test SEED=N  the same in the order of an earlier run"
-	@echo "make test-extras  the tests that need duckdb, datasets, S3, Google Storage, Spark or spaCy"
+	@echo "make test-extras  the tests that need duckdb, datasets, S3, Google Storage, Spark, Jupyter or spaCy"
 	@echo "make test-fast    official numbers, twins and laws alone, in a minute"
 	@echo "make test-for     the tests of one module: make test-for M=explaining/batches"
 	@echo "make test-oldest  a small suite on the oldest versions that are allowed"
@@ -39,10 +39,10 @@ test: check browser
 ORDER := $(if $(SEED),--order-seed=$(SEED))
 WORKERS ?= 2
 
-# Libraries that read what tokenlight writes, and spaCy, in an environment of their own; none may be missing.
+# Libraries that read what tokenlight writes, Jupyter and spaCy, in an environment of their own; none may be missing.
 test-extras: $(VENV)-extras/.extras
 	TOKENLIGHT_EXTRAS=1 $(OFFLINE) $(VENV)-extras/bin/python -m pytest -m extras $(ORDER) \
-	  tests/unit/scale/test_file_job.py tests/unit/heads/test_parsing.py
+	  tests/unit/scale/test_file_job.py tests/unit/heads/test_parsing.py tests/project/test_tutorials.py
 
 $(VENV)-extras/.extras: pyproject.toml constraints.txt
 	$(MAKE) VENV=$(VENV)-extras $(VENV)-extras/.demo

@@ -6,6 +6,7 @@
 DATA holds sst2/dev.jsonl.gz and ag_news/test.jsonl.gz. ``--texts`` is the number of texts of each task.
 ``--trial`` takes the texts that the first trial chose its options on, instead of those held out from it:
 its table again, and an ablation of the options. ``--quick`` leaves out Shapley values and 64 sub-texts.
+``--only`` names the rows to measure, such as ``--only attnlrp ablations``; attnlrp must be one of them.
 
 Every method explains the same texts for the predicted class. Passes are pairs of a forward and a backward
 pass over the whole text (``cost``); forward passes alone count as half. Seconds are those of one call for
@@ -18,6 +19,7 @@ import argparse
 import gzip
 import json
 import os
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,6 +92,10 @@ ENTRIES = (
     Entry("cat:gradient=attnlrp", "cat", {"gradient": "attnlrp"}),
     Entry("cat:gradient=cp", "cat", {"gradient": "cp"}),
     Entry("attcat:gradient=cp", "attcat", {"gradient": "cp"}),
+    Entry("gim", "gim"),
+    Entry("cat:gradient=gim", "cat", {"gradient": "gim"}),
+    Entry("fullgrad_plus", "fullgrad_plus"),
+    Entry("fullgrad_plus:gradient=libra", "fullgrad_plus", {"gradient": "libra"}),
     subset_entry(2),
     subset_entry(4),
     subset_entry(8),
@@ -110,6 +116,21 @@ ABLATIONS = (
     *(subset_entry(8, 1, removal=removal) for removal in ("mask", "replace")),
     subset_entry(8, 1, units="word"),
 )
+
+
+def select_entries(arguments: argparse.Namespace) -> list[Entry]:
+    """Return the rows that the command asks for."""
+    entries = [entry for entry in ENTRIES if not (arguments.quick and entry.label in SLOW)]
+    if arguments.trial:
+        entries += ABLATIONS
+    if not arguments.only:
+        return entries
+    names = set(arguments.only)
+    ablations = {entry.label for entry in ABLATIONS} if "ablations" in names else set()
+    known = {entry.label for entry in entries} | {"ablations"}
+    if names - known:
+        raise SystemExit(f"no such row: {', '.join(sorted(names - known))}; known: {sorted(known)}")
+    return [entry for entry in entries if entry.label in names | ablations]
 
 
 def read_texts(task: str, count: int, *, trial: bool) -> list[str]:
@@ -308,9 +329,7 @@ def summarize(rows_by_task: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str,
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure every entry on every task."""
-    entries = [entry for entry in ENTRIES if not (arguments.quick and entry.label in SLOW)]
-    if arguments.trial:
-        entries += ABLATIONS
+    entries = select_entries(arguments)
     rows_by_task = {}
     for (task, (model, _, _)), count in zip(TASKS.items(), arguments.texts, strict=True):
         texts = read_texts(task, count, trial=arguments.trial)
@@ -333,6 +352,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         + " ".join(map(str, arguments.texts))
         + (" --trial" if arguments.trial else "")
         + (" --quick" if arguments.quick else "")
+        + (" --only " + " ".join(map(shlex.quote, arguments.only)) if arguments.only else "")
         + f" --device {arguments.device}",
         **summarize(rows_by_task),
     }
@@ -348,6 +368,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, nargs=2, default=(250, 150))
     parser.add_argument("--trial", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="+", default=())
     parser.add_argument("--report", type=Path, nargs="+")
     arguments = parser.parse_args()
     if arguments.report:

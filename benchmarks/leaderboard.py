@@ -1,4 +1,4 @@
-"""One board for all methods: docs/results/leaderboard.md and .html, and the table that the package shows.
+"""One board for all methods: docs/results/leaderboard.json, its pages, and the table that the package shows.
 
     python benchmarks/leaderboard.py --models MODELS --data DATA --work WORK [--device cuda] [--limit 1000]
     python benchmarks/leaderboard.py --work WORK --report      # the pages and the table from WORK
@@ -8,19 +8,20 @@ a run that was stopped goes on from there. What was not run is left out and name
 
 A column is one measure on one task. In each, methods are ranked by their mean over texts (1 is best, equal
 means share a rank); a measure's rank is the mean over its tasks, and the board's the mean over measures, so
-that six planted tasks count no more than one task with human rationales. Intervals are 95 %, from 1,000
-resamples of each column's texts, the same texts for every method. Cost does not affect the rank. Methods with
-options are listed under separate names; the package shows only methods without options.
+that six planted tasks weigh no more than one of human rationales. Intervals are 95 %, from 1,000 resamples
+of each column's texts, the same texts for every method. Cost takes no part in the rank. Methods with
+options stand below their own names; the package shows those without.
 """
 
 from __future__ import annotations
 
 import argparse
-import html
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from reproduction import Wish, here, run
@@ -30,6 +31,10 @@ from tokenlight.bench.report.comparison import get_directions
 from tokenlight.bench.report.writers import RunReport
 from tokenlight.bench.suite import Suite
 from tokenlight.files.write import write_text
+
+# The pages are drawn by a module of the guide, from the file that is written here.
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+import leaderboard_page
 
 MEASURES = (  # title, suite, label of the metric, what it asks
     ("Normalised AOPC", "leaderboard", "NAOPC", "how far the prediction falls, between the lowest and the "
@@ -46,15 +51,10 @@ MEASURES = (  # title, suite, label of the metric, what it asks
 )  # fmt: skip
 SUITES = tuple(dict.fromkeys(suite for _, suite, _, _ in MEASURES))
 FAITHFUL = "AOPC"  # the measure whose mean the package shows
-PAGE = Path("docs/results/leaderboard.md")
+PAGES = Path("docs/results")
 TABLE = Path("src/tokenlight/explaining/leaderboard.json")
 HOW = __doc__.split("\n\n")[3]  # how methods are ranked, in words
 DRAWS, SEED = 1000, 0
-STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem}"
-    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .6rem;text-align:right;"
-    "border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}"
-)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Board:
     """Columns, costs and what was left out."""
 
     columns: list[Column] = field(default_factory=list)
-    cost: dict[str, tuple[float, float]] = field(default_factory=dict)  # passes and ms per text
+    cost: dict[str, tuple[float, float]] = field(default_factory=dict)  # passes and ms a text
     missing: list[str] = field(default_factory=list)
     names: dict[str, str] = field(
         default_factory=dict
@@ -179,52 +179,65 @@ def _versions(versions: Mapping[str, str]) -> str:
     )
 
 
-def tables(board: Board) -> Iterator[tuple[str, str, list[str], list[list[str]]]]:
-    """Title, words, heads and rows of each table."""
+def contents(board: Board, commit: str) -> dict[str, Any]:
+    """The board as plain values, methods best first: what the pages are drawn from."""
     ranks = board.ranks()
     order = sorted(board.methods, key=lambda name: ranks[name][""][0])
-    measures = board.measures
-    rows = []
+    methods = []
     for name in order:
-        cells = [_of(ranks[name][m][0]) if m in ranks[name] else "–" for m in measures]
-        cost = [f"{one:.1f}" for one in board.cost.get(name, ())] or ["–", "–"]
-        rows.append([name, _interval(ranks[name][""]), *cells, *cost])
-    heads = ["method", "mean rank", *measures, "passes per text", "ms per text"]
-    yield (
-        "Ranks",
-        f"Of {len(order)} methods; the mean over the measures with its 95 % interval.",
-        heads,
-        rows,
-    )
+        passes, milliseconds = board.cost.get(name, (None, None))
+        places = {m: round(ranks[name][m][0], 1) for m in board.measures if m in ranks[name]}
+        methods.append(
+            {
+                "label": name,
+                "method": board.names.get(name),
+                "rank": _rounded(ranks[name][""]),
+                "measures": places,
+                "passes": None if passes is None else round(passes, 1),
+                "ms": None if milliseconds is None else round(milliseconds, 1),
+            }
+        )
+    measures = []
     for title, suite, label, asked in MEASURES:
-        own = [column for column in board.columns if column.measure == title]
-        if own:
-            said = f"{asked[0].upper()}{asked[1:]} (`{label}` of the suite `{suite}`). " + ", ".join(
-                f"{column.task}: {column.texts:,} texts" for column in own) + "."  # fmt: skip
-            best = sorted(order, key=lambda name: ranks[name].get(title, (float("inf"),))[0])
-            yield (
-                title,
-                said,
-                ["method", "rank", *(column.task for column in own)],
-                [
-                    [name, _interval(ranks[name][title]), *(_mean(column, name) for column in own)]
-                    for name in best
-                    if title in ranks[name]
-                ],
+        columns = [column for column in board.columns if column.measure == title]
+        measured = [name for name in order if title in ranks[name]]
+        if columns:
+            best_first = sorted(measured, key=lambda name: ranks[name][title][0])
+            measures.append(
+                {
+                    "title": title,
+                    "suite": suite,
+                    "label": label,
+                    "asked": asked,
+                    "tasks": [{"title": c.task, "texts": c.texts} for c in columns],
+                    "rows": [
+                        _measure_row(name, ranks[name][title], columns) for name in best_first
+                    ],
+                }
             )
+    return {
+        "commit": commit,
+        "how": " ".join(HOW.split()),
+        "num_tasks": len(board.columns),
+        "methods": methods,
+        "measures": measures,
+        "notes": words(board, commit),
+    }
 
 
-def _of(rank: float) -> str:
-    return f"{rank:.1f}"
+def _rounded(rank: tuple[float, float, float]) -> list[float]:
+    return [round(value, 1) for value in rank]
 
 
-def _interval(found: Sequence[float]) -> str:
-    rank, low, high = found
-    return f"{rank:.1f} [{low:.1f}, {high:.1f}]"
-
-
-def _mean(column: Column, name: str) -> str:
-    return f"{column.values[name].mean():.3f}" if name in column.values else "–"
+def _measure_row(
+    name: str, rank: tuple[float, float, float], columns: list[Column]
+) -> dict[str, Any]:
+    """A method's rank in one measure, and its mean on each task."""
+    means = []
+    for column in columns:
+        values = column.values.get(name)
+        means.append(None if values is None else round(float(values.mean()), 3))
+    return {"label": name, "rank": _rounded(rank), "means": means}
 
 
 def words(board: Board, commit: str) -> list[str]:
@@ -234,50 +247,6 @@ def words(board: Board, commit: str) -> list[str]:
         *missing,
         "Made with " + "; ".join(board.made) + f"; seed {SEED}, at commit `{commit}`.",
     ]
-
-
-def markdown(board: Board, commit: str) -> str:
-    """The page."""
-    command = (
-        "python benchmarks/leaderboard.py --models MODELS --data DATA --work WORK --device cuda"
-    )
-    lines = ["# Leaderboard", "", *HOW.splitlines(), "", f"    {command}", ""]
-    for title, said, heads, rows in tables(board):
-        lines += [
-            f"## {title}",
-            "",
-            said,
-            "",
-            _row(heads),
-            "|" + "---|" * len(heads),
-            *map(_row, rows),
-            "",
-        ]
-    return "\n".join(
-        [*lines, "## How it was made", "", *(f"- {one}" for one in words(board, commit)), ""]
-    )
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def page(board: Board, commit: str) -> str:
-    """The same as one HTML file: no script, nothing from outside, all escaped."""
-    parts = ["<h1>Leaderboard</h1>", f"<p>{html.escape(HOW)}</p>"]
-    for title, said, heads, rows in tables(board):
-        head = "".join(f"<th>{html.escape(one)}</th>" for one in heads)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in rows
-        )
-        parts += [f"<h2>{html.escape(title)}</h2><p>{html.escape(said)}</p>",
-                  f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"]  # fmt: skip
-    parts += [f"<p>{html.escape(one)}</p>" for one in words(board, commit)]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Leaderboard</title>'
-        f"<style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
-    )
 
 
 def table(board: Board, commit: str) -> dict[str, object]:
@@ -308,12 +277,15 @@ def main() -> None:
     commit = given.commit or here()
     if given.data and not given.report:
         wish = Wish(given.models and given.models.resolve(), given.data.resolve(), given.work.resolve(),
-                    PAGE.parent, given.device, given.limit, 1, SUITES, commit)  # fmt: skip
+                    PAGES, given.device, given.limit, 1, SUITES, commit)  # fmt: skip
         for name in SUITES:
             run(wish, name)
     board = collected(given.work.resolve())
-    write_text(PAGE, markdown(board, commit))
-    write_text(PAGE.with_suffix(".html"), page(board, commit))
+    content = contents(board, commit)
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    write_text(PAGES / leaderboard_page.DATA.name, text + "\n")
+    for name, page in leaderboard_page.render_files(content).items():
+        write_text(PAGES / name, page)
     write_text(TABLE, json.dumps(table(board, commit), indent=1) + "\n")
 
 

@@ -60,6 +60,7 @@ from tokenlight.evaluation.subtexts import (
     ORDER_BLOCKS,
     RandomSubtexts,
     compute_log_odds,
+    limit_orders,
     rank_all_removals,
 )
 from tokenlight.files.tables import read_examples
@@ -397,8 +398,8 @@ def regrade(
     results: list[RemovalResult] = []
     joint = 0.5
     for num_orders, look in found["looks"].items():
-        if int(num_orders) > ORDER_BLOCKS[-1]:
-            break
+        if int(num_orders) not in ORDER_BLOCKS or int(num_orders) > limit_orders(row["words"]):
+            continue
         joint = look["joint"]
         results = []
         for share, rank, fall in look["removals"]:
@@ -481,7 +482,7 @@ def count_single_removals(rows: Sequence[Any], limits: GradeThresholds) -> dict[
         for name, found in row["kinds"].items():
             if kind_of(name) == "random" and not row["is_floor"]:
                 min_change = min(MIN_PROBABILITY_CHANGE, row["before"] / 2)
-                last = found["looks"][str(ORDER_BLOCKS[-1])]["removals"]
+                last = found["looks"][str(limit_orders(row["words"]))]["removals"]
                 for removal, (share, rank, fall) in zip(row["removals"], last, strict=True):
                     judged = judge_removal(RemovalResult(share, rank, fall >= min_change), limits)
                     pair = counts.setdefault(removal, [0, 0])

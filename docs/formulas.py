@@ -15,6 +15,10 @@ _BLOCK = re.compile(r"^[ \t]*\.\. math::(.*?)(?=\n[ \t]*\n|\Z)", re.DOTALL | re.
 _ROLE = re.compile(r":math:`([^`]+)`")
 _REFERENCE = re.compile(r":(?:class|meth|func|mod|attr|data):`~?([^`]+)`")
 _DIFFERENCE = re.compile(r"\s(Differs from [^:.]*:)")
+_SECTION = re.compile(
+    r"^(Args|Returns|Yields|Raises|Attributes|Examples?):[ \t]*\n((?:[ \t]+\S.*(?:\n|\Z)|[ \t]*\n)+)",
+    re.MULTILINE,
+)
 _MARKED = re.compile(
     r'<(div|span) class="arithmatex">\s*\\[\[(](.*?)\\[\])]\s*</(?:div|span)>', re.DOTALL
 )
@@ -33,7 +37,26 @@ def as_markdown(docstring: str) -> str:
     text = _BLOCK.sub(lambda m: f"\n$$\n{' '.join(m[1].split())}\n$$\n", docstring)
     text = _ROLE.sub(lambda m: f"${' '.join(m[1].split())}$", text)
     text = _REFERENCE.sub(r"`\1`", text)
-    return _DIFFERENCE.sub(r"\n\n**\1**", text)
+    text = _DIFFERENCE.sub(r"\n\n**\1**", text)
+    return _SECTION.sub(_section_as_markdown, text)
+
+
+def _section_as_markdown(section: re.Match[str]) -> str:
+    """``Args:`` and its like as a list, ``Example:`` as code: a heading of their own in the guide."""
+    title, body = section[1], textwrap.dedent(section[2]).strip("\n")
+    if title.startswith("Example"):
+        before, prompt, code = body.partition(">>> ")
+        shown = f"```pycon\n{prompt}{code}\n```" if prompt else ""
+        return f"\n**{title}**\n\n{before}\n{shown}\n"
+    lines = []
+    for line in body.splitlines():
+        name, colon, words = line.partition(": ")
+        is_entry = colon and not line.startswith(" ") and title != "Returns"
+        if is_entry:
+            lines.append(f"- `{name.strip('`')}`: {words}")
+        else:
+            lines.append(line if title == "Returns" else f"  {line.strip()}")
+    return f"\n**{title}**\n\n" + "\n".join(lines) + "\n"
 
 
 def formulas_of(docstring: str) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import notebooks
+from curves import draw_curve
 from formulas import as_markdown, drawn
 from strips import picture, strips
 
@@ -39,14 +40,13 @@ def on_config(config: Any) -> Any:
         "Methods": ["methods/index.md", *generated("methods")],
         "Metrics": ["metrics/index.md", *generated("metrics")],
         "Models": ["models.md", "architectures.md", *in_folder("models")],
-        "Results": in_folder("results"),
+        "Results": results_menu(),
         "Decisions": ["decisions.md", *in_folder("adr")],
     }
     for entry in config.nav:
         for title in entry if isinstance(entry, dict) else ():
             if title in found and entry[title] == ["…"]:
                 entry[title] = found[title]
-    config.nav = [entry for entry in config.nav if entry != {"Results": []}]
     return config
 
 
@@ -80,6 +80,58 @@ def in_folder(folder: str) -> list[str]:
     return [str(path.relative_to(DOCS)) for path in sorted((DOCS / folder).rglob("*.md"))]
 
 
+# The results in four groups, as a reader asks: folders and files in the order of the menu.
+RESULT_GROUPS = {
+    "Which method": (
+        "leaderboard.md",
+        "default",
+        "frontier",
+        "faithfulness.md",
+        "faithfulness_sst2.md",
+        "faithfulness_ag_news.md",
+    ),
+    "Is it true": (
+        "pairs",
+        "context",
+        "trust",
+        "reproduction/planted_shortcuts.md",
+        "reproduction/hybrid_documents.md",
+        "reproduction/sst_signs.md",
+        "faithfulness_eraser_movies.md",
+        "faithfulness_eraser_movies_stride.md",
+        "precision",
+    ),
+    "What it costs": ("cost",),
+    "Models and papers": (
+        "reproduction",
+        "readings",
+        "heads",
+        "vision",
+        "word_clouds",
+        "language_model",
+    ),
+}
+
+
+def results_menu() -> list[Any]:
+    """The index of the results, then four groups; a page that no group names stands in the last."""
+    remaining = in_folder("results")
+    menu: list[Any] = ["results/README.md"]
+    remaining.remove("results/README.md")
+    chosen: dict[str, list[str]] = {}
+    for group, names in RESULT_GROUPS.items():
+        chosen[group] = []
+        for name in names:
+            address = f"results/{name}"
+            pages = [
+                page for page in remaining if page == address or page.startswith(f"{address}/")
+            ]
+            chosen[group] += pages
+            remaining = [page for page in remaining if page not in pages]
+    chosen["Models and papers"] += remaining
+    return menu + [{group: pages} for group, pages in chosen.items()]
+
+
 def generated(kind: Kind) -> dict[str, str]:
     """Address to content of the page of every registered name."""
     from tokenlight import registry
@@ -98,7 +150,7 @@ def page(kind: Kind, name: str) -> str:
         f"::: {cls.__module__}.{cls.__qualname__}",
         "## Facts",
         _listed(_facts(kind, cls)),
-        *(["## Measured faithfulness", _measured(name)] if kind == "methods" else []),
+        *(_measured_section(name) if kind == "methods" else []),
         "## Options",
         _options(kind, name),
     ]
@@ -132,6 +184,12 @@ def _facts(kind: Kind, cls: Any) -> dict[str, str]:
             cls.extra_explanations, cls.extra_explanations
         ),
     }
+
+
+def _measured_section(name: str) -> list[str]:
+    """The numbers of a method, and its curve where there is one."""
+    curve = draw_curve(name)
+    return ["## Measured faithfulness", _measured(name), *([curve] if curve else [])]
 
 
 def _measured(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ def page(place: Path) -> str:
 def _shown(output: dict[str, Any]) -> str:
     if output["output_type"] == "stream":
         return f"```text\n{output['text'].rstrip()}\n```"
+    image = output["data"].get("image/png")
+    if image is not None:
+        title = escape(output["data"]["text/plain"].strip("<>").removeprefix("Figure: "))
+        address = f"data:image/png;base64,{image}"
+        return f'<p class="tutorial-figure"><img alt="{title}" src="{address}"></p>'
     html = output["data"].get("text/html")
     if html is None:
         return f"```text\n{output['data']['text/plain']}\n```"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -59,14 +60,32 @@ def test_a_method_without_a_number_somewhere_is_ranked_by_the_others():
 
 def test_pages_have_a_row_for_every_method_and_a_table_for_every_measure():
     board = make_board()
-    text = leaderboard.markdown(board, "abc")
-    for title in ("Ranks", "AOPC", "Planted words", "Soft erasure"):
-        assert f"\n## {title}\n" in text
+    board.cost = {"A": (2.0, 10.0), "B": (1.0, 5.0), "C": (9.0, 90.0)}
+    content = leaderboard.contents(board, "abc")
+    pages = leaderboard.leaderboard_page.render_files(content)
+    text = pages["leaderboard.md"]
+    for title in ("AOPC", "Planted words", "Soft erasure"):
+        assert f"<summary><strong>{title}</strong>: " in text
     assert text.count("\n| A |") == 4
     assert "at commit `abc`" in text
-    html = leaderboard.page(board, "abc")
-    assert html.count("<table>") == 4
-    assert "<script" not in html
+    html = pages["leaderboard.html"]
+    assert html.count("<table>") == 5  # with that of the leaders
+    assert not re.search(r'(src|href)="', html), "nothing from outside"
+
+
+def test_the_charts_place_the_best_rank_left_and_the_most_faithful_on_top():
+    board = make_board()
+    board.cost = {"A": (2.0, 10.0), "B": (1.0, 5.0), "C": (9.0, 90.0)}
+    content = leaderboard.contents(board, "abc")
+    pages = leaderboard.leaderboard_page.render_files(content)
+    dots = r'<circle cx="([\d.]+)" cy="([\d.]+)"[^>]*><title>(\w)'
+    ranks = {name: float(x) for x, _, name in re.findall(dots, pages["leaderboard_ranks.svg"])}
+    assert ranks["C"] < ranks["B"] < ranks["A"]  # mean ranks 5/3, 2, 7/3
+    points = re.findall(dots, pages["leaderboard_cost.svg"])
+    cost = {name: float(x) for x, _, name in points}
+    height = {name: float(y) for _, y, name in points}
+    assert cost["B"] < cost["A"] < cost["C"]
+    assert height["A"] < height["B"] < height["C"]  # AOPC 0.9, 0.5, 0.1; y grows downwards
 
 
 def test_the_package_shows_methods_without_options_by_their_own_names():

@@ -24,6 +24,7 @@ from tests.helpers.tolerance import assert_close
 from tests.project.test_code_rules import RANKS
 from tests.tools import generated_tables
 from tokenlight import Explainer, errors, registry
+from tokenlight.datafiles import read_examples
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -191,6 +192,36 @@ def test_a_methods_page_shows_the_sentence_in_its_colours(hooks, pages):
     fresh = explainer.explain(explained["sentence"], "attnlrp").words()
     assert [word for word, _ in fresh] == explained["words"]
     assert_close(explained["methods"]["attnlrp"], [score for _, score in fresh], 1e-3)
+
+
+def test_a_method_s_page_shows_its_deletion_curve(hooks, pages):
+    curves = sys.modules[hooks.draw_curve.__module__]
+    measured = curves.load_curves()
+    assert set(measured["methods"]) <= set(registry.list_names("methods")), (
+        "run: python docs/curves.py"
+    )
+    assert len(measured["methods"]) >= 36
+    for name, facts in measured["methods"].items():
+        page = pages[f"methods/{name}.md"]
+        assert curves.draw_curve(name) in page
+        # The area under the curve, over its points, is the number that is quoted.
+        assert_close(np.mean(facts["curve"]), facts["aopc"], 1e-3)
+    explainer = Explainer.from_pretrained(measured["model"])
+    reviews = Path(tokenlight.__file__).parent / "bench" / "suites" / "quick.jsonl"
+    texts = [example.text for example in read_examples(reviews)]
+    fresh = explainer.evaluate(explainer.explain(texts, "random"), "aopc").summary["aopc"]["mean"]
+    assert_close(measured["methods"]["random"]["aopc"], fresh, 1e-3)
+
+
+def test_the_results_menu_has_four_groups_and_every_page_once(hooks):
+    first, *groups = hooks.results_menu()
+    assert first == "results/README.md"
+    assert [list(group) for group in groups] == [[name] for name in hooks.RESULT_GROUPS]
+    listed = [page for group in groups for pages in group.values() for page in pages]
+    assert sorted([first, *listed]) == hooks.in_folder("results")
+    index = (DOCS / first).read_text("utf-8")
+    for name in hooks.RESULT_GROUPS:
+        assert f"\n## {name}\n" in index
 
 
 def test_a_metric_without_a_paper_has_a_page_too(hooks, monkeypatch):

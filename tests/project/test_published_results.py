@@ -85,6 +85,33 @@ def test_the_package_shows_the_figures_of_the_leaderboards_page_or_there_is_none
         assert f" {mean:.1f} [{low:.1f}, {high:.1f}] |" in page
 
 
+@pytest.fixture
+def guide(monkeypatch):
+    """The folder of the guide's scripts, for import."""
+    monkeypatch.syspath_prepend(str(PAGES.parent))
+
+
+@pytest.mark.usefixtures("guide")
+def test_the_leaderboards_pages_are_drawn_from_its_data():
+    import leaderboard_page
+
+    board = leaderboard_page.load_board()
+    assert board["commit"] == load_leaderboard()["commit"]
+    ranks = {row["method"]: row["rank"] for row in board["methods"] if row["method"]}
+    assert ranks == load_leaderboard()["ranks"]
+    for name, content in leaderboard_page.render_files(board).items():
+        written = (PAGES / name).read_text(encoding="utf-8")
+        assert written == content, "run: python docs/leaderboard_page.py"
+
+
+@pytest.mark.usefixtures("guide")
+def test_the_picture_of_what_to_use_when_is_drawn_from_the_packages_tables():
+    import which_method
+
+    written = which_method.PATH.read_text(encoding="utf-8")
+    assert which_method.draw(which_method.advise()) == written, "run: python docs/which_method.py"
+
+
 def test_the_language_models_page_quotes_its_figures():
     page = (PAGES / "language_model" / "README.md").read_text(encoding="utf-8")
     results = json.loads((PAGES / "language_model" / "figures.json").read_text(encoding="utf-8"))

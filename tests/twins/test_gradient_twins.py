@@ -6,7 +6,7 @@ the one that a paper rewrites.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import pytest
@@ -133,6 +133,88 @@ def test_every_read_out_of_bert_has_the_gradient_of_its_surrogate(method, gradie
             scores["attcat"] = (terms[:-1] * received).sum(dim=0)
         assert_close(attribution.scores, scores[method].numpy(), FLOAT64)
         assert abs(attribution.scores - plain.scores).max() > 1e-6
+
+
+def full_terms(model, blocks, arguments, gradient, below=()):
+    """FullGrad+ as its formula says, ``layer token``; and the share of the biases behind the blocks."""
+    model = model.requires_grad_(False)
+    outputs_by_module = {}
+
+    def keep_output(module, _arguments, output):
+        outputs_by_module[module] = output
+
+    biased = [module for module in model.modules() if getattr(module, "bias", None) is not None]
+    handles = [module.register_forward_hook(keep_output) for module in biased]
+    handles.append(model.get_input_embeddings().register_forward_hook(begin_graph))
+    surrogate = SURROGATES[gradient] if gradient != "model" else nullcontext
+    try:
+        with surrogate():
+            outputs = model(**arguments, output_hidden_states=True, return_dict=True)
+    finally:
+        for handle in handles:
+            handle.remove()
+    logit = outputs.logits[0, 1]
+
+    def product(value, tensor):
+        (slope,) = torch.autograd.grad(logit, [tensor], retain_graph=True, allow_unused=True)
+        return torch.zeros(()) if slope is None else (value * slope)[0].sum(dim=-1).detach()
+
+    terms = []
+    for block, state in zip(blocks, outputs.hidden_states, strict=False):
+        term = product(state, state)
+        for module in block.modules():
+            if module in outputs_by_module:
+                term = term + product(module.bias, outputs_by_module[module])
+        terms.append(term)
+    # The biases of embeddings are below the first state, and part of it.
+    inside = set()
+    for part in (*blocks, *below):
+        inside.update(part.modules())
+    behind = torch.zeros(())
+    for module, output in outputs_by_module.items():
+        if module not in inside:
+            behind = behind + product(module.bias, output).sum()
+    return torch.stack(terms), behind, logit.detach()
+
+
+@pytest.mark.parametrize("gradient", ["model", "libra", "cp", "gim"])
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_fullgrad_plus_adds_the_share_of_every_bias(family, gradient):
+    model = classifier(family)
+    backbone = getattr(model, model.base_model_prefix)
+    blocks = backbone.encoder.layer if family == "bert" else backbone.h
+    with EverythingInFloat64():
+        attributions = Explainer(model).explain(
+            padded_tokens(), ("fullgrad_plus", {"gradient": gradient}), target=1
+        )
+        without = Explainer(model).explain(
+            padded_tokens(), ("cat", {"gradient": gradient}), target=1
+        )
+        for text, attribution, plain in zip(TEXTS, attributions, without, strict=True):
+            ids = torch.tensor([text])
+            arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+            terms, _, _ = full_terms(model, blocks, arguments, gradient)
+            assert_close(attribution.layers, terms.numpy(), 1e-6)
+            assert abs(attribution.layers - plain.layers).max() > 1e-3
+
+
+def test_the_gradient_of_libragrad_is_complete():
+    model = classifier("bert")
+    blocks = model.bert.encoder.layer
+    with EverythingInFloat64():
+        full = Explainer(model).explain(padded_tokens(), "fullgrad_plus:preset=libra", target=1)
+        states = Explainer(model).explain(padded_tokens(), "cat:gradient=libra", target=1)
+        for text, attribution, plain in zip(TEXTS, full, states, strict=True):
+            ids = torch.tensor([text])
+            arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+            _, behind, logit = full_terms(
+                model, blocks, arguments, "libra", [model.bert.embeddings]
+            )
+            biases = (attribution.layers - plain.layers).sum(axis=1)
+            for layer in range(len(blocks)):
+                # The state before a block and all biases from there on sum to the logit.
+                total = plain.layers[layer].sum() + biases[layer:].sum() + float(behind)
+                assert_close(total, float(logit), 1e-6)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def _write_explanations(
     """Show each text as soon as it is explained; add ``note`` to every explanation."""
     outcomes = _explain_each_text(explainer, text_file, {**options, "progress": False}, trust=trust)
     extra_notes = (note,) if note else ()
-    with progress_bar("explaining", text_file.num_texts) as advance, closing(outcomes):
+    activity = "explaining and testing" if trust else "explaining"
+    with progress_bar(activity, text_file.num_texts) as advance, closing(outcomes):
         for location, outcome in outcomes:
             if isinstance(outcome, TokenlightError):
                 # If the first text fails, the options may be wrong for all texts: then stop at once.

@@ -24,10 +24,12 @@ from tokenlight.evaluation.subtexts import (
     ORDER_BLOCKS,
     RandomSubtexts,
     RemovalEvidence,
+    limit_orders,
     rank_all_removals,
 )
 from tokenlight.evaluation.verdict import (
     RemovedUnits,
+    describe_cancellation,
     describe_ceiling,
     describe_floor,
     describe_result,
@@ -48,6 +50,8 @@ MIN_INITIAL_TOKEN_PROBABILITY = 0.01
 # A change that a person would notice; half of the probability, if that is less.
 MIN_PROBABILITY_CHANGE = 0.05
 MAX_TIED_SHARE = 0.5  # of the tokens
+# Whole words are removed: of scores that cancel within a word, the test sees the rest alone.
+MAX_CANCELLED_SHARE = 0.5  # of the total absolute score
 
 
 class RemovalTest:
@@ -137,6 +141,8 @@ class RemovalTest:
         weakness = ""
         if num_tied > MAX_TIED_SHARE * len(positions):
             weakness = describe_ties(units, num_tied, len(positions))
+        elif _cancelled_share(attribution.scores, subtexts.words) > MAX_CANCELLED_SHARE:
+            weakness = describe_cancellation(units)
         return self._grade(result, evidence, units, weakness)
 
     def _grade(
@@ -186,8 +192,9 @@ class RemovalTest:
     ) -> list[RemovalEvidence]:
         """Compare with more and more random orders until the grade is clear."""
         evidence: list[RemovalEvidence] = []
-        for num_orders in (*ORDER_BLOCKS, self.max_orders):
-            if num_orders > self.max_orders:
+        max_orders = limit_orders(len(subtexts.words), self.max_orders)
+        for num_orders in (*ORDER_BLOCKS, max_orders):
+            if num_orders > max_orders:
                 continue
             evidence = subtexts.measure(scores, num_orders)
             min_change = _min_change(subtexts.before)
@@ -239,6 +246,13 @@ def count_tied(scores: np.ndarray) -> int:
     group_ids = np.concatenate([[0], np.cumsum(np.diff(ordered) > tolerance)])
     largest = int(np.bincount(group_ids).max())
     return largest if largest > 1 else 0
+
+
+def _cancelled_share(scores: np.ndarray, words: Sequence[np.ndarray]) -> float:
+    """Return the share of the total absolute score that tokens of one word cancel among themselves."""
+    total = sum(float(np.abs(scores[positions]).sum()) for positions in words)
+    left = sum(abs(float(scores[positions].sum())) for positions in words)
+    return 1.0 - left / total if total else 0.0
 
 
 def _special_token_share(attribution: Attribution) -> float:

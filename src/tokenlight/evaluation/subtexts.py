@@ -16,11 +16,19 @@ from tokenlight.evaluation.removal import PerturbedText, Removal, TargetProbabil
 
 NUM_REMOVED_WORDS = 3
 # Random orders per removal after which a test may stop; the last number is the most that are tried.
-ORDER_BLOCKS = (3, 5, 8)
+ORDER_BLOCKS = (4, 6, 8)
+# A pass over a longer text costs more of an explanation's time, so that a longer text gets fewer orders.
+LONG_TEXT_WORDS = 32
+LONG_TEXT_ORDERS = 6
 NUM_SHUFFLES = 499
 TIE_TOLERANCE = 1e-9  # changes this close count as equal
 MIN_ODDS_PROBABILITY = 1e-6  # probabilities are clipped to this before their log-odds
 INTERVAL = (5, 95)  # percentiles of what random choices do
+
+
+def limit_orders(num_words: int, max_orders: int = ORDER_BLOCKS[-1]) -> int:
+    """Return how many random orders a text gets at most."""
+    return min(max_orders, LONG_TEXT_ORDERS) if num_words > LONG_TEXT_WORDS else max_orders
 
 
 def compute_log_odds(probabilities: Any) -> np.ndarray:

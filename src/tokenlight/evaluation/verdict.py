@@ -85,6 +85,14 @@ def describe_ties(units: RemovedUnits, num_tied: int, num_tokens: int) -> str:
     return f"{num_tied} of {num_tokens} tokens have the same score, so there is hardly an order to test"
 
 
+def describe_cancellation(units: RemovedUnits) -> str:
+    """Say that most scores lie where the removal of whole words does not see them."""
+    return (
+        f"most of its scores cancel each other within a {units.noun}, and only whole {units.plural} "
+        "are removed"
+    )
+
+
 def describe_result(
     result: Mapping[str, Any],
     judgments: Sequence[str],

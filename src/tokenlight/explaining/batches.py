@@ -14,7 +14,7 @@ from torch import Tensor
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow, apply_explain_mask
 from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
-from tokenlight.explaining.memory import check_memory, should_recompute_maps
+from tokenlight.explaining.memory import check_memory, choose_recompute
 from tokenlight.explaining.pending_batch import (
     PassLogits,
     PassResults,
@@ -30,6 +30,7 @@ from tokenlight.hooks.locks import pause
 from tokenlight.model.live import ModelInputs
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.progress import progress_bar
+from tokenlight.trace.plan import Recompute
 from tokenlight.trace.recording import record
 from tokenlight.trace.tape import Recording
 
@@ -173,8 +174,9 @@ def launch_batch(
     replay = make_replay_batch(live, masked_rows, targets, options, is_only_batch=is_only_batch)
     # A captured graph already has the memory that its attention maps need.
     has_graph = replay is not None and live.graph_cache.has_graph(replay.shape_key)
-    if not has_graph and should_recompute_maps(live, masked_rows, options):
-        return _launch_pass(session, rows, masked_rows, targets, options, recompute=True)
+    map_recompute = False if has_graph else choose_recompute(live, masked_rows, options)
+    if map_recompute:
+        return _launch_pass(session, rows, masked_rows, targets, options, recompute=map_recompute)
     # Too large for a graph, or of a kind that no graph can hold: launch kernel by kernel.
     if replay is None:
         return _launch_pass(session, rows, masked_rows, targets, options)
@@ -202,7 +204,7 @@ def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
     options: ExplainOptions,
     *,
     inputs: ModelInputs | None = None,
-    recompute: bool = False,
+    recompute: Recompute = False,
 ) -> PendingBatch:
     """Record one forward pass over ``masked_rows`` and launch every method for every target."""
     live = session._live

@@ -1,22 +1,19 @@
 """Whether attention maps fit into memory, estimated before the first pass."""
 
 from collections.abc import Sequence
-from pathlib import Path
-
-import torch
 
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TextTooLong
 from tokenlight.explaining.explain_options import ExplainOptions
-from tokenlight.model.live import LiveModel
+from tokenlight.model.live import LiveModel, shared_source_length
+from tokenlight.model.memory import free_memory
+from tokenlight.trace.plan import Recompute, reads_maps_by_kernel
 from tokenlight.trace.sites import ATTENTION_MAP_SITES, Site
 
 # Bytes of maps beyond which none is kept: each is recomputed when it is read.
 MAX_KEPT_MAP_BYTES = 1 << 34
 # Bytes of maps so small that the free memory need not be asked for, which takes time on a GPU.
 SMALL_MAP_BYTES = MAX_KEPT_MAP_BYTES // 16
-UNKNOWN_FREE_BYTES = 1 << 62
-MEMINFO = Path("/proc/meminfo")
 
 
 def check_memory(live: LiveModel, rows: Sequence[TokenRow], options: ExplainOptions) -> None:
@@ -57,15 +54,31 @@ def _estimate_peak_bytes(live: LiveModel, num_tokens: int, *, keeps_maps: bool) 
     return 3 * element_bytes * _map_elements(live, num_tokens)
 
 
-def should_recompute_maps(
+def choose_recompute(
     live: LiveModel, rows: Sequence[TokenRow], options: ExplainOptions
-) -> bool:
-    """Return whether to recompute the maps of a batch when they are read, rather than keep them.
+) -> Recompute:
+    """Choose whether the attention maps of a batch are too large to be kept.
 
-    Attention then runs through fused kernels, which changes scores by no more than rounding.
+    They are then computed when they are read. Attention runs through fused kernels, which changes scores by
+    no more than rounding.
+
+    Returns:
+        True to compute the blocks of the model again in the backward pass, too; ``"maps"`` where kernels read
+        maps without storing one, so that the graph is hardly larger than that of the bare pass.
     """
     if not options.recorded_sites & ATTENTION_MAP_SITES or _must_keep_maps(live, options):
         return False
+    if not _exceed_memory(live, rows):
+        return False
+    source_length = shared_source_length(rows)
+    if reads_maps_by_kernel(live, options.recorded_sites, source_length):
+        # In half precision no map of any size is kept, and the pass may be replayed.
+        return False if live.is_half_precision_gpu else "maps"
+    return True
+
+
+def _exceed_memory(live: LiveModel, rows: Sequence[TokenRow]) -> bool:
+    """Return whether the maps of a batch are too large to be kept."""
     needed_bytes = len(rows) * estimate_map_bytes(live, max(map(len, rows)))
     if needed_bytes > MAX_KEPT_MAP_BYTES:
         return True
@@ -97,18 +110,3 @@ def _map_elements(live: LiveModel, num_tokens: int) -> int:
 
 def _config_int(live: LiveModel, name: str) -> int:
     return int(getattr(live.model.config.get_text_config(), name, 0) or 0)
-
-
-def free_memory(device: torch.device) -> int:
-    """Return the free memory on ``device``, in bytes; a very large number where it is not known."""
-    if device.type == "cuda":
-        # PyTorch keeps freed memory for itself; it is free all the same.
-        cached_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + cached_bytes
-    if device.type == "cpu" and MEMINFO.is_file():
-        for line in MEMINFO.read_text("ascii").splitlines():
-            name, _, value = line.partition(":")
-            if name == "MemAvailable":
-                kibibytes = int(value.split()[0])
-                return kibibytes << 10
-    return UNKNOWN_FREE_BYTES

@@ -22,8 +22,8 @@ from tokenlight.files.write import (
 
 # Columns that every table has; columns of the source table with these names get a prefix.
 TOKEN_COLUMNS = (
-    "text", "place", "label", "attribution", "method", "target", "predicted", "probability", "position",
-    "token", "piece", "word", "segment", "special", "score", "standard_error",
+    "text", "place", "label", "attribution", "method", "target", "predicted", "probability", "grade",
+    "position", "token", "piece", "word", "segment", "special", "score", "standard_error",
 )  # fmt: skip
 
 
@@ -33,12 +33,14 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
     ``text`` numbers the texts and ``attribution`` the explanations: a text may have several. Texts from a
     table have ``place`` and ``label`` (the true label, under the model's name for it), then the other columns
     of the table, as ``given.NAME`` where the name is one of ours. ``probability`` is that of the prediction.
+    If any explanation was tested, ``grade`` is its grade of trust.
     The last column, ``standard_error``, is there if some explanation has standard errors.
     """
     attributions = list(attributions)
     source_columns = _collect_source_columns(attributions)
     text_numbers = _number_texts(attributions)
     has_errors = any(attribution.standard_errors is not None for attribution in attributions)
+    grades = _collect_grades(attributions)
     rows: list[dict[str, Any]] = []
     for number, attribution in enumerate(attributions):
         row = attribution.row
@@ -52,6 +54,7 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
                     "target": attribution.target.name,
                     "predicted": attribution.prediction.label,
                     "probability": max(attribution.prediction.probabilities, default=None),
+                    **grades[number],
                     "position": position,
                     "token": token,
                     "piece": row.pieces[position],
@@ -65,6 +68,17 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
                 errors = attribution.standard_errors
                 rows[-1]["standard_error"] = None if errors is None else float(errors[position])
     return rows
+
+
+def _collect_grades(attributions: list[Attribution]) -> list[dict[str, Any]]:
+    """Return the grade of each explanation as a column; no column if none was tested."""
+    grades = []
+    for attribution in attributions:
+        trust: Any = attribution.extras.get("trust")
+        grades.append(trust.get("grade") if isinstance(trust, dict) else None)
+    if not any(grades):
+        return [{} for _ in attributions]
+    return [{"grade": grade} for grade in grades]
 
 
 def _collect_source_columns(attributions: list[Attribution]) -> list[dict[str, Any]]:

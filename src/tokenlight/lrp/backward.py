@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tokenlight.lrp.attnlrp import gradient_constants
 from tokenlight.lrp.rules import (
+    MIXED_DTYPE_RULES,
     OperandRelevances,
     Operation,
     RuleCase,
@@ -201,6 +202,7 @@ def _propagate_relevance(ctx: Any, rules: RuleSet, relevance: Tensor) -> Sequenc
     Rules compute in float32 at least: half precision cannot hold their stabilizers, and a forward pass
     under autocast leaves operands of several dtypes.
     """
+    rule = rules.rules[ctx.operation]
     with torch.autocast(relevance.device.type, enabled=False):
         value, *operands = ctx.saved_tensors
         dtype = torch.float32
@@ -208,16 +210,17 @@ def _propagate_relevance(ctx: Any, rules: RuleSet, relevance: Tensor) -> Sequenc
             if tensor is not None:
                 dtype = torch.promote_types(dtype, tensor.dtype)
         relevance = relevance.to(dtype)
+        if rules.divides_clones and ctx.num_consumers > 1:
+            relevance = stabilize_relevance(relevance, value)
+        if rule in MIXED_DTYPE_RULES:
+            return rule(relevance, _make_case(ctx, value, operands))
         # A pass without rules saves no value for activations and norms.
         if value is not None:
             value = value.to(dtype)
         wide_operands = []
         for operand in operands:
             wide_operands.append(None if operand is None else operand.to(dtype))
-        if rules.divides_clones and ctx.num_consumers > 1:
-            relevance = stabilize_relevance(relevance, value)
-        case = _make_case(ctx, value, wide_operands)
-        return rules.rules[ctx.operation](relevance, case)
+        return rule(relevance, _make_case(ctx, value, wide_operands))
 
 
 def _make_case(ctx: Any, value: Any, operands: Sequence[Any]) -> RuleCase:

@@ -12,6 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.accel.products import (
+    has_half_products,
+    multiply_half,
+    multiply_split,
+    split_half,
+)
 from tokenlight.errors import UnsupportedModel
 
 STABILIZER = 1e-9  # as Chefer's code sets it
@@ -114,7 +120,8 @@ def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     As in the code of Chefer et al., CVPR 2021; where :math:`b=-10^{-9}` exactly, the denominator is
     :math:`10^{-9}`.
     """
-    return (numerator / _shift_from_zero(denominator)).masked_fill_(denominator == 0, 0.0)
+    shifted = _shift_from_zero(denominator, numerator.dtype)
+    return (numerator / shifted).masked_fill_(denominator == 0, 0.0)
 
 
 def stabilize_relevance(relevance: Tensor, value: Tensor) -> Tensor:
@@ -123,12 +130,15 @@ def stabilize_relevance(relevance: Tensor, value: Tensor) -> Tensor:
     Clone in Chefer's code: all of the relevance, but for what the stabilizer takes where :math:`x` is
     almost 0.
     """
-    return torch.div(relevance, _shift_from_zero(value)).mul_(value)  # 0 where x is 0
+    shifted = _shift_from_zero(value, relevance.dtype)
+    return torch.div(relevance, shifted).mul_(value)  # 0 where x is 0
 
 
-def _shift_from_zero(denominator: Tensor) -> Tensor:
-    stabilizer = stabilizer_for(denominator.dtype)
-    shifted = denominator + stabilizer
+def _shift_from_zero(denominator: Tensor, dtype: torch.dtype) -> Tensor:
+    """Add the stabilizer to a denominator, in ``dtype`` or wider: half precision would lose it."""
+    dtype = torch.promote_types(denominator.dtype, dtype)
+    stabilizer = stabilizer_for(dtype)
+    shifted = torch.add(denominator.to(dtype), stabilizer)
     return shifted.masked_fill_(shifted == 0, stabilizer)
 
 
@@ -140,16 +150,21 @@ def z_plus(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     Chefer et al., CVPR 2021, ``layers_ours`` with α = 1. The bias takes nothing. :math:`x^+W^+ + x^-W^- =
     \tfrac12(xW + |x||W|)` reuses the product of the forward pass: three matrix products instead of six.
     """
-    features, weight, bias = case.operands
+    features, weight, _ = case.operands
     # Two-dimensional products where possible: torch is slower with more axes.
     is_batched = weight.dim() > 2
     rows = features if is_batched else features.reshape(-1, weight.shape[1])
+    if has_half_products(rows, weight):
+        return (_z_plus_half(relevance, case, rows).view(features.shape),)
+    dtype = relevance.dtype
+    weight = weight.to(dtype)
+    rows = rows.to(dtype)
     abs_rows = rows.abs()
     abs_weight = weight.abs()
-    product = case.output.clone() if bias is None else case.output - bias
+    product = _linear_product(case, dtype)
     # Where all signs disagree, Z is 0, and what rounding leaves of xW + |x||W| is no relevance. So xW
     # weighs slightly more, and a denominator that is not positive becomes infinite.
-    product_weight = 1 + 16 * torch.finfo(product.dtype).eps
+    product_weight = 1 + 16 * torch.finfo(dtype).eps
     if is_batched:
         doubled_z = torch.matmul(abs_rows, abs_weight.mT).add_(product, alpha=product_weight)
     else:
@@ -160,6 +175,34 @@ def z_plus(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     row_relevance = torch.matmul(half_share, weight).mul_(rows)
     row_relevance.addcmul_(abs_rows, torch.matmul(half_share, abs_weight))
     return (row_relevance.view(features.shape),)
+
+
+def _z_plus_half(relevance: Tensor, case: RuleCase, rows: Tensor) -> Tensor:
+    """Return what :func:`z_plus` does, with products of half-precision matrices, ``row in``.
+
+    Features and weights are in half precision, so products of their magnitudes are exact; S is split.
+    """
+    _, weight, _ = case.operands
+    abs_weight = weight.abs()
+    abs_rows = rows.abs()
+    doubled_z = multiply_half(abs_rows, abs_weight.mT)
+    product = _linear_product(case, doubled_z.dtype).reshape(doubled_z.shape)
+    doubled_z.add_(product, alpha=1 + 16 * torch.finfo(doubled_z.dtype).eps)
+    del product
+    torch.threshold_(doubled_z, 0.0, math.inf).add_(2 * STABILIZER)
+    half_share = torch.div(relevance.reshape(doubled_z.shape), doubled_z, out=doubled_z)  # S / 2
+    split_share = split_half(half_share, weight.dtype)
+    row_relevance = multiply_split(split_share, weight).mul_(rows)
+    return row_relevance.add_(multiply_split(split_share, abs_weight).mul_(abs_rows))
+
+
+def _linear_product(case: RuleCase, dtype: torch.dtype) -> Tensor:
+    """Return xW of a linear layer, a new tensor: its output without the bias."""
+    bias = case.operands[2]
+    if bias is None:
+        return case.output.to(dtype, copy=True)
+    product: Tensor = case.output.to(dtype) - bias
+    return product
 
 
 def z_plus_by_sign(relevance: Tensor, case: RuleCase) -> OperandRelevances:
@@ -330,3 +373,18 @@ def pass_through_scale(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     if factor is None:
         return (relevance,)
     return (torch.where(factor == 0, 0.0, relevance),)
+
+
+# Rules that read operands in any dtype beside relevance in float32 or wider: element by element a narrower
+# operand is widened as it is read, without a copy, and matrix products widen what they must.
+MIXED_DTYPE_RULES: frozenset[Rule] = frozenset(
+    {
+        z_plus,
+        halved_gate,
+        balanced_add,
+        balanced_mask,
+        proportional_mask,
+        pass_through,
+        pass_through_scale,
+    }
+)

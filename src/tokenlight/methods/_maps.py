@@ -52,6 +52,45 @@ def take_last(products: Iterable[Tensor]) -> Tensor:
     return last_product
 
 
+def read_roll_out(
+    steps: Sequence[Tensor],
+    tape: Tape,
+    *,
+    row_normalize: bool,
+    residual: bool = True,
+    zero_readout: bool = True,
+) -> Tensor:
+    r"""Return the row of :math:`\hat A^L\cdots\hat A^1` that the head reads: ``batch key``.
+
+    Equals :meth:`Tape.read_rows` of the last product of :func:`roll_out`, but multiplies a vector with each
+    map, from the top down, instead of one map with another: n² operations per block, not n³.
+
+    Args:
+        steps: The maps M, bottom first, each ``batch query key``; read once each, from the top down.
+        tape: The tape that says which token is read.
+        row_normalize: Divide each row by its sum.
+        residual: Add the identity.
+        zero_readout: Set the read-out token's own cell to zero.
+    """
+    if tape.has_span_targets and zero_readout:
+        # The cell [0, 0] becomes zero, and the row of another token is read: the whole product is needed.
+        product = take_last(roll_out(steps, row_normalize=row_normalize, residual=residual))
+        return tape.read_rows(product)
+    row: Tensor | None = None
+    for block in reversed(range(len(steps))):
+        step = steps[block]
+        if row is None:
+            row = tape.readout.to(step.dtype)
+        if row_normalize:
+            row_sums = step.sum(dim=-1) + residual
+            # Without the identity, a query that attends to no key, such as padding, has a sum of 0.
+            row = row / row_sums.masked_fill(row_sums == 0, 1.0)
+        lower_row = torch.matmul(row[:, None, :], step)[:, 0]
+        row = lower_row + row if residual else lower_row
+    assert row is not None
+    return tape.zero_readout_token(row) if zero_readout else row
+
+
 def reduce_to_tokens(
     matrix: Tensor, tape: Tape, reduce: Reduce, *, zero_readout: bool = True
 ) -> Tensor:
@@ -65,13 +104,18 @@ def reduce_to_tokens(
             does for question answering. ``"auto"`` is the row for classes and the mean for answer spans.
         zero_readout: Set the read-out token's own cell to zero first (:meth:`Tape.zero_readout_cell`).
     """
-    if reduce == "auto":
-        reduce = "mean_query" if tape.has_span_targets else "cls_row"
-    if reduce == "cls_row":
+    if resolve_reduce(tape, reduce) == "cls_row":
         return tape.read_rows(matrix, zero_readout=zero_readout)
     if zero_readout:
         matrix = tape.zero_readout_cell(matrix)
     return tape.mean_over_queries(matrix)
+
+
+def resolve_reduce(tape: Tape, reduce: Reduce) -> Reduce:
+    """Return ``reduce``, or what ``"auto"`` stands for."""
+    if reduce == "auto":
+        return "mean_query" if tape.has_span_targets else "cls_row"
+    return reduce
 
 
 def check_start_layer(start_layer: int, num_blocks: int) -> None:

@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from tokenlight.accel.tensors import LazyTensors
 from tokenlight.accel.transfer import AsyncTensor, Deferred
 from tokenlight.lrp.rule_sets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 from tokenlight.lrp.rules import RuleSet
-from tokenlight.methods._maps import roll_out, take_last, weighted_sum
+from tokenlight.methods._maps import read_roll_out, weighted_sum
 from tokenlight.methods._method import Extras, Method, check_activations
 from tokenlight.trace.relevance import RelevancePath, RelevanceResult
 from tokenlight.trace.sites import Site
@@ -152,6 +153,7 @@ class RuleBasedRelevance(Method):
 
     Attributes:
         last_block_only: Whether propagation ends at the last block.
+        reads_maps: Whether the scores are made of the relevance of attention maps.
     """
 
     rules: Rules = "ours"
@@ -159,6 +161,7 @@ class RuleBasedRelevance(Method):
     needs_precision = True
     presets = {"official": {"qa_relevance": "broadcast"}, "chefer_orig": {"rules": "orig"}}
     last_block_only: ClassVar[bool] = False
+    reads_maps: ClassVar[bool] = True
 
     @classmethod
     def adapt_options(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
@@ -179,9 +182,12 @@ class RuleBasedRelevance(Method):
     def relevance_path(self, tape: Tape, **gate_options: Any) -> RelevancePath:
         """Return the path of propagation: its rules, its extent, and whether an answer is broadcast."""
         spread = self.qa_relevance == "broadcast" and tape.has_span_targets
+        # Methods of one call share a pass, so that the maps are kept if any of them reads maps.
+        keeps_maps = self.reads_maps or Site.ATTENTION_GRADIENT in tape.recording.sites
         return RelevancePath(
             RULE_SETS[self.rules],
             top_only=self.last_block_only,
+            keeps_maps=keeps_maps,
             spread_over_tokens=spread,
             **gate_options,
         )
@@ -206,17 +212,20 @@ class RuleBasedRelevance(Method):
 
     @staticmethod
     def roll_out_relevance(
-        tape: Tape, relevance: Sequence[Tensor], *, row_normalize: bool
+        tape: Tape, relevance: Sequence[Tensor], *, row_normalize: bool, zero_readout: bool = True
     ) -> Tensor:
-        r"""Return the product over blocks of :math:`\operatorname{rownorm}(I + M^l)`, ``batch query key``.
+        r"""Return the read-out row of the product over blocks of :math:`\operatorname{rownorm}(I + M^l)`.
 
         :math:`M^l=\tfrac1H\sum_h(G^l_h\odot R^l_h)^+` with the relevance R of the topmost maps.
+
+        Returns:
+            ``batch key``.
         """
         gradients = tape.attention_gradients[-len(relevance) :]
 
-        # A generator, so that only one pair of maps is in memory at a time.
-        steps = (
-            (gradients[block] * relevance[block]).clamp_(min=0).mean(dim=1)
-            for block in range(len(relevance))
-        )
-        return take_last(roll_out(steps, row_normalize=row_normalize))
+        def compute_step(block: int, map_relevance: Tensor) -> Tensor:
+            return (gradients[block] * map_relevance).clamp_(min=0).mean(dim=1)
+
+        # Computed when they are read, so that only one pair of maps is in memory at a time.
+        steps = LazyTensors(relevance, compute_step, range(len(relevance)))
+        return read_roll_out(steps, tape, row_normalize=row_normalize, zero_readout=zero_readout)

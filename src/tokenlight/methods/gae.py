@@ -6,7 +6,13 @@ import torch
 from torch import Tensor
 
 from tokenlight.errors import BadInput
-from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduce_to_tokens
+from tokenlight.methods._maps import (
+    AttentionGradientMethod,
+    Reduce,
+    read_roll_out,
+    reduce_to_tokens,
+    resolve_reduce,
+)
 from tokenlight.methods._method import GRADIENT_RULE_SETS, GradientMethod
 from tokenlight.trace.tape import Tape
 
@@ -49,7 +55,10 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
 
     def score(self, tape: Tape) -> Tensor:
         layout = tape.recording.encoder_decoder
-        steps = iter(tape.attention_maps.mean_positive_products())
+        maps = tape.attention_maps.mean_positive_products()
+        if layout is None and resolve_reduce(tape, self.reduce) == "cls_row":
+            return read_roll_out(maps, tape, row_normalize=False)
+        steps = iter(maps)
         first = next(steps)
         relevance = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype) + first
         for index, step in enumerate(steps, start=1):

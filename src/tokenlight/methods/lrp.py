@@ -29,6 +29,7 @@ class LayerwiseRelevance(RuleBasedRelevance):
 
     zero_readout: bool = True
     cites = "bach2015pixelwise"
+    reads_maps = False
     needs = frozenset({Site.RELEVANCE, Site.READOUT})
 
     def score_logit(self, tape: Tape) -> Tensor:

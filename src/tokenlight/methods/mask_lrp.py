@@ -163,8 +163,7 @@ class MaskedRelevance(RuleBasedRelevance):
         if self.score == "input":
             return tape.zero_readout_token(result.hidden_states[0].sum(dim=-1))
         saved = self.saved_relevance(tape, result)
-        product = self.roll_out_relevance(tape, saved, row_normalize=self.row_normalize)
-        return tape.read_rows(product)
+        return self.roll_out_relevance(tape, saved, row_normalize=self.row_normalize)
 
     def saved_relevance(self, tape: Tape, result: RelevanceResult) -> Sequence[Tensor]:
         """Return the relevance of each map that the rollout reads, ``batch head query key``."""

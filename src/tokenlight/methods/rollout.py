@@ -1,6 +1,8 @@
 """Attention rollout: follow attention from the read-out token down to the input."""
 
 from collections import deque
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -54,19 +56,30 @@ class AttentionRollout(Method):
     def __call__(self, tape: Tape) -> Tensor:
         mean_maps = tape.attention_maps.mean_attention()
         _maps.check_start_layer(self.start_layer, len(mean_maps))
-        products = _maps.roll_out(
-            mean_maps[self.start_layer :],
-            row_normalize=self.row_normalize,
-            residual=self.residual,
-        )
-        if self.average_layers:
-            matrix = torch.stack(list(products)).mean(dim=0)
+        steps = mean_maps[self.start_layer :]
+        if self._reads_one_row(tape):
+            score = partial(self._read_row, steps)
         else:
-            # The last product; a deque of length 1 keeps only one of them in memory.
-            matrix = deque(products, maxlen=1).pop()
-
-        def score(side_tape: Tape) -> Tensor:
-            zero_readout = not self.average_layers
-            return _maps.reduce_to_tokens(matrix, side_tape, self.reduce, zero_readout=zero_readout)
-
+            score = partial(self._reduce_product, self._compute_product(steps))
         return _maps.sum_over_sides(tape, score, is_side_independent=self.reduce != "cls_row")
+
+    def _reads_one_row(self, tape: Tape) -> bool:
+        """Return whether the scores are one row of the product, so that it need not be computed."""
+        has_row_steps = tape.recording.encoder_decoder is None and not self.average_layers
+        return has_row_steps and _maps.resolve_reduce(tape, self.reduce) == "cls_row"
+
+    def _read_row(self, steps: Sequence[Tensor], tape: Tape) -> Tensor:
+        return _maps.read_roll_out(
+            steps, tape, row_normalize=self.row_normalize, residual=self.residual
+        )
+
+    def _compute_product(self, steps: Sequence[Tensor]) -> Tensor:
+        products = _maps.roll_out(steps, row_normalize=self.row_normalize, residual=self.residual)
+        if self.average_layers:
+            return torch.stack(list(products)).mean(dim=0)
+        # The last product; a deque of length 1 keeps only one of them in memory.
+        return deque(products, maxlen=1).pop()
+
+    def _reduce_product(self, matrix: Tensor, tape: Tape) -> Tensor:
+        zero_readout = not self.average_layers
+        return _maps.reduce_to_tokens(matrix, tape, self.reduce, zero_readout=zero_readout)

@@ -47,9 +47,11 @@ class TransformerAttribution(RuleBasedRelevance):
     def score_logit(self, tape: Tape) -> Tensor:
         check_start_layer(self.start_layer, len(tape.recording.attention))
         relevance = self.propagate(tape).attention[self.start_layer :]
-        product = self.roll_out_relevance(tape, relevance, row_normalize=self.row_normalize)
-        if self.cls_value == "zero" or tape.has_span_targets:
-            return tape.read_rows(product)
-        row = tape.read_rows(product, zero_readout=False)
+        zero_readout = self.cls_value == "zero" or tape.has_span_targets
+        row = self.roll_out_relevance(
+            tape, relevance, row_normalize=self.row_normalize, zero_readout=zero_readout
+        )
+        if zero_readout:
+            return row
         lowest = row.masked_fill(~tape.token_mask, torch.inf).amin(dim=1, keepdim=True)
         return torch.where(tape.single_readout, lowest, row)

@@ -21,7 +21,12 @@ Quantity = Literal["target", "loss"]
 
 
 def compute_gradients(
-    model: object, value: Tensor, tensors: Sequence[Tensor], *, retain_graph: bool = False
+    model: object,
+    value: Tensor,
+    tensors: Sequence[Tensor],
+    *,
+    optional: Sequence[Tensor] = (),
+    retain_graph: bool = False,
 ) -> list[Tensor]:
     """Compute the gradients of ``value`` with respect to ``tensors``.
 
@@ -29,7 +34,11 @@ def compute_gradients(
         model: The model, for its name in messages.
         value: A scalar.
         tensors: Tensors of its graph.
+        optional: Further tensors; the gradient is 0 at those that ``value`` does not depend on.
         retain_graph: Whether the graph is needed again.
+
+    Returns:
+        The gradients at ``tensors``, then those at ``optional``.
 
     Raises:
         UnsupportedModel: The model has no backward pass, or ``value`` does not depend on a tensor.
@@ -38,7 +47,7 @@ def compute_gradients(
     if all(tensor.requires_grad for tensor in tensors):
         try:
             gradients += torch.autograd.grad(
-                value, tensors, retain_graph=retain_graph, allow_unused=True
+                value, (*tensors, *optional), retain_graph=retain_graph, allow_unused=True
             )
         except (AssertionError, NotImplementedError) as error:
             raise UnsupportedModel(
@@ -46,8 +55,11 @@ def compute_gradients(
                 "needs none, such as occlusion or shapley.",
                 code="no-backward",
             ) from error
+    for index in range(len(tensors), len(gradients)):
+        if gradients[index] is None:
+            gradients[index] = torch.zeros_like(optional[index - len(tensors)])
     used_gradients = [gradient for gradient in gradients if gradient is not None]
-    if len(used_gradients) != len(tensors):
+    if len(used_gradients) != len(tensors) + len(optional):
         raise UnsupportedModel(
             f"The target does not depend on every embedding, hidden state or attention map that "
             f"{type(model).__name__} reports, so there is no gradient to take. Use a method that needs none, "

@@ -19,6 +19,7 @@ from tokenlight.errors import TextTooLong
 from tokenlight.hooks.locks import pause
 from tokenlight.model.embeddings import find_embedding_hooks
 from tokenlight.model.live import LiveModel, shared_source_length
+from tokenlight.model.memory import limit_pack_tokens
 from tokenlight.model.packing import pack_batches
 from tokenlight.perturb.variants import EmbeddingDropout, Perturber, ReplacementIds, Variant
 
@@ -42,8 +43,9 @@ def stream_logits(
     """Yield the logits of each input, in order.
 
     Memory is bounded: one window of inputs at a time is deduplicated, sorted by length, packed into
-    batches and run without a graph. If a batch does not fit into memory, it is halved. Logits that are
-    not finite are yielded as well, because the caller knows what they mean.
+    batches, smaller ones where little memory is free, and run without a graph. If a batch does not fit
+    into memory all the same, it is halved. Logits that are not finite are yielded as well, because the
+    caller knows what they mean.
 
     Args:
         live: The model.
@@ -63,6 +65,7 @@ def stream_logits(
     )
     device_type = live.device.type if live.device.type in WINDOW_SIZES else "cpu"
     batch_tokens = batch_tokens or live.batch_tokens or DEFAULT_BATCH_TOKENS[device_type]
+    batch_tokens = limit_pack_tokens(live, batch_tokens, gradients=False, recorded_tokens=0)
     max_rows = MAX_WINDOW_LOGITS // max(1, len(live.head.labels))
     window_size = min(WINDOW_SIZES[device_type], max(16, max_rows))
     launched: deque[Iterator[np.ndarray]] = deque()

@@ -30,8 +30,11 @@ class AnswerPart:
         """The strongest words behind it, with their scores, on one line."""
         if self.view is None:
             return ""
-        strongest = self.view.top_tokens[:NUM_SOURCES]
-        return ", ".join(f"{token.bracketed} {format_score(score)}" for token, score, *_ in strongest)
+        sources = []
+        for strong_token in self.view.top_tokens[:NUM_SOURCES]:
+            name = strong_token.token.bracketed
+            sources.append(f"{name} {format_score(strong_token.score)}")
+        return ", ".join(sources)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ class ExtraPasses:
             Indices of passes; their values (``pass``); and the gradients at their embeddings
             (``pass position hidden``).
         """
-        size = self.recording.passes_at_once(self.recording.batch_tokens)
+        size = self.recording.passes_at_once(self.recording.batch_tokens, gradients=True)
         all_passes = torch.arange(len(examples), device=examples.device)
 
         def run(pack: Tensor, part: slice) -> list[tuple[Tensor, Tensor, Tensor]]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tokenlight.trace.tape import Recording
 
 # What gradients are taken of.
-GradientKind = Literal["hidden state", "attention map", "embedding"]
+GradientKind = Literal["hidden state", "attention map", "embedding", "biased output"]
 
 
 @torch.inference_mode(mode=False)
@@ -36,8 +36,12 @@ def take_gradients(
     all_tensors: list[Tensor] = []
     for tensors in tensors_by_kind.values():
         all_tensors += tensors
+    # Queries and keys have biases, but no gradient where attention counts as constant.
+    biased_outputs = [biased.output for biased in recording.biased_outputs]
+    if biased_outputs:
+        tensors_by_kind["biased output"] = biased_outputs
     all_gradients = compute_gradients(
-        recording.live.model, total, all_tensors, retain_graph=retain_graph
+        recording.live.model, total, all_tensors, optional=biased_outputs, retain_graph=retain_graph
     )
     remaining = iter(all_gradients)
     gradients: dict[GradientKind, list[Tensor]] = {}

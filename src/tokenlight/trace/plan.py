@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ from tokenlight.trace.sites import (
     Sites,
 )
 
+# What is computed again rather than kept: blocks and maps (True), maps alone, or nothing (False).
+Recompute = bool | Literal["maps"]
 SITES_BY_EMBEDDING: dict[EmbeddingSite, Sites] = {
     "hidden": frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}),
     "words": frozenset({Site.TOKEN_EMBEDDINGS}),
@@ -126,7 +129,7 @@ def make_plan(
     rows: Sequence[TokenRow],
     sites: Sites,
     *,
-    recompute: bool = False,
+    recompute: Recompute = False,
     inputs: ModelInputs | None = None,
 ) -> RecordingPlan:
     """Plan a pass over ``rows`` that records ``sites``.
@@ -135,12 +138,13 @@ def make_plan(
         live: The model.
         rows: The rows of the batch.
         sites: The sites to record.
-        recompute: Compute blocks again in the backward pass, and maps whenever they are read.
+        recompute: Compute blocks again in the backward pass, and maps whenever they are read; ``"maps"``
+            computes only maps again.
         inputs: The inputs of the model, where they are already built.
     """
     arguments, token_mask, pad_id = inputs or live.build_inputs(rows)
     source_length = shared_source_length(rows)
-    record_mode = _choose_record_mode(live, sites, source_length, recompute=recompute)
+    record_mode = _choose_record_mode(live, sites, source_length, lazy_maps=bool(recompute))
     records_attention = record_mode != "nothing"
     # Where gradients are rewritten, attention through the hook is one operation.
     traces_attention = Site.RELEVANCE_GRADIENT in sites and live.is_hook_verified
@@ -161,7 +165,7 @@ def make_plan(
         token_mask=token_mask,
         pad_id=pad_id,
         source_length=source_length,
-        recomputes_blocks=recompute and record_mode != "maps",
+        recomputes_blocks=recompute is True and record_mode != "maps",
         record_mode=record_mode,
         attention=attention,
         embedding_hooks=_find_all_embedding_hooks(live, rows[0], sites),
@@ -176,7 +180,7 @@ def make_plan(
 
 
 def _choose_record_mode(
-    live: LiveModel, sites: Sites, source_length: int | None, *, recompute: bool
+    live: LiveModel, sites: Sites, source_length: int | None, *, lazy_maps: bool
 ) -> RecordMode:
     """Choose what is recorded of attention."""
     needs_received = Site.ATTENTION_RECEIVED in sites
@@ -186,16 +190,19 @@ def _choose_record_mode(
         return "received" if needs_received else "nothing"
     if live.attention_route == "eager" or Site.MIXING in sites:
         return "maps"
-    if recompute or _prefers_lazy_maps(live, sites, source_length):
+    if lazy_maps or _prefers_lazy_maps(live, sites, source_length):
         return "operands"
     return "maps"
 
 
 def _prefers_lazy_maps(live: LiveModel, sites: Sites, source_length: int | None) -> bool:
     """Return whether kernels compute what methods read of attention faster than it is read from maps."""
-    if not live.is_half_precision_gpu or source_length is not None:
-        return False
-    if not sites.isdisjoint(WHOLE_MAP_SITES):
+    return live.is_half_precision_gpu and reads_maps_by_kernel(live, sites, source_length)
+
+
+def reads_maps_by_kernel(live: LiveModel, sites: Sites, source_length: int | None) -> bool:
+    """Return whether kernels compute what methods read of attention, so that no map need be kept."""
+    if source_length is not None or not sites.isdisjoint(WHOLE_MAP_SITES):
         return False
     return has_kernels(torch.empty(0, device=live.device, dtype=live.dtype))
 

@@ -14,6 +14,7 @@ from tokenlight.accel.transfer import AsyncTensor
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.attention_hook import AttentionRecorder, attention_recorded_by
+from tokenlight.hooks.biased_outputs import BiasedOutput, captured_biased_outputs
 from tokenlight.hooks.blocks import captured_first_block_input, recomputed_blocks
 from tokenlight.hooks.instrument import instrumented
 from tokenlight.hooks.mask_hook import known_mask
@@ -29,7 +30,7 @@ from tokenlight.model.live import LiveModel, ModelInputs
 from tokenlight.trace.attention_maps import AttentionMap, KeptAttentionMap, LazyAttentionMap
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.mixing import MixingRecorder
-from tokenlight.trace.plan import RecordingPlan, make_plan
+from tokenlight.trace.plan import Recompute, RecordingPlan, make_plan
 from tokenlight.trace.sites import EMBEDDING_SITES, Site, Sites
 from tokenlight.trace.tape import Recording
 
@@ -48,6 +49,7 @@ class Instruments:
             their check.
         embeddings: By embedding site: what was captured there.
         first_block_input: At most one tensor.
+        biased_outputs: Outputs of modules with a bias, where Site.BIAS_GRADIENT is recorded.
     """
 
     attention: AttentionRecorder
@@ -56,6 +58,7 @@ class Instruments:
     unsupported_ops: UnsupportedOps | None
     embeddings: dict[EmbeddingSite, CapturedEmbeddings]
     first_block_input: Sequence[Tensor]
+    biased_outputs: Sequence[BiasedOutput] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +85,7 @@ def record(
     sites: Sites,
     *,
     batch_tokens: int = 2048,
-    recompute: bool = False,
+    recompute: Recompute = False,
     inputs: ModelInputs | None = None,
 ) -> Recording:
     """Run the model once over ``rows`` and record ``sites``.
@@ -92,7 +95,8 @@ def record(
         rows: The rows of the batch.
         sites: The sites to record.
         batch_tokens: Tokens that further passes over these rows may run at once.
-        recompute: Compute blocks again in the backward pass, and maps whenever they are read.
+        recompute: Compute blocks again in the backward pass, and maps whenever they are read; ``"maps"``
+            computes maps alone again.
         inputs: The inputs of the model, where they are already built.
 
     Raises:
@@ -137,8 +141,17 @@ def attached_instruments(plan: RecordingPlan) -> Iterator[Instruments]:
         first_block_input: Sequence[Tensor] = ()
         if plan.captures_first_block:
             first_block_input = stack.enter_context(captured_first_block_input(live.encoder))
+        biased_outputs: Sequence[BiasedOutput] = ()
+        if Site.BIAS_GRADIENT in plan.sites:
+            biased_outputs = stack.enter_context(captured_biased_outputs(live.model, live.encoder))
         yield Instruments(
-            recorder, mixing, backward_mode, unsupported_ops, embeddings, first_block_input
+            recorder,
+            mixing,
+            backward_mode,
+            unsupported_ops,
+            embeddings,
+            first_block_input,
+            biased_outputs,
         )
 
 
@@ -266,6 +279,7 @@ def collect(
         has_attention_sink=recorder.has_sink,
         encoder_decoder=encoder_decoder,
         is_padded=plan.is_padded,
+        biased_outputs=tuple(instruments.biased_outputs),
     )
 
 

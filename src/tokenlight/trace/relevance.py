@@ -33,6 +33,7 @@ class RelevancePath:
     Attributes:
         rules: The rule set.
         top_only: Propagate no lower than the attention map of the last block.
+        keeps_maps: Keep the relevance of attention maps, which takes as much memory as the maps.
         spread_over_tokens: Spread the relevance of an answer's position evenly over all tokens of the last
             hidden state, as the official question-answering code does.
         gates: By block (0 is the lowest): changes the relevance at its attention context.
@@ -41,9 +42,15 @@ class RelevancePath:
 
     rules: RuleSet
     top_only: bool = False
+    keeps_maps: bool = True
     spread_over_tokens: bool = False
     gates: Mapping[int, RelevanceGate] = field(default_factory=dict)
     gates_key: int = 0
+
+    @property
+    def catches_maps(self) -> bool:
+        """Whether relevance is caught at attention maps; a rewritten gradient reads the input alone."""
+        return self.keeps_maps and not self.rules.rewrites_gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +60,7 @@ class RelevanceResult:
     Attributes:
         hidden_states: At h^l, each ``batch token hidden``; with ``top_only`` only at the last one, of a
             rewritten gradient only at h^0.
-        attention: At A^l, each ``batch head query key``.
+        attention: At A^l, each ``batch head query key``; none if the path keeps no maps.
         initial_relevance: The relevance at the output, ``batch``.
         contexts: The context vectors at each gate, before the gate.
     """
@@ -156,7 +163,7 @@ def _select_states(recording: Recording, relevance_path: RelevancePath) -> Seque
 
 def _select_maps(recording: Recording, relevance_path: RelevancePath) -> Sequence[AttentionMap]:
     """Select the attention maps at which relevance is caught."""
-    if relevance_path.rules.rewrites_gradients:
+    if not relevance_path.catches_maps:
         return ()
     if relevance_path.top_only:
         return recording.attention_maps[-1:]

@@ -13,6 +13,7 @@ class Site(enum.Enum):
             n × n maps.
         HIDDEN_STATES: The hidden states h^0 … h^L, each ``batch token hidden``.
         HIDDEN_GRADIENT: Their gradients ∂y/∂h^l.
+        BIAS_GRADIENT: Gradients at the outputs of modules that add a bias inside the blocks.
         READOUT: Which tokens the head reads.
         RELEVANCE: Relevance at h^l and A^l by any rule set.
         RELEVANCE_GRADIENT: Relevance at h^l by rewritten gradients, without the n × n maps.
@@ -33,6 +34,7 @@ class Site(enum.Enum):
     ATTENTION_RECEIVED = "attention received"
     HIDDEN_STATES = "hidden states"
     HIDDEN_GRADIENT = "hidden gradient"
+    BIAS_GRADIENT = "bias gradient"
     READOUT = "read-out"
     RELEVANCE = "relevance"
     RELEVANCE_GRADIENT = "relevance by gradients"
@@ -49,7 +51,13 @@ EMBEDDING_SITES: Sites = frozenset(
     {Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT, Site.TOKEN_EMBEDDINGS, Site.GRAPH}
 )
 HIDDEN_STATE_SITES: Sites = frozenset(
-    {Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT, Site.READOUT, Site.RELEVANCE_GRADIENT}
+    {
+        Site.HIDDEN_STATES,
+        Site.HIDDEN_GRADIENT,
+        Site.BIAS_GRADIENT,
+        Site.READOUT,
+        Site.RELEVANCE_GRADIENT,
+    }
 )
 SITES_WITHOUT_ATTENTION: Sites = EMBEDDING_SITES | HIDDEN_STATE_SITES
 GRADIENT_SITES: Sites = frozenset(
@@ -59,6 +67,7 @@ GRADIENT_SITES: Sites = frozenset(
         Site.TOKEN_EMBEDDINGS,
         Site.GRAPH,
         Site.HIDDEN_GRADIENT,
+        Site.BIAS_GRADIENT,
         Site.READOUT,
         Site.RELEVANCE,
         Site.RELEVANCE_GRADIENT,

@@ -18,10 +18,12 @@ from tokenlight.accel.transfer import AsyncTensor, Deferred, to_device
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
+from tokenlight.hooks.biased_outputs import BiasedOutput
 from tokenlight.lrp.backward import BackwardMode, backward_by_rules
 from tokenlight.lrp.rules import RuleSet
 from tokenlight.model.embeddings import CapturedEmbeddings
 from tokenlight.model.live import LiveModel
+from tokenlight.model.memory import limit_pack_tokens
 from tokenlight.model.objective import (
     ArgmaxTargets,
     check_readout_found,
@@ -68,6 +70,7 @@ class Recording:
         has_attention_sink: Whether rows of attention give a share to a sink, which is no token.
         encoder_decoder: The layout of an encoder and a decoder, where both read the rows.
         is_padded: Whether some row is shorter than others.
+        biased_outputs: Outputs of modules that add a bias inside the blocks, on the graph.
     """
 
     rows: tuple[TokenRow, ...]
@@ -89,17 +92,26 @@ class Recording:
     has_attention_sink: bool = False
     encoder_decoder: EncoderDecoderLayout | None = None
     is_padded: bool = False
+    biased_outputs: tuple[BiasedOutput, ...] = ()
 
     @cached_property
     def attention(self) -> Sequence[Tensor]:
         """The attention maps as tensors in the model's dtype, each ``batch head query key``."""
         return read_maps(self.attention_maps)
 
-    def passes_at_once(self, budget: int) -> int:
-        """Return how many copies of a row of this recording go through the model together."""
+    def passes_at_once(self, budget: int, *, gradients: bool = False) -> int:
+        """Return how many copies of a row of this recording go through the model together.
+
+        Args:
+            budget: The most tokens; fewer where memory does not suffice.
+            gradients: Whether the passes are followed by backward passes.
+        """
         if not self.live.batching.is_batch_invariant:
             return 1
-        return max(1, budget // self.token_mask.shape[1])
+        num_tokens = limit_pack_tokens(
+            self.live, budget, gradients=gradients, recorded_tokens=self.token_mask.numel()
+        )
+        return max(1, num_tokens // self.token_mask.shape[1])
 
     @cached_property
     def finite_logits(self) -> np.ndarray:
@@ -279,6 +291,21 @@ class Tape:
         return compute_dot_products(states, gradients, self.recording.logits.device)
 
     @cached_property
+    def bias_x_gradient(self) -> list[Tensor]:
+        r""":math:`\sum_b \sum_k b_k\,\partial y/\partial z^b_{i,k}` of each block: ``batch token``."""
+        require(Site.BIAS_GRADIENT in self.recording.sites, Site.BIAS_GRADIENT)
+        num_layers = len(self.recording.hidden_states) - 1
+        terms = [
+            torch.zeros(self.token_mask.shape, dtype=self._dtype, device=self.token_mask.device)
+        ]
+        terms *= num_layers
+        gradients = self._gradients.get("biased output", [])
+        for biased, gradient in zip(self.recording.biased_outputs, gradients, strict=True):
+            share = self._upcast(gradient) @ self._upcast(biased.bias)
+            terms[biased.layer] = terms[biased.layer] + share
+        return terms
+
+    @cached_property
     def hidden_states(self) -> list[Tensor]:
         """h^0 … h^L, each ``batch token hidden``."""
         require(len(self.recording.hidden_states) > 1, Site.HIDDEN_STATES)
@@ -441,10 +468,11 @@ class Tape:
         )
         # Relevance that went down to the embeddings has passed the top, too.
         full_result = self._relevance_results.get((*key, False))
-        if full_result is not None:
+        if full_result is not None and (full_result.attention or not relevance_path.catches_maps):
             return full_result
         result = self._relevance_results.get((*key, relevance_path.top_only))
-        if result is None:
+        lacks_maps = relevance_path.catches_maps and result is not None and not result.attention
+        if result is None or lacks_maps:
             result = propagate(self.recording, self.targets, relevance_path)
             self._relevance_results[*key, relevance_path.top_only] = result
         return result

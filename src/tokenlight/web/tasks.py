@@ -47,7 +47,7 @@ from tokenlight.web.requests import AttentionBody, EvaluateBody, ExplainBody
 # Tokens per pass of lengthy work; others wait until a pass has ended.
 LONG_WORK_BATCH_TOKENS = 512
 # Random orders of the trust test, the more reliable first.
-TRUST_ORDERS = (12, 6)
+TRUST_ORDERS = (8, 4)
 # Three removals of two sub-texts per order, and as many again for the explanation itself.
 PASSES_PER_TRUST_ORDER = 6
 

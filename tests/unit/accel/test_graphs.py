@@ -300,7 +300,7 @@ def test_a_repeated_call_replays_its_graph(replays, target, monkeypatch):
     assert len(replays) == 1  # compared with the eager pass
     with monkeypatch.context() as never:
         never.setattr(explainer._live, "forward", None)  # no eager pass
-        never.setattr(batches, "should_recompute_maps", None)  # nor a question about free memory
+        never.setattr(batches, "choose_recompute", None)  # nor a question about free memory
         attributions = explainer.explain(rows, methods, target=target)
     assert len(replays) == 2
     for ours, theirs in zip(attributions, expected, strict=True):

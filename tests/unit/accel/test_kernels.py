@@ -10,9 +10,12 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tokenlight import Explainer, Tokens
-from tokenlight.accel import tensors
+from tokenlight.accel import products, tensors
+from tokenlight.explaining import memory
 from tokenlight.hooks import attention
 from tokenlight.hooks.attention import AttentionMask, AttentionOperands, AttentionParams
+from tokenlight.lrp import rules
+from tokenlight.lrp.rules import RuleCase, z_plus
 from tokenlight.trace import plan
 from tokenlight.trace.attention_maps import LazyAttentionMap
 
@@ -204,3 +207,61 @@ def test_methods_see_no_difference_without_maps(monkeypatch, length):
         largest = np.abs(true).max()
         bound = 2 * np.abs(mapped - true).max() + 2**-7 * largest
         assert np.abs(without - true).max() <= bound, name
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_gpu_multiplies_in_half_precision_with_float32_sums(dtype):
+    torch.manual_seed(0)
+    first = torch.randn(65, 96, device="cuda", dtype=dtype)
+    second = torch.randn(96, 40, device="cuda", dtype=dtype)
+    assert products.has_half_products(first, second)
+    bound = 96 * 2.0**-23 * (first.double().abs() @ second.double().abs())
+    gap = products.multiply_half(first, second).double() - first.double() @ second.double()
+    assert (gap.abs() <= bound).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_z_plus_rule_gives_the_relevance_of_a_processor(dtype):
+    torch.manual_seed(0)
+    features = torch.randn(2, 30, 96).to(dtype)
+    weight = torch.randn(40, 96).to(dtype)
+    output = torch.nn.functional.linear(features, weight)
+    relevance = torch.rand(2, 30, 40) * 1e-6
+    case = RuleCase(output, (features, weight, None), batch_size=2)
+    (expected,) = z_plus(relevance, case)
+    on_gpu = RuleCase(output.cuda(), (features.cuda(), weight.cuda(), None), batch_size=2)
+    (actual,) = z_plus(relevance.cuda(), on_gpu)
+    assert (actual.cpu() - expected).abs().max() <= 1e-4 * expected.abs().max()
+
+
+@pytest.mark.parametrize("method", ["lrp", "transatt"])
+def test_relevance_in_half_precision_is_that_of_float32_rules(monkeypatch, method):
+    """Half products move scores by far less than the half-precision forward pass does."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=100, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
+        intermediate_size=96, num_labels=2, pad_token_id=0,
+    )  # fmt: skip
+    model = transformers.BertForSequenceClassification(config).eval().bfloat16().cuda()
+    tokens = Tokens.from_ids(torch.randint(5, 100, (4, 24)))
+    with_half = Explainer(model).explain(tokens, method, target=1)
+    monkeypatch.setattr(rules, "has_half_products", lambda *_: False)
+    with_float32 = Explainer(model).explain(tokens, method, target=1)
+    for ours, theirs in zip(with_half, with_float32, strict=True):
+        assert np.abs(ours.scores - theirs.scores).max() <= 1e-3 * np.abs(theirs.scores).max()
+
+
+def test_large_maps_in_float32_are_read_by_kernels(monkeypatch):
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=100, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
+        intermediate_size=96, num_labels=2, pad_token_id=0,
+    )  # fmt: skip
+    model = transformers.BertForSequenceClassification(config).eval().cuda()
+    tokens = Tokens.from_ids(torch.randint(5, 100, (4, 24)))
+    kept = Explainer(model).explain(tokens, MAPPED, target=1)
+    monkeypatch.setattr(memory, "MAX_KEPT_MAP_BYTES", 0)
+    read_by_kernel = Explainer(model).explain(tokens, MAPPED, target=1)
+    for ours, theirs in zip(read_by_kernel, kept, strict=True):
+        largest = np.abs(theirs.scores).max()
+        assert np.abs(ours.scores - theirs.scores).max() <= 1e-3 * largest, ours.method

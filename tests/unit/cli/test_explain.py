@@ -52,6 +52,33 @@ def test_several_methods_with_options_and_a_reference_are_shown(tokenlight, clas
     assert "charming(" in output or "charming " in output
 
 
+def test_an_effort_chooses_the_method_and_shows_error_bars(tokenlight, classifier):
+    code, output, _ = tokenlight("explain", TEXT, "-m", classifier, "--effort", "4")
+    assert code == 0
+    assert "effort=4: subset_relevance, 3 sub-texts (4 passes)" in output
+    assert re.search(r"± one standard error over 3 sub-texts; \d+ of \d+ could be 0", output)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            ["--effort", "much"],
+            "--effort much is not valid. Choose one of instant, normal, thorough",
+        ),
+        (["--effort", "0"], "--effort 0 is not valid"),
+        (["--stable", "1.5"], "--stable 1.5 is not valid"),
+        (["--effort", "normal", "--method", "attcat"], "cannot be combined with --method"),
+        (["--stable", "0.9", "--effort", "instant"], "--effort instant pays for one pass alone"),
+    ],
+)
+def test_an_effort_that_cannot_be_is_refused_in_words(tokenlight, classifier, options, reason):
+    code, output, errors = tokenlight("explain", TEXT, "-m", classifier, *options)
+    assert code == 2
+    assert output == ""
+    assert reason in " ".join(errors.split())
+
+
 def test_all_targets_are_explained(tokenlight, classifier):
     _, output, _ = tokenlight("explain", TEXT, "-m", classifier, "--target", "all")
     assert "for negative" in output

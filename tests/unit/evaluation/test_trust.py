@@ -274,6 +274,31 @@ def test_mostly_tied_scores_are_inconclusive():
     assert trust["verdict"].startswith("15 of 16 tokens have the same score, so there is hardly an")
 
 
+def test_scores_that_cancel_within_words_cannot_tell(tokenizer):
+    """Found by distrust: the sums of words are right, and what a reader sees of their tokens is not."""
+    explainer = Explainer(randomize_weights(tiny_bert(), torch.float32), tokenizer)
+    attribution = explainer.explain("charming slower film was fun and good", "attcat")
+    test = RemovalTest(explainer)
+    scores = attribution.scores.copy()
+    for positions in test.get_subtexts(attribution).words:
+        if len(positions) > 1:
+            scores[positions[:2]] += np.array([100.0, -100.0]) * np.abs(attribution.scores).max()
+    assert not np.array_equal(scores, attribution.scores)
+    trust = test(replace(attribution, scores=scores))
+    assert trust["grade"] == "cannot tell"
+    assert trust["verdict"].startswith("most of its scores cancel each other within a word")
+
+
+def test_top_words_that_do_less_than_most_random_ones_have_no_effect():
+    """Found by distrust: a good grade whose own sentence says that random words do more."""
+    trust = assess_planted("oracle")
+    for removal in trust["removals"]:
+        assert 2 * removal["stronger"] < trust["orders"]
+    inverted = assess_planted("inverted")
+    for removal in inverted["removals"]:
+        assert 2 * removal["stronger"] >= inverted["orders"]
+
+
 def test_the_largest_group_of_ties_is_counted():
     assert count_tied(np.array([1.0, 2.0, 1.0, 3.0, 1.0])) == 3
     assert count_tied(np.array([1.0, 2.0])) == 0

@@ -8,6 +8,7 @@ import torch
 from transformers import (
     BertForMultipleChoice,
     BertForNextSentencePrediction,
+    BertForSequenceClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
 )
@@ -73,10 +74,33 @@ class TestOtherKindsOfModel:
         attribution = Explainer(model, TOKENIZER).explain("good film")
         assert_close(attribution.scores, expected, FLOAT32)
 
+    @pytest.mark.parametrize(
+        "method", ["attcat", "attnlrp", "gae", "transatt", "integrated_gradients", "occlusion"]
+    )
+    def test_a_model_larger_than_its_devices_has_the_scores_of_the_whole_one(
+        self, method, tmp_path
+    ):
+        """device_map="auto" leaves on disk what the devices cannot hold; each layer is read when it runs."""
+        pytest.importorskip("accelerate")
+        plain = tiny_bert(torch.float32)
+        plain.save_pretrained(tmp_path)
+        num_bytes = sum(weight.numel() * weight.itemsize for weight in plain.parameters())
+        model = BertForSequenceClassification.from_pretrained(
+            tmp_path,
+            device_map="auto",
+            max_memory={"cpu": num_bytes * 2 // 3},
+            offload_folder=tmp_path / "offload",
+        )
+        assert "disk" in model.hf_device_map.values()
+        expected = Explainer(plain, TOKENIZER).explain(["good film", "a dull plot"], method)
+        attributions = Explainer(model, TOKENIZER).explain(["good film", "a dull plot"], method)
+        for ours, theirs in zip(attributions, expected, strict=True):
+            assert_close(ours.scores, theirs.scores, FLOAT32)
+
     @pytest.mark.filterwarnings("ignore")  # the library's own words on its processor kernels
     def test_an_eight_bit_model_is_explained_and_relevance_refused_by_name(self, tmp_path):
         pytest.importorskip("bitsandbytes")
-        from transformers import BertForSequenceClassification, BitsAndBytesConfig
+        from transformers import BitsAndBytesConfig
 
         plain = tiny_bert(torch.float32, hidden_size=64, intermediate_size=128)
         plain.save_pretrained(tmp_path)
@@ -93,10 +117,14 @@ class TestOtherKindsOfModel:
         with pytest.raises(UnsupportedModel, match="MatMul8bitLt"):
             explainer.explain("the film is not good", "transatt")
 
-    def test_a_compiled_model_is_explained_by_the_model_inside(self):
+    @pytest.mark.parametrize(
+        "method", ["attcat", "attnlrp", "gae", "transatt", "integrated_gradients", "occlusion"]
+    )
+    def test_a_compiled_model_is_explained_by_the_model_inside(self, method):
         model = torch.compile(tiny_bert())
-        attribution = Explainer(model, TOKENIZER).explain("good film")
-        np.testing.assert_array_equal(attribution.scores, EXPLAINER.explain("good film").scores)
+        attribution = Explainer(model, TOKENIZER).explain("good film", method)
+        expected = EXPLAINER.explain("good film", method)
+        np.testing.assert_array_equal(attribution.scores, expected.scores)
 
     def test_a_classifier_without_a_padding_id_reads_batches(self):
         config = GPT2Config(

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import tokenlight
 from tests.helpers.expect import expect_error
-from tests.helpers.handmade_attributions import attribution_of, row_of
+from tests.helpers.handmade_attributions import make_attribution, make_row
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
 from tokenlight.files.attribution_parquet import (
@@ -24,17 +24,17 @@ from tokenlight.plots.figures import draw_token_bars
 from tokenlight.plots.html import render_page
 from tokenlight.plots.terminal import show
 
-ROW = row_of(["good but slow"], [[(0, 4), (5, 8), (9, 13)]])
+ROW = make_row(["good but slow"], [[(0, 4), (5, 8), (9, 13)]])
 SCORES = [0.0, 0.9, 0.1, -0.5, 0.0]
 ERRORS = [0.0, 0.2, 0.06, 0.2, 0.0]  # ``but`` lies within two errors of 0
-SAMPLED = attribution_of(
+SAMPLED = make_attribution(
     ROW,
     SCORES,
     method="subset_relevance",
     standard_errors=np.array(ERRORS),
     extras={"sampling": {"samples": 8, "top_k": 2, "stability": 0.75, "self_test": None}},
 )
-EXACT = attribution_of(ROW, SCORES)
+EXACT = make_attribution(ROW, SCORES)
 
 
 def render_terminal(attribution, colours):
@@ -57,7 +57,7 @@ def test_a_score_within_two_standard_errors_could_be_zero():
 )
 def test_errors_that_fit_no_token_are_refused(errors):
     with expect_error(BadInput, "standard-errors", mentions="5 tokens"):
-        attribution_of(ROW, SCORES, standard_errors=np.array(errors))
+        make_attribution(ROW, SCORES, standard_errors=np.array(errors))
 
 
 def test_errors_come_back_from_json_and_older_files_have_none(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.helpers.handmade_attributions import attribution_of, row_of
+from tests.helpers.handmade_attributions import make_attribution, make_row
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.target import Head, NextToken
@@ -22,7 +22,7 @@ from tokenlight.plots.terminal import show
 
 VOCABULARY = (" Paris", " the", " London", " ", " Le", " Rome", " a", " Nice")
 LOGITS = np.log([0.5, 0.2, 0.1, 0.08, 0.05, 0.04, 0.02, 0.01])
-ROW = row_of(
+ROW = make_row(
     ["The capital of France is"], [[(0, 3), (4, 11), (12, 14), (15, 21), (22, 24)]], special=False
 )
 HEAD = Head("classification", VOCABULARY, task="next")
@@ -31,7 +31,7 @@ HEAD = Head("classification", VOCABULARY, task="next")
 def explain_token(scores=(0.1, 0.5, 0.1, 2.0, 0.3), against=20, **more) -> Attribution:
     (target,) = HEAD.resolve(NextToken(0, against=against), LOGITS, ROW)
     prediction = HEAD.predict(LOGITS, ROW)
-    attribution = attribution_of(ROW, scores, prediction=prediction, logits=LOGITS, **more)
+    attribution = make_attribution(ROW, scores, prediction=prediction, logits=LOGITS, **more)
     return replace(attribution, target=target)
 
 

@@ -16,6 +16,7 @@ from tests.helpers.expect import expect_error
 from tests.helpers.families import build_model
 from tests.helpers.live_bytes import LiveBytes
 from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_bert_qa, tiny_tokenizer
+from tests.helpers.tolerance import assert_close
 from tokenlight import Continuation, Explainer, Question, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.explaining import memory
@@ -119,3 +120,19 @@ def test_memory_does_not_grow_with_the_maps_of_every_layer(method, monkeypatch):
     monkeypatch.setattr(memory, "MAX_KEPT_MAP_BYTES", 0)
     without_maps = peak(method, layers=6, tokens=tokens) - peak(method, layers=2, tokens=tokens)
     assert without_maps / 4 < one_map / 2
+
+
+def test_blocks_run_once_where_kernels_read_maps_without_storing_them(monkeypatch):
+    """A GPU in float32 keeps the graph of its blocks, and no map; its kernels are plain torch here."""
+    explainer = Explainer(tiny_bert(), tiny_tokenizer())
+    methods = ["gae", "rollout", "grads"]
+    expected = explainer.explain("the old film was a good movie", methods)
+    monkeypatch.setattr(memory, "MAX_KEPT_MAP_BYTES", 0)
+    monkeypatch.setattr(memory, "reads_maps_by_kernel", lambda *_: True)
+    num_runs = []
+    first_block = explainer.model.bert.encoder.layer[0]
+    first_block.register_forward_hook(lambda *_: num_runs.append(1))
+    attributions = explainer.explain("the old film was a good movie", methods)
+    assert len(num_runs) == 1
+    for ours, theirs in zip(attributions, expected, strict=True):
+        assert_close(ours.scores, theirs.scores)

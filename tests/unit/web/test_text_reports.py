@@ -2,15 +2,20 @@
 
 import pytest
 
-from tests.helpers.api_server import allow_list, assert_error, serving_client, tiny_writer
+from tests.helpers.api_server import (
+    assert_error,
+    connect_client,
+    make_allow_list,
+    make_language_model,
+)
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList, ServedModel
 
 
 @pytest.fixture(scope="module")
 def client():
-    models = [*allow_list().values(), ServedModel("writer", tiny_writer())]
-    with serving_client(AllowList(models), limits=ServerLimits(stored_reports=1)) as running_client:
+    models = [*make_allow_list().values(), ServedModel("writer", make_language_model())]
+    with connect_client(AllowList(models), limits=ServerLimits(stored_reports=1)) as running_client:
         yield running_client
 
 

@@ -53,7 +53,7 @@ const WIDTH = 150;
 const HEIGHT = 90;
 
 function frame(label, across, up, ...children) {
-  return draw("svg", { viewBox: `-30 -8 ${WIDTH + 40} ${HEIGHT + 28}`, class: "small-chart", role: "img", "aria-label": label },
+  return draw("svg", { viewBox: `-36 -8 ${WIDTH + 46} ${HEIGHT + 28}`, class: "small-chart", role: "img", "aria-label": label },
     draw("path", { class: "axis", d: `M0 0V${HEIGHT}H${WIDTH}` }), ...children,
     draw("text", { x: WIDTH, y: HEIGHT + 14, "text-anchor": "end" }, `${across} →`), ...up);
 }

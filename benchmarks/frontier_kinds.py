@@ -1,0 +1,136 @@
+"""Sub-texts of other kinds of input: pairs, questions, masked words, language models, vectors, images.
+
+    python benchmarks/frontier_kinds.py --data DATA --out kinds.json [--models MODELS] [--count 40]
+
+DATA is the folder of public data sets; MODELS may hold the models that benchmarks/default_method.py names; a
+kind without a model is left out. Every input is explained for the model's own prediction by one-pass methods
+and by ``subset_relevance`` with other options, and the explanations are measured by AOPC: tokens deleted and,
+where the model has a [MASK], replaced by it (a cosine: its fall while words are deleted; an image: insertion
+minus deletion). Sub-texts keep special tokens, templates, the question, the answer, a language model's last
+token and what a decoder wrote. This is an exploration, not the protocol of ADR 0019: few inputs, and many
+options looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from default_method import cosine_falls, loaded, picture_scores, tasks
+from frontier import bootstrap_mean
+from machine import facts
+
+from tokenlight import Explainer
+from tokenlight.errors import TokenlightError
+
+SKIPPED = frozenset({"text"})  # the protocol itself is about texts
+REFERENCE = "attnlrp"
+METHODS = (
+    "random",
+    "attnlrp",
+    "cp_lrp",
+    "cat:gradient=cp",
+    "integrated_gradients",
+    "subset_relevance",
+    "subset_relevance:readout=embeddings",
+    "subset_relevance:keep_probability=0.8",
+    "subset_relevance:removal=mask",
+    "subset_relevance:units=word",
+    "subset_relevance:units=sentence",
+)
+
+
+def measure_aopc(explainer: Explainer, inputs: list[Any], method: str) -> dict[str, list[float]]:
+    """Return AOPC of each input, by deletion and by [MASK] where the model has one."""
+    metrics = {"aopc": "aopc"}
+    if getattr(explainer.tokenizer, "mask_token", None):
+        metrics["aopc_mask"] = "aopc:perturb=mask"
+    attributions = list(explainer.explain(inputs, method, progress=False))
+    evaluation = explainer.evaluate(attributions, list(metrics.values()), progress=False)
+    values = {}
+    for name, key in zip(metrics, evaluation.metrics, strict=True):
+        values[name] = [row[key] for row in evaluation.rows]
+    return values
+
+
+def measure_method(
+    kind: str, explainer: Explainer, inputs: list[Any], method: str
+) -> dict[str, list[float]]:
+    """Return the measures of each input by name."""
+    if kind == "cosine":
+        return {"fall of the cosine": cosine_falls(explainer, inputs, method)}
+    if kind == "image":
+        return {"insertion − deletion": picture_scores(explainer, inputs, method)}
+    return measure_aopc(explainer, inputs, method)
+
+
+def measure_task(kind: str, explainer: Explainer, inputs: list[Any]) -> list[dict[str, Any]]:
+    """Measure every method on one task: means, and paired differences from the reference."""
+    values: dict[str, dict[str, np.ndarray]] = {}
+    rows = []
+    for method in METHODS:
+        start = time.perf_counter()
+        try:
+            measured = measure_method(kind, explainer, inputs, method)
+        except TokenlightError as error:
+            print(f"  {method} refused: {error}", flush=True)
+            rows.append({"label": method, "refused": error.code})
+            continue
+        seconds = time.perf_counter() - start
+        values[method] = {name: np.array(numbers) for name, numbers in measured.items()}
+        means = {name: float(numbers.mean()) for name, numbers in values[method].items()}
+        ahead = {}
+        if REFERENCE in values:
+            for name, numbers in values[method].items():
+                ahead[name] = bootstrap_mean(numbers - values[REFERENCE][name])
+        rows.append({"label": method, "means": means, "ahead_of_attnlrp": ahead})
+        print(f"  {method:40} {means} ({seconds:.0f} s)", flush=True)
+    return rows
+
+
+def main() -> None:
+    """Measure every kind of input that has data and a model."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--models", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--tasks", nargs="+", help="names of tasks; by default all")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    arguments = parser.parse_args()
+    results: dict[str, Any] = {
+        "facts": facts(arguments.device),
+        "command": f"python benchmarks/frontier_kinds.py --count {arguments.count}"
+        + (f" --tasks {' '.join(arguments.tasks)}" if arguments.tasks else ""),
+        "tasks": {},
+        "missing": [],
+    }
+    for kind, task, model, inputs in tasks(arguments.data, arguments.models):
+        if kind in SKIPPED or (arguments.tasks and task not in arguments.tasks):
+            continue
+        is_embedded = model.startswith("tokenlight/")
+        if not inputs or not (is_embedded or Path(model, "config.json").is_file()):
+            results["missing"].append(kind)
+            continue
+        print(task, flush=True)
+        explainer = loaded(kind, model, arguments.device)
+        rows = measure_task(kind, explainer, inputs[: arguments.count])
+        results["tasks"][task] = {
+            "kind": kind,
+            "model": model if is_embedded else Path(model).name,
+            "texts": min(arguments.count, len(inputs)),
+            "rows": rows,
+        }
+        content = json.dumps(results, indent=1, ensure_ascii=False)
+        arguments.out.write_text(content + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Further passes are packed by the memory that is free, and give the same numbers in smaller packs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig
+
+from tests.helpers.tiny import tiny_bert, tiny_tokenizer
+from tokenlight import Explainer
+from tokenlight.model import memory
+from tokenlight.perturb import engine
+from tokenlight.trace.extra_passes import ExtraPasses
+
+TEXT = "the film is not very charming , but we love it !"
+# Per token of BERT-base in float32: 16 × 768 + 4 × 3072 numbers in each of twelve blocks.
+TOKEN_BYTES = 12 * (16 * 768 + 4 * 3072) * 4
+
+
+@pytest.fixture
+def explainer():
+    return Explainer(tiny_bert(), tiny_tokenizer())
+
+
+@pytest.fixture
+def bert_base():
+    return SimpleNamespace(
+        model=SimpleNamespace(config=BertConfig()),
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "recorded", "free", "expected"),
+    [
+        (64, 64, 0, 64),  # small: the free memory is not asked for
+        (1 << 20, 64, 1 << 50, (4 << 30) // TOKEN_BYTES),
+        (1 << 20, 16384, 1 << 50, 16384),  # as much as a pass that is known to fit
+        (1 << 20, 16384, 2 << 30, (1 << 30) // TOKEN_BYTES),
+        (1 << 20, 16384, 1, 1),
+    ],
+)
+def test_a_pack_takes_no_more_than_is_free(bert_base, monkeypatch, asked, recorded, free, expected):
+    monkeypatch.setattr(memory, "free_memory", lambda _: free)
+    tokens = memory.limit_pack_tokens(bert_base, asked, gradients=True, recorded_tokens=recorded)
+    assert tokens == expected
+
+
+def test_a_pass_without_a_graph_holds_one_block_at_a_time(bert_base):
+    with_graph = memory.estimate_token_bytes(bert_base, gradients=True)
+    without_graph = memory.estimate_token_bytes(bert_base, gradients=False)
+    assert with_graph == TOKEN_BYTES
+    assert with_graph > 12 * without_graph
+
+
+def test_a_model_that_names_no_sizes_has_no_limit(bert_base, monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda _: 1)
+    bert_base.model.config = SimpleNamespace(get_text_config=SimpleNamespace)
+    assert memory.limit_pack_tokens(bert_base, 99, gradients=True, recorded_tokens=0) == 99
+
+
+@pytest.fixture
+def little_memory(explainer, monkeypatch):
+    """Room for the graphs of two texts of this length."""
+    num_tokens = len(explainer.explain(TEXT, "attcat").tokens)
+    token_bytes = memory.estimate_token_bytes(explainer._live, gradients=True)
+    free_bytes = int(2 * num_tokens * token_bytes / memory.FREE_SHARE)
+    monkeypatch.setattr(memory, "SMALL_PACK_BYTES", 0)
+    monkeypatch.setattr(memory, "free_memory", lambda _: free_bytes)
+
+
+@pytest.mark.parametrize("method", ["integrated_gradients", "gradient_shap", "smooth"])
+def test_path_methods_are_packed_by_memory_with_equal_scores(
+    explainer, monkeypatch, request, method
+):
+    expected = explainer.explain(TEXT, method, seed=3)
+    request.getfixturevalue("little_memory")
+    sizes = []
+    run_pack = ExtraPasses.gradient_at
+
+    def count_passes(self, examples, embeddings, **options):
+        sizes.append(len(examples))
+        return run_pack(self, examples, embeddings, **options)
+
+    monkeypatch.setattr(ExtraPasses, "gradient_at", count_passes)
+    attribution = explainer.explain(TEXT, method, seed=3)
+    assert max(sizes) == 2
+    assert len(sizes) > 1
+    largest = np.abs(expected.scores).max()
+    np.testing.assert_allclose(attribution.scores, expected.scores, atol=1e-9 * largest)
+
+
+@pytest.mark.parametrize("method", ["occlusion", "lime"])
+def test_perturbations_are_packed_by_memory_with_equal_scores(explainer, monkeypatch, method):
+    expected = explainer.explain(TEXT, method, seed=3)
+    num_tokens = len(expected.tokens)
+    token_bytes = memory.estimate_token_bytes(explainer._live, gradients=False)
+    free_bytes = int(2 * num_tokens * token_bytes / memory.FREE_SHARE)
+    monkeypatch.setattr(memory, "SMALL_PACK_BYTES", 0)
+    monkeypatch.setattr(memory, "free_memory", lambda _: free_bytes)
+    sizes = []
+    run_batch = engine._try_batch
+
+    def count_rows(live, rows):
+        sizes.append(max(map(len, rows)) * len(rows))
+        return run_batch(live, rows)
+
+    monkeypatch.setattr(engine, "_try_batch", count_rows)
+    attribution = explainer.explain(TEXT, method, seed=3)
+    assert max(sizes) <= 2 * num_tokens
+    assert len(sizes) > 1
+    largest = np.abs(expected.scores).max()
+    np.testing.assert_allclose(attribution.scores, expected.scores, atol=1e-9 * largest)
