@@ -17,6 +17,7 @@ IDS = torch.tensor([[5, 6, 7]])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_every_bias_of_a_block_is_captured_once_per_layer(family):
     model = build_model(family)
+    model(IDS, output_hidden_states=True)  # transformers adds hooks of its own in the first pass
     num_hooks = sum(len(module._forward_hooks) for module in model.modules())
     with captured_biased_outputs(model, model) as captured, torch.no_grad():
         num_layers = len(model(IDS, output_hidden_states=True).hidden_states) - 1
