@@ -60,7 +60,7 @@ def measure_aopc(explainer: Explainer, inputs: list[Any], method: str) -> dict[s
 
 def measure_method(
     kind: str, explainer: Explainer, inputs: list[Any], method: str
-) -> dict[str, list[float]]:
+) -> dict[str, list[Any]]:
     """Return the measures of each input by name."""
     if kind == "cosine":
         return {"fall of the cosine": cosine_falls(explainer, inputs, method)}
@@ -72,7 +72,7 @@ def measure_method(
 def measure_task(kind: str, explainer: Explainer, inputs: list[Any]) -> list[dict[str, Any]]:
     """Measure every method on one task: means, and paired differences from the reference."""
     values: dict[str, dict[str, np.ndarray]] = {}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for method in METHODS:
         start = time.perf_counter()
         try:

@@ -102,7 +102,8 @@ def norms_of_llama() -> Iterator[Row]:
     ids = Tokens.from_ids(torch.randint(5, 900, (1, 32)))
     for dtype in (BF16, torch.float16, torch.float32):
         model = made(transformers.LlamaForCausalLM, config, "cuda", dtype)
-        total = Explainer(model).explain(ids, "alti_logit", target=7).scores.sum()
+        attribution: Any = Explainer(model).explain(ids, "alti_logit", target=7)
+        total = attribution.scores.sum()
         yield {"row": f"alti_logit Llama {dtype}: sum of scores", "values": [float(total)]}
 
 

@@ -152,7 +152,7 @@ def time_bare_graph(model: Any, ids: torch.Tensor) -> float | None:
         (gradient,) = torch.autograd.grad(target.sum(), embeddings)
         return (gradient * embeddings.detach()).sum(dim=-1).float()
 
-    stream = torch.cuda.Stream()
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     try:
         with torch.cuda.stream(stream):

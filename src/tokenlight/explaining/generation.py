@@ -142,7 +142,7 @@ class CachedDecoder:
         has_cache = {"past_key_values", "use_cache"} <= self._live.forward_parameters
         is_plain = self._live.vision_inputs is None and prompt.token_type_ids is None
         # A model that computes long texts in another way than short ones may not go on from a cache.
-        self.uses_cache = has_cache and is_plain and not self._live.batching.has_borders
+        self.uses_cache = has_cache and is_plain and not self._live.batching.has_thresholds
 
     def predict(self) -> int:
         """Return the most likely next token."""

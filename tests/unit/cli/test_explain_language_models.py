@@ -278,7 +278,7 @@ class TestDocuments:
         assert message in " ".join(errors.split())
 
 
-def test_a_streamed_page_is_that_of_the_finished_text(tokenlight, models, tmp_path):  # noqa: F811
+def test_a_streamed_page_is_that_of_the_finished_text(tokenlight, models, tmp_path):
     pages = []
     for name, extra in (("streamed", ["--stream"]), ("whole", [])):
         page = tmp_path / f"{name}.html"
@@ -291,7 +291,7 @@ def test_a_streamed_page_is_that_of_the_finished_text(tokenlight, models, tmp_pa
             lines = [line for line in output.splitlines() if "←" in line]
             assert len(lines) == 3
             assert all("% " in line and "rather than: " in line for line in lines)
-    streamed, whole = (Reader(page) for page in pages)
+    streamed, whole = (PageReader(page) for page in pages)
     assert [line.text for line in streamed.lines] == [line.text for line in whole.lines]
 
 
@@ -305,7 +305,7 @@ def test_a_streamed_page_is_that_of_the_finished_text(tokenlight, models, tmp_pa
         (["--generate", "2", "--stream", "--explain-mask", "sep"], "without --explain-mask"),
     ],
 )  # fmt: skip
-def test_what_a_stream_cannot_do_is_refused(tokenlight, models, extra, message):  # noqa: F811
+def test_what_a_stream_cannot_do_is_refused(tokenlight, models, extra, message):
     code, _, errors = tokenlight("explain", PROMPT, "--model", models["writer"], *extra)
     assert code == 2
     assert message in errors

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.encoder_decoder_models import small_llama, writer, writing_tokenizer
+from tests.helpers.encoder_decoder_models import (
+    make_seq2seq_model,
+    make_seq2seq_tokenizer,
+    make_small_llama,
+)
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert_lm, tiny_tokenizer
 from tokenlight import Continuation, Explainer
@@ -22,10 +26,10 @@ PROMPT = "the cat sat on a mat"
 
 def build_explainer(*, ends: bool = False) -> Explainer:
     """A small Llama, which goes on for ever unless it ``ends``."""
-    model = small_llama()
+    model = make_small_llama()
     if not ends:
         model.generation_config.eos_token_id = None
-    return Explainer(model, writing_tokenizer(ends=False))
+    return Explainer(model, make_seq2seq_tokenizer(ends=False))
 
 
 @pytest.fixture(scope="module")
@@ -152,4 +156,6 @@ class TestRefusals:
         with expect_error(BadTarget, "model-does-not-write"):
             Explainer(tiny_bert_lm(), tiny_tokenizer()).generate(PROMPT)
         with expect_error(UnsupportedModel, "generate-from-source"):
-            Explainer(writer("bart"), writing_tokenizer(ends=True)).generate(PROMPT)
+            Explainer(make_seq2seq_model("bart"), make_seq2seq_tokenizer(ends=True)).generate(
+                PROMPT
+            )
