@@ -85,7 +85,7 @@ def test_heads_have_no_tab_where_nothing_was_measured(visit):
     visit.open(model="tokenlight/topics", text="Oil prices fell.", tab="heads")
     visit.page.locator("#tab-heads").wait_for(state="hidden")
     assert visit.page.locator("#tab-why").get_attribute("aria-selected") == "true"
-    visit.page.locator("#tab-layers").focus()
+    visit.page.locator("#tab-layers").click()
     visit.page.keyboard.press("ArrowRight")  # past the last tab that is shown
     assert visit.page.locator("#tab-why").get_attribute("aria-selected") == "true"
     visit.page.select_option("#model", "tokenlight/sentiment")

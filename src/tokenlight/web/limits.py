@@ -37,7 +37,7 @@ class ServerLimits:
 
     # Cost of a request: tokens that it may send through the model, counted each time.
     explain_passes: int = 60_000
-    trust_passes: int = 150_000
+    trust_passes: int = 42_000
     evaluated_passes: int = 300_000
 
     # Queues of one model.

@@ -51,6 +51,9 @@ def test_every_file_the_page_names_is_there():
 
 def test_every_id_a_module_asks_for_is_in_the_page():
     page_ids = {attributes["id"] for _, attributes in Tags().found if "id" in attributes}
+    form = (PAGE / "js/ask.js").read_text(encoding="utf-8")
+    text_fields = re.search(r"const ROWS = {(.+?)}", form)[1]
+    page_ids |= {f"field-{name}" for name in re.findall(r"(\w+):", text_fields)}
     for path in MODULES:
         text = path.read_text(encoding="utf-8")
         created_ids = set(re.findall(r'id: "([\w-]+)"', text)) | set(
