@@ -52,6 +52,11 @@ def check_options(  # noqa: PLR0913 - the keywords users set, each by name
         batch_tokens = session._live.batch_tokens or session._live.default_batch_tokens
     if batch_size is not None:
         batch_size = check_integer("batch_size", batch_size, 1)
+    if progress is not None and not isinstance(progress, bool):
+        raise BadInput(
+            f"progress is a {type(progress).__name__}. Give True, False or None (a bar on a terminal).",
+            code="progress-type",
+        )
     return ExplainOptions(
         methods=(),
         seed=check_integer("seed", seed, 0),
