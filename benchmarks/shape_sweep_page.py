@@ -45,11 +45,14 @@ memory allows it, so that its memory is a choice and has no goal. A cell is *rep
 [one CUDA graph](../../adr/0016-replay-repeated-shapes-with-cuda-graphs.md), else *eager*.
 
     python benchmarks/shape_sweep.py --device cuda --minutes 6 --json docs/results/cost/shape_sweep.json
-    python benchmarks/shape_sweep_page.py docs/results/cost/shape_sweep*.json
+    python benchmarks/shape_sweep_page.py \\
+      docs/results/cost/shape_sweep_before.json docs/results/cost/shape_sweep.json
 
 Goals: at most 1.25 bare passes for attcat, attnlrp and gae, 2 for the thirteen one-pass methods together, 4
 for lrp and transatt, 8 for eight steps; at most 1.15 times the memory. [Rows asked for one by
-one](README.md).
+one](README.md). During the run of fbf40d6 a test suite kept twelve of the sixteen cores
+busy; for language models it explains a logit, like the bare pass, where the run before it contrasted the
+token with its alternatives.
 """
 
 
