@@ -21,15 +21,7 @@ from safetensors.numpy import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from tests.helpers.families import build_model
-from tests.helpers.tiny import tiny_bert
-
-TEXTS = [[2, 7, 31, 90, 18, 55, 64, 23, 3], [2, 44, 12, 83, 3]]
-
-
-def model_of(name: str) -> Any:
-    """The model, in float64."""
-    return tiny_bert() if name == "bert" else build_model(name).double()
+from tests.golden.gim_models import TEXTS, build_gim_model
 
 
 def attend(
@@ -64,7 +56,7 @@ def scores(model: Any, ids: list[int]) -> np.ndarray:
 
 
 def main() -> None:
-    models = {name: model_of(name) for name in ("bert", "gpt2")}
+    models = {name: build_gim_model(name) for name in ("bert", "gpt2")}
     torch.set_default_dtype(torch.float64)  # the package makes its norms in the default dtype
     arrays = {}
     for name, model in models.items():

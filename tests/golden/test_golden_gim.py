@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.helpers.families import build_model
-from tests.helpers.tiny import tiny_bert
+from tests.golden.gim_models import TEXTS, build_gim_model
 from tokenlight import Explainer, Tokens
 
 VECTORS = load_file(Path(__file__).parent / "vectors" / "gim.safetensors")
-TEXTS = [[2, 7, 31, 90, 18, 55, 64, 23, 3], [2, 44, 12, 83, 3]]
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_scores_equal_those_of_gim_explain(name: str) -> None:
-    model = tiny_bert() if name == "bert" else build_model(name).double()
-    explainer = Explainer(model)
+    explainer = Explainer(build_gim_model(name))
     expected = VECTORS[name]
     for ids, row in zip(TEXTS, expected, strict=True):
         tokens = Tokens.from_ids([ids])
