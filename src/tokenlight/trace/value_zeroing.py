@@ -88,7 +88,8 @@ def _block_distances(
 ) -> list[list[Tensor]]:
     """Return one list with the distances of each block, ``pass query``.
 
-    Half the squared distance of unit vectors is the cosine distance, without cancellation.
+    Half the squared distance of unit vectors is the cosine distance, without cancellation. A vector that
+    moves by four units in the last place or less was only rounded otherwise: its distance is zero.
     """
     examples, tokens = pack[rows].T
     changed_states = _run_blocks(recording, clean_states, examples, tokens)
@@ -97,7 +98,9 @@ def _block_distances(
         clean_examples = clean[examples.to(clean.device)].double()
         clean_unit = nn.functional.normalize(clean_examples, dim=-1)
         changed_unit = nn.functional.normalize(changed.double(), dim=-1)
-        distances.append((clean_unit - changed_unit).square().sum(dim=-1) / 2)
+        distance = (clean_unit - changed_unit).square().sum(dim=-1) / 2
+        rounding_distance = (4 * torch.finfo(clean.dtype).eps) ** 2 / 2
+        distances.append(distance.masked_fill(distance <= rounding_distance, 0.0))
     return [distances]
 
 
