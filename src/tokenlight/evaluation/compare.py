@@ -305,7 +305,7 @@ def compare(
 def _select_examples(examples: Sequence[Example]) -> tuple[list[Example], tuple[str, ...]]:
     """Return the examples whose texts have words, and the locations of the others."""
     check_items("examples", examples, Example)
-    kept = []
+    selected_examples = []
     omitted = []
     for number, example in enumerate(examples):
         if not isinstance(example.text, str):
@@ -314,15 +314,15 @@ def _select_examples(examples: Sequence[Example]) -> tuple[list[Example], tuple[
                 code="compare-plain-texts",
             )
         if str(example.text).strip():
-            kept.append(example)
+            selected_examples.append(example)
         else:
             omitted.append(example.location or f"text {number} (counted from 0)")
-    if not kept:
+    if not selected_examples:
         raise BadInput(
             f"None of the {len(examples)} texts contains a word. Give texts with words.",
             code="compare-empty-texts",
         )
-    return kept, tuple(omitted)
+    return selected_examples, tuple(omitted)
 
 
 def _check_same_labels(labels_a: Sequence[str], labels_b: Sequence[str]) -> None:

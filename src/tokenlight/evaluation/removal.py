@@ -222,9 +222,9 @@ def _find_windows(attribution: Attribution) -> list[tuple[float, np.ndarray]]:
     is_in_last_segment = np.array([segment == last_segment for segment in row.segments])
     is_windowed = is_in_last_segment & ~np.array(row.special_tokens_mask)
     positions = np.arange(len(attribution))
-    found = []
+    weighted_masks = []
     for window in windows:
         if window["weight"]:
             is_outside = (positions < window["first"]) | (positions > window["last"])
-            found.append((float(window["weight"]), is_windowed & is_outside))
-    return found
+            weighted_masks.append((float(window["weight"]), is_windowed & is_outside))
+    return weighted_masks
