@@ -12,6 +12,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.helpers.commands import fork_context
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.gates import hold_after
 
@@ -68,9 +69,7 @@ def start_bench_process(*arguments, max_parts: int | None = None):
 
     After ``max_parts`` parts it waits for a signal, so that it cannot finish before one is sent.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tokenlight.bench.part_runner", "tokenlight.bench.run"])
-    process = context.Process(target=run_bench_command, args=(arguments, max_parts))
+    process = fork_context().Process(target=run_bench_command, args=(arguments, max_parts))
     process.start()
     return process
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# mypy runs once, for one worker.
+pytestmark = pytest.mark.xdist_group("mypy")
 BEGIN = """
 from collections.abc import Iterator
 from tokenlight import Continuation, Contrast, Explainer, Picture, Question, Tokens

@@ -349,9 +349,12 @@ def test_a_run_without_a_finished_part_has_no_report(suite, tmp_path, capsys, mo
 
 
 FULL_DISK = """
-import shutil, subprocess, sys
+import multiprocessing, shutil, subprocess, sys
 from pathlib import Path
 from tokenlight.cli import main
+from tokenlight.scale import local_processes
+# A worker that is forked has the libraries already.
+local_processes._process_context = lambda: multiprocessing.get_context("fork")
 place, suite, out = sys.argv[1:]
 def bench():
     try:

@@ -1,35 +1,19 @@
 """A reader that closes the pipe (``| head``, ``| true``) costs no file and no exit status."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from tests.helpers.bench_runs import make_sentences, write_suite
-from tests.helpers.deadlines import DEADLINE_SECONDS
+from tests.helpers.commands import run_command
 
-COMMAND = "from tokenlight.cli import main; main()"
 pytestmark = pytest.mark.xdist_group("bench")
 
 
-def run_into_closed_pipe(*arguments, errors_too=False):
+def run_into_closed_pipe(*arguments, close_errors=False):
     """Run a command whose standard output nobody reads; gives its exit status and standard error."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        process = subprocess.run(
-            [sys.executable, "-c", COMMAND, *map(str, arguments)],
-            stdout=writer,
-            stderr=writer if errors_too else subprocess.PIPE,
-            text=True,
-            timeout=DEADLINE_SECONDS,
-            check=False,
-        )
-    finally:
-        os.close(writer)
-    return process.returncode, process.stderr
+    result = run_command(*arguments, close_output=True, close_errors=close_errors)
+    return result.status, result.errors
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +38,7 @@ def test_a_closed_pipe_does_not_stop_the_files_of_a_text(bert_folder, tmp_path):
 def test_a_closed_standard_error_does_not_stop_the_command(bert_folder, tmp_path):
     json_file = tmp_path / "p.json"
     command = ("explain", "good film", "-m", bert_folder, "-x", "attcat", "--json", json_file)
-    code, _ = run_into_closed_pipe(*command, errors_too=True)
+    code, _ = run_into_closed_pipe(*command, close_errors=True)
     assert code == 0
     assert json.loads(json_file.read_text())["method"] == "attcat"
 
@@ -117,14 +101,8 @@ def test_a_closed_pipe_ends_a_list_quietly():
 
 def test_an_unwritable_output_is_refused_and_the_result_is_shown(bert_folder, tmp_path):
     (tmp_path / "file").write_text("")
-    command = ("explain", "good film", "-m", str(bert_folder), "-x", "attcat", "--json")
-    process = subprocess.run(
-        [sys.executable, "-c", COMMAND, *command, str(tmp_path / "file/p.json")],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )
-    assert process.returncode == 2
-    assert "annot write" in process.stderr
-    assert "prediction" in process.stdout
+    command = ("explain", "good film", "-m", bert_folder, "-x", "attcat", "--json")
+    result = run_command(*command, tmp_path / "file/p.json")
+    assert result.status == 2
+    assert "annot write" in result.errors
+    assert "prediction" in result.output

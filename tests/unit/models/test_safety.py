@@ -7,13 +7,12 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 
 import pytest
 import torch
 
-from tests.helpers.deadlines import DEADLINE_SECONDS
+from tests.helpers.commands import run_command
 from tests.helpers.expect import expect_error
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedModel
@@ -76,12 +75,9 @@ COMMANDS = {
 def test_code_of_a_folder_never_runs_even_if_prompts_are_confirmed(folder, command):
     ran = bring_code(folder)
     for answers in ("y\n" * 50, "1\n" * 50):
-        result = subprocess.run(
-            [sys.executable, "-m", "tokenlight", *COMMANDS[command], str(folder)],
-            input=answers, capture_output=True, text=True, timeout=DEADLINE_SECONDS,
-        )  # fmt: skip
-        assert result.returncode == 2, result.stderr
-        assert "brings its own code (config.json: auto_map)" in result.stderr
+        result = run_command(*COMMANDS[command], folder, answers=answers)
+        assert result.status == 2, result.errors
+        assert "brings its own code (config.json: auto_map)" in result.errors
         assert not ran.exists()
 
 

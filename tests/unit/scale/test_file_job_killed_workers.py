@@ -5,12 +5,12 @@ import multiprocessing
 import os
 import resource
 import signal
-import subprocess
-import sys
 import time
+from functools import partial
 
 import pytest
 
+from tests.helpers.commands import fork_context, run_command
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.gates import hold_after
 from tests.helpers.scale_runs import InProcessEngine, read_output_files, write_parquet
@@ -108,8 +108,7 @@ def test_a_driver_killed_three_times_resumes_with_the_same_output(
 ):
     folder = tmp_path / "out"
     # Not forked from here, where earlier tests may have left threads.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tokenlight.scale.file_job"])
+    context = fork_context()
     for _ in range(3):
         files_before = list_block_files(folder)
         driver = context.Process(target=_drive, args=(data, bert_folder, folder))
@@ -139,24 +138,20 @@ def test_a_driver_killed_three_times_resumes_with_the_same_output(
 def test_a_run_resumes_after_a_full_disk(data, complete_folder, bert_folder, tmp_path):
     """A file may grow to so many bytes and no more, which the system tells as it tells a full disk."""
     folder = tmp_path / "out"
-    code = "from tokenlight.cli import main; main()"
     biggest = max(len(content) for content in read_output_files(complete_folder).values())
     sizes = sorted(len(content) for content in read_output_files(complete_folder).values())
     assert sizes[0] < biggest
     arguments = ["explain", "--file", str(data), "-o", str(folder), "-m", str(bert_folder)]
     arguments += ["-x", "attcat", "--keep", "id", "--block", "4", "--workers", "1"]
 
-    def narrow():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (biggest - 1, biggest - 1))
-
-    run = [sys.executable, "-c", code, *arguments]
-    result = subprocess.run(
-        run, capture_output=True, text=True, preexec_fn=narrow, timeout=DEADLINE_SECONDS
+    limits = (biggest - 1, biggest - 1)
+    result = run_command(
+        *arguments, prepare=partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
     )
-    assert result.returncode == 1, result.stderr
-    message = " ".join(result.stderr.split())
+    assert result.status == 1, result.errors
+    message = " ".join(result.errors.split())
     assert "is full. Finished work is kept: free some space, then run the same command" in message
     assert not list(folder.rglob(".*.part"))
-    result = subprocess.run(run, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
-    assert result.returncode == 0, result.stderr
+    result = run_command(*arguments)
+    assert result.status == 0, result.errors
     assert read_output_files(folder) == read_output_files(complete_folder)

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.helpers.commands import run_command
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.scale_runs import write_parquet
 
@@ -55,13 +56,18 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def command(tmp_path, bert_folder):
-    """A job in a process group of its own, as a terminal has it."""
-    (tmp_path / "fork_server_hook.py").write_text(SERVER)
-    (tmp_path / "script.py").write_text(SCRIPT)
+def arguments(tmp_path, bert_folder):
+    """A job of two blocks."""
     data = write_parquet(tmp_path / "data/a.parquet", 6)
     arguments = ["explain", "--file", data, "-m", bert_folder, "-x", "attcat", "--workers", 1]
-    arguments += ["--block", 3, "-o", tmp_path / "out"]
+    return [*arguments, "--block", 3, "-o", tmp_path / "out"]
+
+
+@pytest.fixture
+def command(tmp_path, arguments):
+    """The job in a process group of its own, as a terminal has it."""
+    (tmp_path / "fork_server_hook.py").write_text(SERVER)
+    (tmp_path / "script.py").write_text(SCRIPT)
     path = os.pathsep.join([str(tmp_path), *sys.path])
 
     def begin(**environment):
@@ -85,7 +91,9 @@ def test_a_fork_server_that_is_killed_once_is_started_again(command, tmp_path):
     assert len((tmp_path / "attempts").read_text()) == 2
 
 
-def test_a_fork_server_that_is_killed_repeatedly_is_reported_with_a_remedy(command, tmp_path):
+def test_a_fork_server_that_is_killed_repeatedly_is_reported_with_a_remedy(
+    command, arguments, tmp_path
+):
     process = command(KILLED="100")
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 1, errors
@@ -93,14 +101,15 @@ def test_a_fork_server_that_is_killed_repeatedly_is_reported_with_a_remedy(comma
     assert "error: Worker processes could not be started: 3 attempts ended in" in messages
     assert "run the same command to continue." in messages
     assert "Traceback" not in messages
-    process = command()
-    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
-    assert process.returncode == 0, errors
+    result = run_command(*arguments)
+    assert result.status == 0, result.errors
     assert len(list((tmp_path / "out/rows").rglob("*.parquet"))) == 2
 
 
 @pytest.mark.parametrize("where", ["server", "worker"])
-def test_ctrl_c_while_a_worker_starts_is_answered_by_the_runner_alone(command, tmp_path, where):
+def test_ctrl_c_while_a_worker_starts_is_answered_by_the_runner_alone(
+    command, arguments, tmp_path, where
+):
     process = command(PAUSED=where)
     ends = time.monotonic() + DEADLINE_SECONDS
     while not (tmp_path / "reached").exists():
@@ -115,6 +124,5 @@ def test_ctrl_c_while_a_worker_starts_is_answered_by_the_runner_alone(command, t
     assert messages == (
         f"stopped: finished texts are in {tmp_path}/out; run the same command again to continue."
     )
-    process = command()
-    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
-    assert process.returncode == 0, errors
+    result = run_command(*arguments)
+    assert result.status == 0, result.errors
