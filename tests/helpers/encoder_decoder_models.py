@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from packaging import version
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -88,6 +89,9 @@ SEQ2SEQ_FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "prophetnet": ("ProphetNet", PROPHET, "refused"),  # its mask overflows in float64
     "fsmt": ("FSMT", BART | {"langs": ["en", "de"], "src_vocab_size": 24, "tgt_vocab_size": 24}, "refused"),
 }  # fmt: skip
+if version.parse(transformers.__version__) < version.parse("5.22"):
+    # Its decoder attended to later tokens.
+    SEQ2SEQ_FAMILIES["umt5"] = ("UMT5", T5, "refused")
 SEQ2SEQ_FAMILIES = {
     name: family
     for name, family in SEQ2SEQ_FAMILIES.items()

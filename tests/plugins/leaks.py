@@ -1,11 +1,15 @@
-"""A pytest plug-in: what a test module leaves open fails that module, and no later one."""
+"""A pytest plug-in: what a test leaves open or changed fails that test's module, and no later one."""
 
+import os
 import sys
 import warnings
 
 import pytest
 
 from tests.helpers.garbage import collect_garbage
+
+COARSE = ("tf32", "bf16")
+OWN_VARIABLE = "PYTEST_CURRENT_TEST"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,6 +24,41 @@ def nothing_is_left_open(request):
             f"(-X tracemalloc=20 shows where that is):\n{listed}",
             pytrace=False,
         )
+
+
+@pytest.fixture(autouse=True)
+def settings_are_restored():
+    """Fail a test that changes a setting of the process, which every later test would run under."""
+    before = read_process_settings()
+    yield
+    after = read_process_settings()
+    changes = [
+        f"{name}: {before[name]!r} → {after[name]!r}"
+        for name in before
+        if before[name] != after[name]
+    ]
+    if changes:
+        pytest.fail("This test leaves settings changed: " + "; ".join(changes), pytrace=False)
+
+
+def read_process_settings():
+    """Return what Python and torch keep for the whole process and a test might set."""
+    variables = {key: os.environ[key] for key in os.environ if key != OWN_VARIABLE}
+    settings = {"folder": os.getcwd(), "environment": variables}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        settings |= {
+            "default dtype": torch.get_default_dtype(),
+            "threads": torch.get_num_threads(),
+            "gradients": torch.is_grad_enabled(),
+            "inference mode": torch.is_inference_mode_enabled(),
+            "autocast": torch.is_autocast_enabled("cpu"),
+            "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+            # A test of arithmetic may leave "ieee", which is how "none" computes.
+            "coarse products on the CPU": torch.backends.mkldnn.matmul.fp32_precision in COARSE,
+            "coarse products on a GPU": torch.backends.cuda.matmul.fp32_precision in COARSE,
+        }
+    return settings
 
 
 def collect_leaks():

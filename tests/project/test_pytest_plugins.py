@@ -81,6 +81,16 @@ def test_a_leak_fails_the_module_that_made_it(tmp_path, seed):
     assert "a.csv" in output
 
 
+def test_a_changed_setting_fails_the_test_that_changed_it(tmp_path):
+    (tmp_path / "test_a.py").write_text(
+        "import os\n\ndef test_sets_a_variable():\n    os.environ['LEFT'] = '1'\n\n"
+        "def test_is_innocent(monkeypatch):\n    monkeypatch.setenv('UNDONE', '1')\n"
+    )
+    output = run_pytest(tmp_path)
+    assert "1 error" in output
+    assert "ERROR test_a.py::test_sets_a_variable - Failed: This test leaves settings" in output
+
+
 def test_a_seed_repeats_the_order_and_another_changes_it(two_modules):
     first = run_pytest(two_modules)
     second = run_pytest(two_modules, f"--order-seed={read_seed(first)}")
