@@ -49,7 +49,7 @@ def check_options(  # noqa: PLR0913 - the keywords users set, each by name
         BadInput: A keyword has a value that is not valid.
     """
     if batch_tokens is None:
-        batch_tokens = session._live.batch_tokens or session._live.default_batch_tokens
+        batch_tokens = session._runner.batch_tokens or session._runner.default_batch_tokens
     if batch_size is not None:
         batch_size = check_integer("batch_size", batch_size, 1)
     if progress is not None and not isinstance(progress, bool):
@@ -207,7 +207,7 @@ def resolve_methods(session: Session, method: Any, seed: int) -> tuple[Method, .
             continue
         name, method_options = registry.resolve_spec("methods", spec)
         methods.append(
-            Method.build_for_model(name, method_options, seed=seed, model=session._live.model)
+            Method.build_for_model(name, method_options, seed=seed, model=session._runner.model)
         )
     # Instances may come from anywhere; registered classes were checked when they were written.
     check_declarations([spec for spec in specs if isinstance(spec, Method)])

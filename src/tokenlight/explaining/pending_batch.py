@@ -18,8 +18,8 @@ from tokenlight.explaining.garbage import collect_young
 from tokenlight.explaining.pending_scores import PendingScores
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import MethodGroups
-from tokenlight.model.live import LiveModel
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Sites
 from tokenlight.trace.tape import Recording, Tape
@@ -33,18 +33,18 @@ class PassLogits:
     logits: AsyncTensor
     has_attention_sink: bool = False
 
-    def fetch_logits(self, live: LiveModel, sites: Sites) -> list[np.ndarray]:
+    def fetch_logits(self, runner: ModelRunner, sites: Sites) -> list[np.ndarray]:
         """Wait for the device and return the logits of each row."""
         values = self.logits.numpy()
         if not np.isfinite(values).all():
             # A recording of the same rows says which layer the first NaN comes from.
-            record(live, self.rows, sites).finite_logits  # noqa: B018
+            record(runner, self.rows, sites).finite_logits  # noqa: B018
             raise NotFinite(
                 "The model returns NaN or infinity for a text of the batch. Load it in a wider dtype "
                 "(float32, float64).",
                 code="batch-logits-not-finite",
             )
-        return trim_logits(live.head, values, self.rows)
+        return trim_logits(runner.head, values, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,18 +185,18 @@ class PendingBatch:
         scores: Sequence[PendingScores],
     ) -> list[PendingScores]:
         """Add the scores of methods that need nothing of the model, which no replay computes."""
-        live = self.session._live
+        runner = self.session._runner
         # An empty recording: these methods read only the rows and their lengths.
         recording = Recording(
             rows=tuple(explained_pass.rows),
             token_mask=token_mask,
-            logits=token_mask.new_empty(0, dtype=live.dtype),
+            logits=token_mask.new_empty(0, dtype=runner.dtype),
             fetched_logits=explained_pass.logits,
             hidden_states=(),
             attention_maps=(),
             received_attention=(),
             sites=frozenset(),
-            live=live,
+            runner=runner,
             batch_tokens=0,
         )
         tape = Tape(recording, targets)
@@ -257,13 +257,13 @@ class PendingBatch:
 
     def _fill_columns(self, columns: list[list[BatchColumns]]) -> None:
         """Wait for the device, check its numbers and hand them to the columns."""
-        live = self.session._live
+        runner = self.session._runner
         rows = self.explained_pass.rows
-        logits = self.explained_pass.fetch_logits(live, self.options.recorded_sites)
+        logits = self.explained_pass.fetch_logits(runner, self.options.recorded_sites)
         # Without an explain mask both passes are one.
         predicting_logits = logits
         if self.predicting_pass.logits is not self.explained_pass.logits:
-            predicting_logits = self.predicting_pass.fetch_logits(live, frozenset())
+            predicting_logits = self.predicting_pass.fetch_logits(runner, frozenset())
         for round_index, target_round in enumerate(self.rounds):
             for check in target_round.checks:
                 check(target_round.targets)
