@@ -245,12 +245,12 @@ def _build_rows(part: Part, result: _PartResult, *, num_stored: int) -> Iterator
     measured = {record.text_index: record.to_dict() for record in result.records}
     errors = {failure.text_index: failure.reason for failure in result.failures}
     for index in range(part.count):
-        example_number = part.first + index
+        example_index = part.first + index
         row: dict[str, Any] = {
             "attribution": None,
             "predicted": None,
             "label": None,
-            "example": example_number,
+            "example": example_index,
         }
         error = errors.get(index)
         if error is None and index not in measured:
@@ -258,11 +258,11 @@ def _build_rows(part: Part, result: _PartResult, *, num_stored: int) -> Iterator
         attributions = result.attributions.get(index)
         if attributions:
             attribution = attributions[0]
-            if example_number < num_stored:
+            if example_index < num_stored:
                 row["attribution"] = dump_json(attribution.to_dict())
             if index in measured and index not in errors:
                 row |= measured[index]
-                row |= {"text": example_number, "method": attribution.method}
+                row |= {"text": example_index, "method": attribution.method}
                 _name_weighted_tokens(row["measured"], attribution)
         row["error"] = error
         yield row

@@ -29,7 +29,7 @@ T = TypeVar("T")
 PerText = Sequence[T | None] | Mapping[int, T | None] | None  # values by the index of the text
 
 
-def number_texts(attributions: Sequence[Attribution]) -> list[int]:
+def find_text_indices(attributions: Sequence[Attribution]) -> list[int]:
     """Return the index of the text that each attribution explains.
 
     The attributions stand text by text. A new text begins where the tokens change, or where a method and
@@ -117,7 +117,7 @@ def measure(  # noqa: PLR0913 - what is known of the texts, each by name
 ) -> Iterator[Record]:
     """Yield a record for each attribution, in order, as soon as its chunk is measured.
 
-    A text that a metric cannot measure costs only that number: the record says why.
+    A text that a metric cannot measure costs only that metric: the record has the reason.
 
     Args:
         explainer: The model that was explained.

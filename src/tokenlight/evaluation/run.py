@@ -109,12 +109,12 @@ def evaluate_file(
     records: list[Record] = []
     failures: list[Failure] = []
     with progress_bar("evaluating", len(examples)) as advance:
-        for number, start in enumerate(range(0, len(examples), SHARD_SIZE)):
+        for shard_index, start in enumerate(range(0, len(examples), SHARD_SIZE)):
             shard = examples[start : start + SHARD_SIZE]
             path = _shard_path(folder, start)
             manifest = _make_manifest(settings_digest, start, start + len(shard))
             entries = _read_shard(path, manifest)
-            is_assigned = number % partition[1] == partition[0]
+            is_assigned = shard_index % partition[1] == partition[0]
             if entries is None and is_assigned:
                 shard_entries = _compute_shard(explainer, shard, experiment, metrics, start)
                 write_part(path, shard_entries, manifest)
@@ -170,11 +170,11 @@ def _parse_entries(entries: Sequence[Mapping[str, Any]]) -> tuple[list[Record], 
 
 def _check_labels(explainer: Explainer, examples: Examples) -> None:
     """Raise for an unknown label now, not in the last shard; the message names its row."""
-    for number, example in enumerate(examples):
+    for index, example in enumerate(examples):
         try:
             parse_labels([example.label], explainer._runner.head)
         except TokenlightError as error:
-            location = example.location or f"text {number} (counted from 0)"
+            location = example.location or f"text {index} (counted from 0)"
             raise type(error)(f"{location}: {error}", code=error.code) from error
 
 

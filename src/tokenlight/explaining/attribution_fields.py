@@ -31,7 +31,7 @@ ATTENTION_SINK_NOTE = (
 class BatchColumns:
     """The results of a batch for one method and one target per row.
 
-    It exists before its numbers do: :meth:`fill` adds them when the device has computed them, and a lazy
+    It exists before its values do: :meth:`fill` adds them when the device has computed them, and a lazy
     Attribution reads its fields from here when it is first used.
     """
 
@@ -64,7 +64,7 @@ class BatchColumns:
         layers: np.ndarray | None,
         extras: Sequence[dict[str, Any]] | None,
     ) -> None:
-        """Add the numbers of the batch.
+        """Add the values of the batch.
 
         Args:
             logits: Those of each row as it was explained.

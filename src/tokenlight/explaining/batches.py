@@ -1,6 +1,6 @@
 """Batches of rows through the model: recorded once, read by every method.
 
-A batch has two steps: everything the device has to do is launched, then its numbers are fetched. Between the
+A batch has two steps: everything the device has to do is launched, then its results are fetched. Between the
 two steps the next batch is launched, so that the device does not wait for Python.
 """
 

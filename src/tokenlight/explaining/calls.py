@@ -105,9 +105,9 @@ def explain_list(
         )
 
     # A part of the texts with its targets, for isolating the texts that fail.
-    def explain_chunk(chunk: list[Any], first_number: int) -> list[TextResult]:
-        chunk_targets = targets[first_number : first_number + len(chunk)]
-        return run_strategies(session, chunk, chunk_targets, options, first_number=first_number)
+    def explain_chunk(chunk: list[Any], first_index: int) -> list[TextResult]:
+        chunk_targets = targets[first_index : first_index + len(chunk)]
+        return run_strategies(session, chunk, chunk_targets, options, first_index=first_index)
 
     with gc_paused(len(texts) * len(options.methods)):
         if keep_errors:
@@ -140,10 +140,10 @@ def explain_iterator(
     # A bar for each chunk would flicker.
     quiet_options = replace(options, progress=False)
 
-    def explain_chunk(chunk: list[Any], first_number: int) -> list[TextResult]:
+    def explain_chunk(chunk: list[Any], first_index: int) -> list[TextResult]:
         targets = [target] * len(chunk)
         with gc_paused(len(chunk) * len(options.methods)):
-            return run_strategies(session, chunk, targets, quiet_options, first_number=first_number)
+            return run_strategies(session, chunk, targets, quiet_options, first_index=first_index)
 
     return explain_stream(inputs, explain_chunk, options.batch_tokens)
 

@@ -140,7 +140,7 @@ def _score_tokens(
             sums, _ = pending.fetch([whole_row])
             token_scores.append(sums[0])
         scores_by_token.append(token_scores)
-        # Some errors show only when the numbers arrive, such as a readout that was not found.
+        # Some errors show only when the values arrive, such as a readout that was not found.
         for check in tape.checks:
             check(tape.targets)
         notes = [method.note(tape) for method in methods]

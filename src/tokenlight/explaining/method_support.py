@@ -50,7 +50,7 @@ def _score_probe(runner: ModelRunner, method: Method, row: TokenRow) -> None:
     (logits,) = trim_logits(runner.head, recording.finite_logits, [probe])
     target = runner.head.resolve(runner.head.default_target, logits, probe)[0]
     tape = recording.make_tape([target], release_graph=True)
-    # Some errors show only when the numbers arrive.
+    # Some errors show only when the values arrive.
     for pending in launch_scores([method], tape):
         pending.fetch([probe])
     for check in tape.checks:

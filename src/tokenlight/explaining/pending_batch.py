@@ -62,7 +62,7 @@ class TargetRound:
     checks: list[Deferred]
 
     def refresh(self, logits: AsyncTensor) -> "TargetRound":
-        """Return the same round with the numbers of a replay."""
+        """Return the same round with the values of a replay."""
         targets = self.targets
         if isinstance(targets, ArgmaxTargets):
             targets = targets.refresh(logits)
@@ -99,7 +99,7 @@ class PassResults:
         return arrays
 
     def refresh(self) -> "PassResults":
-        """Return the same results with the numbers of a replay."""
+        """Return the same results with the values of a replay."""
         logits = self.explained_pass.logits.refresh()
         return replace(
             self,
@@ -214,7 +214,7 @@ class PendingBatch:
 
         The objects are created while the device is still computing; only then is it waited for.
         """
-        # Columns and attributions are created empty and filled when the numbers arrive.
+        # Columns and attributions are created empty and filled when the values arrive.
         columns = self._build_columns()
         groups_by_row = self._build_lazy_attributions(columns)
         # The launch left cycles behind; collect them while the device still computes.
@@ -223,7 +223,7 @@ class PendingBatch:
         return groups_by_row
 
     def _build_columns(self) -> list[list[BatchColumns]]:
-        """Return, for each method, the columns of each round, still without numbers."""
+        """Return, for each method, the columns of each round, still without values."""
         columns = []
         for method_index in range(len(self.options.methods)):
             method_columns = []
@@ -256,7 +256,7 @@ class PendingBatch:
         return groups_by_row
 
     def _fill_columns(self, columns: list[list[BatchColumns]]) -> None:
-        """Wait for the device, check its numbers and hand them to the columns."""
+        """Wait for the device, check its values and hand them to the columns."""
         runner = self.session._runner
         rows = self.explained_pass.rows
         logits = self.explained_pass.fetch_logits(runner, self.options.recorded_sites)

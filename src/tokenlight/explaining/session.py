@@ -113,7 +113,7 @@ def verify_rows(session: Session, rows: Sequence[TokenRow], methods: Sequence[Me
     One row is used for each way in which the model computes texts of different lengths.
 
     Raises:
-        UnsupportedModel: The recorded numbers would be wrong, or a method cannot read this model.
+        UnsupportedModel: The recorded values would be wrong, or a method cannot read this model.
     """
     if session._runner.generates_from_source:
         _check_encoder_decoder_support(session, methods)

@@ -51,8 +51,8 @@ def estimate_token_bytes(runner: Any, *, gradients: bool) -> int:
     num_layers = 1
     if gradients:
         num_layers = getattr(config, "num_hidden_layers", 0) or 1
-    numbers = num_layers * (num_hidden * hidden_size + num_inner * inner_size)
-    return int(numbers * runner.dtype.itemsize)
+    num_values = num_layers * (num_hidden * hidden_size + num_inner * inner_size)
+    return int(num_values * runner.dtype.itemsize)
 
 
 def free_memory(device: torch.device) -> int:

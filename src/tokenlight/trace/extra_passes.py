@@ -214,8 +214,8 @@ class ExtraPasses:
         logits = stream_logits(self.runner, chain.from_iterable(variants), batch_tokens=budget)
         values: list[np.ndarray] = []
         for target, example_variants in zip(self.targets, variants, strict=True):
-            numbers = [float(read_logits(target, next(logits))) for _ in example_variants]
-            values.append(np.array(numbers))
+            logit_values = [float(read_logits(target, next(logits))) for _ in example_variants]
+            values.append(np.array(logit_values))
         return values
 
     def baseline_id(self, name: BaselineToken | int) -> int:
