@@ -164,7 +164,7 @@ def measured(
 
 
 def falls(explainer: Explainer, inputs: list[Any], method: str) -> list[float | None]:
-    options = {"long": "truncate"} if explainer._live.head.task == "text" else {}
+    options = {"long": "truncate"} if explainer._runner.head.task == "text" else {}
     found = explainer.explain(inputs, method, progress=False, **options)
     return by_row(explainer, found, "aopc")
 

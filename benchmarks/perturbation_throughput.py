@@ -19,8 +19,8 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from tokenlight.data.tokens import Tokens
-from tokenlight.model.live import LiveModel
 from tokenlight.model.packing import pack_batches
+from tokenlight.model.runner import ModelRunner
 from tokenlight.perturb.engine import (
     DEFAULT_BATCH_TOKENS,
     Perturber,
@@ -48,7 +48,7 @@ def sequences(texts: int, seed: int = 0) -> list[Variant]:
     return found
 
 
-def raw(live: LiveModel, given: list[Variant], budget: int) -> Callable[[], None]:
+def raw(runner: ModelRunner, given: list[Variant], budget: int) -> Callable[[], None]:
     """The bare model over batches made by hand beforehand."""
     batches = []
     for pack in pack_batches([len(row) for row in given], budget):
@@ -58,12 +58,12 @@ def raw(live: LiveModel, given: list[Variant], budget: int) -> Callable[[], None
         for line, i in enumerate(pack):
             ids[line, : len(given[i])] = torch.from_numpy(given[i].ids.astype(np.int64))
             mask[line, : len(given[i])] = 1
-        batches.append((ids.to(live.device), mask.to(live.device)))
+        batches.append((ids.to(runner.device), mask.to(runner.device)))
 
     def forward() -> None:
         with torch.no_grad():
             for ids, mask in batches:
-                live.model(input_ids=ids, attention_mask=mask)
+                runner.model(input_ids=ids, attention_mask=mask)
 
     return forward
 
@@ -84,19 +84,19 @@ def measured(size: str, device: str, texts: int, rounds: int) -> dict[str, float
     torch.manual_seed(0)
     hidden = SIZES[size]["hidden_size"]
     config = BertConfig(vocab_size=30522, intermediate_size=4 * hidden, **SIZES[size])
-    live = LiveModel(BertForSequenceClassification(config).eval().to(device))
+    runner = ModelRunner(BertForSequenceClassification(config).eval().to(device))
     given = sequences(texts)
     unique = list({(row.ids.tobytes()): row for row in given}.values())
-    budget = DEFAULT_BATCH_TOKENS[live.device.type]
-    bare = raw(live, unique, budget)
+    budget = DEFAULT_BATCH_TOKENS[runner.device.type]
+    bare = raw(runner, unique, budget)
 
     def engine() -> None:
-        for _ in stream_logits(live, unique):
+        for _ in stream_logits(runner, unique):
             pass
 
     for work in (bare, engine):
         work()
-    times = [(seconds(bare, live.device), seconds(engine, live.device)) for _ in range(rounds)]
+    times = [(seconds(bare, runner.device), seconds(engine, runner.device)) for _ in range(rounds)]
     fastest = [min(side) for side in zip(*times, strict=True)]
     return {
         "model": size,

@@ -198,7 +198,7 @@ def by_hand(texts: list[str], given: argparse.Namespace, place: Path | None) -> 
     from tokenlight.explainer import Explainer
 
     loaded = Explainer.from_pretrained(given.model, device=given.device)
-    model, tokenizer, budget = loaded.model, loaded.tokenizer, loaded._live.default_batch_tokens
+    model, tokenizer, budget = loaded.model, loaded.tokenizer, loaded._runner.default_batch_tokens
     model.requires_grad_(requires_grad=False)
     limit = model.config.max_position_embeddings
     begun = 0.0

@@ -210,7 +210,7 @@ class ModelSweep:
 
     def count_graphs(self) -> int:
         """Count the passes that are captured now."""
-        entries = self.explainer._live.graph_cache._entries.values()
+        entries = self.explainer._runner.graph_cache._entries.values()
         return sum(isinstance(entry, CapturedGraph) for entry in entries)
 
     def measure_cell(self, num_texts: int, num_tokens: int, method: str) -> Cell | None:

@@ -216,7 +216,7 @@ def measure_text(explainer: Explainer, attribution: Attribution, seed: int) -> d
     generator = row.make_generator(seed, 1)
     removals = list_removals(explainer, row, probability.words, generator)
     subtexts = RandomSubtexts(probability, removals, generator, max_orders=LOOKS[-1])
-    is_token = explainer._live.head.is_language_model
+    is_token = explainer._runner.head.is_language_model
     floor = MIN_INITIAL_TOKEN_PROBABILITY if is_token else MIN_INITIAL_PROBABILITY
     result: dict[str, Any] = {
         "words": num_words, "before": subtexts.before, "removals": [r.name for r in removals],

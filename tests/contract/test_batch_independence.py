@@ -29,8 +29,8 @@ from tests.helpers.families import (
 from tests.helpers.model_state import find_changes, state_tree
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Continuation, Explainer, Tokens
-from tokenlight.model.live import LiveModel
 from tokenlight.model.regimes import BatchRules
+from tokenlight.model.runner import ModelRunner
 
 # Lengths in tokens.
 SHORT = 7
@@ -139,7 +139,7 @@ def test_a_text_has_one_answer_in_any_batch_and_order(family, wide_numbers):  # 
 @pytest.mark.parametrize(("family", "rope"), TURNING)
 def test_rotary_factors_follow_no_other_row(family, rope, monkeypatch):
     if rope == "dynamic":  # beyond the length that its config names, which is refused else
-        monkeypatch.setattr(LiveModel, "max_tokens", None)
+        monkeypatch.setattr(ModelRunner, "max_tokens", None)
     model = build_rotary(family, rope)
     rules = BatchRules(model)
     assert rules.regime(SHORT) != rules.regime(LONG)

@@ -75,7 +75,7 @@ def test_its_docstring_has_formula_citation_and_difference_from_the_paper(metric
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_preset_can_be_built(metric):
     for preset in registry.load_class("metrics", metric).presets:
-        registry.build("metrics", metric, {"preset": preset}).check(EXPLAINER._live.head)
+        registry.build("metrics", metric, {"preset": preset}).check(EXPLAINER._runner.head)
 
 
 @pytest.mark.parametrize("metric", METRICS)

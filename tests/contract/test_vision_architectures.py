@@ -31,7 +31,7 @@ def test_a_family_is_explained_and_left_as_it_was(family):
     explainer = Explainer(model)
     attributions = explainer.explain(make_pictures(2), METHODS)
     assert_unchanged(before, take_snapshot(model))
-    assert explainer._live.attention_route == "hook"
+    assert explainer._runner.attention_route == "hook"
     for number, attribution in enumerate(attributions):
         assert_close(attribution.logits, bare[number // len(METHODS)])
         assert np.isfinite(attribution.scores).all()
@@ -40,11 +40,11 @@ def test_a_family_is_explained_and_left_as_it_was(family):
 
 
 def test_attention_rows_sum_to_one(family):
-    live = Explainer(build_model(family))._live
-    row = live.patch_inputs.encode_image(
-        load_picture(make_pictures(1)[0], None, live.patch_inputs.patch_size)
+    runner = Explainer(build_model(family))._runner
+    row = runner.patch_inputs.encode_image(
+        load_picture(make_pictures(1)[0], None, runner.patch_inputs.patch_size)
     )
-    for maps in record(live, [row], frozenset({Site.ATTENTION})).attention:
+    for maps in record(runner, [row], frozenset({Site.ATTENTION})).attention:
         assert_close(
             maps.sum(dim=-1), np.ones(maps.shape[:-1]), tolerance_for(maps.dtype, 1, maps.shape[-1])
         )

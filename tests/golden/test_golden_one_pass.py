@@ -139,10 +139,10 @@ def test_the_tape_holds_the_official_intermediate_tensors(case, variant):
     stored = vectors("bert_cls_intermediate_f64")
     (row,) = tokens(case, variant)
     everything = {Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT}
-    live = classifier()._live
-    recording = record(live, [row], frozenset(everything))
+    runner = classifier()._runner
+    recording = record(runner, [row], frozenset(everything))
     logits = recording.logits.detach().numpy()[0]
-    tape = recording.make_tape(live.head.resolve("predicted", logits, row), release_graph=True)
+    tape = recording.make_tape(runner.head.resolve("predicted", logits, row), release_graph=True)
     prefix = f"{case}/{variant}"
     assert int(stored[f"{prefix}/pred"]) == int(logits.argmax())
     for name, ours in [

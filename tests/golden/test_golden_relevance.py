@@ -81,10 +81,10 @@ def relevance_tape(explainer, row, target="predicted"):
         Site.ATTENTION_VALUES,
         Site.ATTENTION,
     }
-    recording = record(explainer._live, [row], frozenset(sites))
+    recording = record(explainer._runner, [row], frozenset(sites))
     logits = recording.logits.detach().numpy()[0]
     return recording.make_tape(
-        explainer._live.head.resolve(target, logits, row), release_graph=True
+        explainer._runner.head.resolve(target, logits, row), release_graph=True
     )
 
 

@@ -264,7 +264,7 @@ def test_the_planted_model_is_what_this_file_says(words):
     from tokenlight.perturb.engine import stream_logits
 
     row = make_row(words)
-    (logits,) = stream_logits(EXPLAINER._live, [row])
+    (logits,) = stream_logits(EXPLAINER._runner, [row])
     powers = np.exp(logits - logits.max())
     np.testing.assert_allclose(powers / powers.sum(), class_probabilities(row.ids), atol=1e-12)
 

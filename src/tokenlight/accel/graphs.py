@@ -4,7 +4,7 @@ A short pass in half precision takes longer in Python, which launches its thousa
 on the device. The third time that a shape comes, its pass is captured as a CUDA graph. From then on the
 inputs are copied to the tensors that the graph reads, and all its kernels are launched at once.
 
-A replay must give the numbers of the eager pass:
+A replay must give the values of the eager pass:
 
 * The first replay, and the first one for other texts, is compared with the eager pass of the same batch. They
   may differ by as much as two eager passes of that batch do: some fused kernels add up in any order.
@@ -48,7 +48,7 @@ MAX_GRAPHS = 64  # graphs and counters kept for one model
 GRAPH_BYTES_VARIABLE = "TOKENLIGHT_CUDA_GRAPH_BYTES"
 MIN_GRAPH_BYTES = 1 << 30  # memory that graphs may take on a small device
 GRAPH_SHARE = 0.05  # of the memory of a large one
-# A replay may differ by this share of the largest number even where two eager passes agree to the bit: a sum
+# A replay may differ by this share of the largest value even where two eager passes agree to the bit: a sum
 # may round the other way.
 RELATIVE_TOLERANCE = {
     torch.bfloat16: 2e-3,
@@ -57,7 +57,7 @@ RELATIVE_TOLERANCE = {
     torch.float64: 1e-13,
 }
 # By how much more than two eager passes a replay may differ from one of them. All three are draws of the same
-# noise, whose largest entry varies little; a graph that reads stale values is off by the numbers themselves.
+# noise, whose largest entry varies little; a graph that reads stale values is off by the values themselves.
 NOISE_FACTOR = 3.0
 MODULE_TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 
@@ -69,10 +69,10 @@ class Replayable(Protocol):
     """
 
     def fetch_arrays(self) -> list[np.ndarray]:
-        """Wait for the device and return all numbers that the pass computed."""
+        """Wait for the device and return all values that the pass computed."""
 
     def refresh(self) -> Any:
-        """Return the same results with the numbers of the last replay."""
+        """Return the same results with the values of the last replay."""
 
 
 def default_graph_bytes() -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 HALF_DTYPES = (torch.float16, torch.bfloat16)
-# float16 has few exponents: each row is divided by its largest number first.
+# float16 has few exponents: each row is divided by its largest value first.
 SCALED_DTYPES = (torch.float16,)
 
 

@@ -24,14 +24,14 @@ def to_device(
     Args:
         values: Numbers, or the targets of a batch where ``convert`` is given.
         device: Where the tensor shall be.
-        dtype: Its dtype; by default that of the numbers.
-        convert: Turns targets into numbers. A CUDA graph calls it again for the targets of each batch.
+        dtype: Its dtype; by default that of the values.
+        convert: Turns targets into values. A CUDA graph calls it again for the targets of each batch.
     """
 
     def make_tensor(values: Any) -> Tensor:
-        numbers = values if convert is None else convert(values)
+        converted = values if convert is None else convert(values)
         # The tensor starts on the CPU, whatever torch's default device is.
-        tensor = torch.as_tensor(numbers, dtype=dtype, device="cpu")
+        tensor = torch.as_tensor(converted, dtype=dtype, device="cpu")
         if device.type != "cuda":
             return tensor.to(device)
         return tensor.pin_memory().to(device, non_blocking=True)

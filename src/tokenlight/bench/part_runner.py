@@ -124,7 +124,7 @@ class PartRunner:
         # The token limit comes from the plan, not from the memory of the worker, so that batches are alike.
         explain_options = {**asdict(suite.protocol), "batch_tokens": plan.batch_tokens}
         experiment = Experiment([(cell.name, dict(options))], [], explain_options, suite.seed)
-        measure_factor = MEASURE_BATCH_FACTOR.get(explainer._live.device.type, 1)
+        measure_factor = MEASURE_BATCH_FACTOR.get(explainer._runner.device.type, 1)
 
         start = time.perf_counter()
         with counted_forwards(explainer) as explain_counts:
@@ -172,10 +172,10 @@ class PartRunner:
         self._check_unchanged("parsed text", conllu, digest_file(conllu))
         alignment: Any = heads_entry.align
         statistics_options = StatisticsOptions.for_alignment(
-            alignment, explainer._live, explainer.tokenizer
+            alignment, explainer._runner, explainer.tokenizer
         )
         statistics = compute_head_statistics(
-            explainer._live, explainer.tokenizer, sentences, statistics_options
+            explainer._runner, explainer.tokenizer, sentences, statistics_options
         )
         content = statistics.to_dict(heads_entry.margin, heads_entry.share)
         content |= {"model": cell.checkpoint, "sources": [conllu.rpartition("/")[2]]}
@@ -187,7 +187,7 @@ def _describe_costs(
     explainer: Explainer, cell: Cell, options: Mapping[str, Any], result: _PartResult
 ) -> dict[str, Any]:
     """Describe the device, the time and the passes of a part, for its manifest."""
-    device = explainer._live.device
+    device = explainer._runner.device
     device_name = str(device)
     if device.type == "cuda":
         device_name = torch.cuda.get_device_name(device)
@@ -227,7 +227,7 @@ def counted_forwards(explainer: Explainer) -> Iterator[dict[str, int]]:
             counts["texts"] += int(batch_size)
             counts["tokens"] += int(batch_size * length)
 
-    handle = explainer._live.model.register_forward_pre_hook(count, with_kwargs=True)
+    handle = explainer._runner.model.register_forward_pre_hook(count, with_kwargs=True)
     try:
         yield counts
     finally:
@@ -245,12 +245,12 @@ def _build_rows(part: Part, result: _PartResult, *, num_stored: int) -> Iterator
     measured = {record.text_index: record.to_dict() for record in result.records}
     errors = {failure.text_index: failure.reason for failure in result.failures}
     for index in range(part.count):
-        example_number = part.first + index
+        example_index = part.first + index
         row: dict[str, Any] = {
             "attribution": None,
             "predicted": None,
             "label": None,
-            "example": example_number,
+            "example": example_index,
         }
         error = errors.get(index)
         if error is None and index not in measured:
@@ -258,11 +258,11 @@ def _build_rows(part: Part, result: _PartResult, *, num_stored: int) -> Iterator
         attributions = result.attributions.get(index)
         if attributions:
             attribution = attributions[0]
-            if example_number < num_stored:
+            if example_index < num_stored:
                 row["attribution"] = dump_json(attribution.to_dict())
             if index in measured and index not in errors:
                 row |= measured[index]
-                row |= {"text": example_number, "method": attribution.method}
+                row |= {"text": example_index, "method": attribution.method}
                 _name_weighted_tokens(row["measured"], attribution)
         row["error"] = error
         yield row

@@ -140,25 +140,25 @@ def _find_unknown_published_names(suite: Suite) -> Iterator[str]:
     yield from _find_unknown_names("published", "data set", suite.published, cell_names)
     row_names = _list_row_names(suite)
     metric_names = _strip_parts(metric.label for metric in suite.metrics)
-    for cell_name, numbers_by_method in suite.published.items():
+    for cell_name, scores_by_method in suite.published.items():
         prefix = f"published, {cell_name}"
-        yield from _find_unknown_names(prefix, "method", numbers_by_method, row_names)
-        for method, numbers in numbers_by_method.items():
-            published_metrics = _strip_parts(numbers)
+        yield from _find_unknown_names(prefix, "method", scores_by_method, row_names)
+        for method, scores in scores_by_method.items():
+            published_metrics = _strip_parts(scores)
             yield from _find_unknown_names(
                 f"{prefix}, {method}", "metric", published_metrics, metric_names
             )
 
 
 def _list_row_names(suite: Suite) -> list[str]:
-    """List the labels and groups that published numbers may be given for."""
+    """List the labels and groups that published scores may be given for."""
     row_names = []
     for entry in _expand_methods(suite):
         row_names += [entry.label, entry.group]
     if any(suite_entries.ALL_LAYERS in entry.each.values() for entry in suite.methods):
         # The number of layers is known only when the model is loaded, so any label is accepted.
-        for numbers_by_method in suite.published.values():
-            row_names += numbers_by_method
+        for scores_by_method in suite.published.values():
+            row_names += scores_by_method
     return row_names
 
 

@@ -214,8 +214,8 @@ def load_explainer(
         from tokenlight.explainer import Explainer
 
         explainer = Explainer.from_pretrained(name, **load_options)
-    live = explainer._live
-    live.batch_tokens, live.batch_size = batch_limits
-    if load_options.get("device") is None and live.device.type == "cuda":
-        print_message(f"computing on the GPU ({live.device}); use --device cpu for the CPU")
+    runner = explainer._runner
+    runner.batch_tokens, runner.batch_size = batch_limits
+    if load_options.get("device") is None and runner.device.type == "cuda":
+        print_message(f"computing on the GPU ({runner.device}); use --device cpu for the CPU")
     return explainer

@@ -87,17 +87,17 @@ def _describe_failure(error: Exception) -> str:
 
 def _describe_model(explainer: Any) -> dict[str, str]:
     """Collect the facts about a model that explain which methods work on it."""
-    live = explainer._live
-    config: Any = live.model.config.get_text_config()
+    runner = explainer._runner
+    config: Any = runner.model.config.get_text_config()
     return {
         "model": explainer.name,
-        "family": f"{config.model_type} ({type(live.model).__name__})",
-        "head": live.head.usage.partition(":")[0],
+        "family": f"{config.model_type} ({type(runner.model).__name__})",
+        "head": runner.head.usage.partition(":")[0],
         "layers": str(getattr(config, "num_hidden_layers", "unknown")),
         "heads": str(getattr(config, "num_attention_heads", "unknown")),
-        "attention": f"{live.attention_route} route",
-        "dtype": str(live.dtype).removeprefix("torch."),
-        "device": str(live.device),
+        "attention": f"{runner.attention_route} route",
+        "dtype": str(runner.dtype).removeprefix("torch."),
+        "device": str(runner.device),
         "max tokens": str(explainer.max_tokens or "no limit known"),
     }
 

@@ -83,8 +83,8 @@ class Head:
     @property
     def default_target(self) -> Literal["predicted", 0]:
         """A target that every text has: ``"predicted"``, or output 0 where all outputs are numbers."""
-        has_several_numbers = self.problem_type == "regression" and len(self.labels) > 1
-        return 0 if has_several_numbers else "predicted"
+        has_several_outputs = self.problem_type == "regression" and len(self.labels) > 1
+        return 0 if has_several_outputs else "predicted"
 
     @property
     def has_classes(self) -> bool:

@@ -85,8 +85,8 @@ def _is_word(boundary: object, word: str) -> bool:
     return isinstance(boundary, str) and boundary == word
 
 
-def _is_integer(number: object) -> bool:
-    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _is_integer_pair(pair: object) -> bool:

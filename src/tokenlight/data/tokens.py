@@ -290,9 +290,9 @@ class TokenRow(LazyDataclass):
         return replace(self, **joined, **changes)
 
 
-def _shift(numbers: Sequence[int | None], offset: int) -> tuple[int | None, ...]:
-    """Add ``offset`` to every number that is not None."""
-    return tuple(None if number is None else number + offset for number in numbers)
+def _shift(indices: Sequence[int | None], offset: int) -> tuple[int | None, ...]:
+    """Add ``offset`` to every index that is not None."""
+    return tuple(None if index is None else index + offset for index in indices)
 
 
 @dataclass(frozen=True, slots=True)

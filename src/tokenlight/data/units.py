@@ -285,12 +285,12 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def group_labels_by_type(labels: Sequence[str]) -> dict[str, list[int]]:
-    """Return the numbers of the labels of each entity type; empty where no label has a prefix."""
-    numbers: dict[str, list[int]] = {}
-    for number, label in enumerate(labels):
+    """Return the indices of the labels of each entity type; empty where no label has a prefix."""
+    indices_by_type: dict[str, list[int]] = {}
+    for index, label in enumerate(labels):
         if _TAG_PATTERN.fullmatch(label):
-            numbers.setdefault(split_tag(label)[1], []).append(number)
-    return numbers
+            indices_by_type.setdefault(split_tag(label)[1], []).append(index)
+    return indices_by_type
 
 
 def group_entities(tags: Sequence[str]) -> list[range]:

@@ -111,8 +111,8 @@ def make_row(record: Record, metrics: Mapping[str, Metric]) -> dict[str, Any]:
         if measurement is not None:
             if not isnan(measurement.value):
                 row[key] = measurement.value
-            for part, number in measurement.parts.items():
-                row[f"{key}.{part}"] = number
+            for part, value in measurement.parts.items():
+                row[f"{key}.{part}"] = value
             if measurement.curve:
                 row[f"{key}.curve"] = list(measurement.curve)
         row[f"{key}.skipped"] = record.skip_reasons.get(key)

@@ -208,11 +208,11 @@ class Comparison:
         return dict(to_json_value(values))
 
     def render_page(self) -> str:
-        """Return the numbers and the texts that changed most, coloured by both models, as one HTML page."""
-        numbers = []
+        """Return the intervals and the texts that changed most, coloured by both models, as one HTML page."""
+        interval_rows = []
         for name, title in INTERVAL_TITLES.items():
             interval: Interval = getattr(self, name)
-            numbers.append(
+            interval_rows.append(
                 (title, f"{interval.mean:z.3f}", f"{interval.low:z.3f} to {interval.high:z.3f}")
             )
         changed = []
@@ -224,7 +224,7 @@ class Comparison:
                 )
             )
         return render_comparison(
-            f"{self.num_texts} texts, explained by {self.method}", numbers, changed
+            f"{self.num_texts} texts, explained by {self.method}", interval_rows, changed
         )
 
 
@@ -307,7 +307,7 @@ def _select_examples(examples: Sequence[Example]) -> tuple[list[Example], tuple[
     check_items("examples", examples, Example)
     selected_examples = []
     omitted = []
-    for number, example in enumerate(examples):
+    for index, example in enumerate(examples):
         if not isinstance(example.text, str):
             raise BadInput(
                 "A comparison needs plain texts, but got a pair or question. Give plain texts.",
@@ -316,7 +316,7 @@ def _select_examples(examples: Sequence[Example]) -> tuple[list[Example], tuple[
         if str(example.text).strip():
             selected_examples.append(example)
         else:
-            omitted.append(example.location or f"text {number} (counted from 0)")
+            omitted.append(example.location or f"text {index} (counted from 0)")
     if not selected_examples:
         raise BadInput(
             f"None of the {len(examples)} texts contains a word. Give texts with words.",

@@ -10,7 +10,7 @@ from tokenlight import registry
 from tokenlight.data.attribution import METHOD_CLASS, METHOD_CODE, Attribution
 from tokenlight.errors import BadInput, MissingExtra, short_repr
 from tokenlight.evaluation.corpus import DocumentFrequencies
-from tokenlight.evaluation.measure import measure, number_texts
+from tokenlight.evaluation.measure import find_text_indices, measure
 from tokenlight.evaluation.preflight import parse_labels, parse_spans
 from tokenlight.evaluation.records import shorten_method_names
 from tokenlight.evaluation.replacement_tokens import find_replacements
@@ -68,12 +68,12 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
     attribution_list = _list_attributions(attributions)
     refuse_shared_names(attribution_list)
     built_metrics = build_metrics(metrics)
-    text_indices = number_texts(attribution_list)
+    text_indices = find_text_indices(attribution_list)
     num_texts = text_indices[-1] + 1
     _check_one_per_text("labels", labels, num_texts)
     _check_one_per_text("spans", spans, num_texts)
     # Parse what is known of the texts.
-    label_indices = None if labels is None else parse_labels(labels, explainer._live.head)
+    label_indices = None if labels is None else parse_labels(labels, explainer._runner.head)
     parsed_spans = None
     if spans is not None:
         # The first row of each text stands for the text.

@@ -77,7 +77,7 @@ def try_target(explainer: Explainer, target: Any) -> None:
 
     What depends on the text, such as an answer or a word in it, is not checked.
     """
-    head = explainer._live.head
+    head = explainer._runner.head
     input_rows.check_target_kind(explainer, target)
     text, sample_target = make_sample_input(explainer)
     if isinstance(target, TokenTarget) and isinstance(sample_target, TokenTarget):
@@ -101,7 +101,7 @@ def try_target(explainer: Explainer, target: Any) -> None:
 def _try_target(explainer: Explainer, text: Any, target: Any) -> None:
     """Explain the sample text for ``target``; raise if it is refused."""
     texts = [text]
-    if explainer._live.head.task == "next" and isinstance(text, str):
+    if explainer._runner.head.task == "next" and isinstance(text, str):
         # After a prompt that ends in a blank, the same word is another token.
         texts.append(f"{text} ")
     options: dict[str, Any] = {"target": target, "long": "truncate", "progress": False}
@@ -172,11 +172,11 @@ def parse_spans(spans: Sequence[Any], rows: Sequence[TokenRow]) -> tuple[SpanAnn
     """
     # Each entry may be None, one span, or a list of spans.
     annotations: list[SpanAnnotations] = []
-    for number, (entry, row) in enumerate(zip(spans, rows, strict=True)):
+    for index, (entry, row) in enumerate(zip(spans, rows, strict=True)):
         if entry is None:
             annotations.append(None)
             continue
-        location = f" of text {number}" if len(spans) > 1 else ""
+        location = f" of text {index}" if len(spans) > 1 else ""
         is_sequence = isinstance(entry, Sequence | np.ndarray)
         is_single_span = is_sequence and len(entry) > 0 and _is_integer(entry[0])
         text_spans = entry
@@ -186,8 +186,8 @@ def parse_spans(spans: Sequence[Any], rows: Sequence[TokenRow]) -> tuple[SpanAnn
     return tuple(annotations)
 
 
-def _is_integer(number: Any) -> bool:
-    return isinstance(number, Integral) and not isinstance(number, bool)
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _parse_span(span: Any, row: TokenRow, location: str) -> CharacterSpan:
@@ -199,14 +199,14 @@ def _parse_span(span: Any, row: TokenRow, location: str) -> CharacterSpan:
             code="span-format",
         )
     # Without a part, a span is in the last one.
-    numbers = tuple(map(int, values))
-    start, end = numbers[-2:]
-    part = numbers[0] if len(numbers) == 3 else len(row.texts) - 1
+    indices = tuple(map(int, values))
+    start, end = indices[-2:]
+    part = indices[0] if len(indices) == 3 else len(row.texts) - 1
     has_part = 0 <= part < len(row.texts)
     if not has_part or not 0 <= start < end <= len(row.texts[part]):
         lengths = ", ".join(f"part {i} has {len(text)}" for i, text in enumerate(row.texts))
         raise BadInput(
-            f"Span {numbers}{location} is empty or outside the text: {lengths or 'token ids have no'} "
+            f"Span {indices}{location} is empty or outside the text: {lengths or 'token ids have no'} "
             "characters. Give indices of characters inside it.",
             code="span-outside-text",
         )

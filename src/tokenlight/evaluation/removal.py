@@ -96,7 +96,7 @@ def list_removals(
     if row.image is not None:
         return _list_fills(row)
     removals = [Removal(DELETE, "deleted", row)]
-    special_ids = ReplacementIds.from_model(explainer._live, explainer.tokenizer)
+    special_ids = ReplacementIds.from_model(explainer._runner, explainer.tokenizer)
     mask_ids = np.full((1, len(row)), special_ids.mask_id)
     removals.append(Removal(MASK, _MASK_PARTICIPLES[special_ids.mask_name], row, mask_ids))
     likely_ids = draw_replacement_ids(explainer, row, words, generator)
@@ -135,11 +135,11 @@ class TargetProbability:
     def __init__(
         self, explainer: Explainer, attribution: Attribution, logits_cache: LogitsCache
     ) -> None:
-        self.live = explainer._live
+        self.runner = explainer._runner
         self.row = attribution.row
         self.target = attribution.target
         self.logits_cache = logits_cache
-        self.special_ids = ReplacementIds.from_model(explainer._live, explainer.tokenizer)
+        self.special_ids = ReplacementIds.from_model(explainer._runner, explainer.tokenizer)
         # Each window as (weight, positions outside of it).
         self.windows: list[tuple[float, np.ndarray]] = []
         outside_masks = []
@@ -176,7 +176,7 @@ class TargetProbability:
             for (weight, _), key in zip(self.windows, window_keys, strict=True):
                 logits = logits + weight * self.logits_cache[key]
             probabilities.append(
-                target_probability(self.live.head, self.target, variants[0], np.asarray(logits))
+                target_probability(self.runner.head, self.target, variants[0], np.asarray(logits))
             )
         return np.array(probabilities)
 
@@ -197,7 +197,7 @@ class TargetProbability:
                 if key not in self.logits_cache:
                     missing[key] = variant
         if missing:
-            logits = stream_logits(self.live, missing.values())
+            logits = stream_logits(self.runner, missing.values())
             self.logits_cache.update(zip(missing, logits, strict=True))
 
 

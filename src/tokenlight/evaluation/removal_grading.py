@@ -106,7 +106,7 @@ class RemovalTest:
             attributions: Explanations of one text for one target.
         """
         try:
-            check_has_probabilities(self.explainer._live.head, "The removal test")
+            check_has_probabilities(self.explainer._runner.head, "The removal test")
             subtexts = self.get_subtexts(attributions[0])
             if len(subtexts.words) > 1:
                 all_scores = [attribution.scores for attribution in attributions]
@@ -117,7 +117,7 @@ class RemovalTest:
 
     def __call__(self, attribution: Attribution) -> dict[str, Any]:
         """Return the results, the grade and the verdict as JSON values."""
-        check_has_probabilities(self.explainer._live.head, "The removal test")
+        check_has_probabilities(self.explainer._runner.head, "The removal test")
         check_token_scores(attribution)
         if "windows" not in attribution.extras:
             check_single_window(self.explainer, attribution, "The removal test")
@@ -174,7 +174,7 @@ class RemovalTest:
         return result
 
     def _min_initial_probability(self, attribution: Attribution) -> float:
-        if self.explainer._live.head.is_language_model or attribution.target.kind == "answer":
+        if self.explainer._runner.head.is_language_model or attribution.target.kind == "answer":
             return MIN_INITIAL_TOKEN_PROBABILITY
         return MIN_INITIAL_PROBABILITY
 
@@ -184,7 +184,7 @@ class RemovalTest:
         if not has_class_logits or not attribution.logits.size or "windows" in attribution.extras:
             return None
         variant = Variant.from_row(attribution.row)
-        head = self.explainer._live.head
+        head = self.explainer._runner.head
         return target_probability(head, attribution.target, variant, attribution.logits)
 
     def _collect_evidence(

@@ -239,7 +239,7 @@ def _explain_beside_neighbor(
 ) -> list[Attribution]:
     first = attributions[0]
     row = first.row
-    neighbor_target: Any = explainer._live.head.default_target
+    neighbor_target: Any = explainer._runner.head.default_target
     if row.continuation_ids:
         neighbor_target = first.target
     explained = explainer.explain(
@@ -265,7 +265,7 @@ def _check_batch_invariance(
     largest_change = float(np.abs(repeated.scores - attribution.scores).max())
     relative_change = largest_change / largest_score
     tolerance = BATCH_TOLERANCE
-    if explainer._live.dtype in (torch.float16, torch.bfloat16):
+    if explainer._runner.dtype in (torch.float16, torch.bfloat16):
         tolerance = HALF_PRECISION_BATCH_TOLERANCE
     if relative_change <= tolerance:
         return HealthCheck("batch", "good", "same alone and in a batch")

@@ -55,13 +55,13 @@ class RemovedUnits:
         """Names of patches contain commas."""
         return ", " if self.noun == "word" else "; "
 
-    def count(self, number: int) -> str:
+    def count(self, num_units: int) -> str:
         """Return "the top word" or "the 3 top words"."""
-        return f"the top {self.noun}" if number == 1 else f"the {number} top {self.plural}"
+        return f"the top {self.noun}" if num_units == 1 else f"the {num_units} top {self.plural}"
 
-    def count_random(self, number: int) -> str:
+    def count_random(self, num_units: int) -> str:
         """Return "one word" or "3 words"."""
-        return f"one {self.noun}" if number == 1 else f"{number} {self.plural}"
+        return f"one {self.noun}" if num_units == 1 else f"{num_units} {self.plural}"
 
 
 def describe_floor(units: RemovedUnits, before: float) -> str:

@@ -31,7 +31,7 @@ ATTENTION_SINK_NOTE = (
 class BatchColumns:
     """The results of a batch for one method and one target per row.
 
-    It exists before its numbers do: :meth:`fill` adds them when the device has computed them, and a lazy
+    It exists before its values do: :meth:`fill` adds them when the device has computed them, and a lazy
     Attribution reads its fields from here when it is first used.
     """
 
@@ -64,7 +64,7 @@ class BatchColumns:
         layers: np.ndarray | None,
         extras: Sequence[dict[str, Any]] | None,
     ) -> None:
-        """Add the numbers of the batch.
+        """Add the values of the batch.
 
         Args:
             logits: Those of each row as it was explained.
@@ -101,7 +101,7 @@ class BatchColumns:
         return {
             **shared_fields,
             "row": row,
-            "prediction": self.session._live.head.predict(self.predicting_logits[index], row),
+            "prediction": self.session._runner.head.predict(self.predicting_logits[index], row),
             "logits": to_read_only_array(logits),
             # A copy for each Attribution: a user may write into it.
             "options": dict(shared_fields["options"]),
@@ -132,11 +132,11 @@ def build_shared_fields(
             all_notes.append(reason)
     # The notes of the method itself come after the reason why it was chosen.
     all_notes += notes
-    if session._live.vision_inputs is not None and method.needs:
+    if session._runner.vision_inputs is not None and method.needs:
         all_notes.append(VISION_TOWER_NOTE)
     # Some models have no padding token; the note says which token stands for it.
     if getattr(method, "baseline", None) == "pad":
-        replacements = ReplacementIds.from_model(session._live, session.tokenizer)
+        replacements = ReplacementIds.from_model(session._runner, session.tokenizer)
         all_notes.append(replacements.note("pad"))
     all_notes += session._model_notes
     return {

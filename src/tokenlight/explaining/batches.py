@@ -1,6 +1,6 @@
 """Batches of rows through the model: recorded once, read by every method.
 
-A batch has two steps: everything the device has to do is launched, then its numbers are fetched. Between the
+A batch has two steps: everything the device has to do is launched, then its results are fetched. Between the
 two steps the next batch is launched, so that the device does not wait for Python.
 """
 
@@ -27,8 +27,8 @@ from tokenlight.explaining.session import Session, pack_rows
 from tokenlight.explaining.text_result import MethodGroups
 from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks
 from tokenlight.hooks.locks import pause
-from tokenlight.model.live import ModelInputs
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
+from tokenlight.model.runner import ModelInputs
 from tokenlight.progress import progress_bar
 from tokenlight.trace.plan import Recompute
 from tokenlight.trace.recording import record
@@ -47,7 +47,7 @@ def explain_rows(
         For each row one list per method, with one Attribution per target.
     """
     rows = [row for row, _ in targeted_rows]
-    check_memory(session._live, rows, options)
+    check_memory(session._runner, rows, options)
     # Rows of similar length share a batch, so the batches are not in the order of the rows.
     batches = pack_rows(session, rows, options)
     groups_by_row: list[MethodGroups] = [[] for _ in rows]
@@ -117,7 +117,7 @@ class _BatchLauncher:
         try:
             return self.launch(row_indices)
         except torch.OutOfMemoryError:
-            can_recompute = bool(list_blocks(self.session._live.model))
+            can_recompute = bool(list_blocks(self.session._runner.model))
             if len(row_indices) == 1 and not can_recompute:
                 raise
         # Outside the except block: the exception keeps alive what was computed so far.
@@ -133,7 +133,7 @@ class _BatchLauncher:
             that each block of the model is recomputed in the backward pass.
         """
         # Free what is cached before the parts are tried.
-        self.session._live.graph_cache.clear()
+        self.session._runner.graph_cache.clear()
         torch.cuda.empty_cache()
         half = len(row_indices) // 2
         if half:
@@ -162,7 +162,7 @@ def launch_batch(
         recompute: Recompute each block of the model in the backward pass, which saves memory.
         is_only_batch: No other batch is launched while this one is computed.
     """
-    live = session._live
+    runner = session._runner
     masked_rows = rows
     if options.explain_mask != "none":
         masked_rows = [
@@ -171,10 +171,10 @@ def launch_batch(
     if recompute:
         batch = _launch_pass(session, rows, masked_rows, targets, options, recompute=True)
         return replace(batch, notes=[RECOMPUTED_NOTE])
-    replay = make_replay_batch(live, masked_rows, targets, options, is_only_batch=is_only_batch)
+    replay = make_replay_batch(runner, masked_rows, targets, options, is_only_batch=is_only_batch)
     # A captured graph already has the memory that its attention maps need.
-    has_graph = replay is not None and live.graph_cache.has_graph(replay.shape_key)
-    map_recompute = False if has_graph else choose_recompute(live, masked_rows, options)
+    has_graph = replay is not None and runner.graph_cache.has_graph(replay.shape_key)
+    map_recompute = False if has_graph else choose_recompute(runner, masked_rows, options)
     if map_recompute:
         return _launch_pass(session, rows, masked_rows, targets, options, recompute=map_recompute)
     # Too large for a graph, or of a kind that no graph can hold: launch kernel by kernel.
@@ -189,7 +189,7 @@ def launch_batch(
         batch = _launch_pass(session, rows, masked_rows, targets, replayed_options, inputs=inputs)
         return batch.results
 
-    results = live.graph_cache.run(replay, launch_on)
+    results = runner.graph_cache.run(replay, launch_on)
     token_mask = replay.tensors[-1]
     return PendingBatch.from_replay(
         session, options, results, masked_rows, replay.targets, token_mask
@@ -207,9 +207,9 @@ def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
     recompute: Recompute = False,
 ) -> PendingBatch:
     """Record one forward pass over ``masked_rows`` and launch every method for every target."""
-    live = session._live
+    runner = session._runner
     recording = record(
-        live,
+        runner,
         masked_rows,
         options.recorded_sites,
         batch_tokens=options.batch_tokens,
@@ -219,7 +219,7 @@ def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
     predicting = recording
     if options.explain_mask != "none":
         # With [CLS] masked the model predicts something else: ask for the prediction of the text as it is.
-        predicting = record(live, rows, frozenset())
+        predicting = record(runner, rows, frozenset())
     targets_by_round, num_rounds = _target_rounds(session, rows, targets, predicting)
     rounds = []
     for round_index, round_targets in enumerate(targets_by_round):
@@ -247,7 +247,7 @@ def _target_rounds(
         The targets of each round, and the number of targets of each row. A row with fewer targets than
         others repeats its last one.
     """
-    head = session._live.head
+    head = session._runner.head
     num_alternatives = ArgmaxTargets.count_alternatives(head, targets)
     if num_alternatives is not None and recording.logits.dim() == 2:
         # The device itself picks the predicted classes, so the host need not wait for the logits.

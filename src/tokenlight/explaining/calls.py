@@ -49,7 +49,7 @@ def check_options(  # noqa: PLR0913 - the keywords users set, each by name
         BadInput: A keyword has a value that is not valid.
     """
     if batch_tokens is None:
-        batch_tokens = session._live.batch_tokens or session._live.default_batch_tokens
+        batch_tokens = session._runner.batch_tokens or session._runner.default_batch_tokens
     if batch_size is not None:
         batch_size = check_integer("batch_size", batch_size, 1)
     if progress is not None and not isinstance(progress, bool):
@@ -105,9 +105,9 @@ def explain_list(
         )
 
     # A part of the texts with its targets, for isolating the texts that fail.
-    def explain_chunk(chunk: list[Any], first_number: int) -> list[TextResult]:
-        chunk_targets = targets[first_number : first_number + len(chunk)]
-        return run_strategies(session, chunk, chunk_targets, options, first_number=first_number)
+    def explain_chunk(chunk: list[Any], first_index: int) -> list[TextResult]:
+        chunk_targets = targets[first_index : first_index + len(chunk)]
+        return run_strategies(session, chunk, chunk_targets, options, first_index=first_index)
 
     with gc_paused(len(texts) * len(options.methods)):
         if keep_errors:
@@ -140,10 +140,10 @@ def explain_iterator(
     # A bar for each chunk would flicker.
     quiet_options = replace(options, progress=False)
 
-    def explain_chunk(chunk: list[Any], first_number: int) -> list[TextResult]:
+    def explain_chunk(chunk: list[Any], first_index: int) -> list[TextResult]:
         targets = [target] * len(chunk)
         with gc_paused(len(chunk) * len(options.methods)):
-            return run_strategies(session, chunk, targets, quiet_options, first_number=first_number)
+            return run_strategies(session, chunk, targets, quiet_options, first_index=first_index)
 
     return explain_stream(inputs, explain_chunk, options.batch_tokens)
 
@@ -207,7 +207,7 @@ def resolve_methods(session: Session, method: Any, seed: int) -> tuple[Method, .
             continue
         name, method_options = registry.resolve_spec("methods", spec)
         methods.append(
-            Method.build_for_model(name, method_options, seed=seed, model=session._live.model)
+            Method.build_for_model(name, method_options, seed=seed, model=session._runner.model)
         )
     # Instances may come from anywhere; registered classes were checked when they were written.
     check_declarations([spec for spec in specs if isinstance(spec, Method)])

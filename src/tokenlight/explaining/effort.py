@@ -138,12 +138,14 @@ def _describe_request(effort: str | int | None, stable: float | None) -> str:
 
 def _find_objection(session: Session, kind: str, example: Any) -> str:
     """Say why no sub-texts are drawn; empty if they are."""
-    if kind != "text" or session._live.head.task != "text":
-        what = "a labelled token" if session._live.head.task == "token" else KIND_DESCRIPTIONS[kind]
+    if kind != "text" or session._runner.head.task != "text":
+        what = (
+            "a labelled token" if session._runner.head.task == "token" else KIND_DESCRIPTIONS[kind]
+        )
         return f"no higher price was measured for {what} (classified texts alone)"
     row = probe_row(session, example)
     if row is not None:
-        method = Method.build_for_model(SAMPLING_METHOD, {}, seed=0, model=session._live.model)
+        method = Method.build_for_model(SAMPLING_METHOD, {}, seed=0, model=session._runner.model)
         if not supports_method(session, method, row):
             return f"{SAMPLING_METHOD} does not support this model"
     return ""

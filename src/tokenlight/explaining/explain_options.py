@@ -128,14 +128,14 @@ def check_target_is_scalar(target: Any) -> None:
 
 
 @contextmanager
-def text_number_in_errors(number: int | None) -> Iterator[None]:
-    """Add the number of the text, counted from 0, to every error; None adds nothing."""
+def text_index_in_errors(index: int | None) -> Iterator[None]:
+    """Add the index of the text, counted from 0, to every error; None adds nothing."""
     try:
         yield
     except TokenlightError as error:
-        if number is None:
+        if index is None:
             raise
-        message = f"Text {number} (counted from 0): {error}"
+        message = f"Text {index} (counted from 0): {error}"
         raise type(error)(message, code=error.code) from error
 
 

@@ -107,7 +107,7 @@ class GeneratingSession(Session):
 
 def _check_prompt(session: Session, prompt: Any) -> None:
     """Refuse what cannot be continued token by token."""
-    if session._live.generates_from_source:
+    if session._runner.generates_from_source:
         raise UnsupportedModel(
             f"{model_class_name(session)} has an encoder and a decoder; generate() explains causal language "
             "models. Use explain(text, target=Continuation()).",
@@ -118,7 +118,7 @@ def _check_prompt(session: Session, prompt: Any) -> None:
             f"generate() continues one prompt, not {type(prompt).__name__}. Give a text or a Chat.",
             code="generate-needs-one-prompt",
         )
-    if session._live.vision_inputs is None:
+    if session._runner.vision_inputs is None:
         check_input_kind(session, prompt)
 
 
@@ -131,18 +131,18 @@ class CachedDecoder:
     """
 
     def __init__(self, session: Session, prompt: TokenRow) -> None:
-        self._live = session._live
+        self._runner = session._runner
         self._prompt = prompt
         self._written_ids: list[int] = []
         self._cache: Any = None
         self._num_read = 0
         self._token_type = 0
-        if self._live.vision_inputs is not None:
-            self._token_type = self._live.vision_inputs.continuation_token_type
-        has_cache = {"past_key_values", "use_cache"} <= self._live.forward_parameters
-        is_plain = self._live.vision_inputs is None and prompt.token_type_ids is None
+        if self._runner.vision_inputs is not None:
+            self._token_type = self._runner.vision_inputs.continuation_token_type
+        has_cache = {"past_key_values", "use_cache"} <= self._runner.forward_parameters
+        is_plain = self._runner.vision_inputs is None and prompt.token_type_ids is None
         # A model that computes long texts in another way than short ones may not go on from a cache.
-        self.uses_cache = has_cache and is_plain and not self._live.batching.has_thresholds
+        self.uses_cache = has_cache and is_plain and not self._runner.batching.has_thresholds
 
     def predict(self) -> int:
         """Return the most likely next token."""
@@ -151,7 +151,7 @@ class CachedDecoder:
             if logits is not None:
                 return int(logits.argmax())
         row = append_ids(self._prompt, self._written_ids, self._token_type)
-        (row_logits,) = stream_logits(self._live, [row])
+        (row_logits,) = stream_logits(self._runner, [row])
         return int(np.argmax(row_logits))
 
     def append(self, token_id: int) -> None:
@@ -161,17 +161,17 @@ class CachedDecoder:
     def _read_new_tokens(self) -> torch.Tensor | None:
         """Return the logits after the last token; None if the model returned no cache to go on from."""
         ids = (*self._prompt.ids, *self._written_ids)
-        device = self._live.device
+        device = self._runner.device
         arguments: dict[str, Any] = {
             "input_ids": to_device([ids[self._num_read :]], device),
             "attention_mask": to_device([[1] * len(ids)], device),
             "past_key_values": self._cache,
             "use_cache": True,
         }
-        if "logits_to_keep" in self._live.forward_parameters:
+        if "logits_to_keep" in self._runner.forward_parameters:
             arguments["logits_to_keep"] = 1
-        with instrumented(self._live.model, attention="own", gradients=False):
-            outputs = self._live.model(**arguments, return_dict=True)
+        with instrumented(self._runner.model, attention="own", gradients=False):
+            outputs = self._runner.model(**arguments, return_dict=True)
         self._cache = getattr(outputs, "past_key_values", None)
         if self._cache is None:
             self.uses_cache = False
@@ -191,7 +191,7 @@ def _stream_tokens(
     if session.max_tokens is not None:
         # The last token is only predicted, so one more than the model reads may be written.
         num_steps = min(num_steps, session.max_tokens - len(prompt_row) + 1)
-    stop_ids = find_eos_ids(session._live.model)
+    stop_ids = find_eos_ids(session._runner.model)
     decoder = CachedDecoder(session, prompt_row)
     written_ids: list[int] = []
     chunk_size = 1
@@ -220,7 +220,7 @@ def _stream_tokens(
             for token_id, attribution in zip(
                 written_ids[num_explained:], attributions, strict=True
             ):
-                yield GeneratedToken(session._live.head.labels[token_id], attribution)
+                yield GeneratedToken(session._runner.head.labels[token_id], attribution)
         chunk_size = min(2 * chunk_size, MAX_CHUNK)
 
 
@@ -234,8 +234,8 @@ def _explain_chunk(
 ) -> list[Attribution]:
     """Explain the tokens of a continuation after the first ``num_explained``."""
     token_type = 0
-    if session._live.vision_inputs is not None:
-        token_type = session._live.vision_inputs.continuation_token_type
+    if session._runner.vision_inputs is not None:
+        token_type = session._runner.vision_inputs.continuation_token_type
     with isolated_tokenizer_cache():
         whole_row = append_generated(prompt, written_ids, session.tokenizer, token_type)
     targeted_rows: list[TargetedRow] = []
@@ -260,12 +260,12 @@ def _check_cache(
 
     Tokens that are equally likely up to rounding may swap places.
     """
-    tolerance = CACHE_TOLERANCE.get(session._live.dtype, HALF_PRECISION_TOLERANCE)
+    tolerance = CACHE_TOLERANCE.get(session._runner.dtype, HALF_PRECISION_TOLERANCE)
     for attribution, token_id in zip(attributions, token_ids, strict=True):
         logits = attribution.logits
         difference = float(logits.max() - logits[token_id])
         if difference > tolerance * float(logits.max() - logits.min()):
-            labels = session._live.head.labels
+            labels = session._runner.head.labels
             cached_label = labels[token_id]
             label = labels[int(logits.argmax())]
             raise UnsupportedModel(

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TextTooLong
 from tokenlight.explaining.explain_options import ExplainOptions
-from tokenlight.model.live import LiveModel, shared_source_length
 from tokenlight.model.memory import free_memory
+from tokenlight.model.runner import ModelRunner, shared_source_length
 from tokenlight.trace.plan import Recompute, reads_maps_by_kernel
 from tokenlight.trace.sites import ATTENTION_MAP_SITES, Site
 
@@ -16,7 +16,7 @@ MAX_KEPT_MAP_BYTES = 1 << 34
 SMALL_MAP_BYTES = MAX_KEPT_MAP_BYTES // 16
 
 
-def check_memory(live: LiveModel, rows: Sequence[TokenRow], options: ExplainOptions) -> None:
+def check_memory(runner: ModelRunner, rows: Sequence[TokenRow], options: ExplainOptions) -> None:
     """Refuse a text with attention maps, n × n in every head, that are larger than the free memory.
 
     Raises:
@@ -26,14 +26,14 @@ def check_memory(live: LiveModel, rows: Sequence[TokenRow], options: ExplainOpti
         method for method in options.methods if method.recorded_sites & ATTENTION_MAP_SITES
     ]
     # An image has a fixed number of patches, which fits if the model does.
-    if not map_methods or not rows or live.patch_inputs is not None:
+    if not map_methods or not rows or runner.patch_inputs is not None:
         return
     num_tokens = max(map(len, rows))
-    keeps_maps = _must_keep_maps(live, options)
-    needed_bytes = _estimate_peak_bytes(live, num_tokens, keeps_maps=keeps_maps)
-    if live.device.type == "cuda" and needed_bytes < SMALL_MAP_BYTES:
+    keeps_maps = _must_keep_maps(runner, options)
+    needed_bytes = _estimate_peak_bytes(runner, num_tokens, keeps_maps=keeps_maps)
+    if runner.device.type == "cuda" and needed_bytes < SMALL_MAP_BYTES:
         return
-    free_bytes = free_memory(live.device)
+    free_bytes = free_memory(runner.device)
     if needed_bytes > free_bytes:
         num_blocks = "every" if keeps_maps else "a"
         raise TextTooLong(
@@ -45,17 +45,17 @@ def check_memory(live: LiveModel, rows: Sequence[TokenRow], options: ExplainOpti
         )
 
 
-def _estimate_peak_bytes(live: LiveModel, num_tokens: int, *, keeps_maps: bool) -> int:
+def _estimate_peak_bytes(runner: ModelRunner, num_tokens: int, *, keeps_maps: bool) -> int:
     """Estimate the bytes of the maps of one text that are in memory at the same time."""
     if keeps_maps:
-        return estimate_map_bytes(live, num_tokens)
+        return estimate_map_bytes(runner, num_tokens)
     # The map of one block, its gradient and their product, in float32 or wider.
-    element_bytes = max(4, live.dtype.itemsize)
-    return 3 * element_bytes * _map_elements(live, num_tokens)
+    element_bytes = max(4, runner.dtype.itemsize)
+    return 3 * element_bytes * _map_elements(runner, num_tokens)
 
 
 def choose_recompute(
-    live: LiveModel, rows: Sequence[TokenRow], options: ExplainOptions
+    runner: ModelRunner, rows: Sequence[TokenRow], options: ExplainOptions
 ) -> Recompute:
     """Choose whether the attention maps of a batch are too large to be kept.
 
@@ -66,47 +66,47 @@ def choose_recompute(
         True to compute the blocks of the model again in the backward pass, too; ``"maps"`` where kernels read
         maps without storing one, so that the graph is hardly larger than that of the bare pass.
     """
-    if not options.recorded_sites & ATTENTION_MAP_SITES or _must_keep_maps(live, options):
+    if not options.recorded_sites & ATTENTION_MAP_SITES or _must_keep_maps(runner, options):
         return False
-    if not _exceed_memory(live, rows):
+    if not _exceed_memory(runner, rows):
         return False
     source_length = shared_source_length(rows)
-    if reads_maps_by_kernel(live, options.recorded_sites, source_length):
+    if reads_maps_by_kernel(runner, options.recorded_sites, source_length):
         # In half precision no map of any size is kept, and the pass may be replayed.
-        return False if live.is_half_precision_gpu else "maps"
+        return False if runner.is_half_precision_gpu else "maps"
     return True
 
 
-def _exceed_memory(live: LiveModel, rows: Sequence[TokenRow]) -> bool:
+def _exceed_memory(runner: ModelRunner, rows: Sequence[TokenRow]) -> bool:
     """Return whether the maps of a batch are too large to be kept."""
-    needed_bytes = len(rows) * estimate_map_bytes(live, max(map(len, rows)))
+    needed_bytes = len(rows) * estimate_map_bytes(runner, max(map(len, rows)))
     if needed_bytes > MAX_KEPT_MAP_BYTES:
         return True
-    return needed_bytes > SMALL_MAP_BYTES and needed_bytes > free_memory(live.device) // 2
+    return needed_bytes > SMALL_MAP_BYTES and needed_bytes > free_memory(runner.device) // 2
 
 
-def _must_keep_maps(live: LiveModel, options: ExplainOptions) -> bool:
+def _must_keep_maps(runner: ModelRunner, options: ExplainOptions) -> bool:
     needs_mixing = Site.MIXING in options.recorded_sites
-    return needs_mixing or live.attention_route == "eager" or live.patch_inputs is not None
+    return needs_mixing or runner.attention_route == "eager" or runner.patch_inputs is not None
 
 
-def estimate_map_bytes(live: LiveModel, num_tokens: int) -> int:
+def estimate_map_bytes(runner: ModelRunner, num_tokens: int) -> int:
     """Estimate the bytes of all maps of one text where they are kept.
 
     Each map is kept as the model computes it, with its gradient, and as the softmax saves it for the
     backward pass (float32 or wider).
     """
-    element_bytes = live.dtype.itemsize
+    element_bytes = runner.dtype.itemsize
     # Of a wider dtype the saved softmax is the map itself.
     softmax_bytes = 4 if element_bytes < 4 else 0
-    num_layers = _config_int(live, "num_hidden_layers")
-    return num_layers * _map_elements(live, num_tokens) * (2 * element_bytes + softmax_bytes)
+    num_layers = _config_int(runner, "num_hidden_layers")
+    return num_layers * _map_elements(runner, num_tokens) * (2 * element_bytes + softmax_bytes)
 
 
-def _map_elements(live: LiveModel, num_tokens: int) -> int:
+def _map_elements(runner: ModelRunner, num_tokens: int) -> int:
     """Return the number of elements in the maps of one block."""
-    return _config_int(live, "num_attention_heads") * num_tokens**2
+    return _config_int(runner, "num_attention_heads") * num_tokens**2
 
 
-def _config_int(live: LiveModel, name: str) -> int:
-    return int(getattr(live.model.config.get_text_config(), name, 0) or 0)
+def _config_int(runner: ModelRunner, name: str) -> int:
+    return int(getattr(runner.model.config.get_text_config(), name, 0) or 0)

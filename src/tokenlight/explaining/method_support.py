@@ -5,9 +5,9 @@ from tokenlight.errors import TokenlightError, UnsupportedModel
 from tokenlight.explaining.pending_scores import launch_scores
 from tokenlight.explaining.session import Session, verify_rows
 from tokenlight.methods._method import Method
-from tokenlight.model.live import LiveModel
 from tokenlight.model.objective import trim_logits
 from tokenlight.model.probe_rows import make_probe_row
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
 
 
@@ -29,7 +29,7 @@ def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
     try:
         # First the checks that precede every explanation, such as recorded attention.
         verify_rows(session, [row], [method])
-        _score_probe(session._live, method, row)
+        _score_probe(session._runner, method, row)
     except UnsupportedModel:
         return False
     except TokenlightError:
@@ -37,18 +37,20 @@ def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
     return True
 
 
-def _score_probe(live: LiveModel, method: Method, row: TokenRow) -> None:
+def _score_probe(runner: ModelRunner, method: Method, row: TokenRow) -> None:
     """Score a short row like ``row`` for the model's own prediction; the scores are not used."""
-    probe = make_probe_row(live, row)
-    if live.batching.regime_signature(row) != live.batching.regime_signature(probe):
+    probe = make_probe_row(runner, row)
+    if runner.batching.regime_signature(row) != runner.batching.regime_signature(probe):
         # The model computes texts of this length in another way than short ones.
         read_length = row.source_length or len(row)  # of the encoder, if there is one
-        probe = make_probe_row(live, row, live.batching.shortest_length_in_regime_of(read_length))
-    recording = record(live, [probe], method.recorded_sites)
-    (logits,) = trim_logits(live.head, recording.finite_logits, [probe])
-    target = live.head.resolve(live.head.default_target, logits, probe)[0]
+        probe = make_probe_row(
+            runner, row, runner.batching.shortest_length_in_regime_of(read_length)
+        )
+    recording = record(runner, [probe], method.recorded_sites)
+    (logits,) = trim_logits(runner.head, recording.finite_logits, [probe])
+    target = runner.head.resolve(runner.head.default_target, logits, probe)[0]
     tape = recording.make_tape([target], release_graph=True)
-    # Some errors show only when the numbers arrive.
+    # Some errors show only when the values arrive.
     for pending in launch_scores([method], tape):
         pending.fetch([probe])
     for check in tape.checks:

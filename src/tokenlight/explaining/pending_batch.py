@@ -18,8 +18,8 @@ from tokenlight.explaining.garbage import collect_young
 from tokenlight.explaining.pending_scores import PendingScores
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import MethodGroups
-from tokenlight.model.live import LiveModel
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Sites
 from tokenlight.trace.tape import Recording, Tape
@@ -33,18 +33,18 @@ class PassLogits:
     logits: AsyncTensor
     has_attention_sink: bool = False
 
-    def fetch_logits(self, live: LiveModel, sites: Sites) -> list[np.ndarray]:
+    def fetch_logits(self, runner: ModelRunner, sites: Sites) -> list[np.ndarray]:
         """Wait for the device and return the logits of each row."""
         values = self.logits.numpy()
         if not np.isfinite(values).all():
             # A recording of the same rows says which layer the first NaN comes from.
-            record(live, self.rows, sites).finite_logits  # noqa: B018
+            record(runner, self.rows, sites).finite_logits  # noqa: B018
             raise NotFinite(
                 "The model returns NaN or infinity for a text of the batch. Load it in a wider dtype "
                 "(float32, float64).",
                 code="batch-logits-not-finite",
             )
-        return trim_logits(live.head, values, self.rows)
+        return trim_logits(runner.head, values, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TargetRound:
     checks: list[Deferred]
 
     def refresh(self, logits: AsyncTensor) -> "TargetRound":
-        """Return the same round with the numbers of a replay."""
+        """Return the same round with the values of a replay."""
         targets = self.targets
         if isinstance(targets, ArgmaxTargets):
             targets = targets.refresh(logits)
@@ -99,7 +99,7 @@ class PassResults:
         return arrays
 
     def refresh(self) -> "PassResults":
-        """Return the same results with the numbers of a replay."""
+        """Return the same results with the values of a replay."""
         logits = self.explained_pass.logits.refresh()
         return replace(
             self,
@@ -185,18 +185,18 @@ class PendingBatch:
         scores: Sequence[PendingScores],
     ) -> list[PendingScores]:
         """Add the scores of methods that need nothing of the model, which no replay computes."""
-        live = self.session._live
+        runner = self.session._runner
         # An empty recording: these methods read only the rows and their lengths.
         recording = Recording(
             rows=tuple(explained_pass.rows),
             token_mask=token_mask,
-            logits=token_mask.new_empty(0, dtype=live.dtype),
+            logits=token_mask.new_empty(0, dtype=runner.dtype),
             fetched_logits=explained_pass.logits,
             hidden_states=(),
             attention_maps=(),
             received_attention=(),
             sites=frozenset(),
-            live=live,
+            runner=runner,
             batch_tokens=0,
         )
         tape = Tape(recording, targets)
@@ -214,7 +214,7 @@ class PendingBatch:
 
         The objects are created while the device is still computing; only then is it waited for.
         """
-        # Columns and attributions are created empty and filled when the numbers arrive.
+        # Columns and attributions are created empty and filled when the values arrive.
         columns = self._build_columns()
         groups_by_row = self._build_lazy_attributions(columns)
         # The launch left cycles behind; collect them while the device still computes.
@@ -223,7 +223,7 @@ class PendingBatch:
         return groups_by_row
 
     def _build_columns(self) -> list[list[BatchColumns]]:
-        """Return, for each method, the columns of each round, still without numbers."""
+        """Return, for each method, the columns of each round, still without values."""
         columns = []
         for method_index in range(len(self.options.methods)):
             method_columns = []
@@ -256,14 +256,14 @@ class PendingBatch:
         return groups_by_row
 
     def _fill_columns(self, columns: list[list[BatchColumns]]) -> None:
-        """Wait for the device, check its numbers and hand them to the columns."""
-        live = self.session._live
+        """Wait for the device, check its values and hand them to the columns."""
+        runner = self.session._runner
         rows = self.explained_pass.rows
-        logits = self.explained_pass.fetch_logits(live, self.options.recorded_sites)
+        logits = self.explained_pass.fetch_logits(runner, self.options.recorded_sites)
         # Without an explain mask both passes are one.
         predicting_logits = logits
         if self.predicting_pass.logits is not self.explained_pass.logits:
-            predicting_logits = self.predicting_pass.fetch_logits(live, frozenset())
+            predicting_logits = self.predicting_pass.fetch_logits(runner, frozenset())
         for round_index, target_round in enumerate(self.rounds):
             for check in target_round.checks:
                 check(target_round.targets)

@@ -79,7 +79,7 @@ class PendingScores:
             current_executor().check_can_read()
 
     def refresh(self) -> "PendingScores":
-        """Return the same scores with the numbers of a replay."""
+        """Return the same scores with the values of a replay."""
         refreshed = copy(self)
         refreshed.values = self.values.refresh()
         if self.token_sums is not None:

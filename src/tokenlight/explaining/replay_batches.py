@@ -12,9 +12,9 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.methods._method import Method
 from tokenlight.model.arithmetic import float32_product_precision
-from tokenlight.model.live import LiveModel, ModelInputs
 from tokenlight.model.objective import ArgmaxTargets
 from tokenlight.model.padding import needs_padding
+from tokenlight.model.runner import ModelInputs, ModelRunner
 from tokenlight.trace.sites import Site
 
 # Multiplications of a pass, with weights and in attention, up to which it is replayed: beyond, the device
@@ -41,7 +41,7 @@ class ModelReplayBatch(ReplayBatch):
 
 
 def make_replay_batch(
-    live: LiveModel,
+    runner: ModelRunner,
     rows: Sequence[TokenRow],
     targets: Sequence[TargetLike],
     options: ExplainOptions,
@@ -51,7 +51,7 @@ def make_replay_batch(
     """Prepare a batch for a CUDA graph.
 
     Args:
-        live: The model.
+        runner: The model to run.
         rows: The rows of the batch.
         targets: One target per row.
         options: Resolved keyword arguments of ``explain()``, with the methods.
@@ -60,13 +60,15 @@ def make_replay_batch(
     Returns:
         None if a pass over the batch cannot be replayed, or is too large to profit from it.
     """
-    if not _is_replayable(live, rows, options, _max_products(live, is_only_batch=is_only_batch)):
+    if not _is_replayable(
+        runner, rows, options, _max_products(runner, is_only_batch=is_only_batch)
+    ):
         return None
     # A graph holds fixed targets, so that they must not depend on what it computes.
-    resolved_targets = _resolve_constant_targets(live, rows, targets)
+    resolved_targets = _resolve_constant_targets(runner, rows, targets)
     if resolved_targets is None:
         return None
-    arguments, token_mask, pad_id = live.build_inputs(rows)
+    arguments, token_mask, pad_id = runner.build_inputs(rows)
     tensor_names = []
     for name, value in arguments.items():
         if value.device == token_mask.device:
@@ -74,10 +76,10 @@ def make_replay_batch(
     # Everything beside the values of the tensors that shapes the pass.
     shape_key = (
         token_mask.shape,
-        *_describe_rows(live, rows),
+        *_describe_rows(runner, rows),
         tuple(tensor_names),
         pad_id,
-        None if resolved_targets else ArgmaxTargets.count_alternatives(live.head, targets),
+        None if resolved_targets else ArgmaxTargets.count_alternatives(runner.head, targets),
         tuple(options.methods),
         float32_product_precision(token_mask.device),
     )
@@ -92,27 +94,27 @@ def make_replay_batch(
     )
 
 
-def _describe_rows(live: LiveModel, rows: Sequence[TokenRow]) -> tuple[Hashable, ...]:
+def _describe_rows(runner: ModelRunner, rows: Sequence[TokenRow]) -> tuple[Hashable, ...]:
     """Return the facts of the rows that change which kernels a pass launches."""
     is_padded = needs_padding([len(row.ids) for row in rows])
     is_masked = not all([row.is_unmasked for row in rows])
     positions = []
-    if live.head.task != "text":
+    if runner.head.task != "text":
         positions = [(len(row), row.target_position) for row in rows]
     return is_padded, is_masked, tuple(positions)
 
 
-def _max_products(live: LiveModel, *, is_only_batch: bool) -> float:
+def _max_products(runner: ModelRunner, *, is_only_batch: bool) -> float:
     """Return how large a pass may be to profit from a replay."""
     if is_only_batch:
         return MAX_REPLAYED_PRODUCTS
-    if live.is_half_precision_gpu:
+    if runner.is_half_precision_gpu:
         return MAX_REPLAYED_PRODUCTS_OF_MANY_HALF
     return MAX_REPLAYED_PRODUCTS_OF_MANY
 
 
 def _resolve_constant_targets(
-    live: LiveModel, rows: Sequence[TokenRow], targets: Sequence[TargetLike]
+    runner: ModelRunner, rows: Sequence[TokenRow], targets: Sequence[TargetLike]
 ) -> list[ResolvedTarget] | None:
     """Resolve targets that are one logit each and do not depend on the logits.
 
@@ -120,7 +122,7 @@ def _resolve_constant_targets(
         One target per row, none where the device itself picks the predicted class; None if the targets
         are of another kind.
     """
-    head = live.head
+    head = runner.head
     if ArgmaxTargets.count_alternatives(head, targets) is not None:
         return []
     # A class is the same target for every text, so that it is resolved once.
@@ -141,43 +143,43 @@ def _resolve_constant_targets(
 
 
 def _is_replayable(
-    live: LiveModel, rows: Sequence[TokenRow], options: ExplainOptions, max_products: float
+    runner: ModelRunner, rows: Sequence[TokenRow], options: ExplainOptions, max_products: float
 ) -> bool:
     """Return whether one GPU computes plain texts by methods of one pass, of a size worth replaying."""
-    if not _is_on_one_gpu(live) or options.explain_mask != "none":
+    if not _is_on_one_gpu(runner) or options.explain_mask != "none":
         return False
     has_joint_target = any([row.target_positions or row.continuation_ids for row in rows])
-    if has_joint_target or not _reads_plain_text(live):
+    if has_joint_target or not _reads_plain_text(runner):
         return False
     # Large passes keep the device busy without a graph.
     num_tokens = max([len(row.ids) for row in rows])
-    if _count_products(live, len(rows), num_tokens) > max_products:
+    if _count_products(runner, len(rows), num_tokens) > max_products:
         return False
     return all(map(_needs_one_pass, options.methods))
 
 
-def _is_on_one_gpu(live: LiveModel) -> bool:
-    device_map = getattr(live.model, "hf_device_map", None) or {"": 0}
-    return live.device.type == "cuda" and len(set(device_map.values())) == 1
+def _is_on_one_gpu(runner: ModelRunner) -> bool:
+    device_map = getattr(runner.model, "hf_device_map", None) or {"": 0}
+    return runner.device.type == "cuda" and len(set(device_map.values())) == 1
 
 
-def _reads_plain_text(live: LiveModel) -> bool:
+def _reads_plain_text(runner: ModelRunner) -> bool:
     """Return whether the model is a classifier or a language model that reads only text."""
     return (
-        live.head.kind != "span"
-        and live.head.task in ("text", "next")
-        and live.patch_inputs is None
-        and live.vision_inputs is None
-        and not live.generates_from_source
+        runner.head.kind != "span"
+        and runner.head.task in ("text", "next")
+        and runner.patch_inputs is None
+        and runner.vision_inputs is None
+        and not runner.generates_from_source
     )
 
 
-def _count_products(live: LiveModel, num_rows: int, num_tokens: int) -> float:
+def _count_products(runner: ModelRunner, num_rows: int, num_tokens: int) -> float:
     """Estimate the multiplications of one forward pass."""
-    config = live.model.config.get_text_config()
+    config = runner.model.config.get_text_config()
     hidden_size = getattr(config, "hidden_size", 0) or 0
     num_layers = getattr(config, "num_hidden_layers", 0) or 0
-    per_token = live.graph_cache.num_parameters + 2 * num_layers * hidden_size * num_tokens
+    per_token = runner.graph_cache.num_parameters + 2 * num_layers * hidden_size * num_tokens
     return float(num_rows * num_tokens * per_token)
 
 

@@ -31,7 +31,7 @@ def explain_similarity(
     if not isinstance(text, tuple) or len(text) != 2:
         raise UnsupportedModel(
             f"{model_class_name(session)} has no head, so a single input has no output to explain: "
-            f"{session._live.head.usage}.",
+            f"{session._runner.head.usage}.",
             code="similarity-needs-pair",
         )
     check_target_kind(session, target)
@@ -62,15 +62,15 @@ def explain_similarity(
 
 def _embed_text(session: Session, row: TokenRow) -> np.ndarray:
     """Return the sentence embedding of a row, of length one if the similarity is the cosine."""
-    live = session._live
+    runner = session._runner
     # The reference is required by the inputs, but only the embedding itself is used here.
     row_with_reference = replace(row, reference_embedding=(0.0,))
-    arguments, _, pad_id = live.build_inputs([row_with_reference])
-    regime = live.batching.regime_of(row)
-    with instrumented(live.model, attention="own", gradients=False, pad_id=pad_id, regime=regime):
-        vector = live.pool_embeddings(live.forward(arguments), arguments)[0].cpu().double()
+    arguments, _, pad_id = runner.build_inputs([row_with_reference])
+    regime = runner.batching.regime_of(row)
+    with instrumented(runner.model, attention="own", gradients=False, pad_id=pad_id, regime=regime):
+        vector = runner.pool_embeddings(runner.forward(arguments), arguments)[0].cpu().double()
     length = 1.0
-    if live.similarity == "cosine":
+    if runner.similarity == "cosine":
         length = float(torch.linalg.vector_norm(vector))
     if not length > 0:
         raise BadInput(

@@ -19,7 +19,7 @@ from tokenlight.explaining.differences import plan_difference, subtract_attribut
 from tokenlight.explaining.explain_options import (
     ExplainOptions,
     TargetedRow,
-    text_number_in_errors,
+    text_index_in_errors,
 )
 from tokenlight.explaining.input_rows import tokenize_batch
 from tokenlight.explaining.session import Session, verify_rows
@@ -111,7 +111,7 @@ class SentenceSimilarity(Strategy):
     """Explain what makes two texts similar, for a model of sentence embeddings."""
 
     def applies(self, request: TextRequest) -> bool:
-        return request.session._live.head.task == "pair"
+        return request.session._runner.head.task == "pair"
 
     def run(self, request: TextRequest) -> TextPlan:
         groups = explain_similarity(request.session, request.text, request.target, request.options)
@@ -156,7 +156,7 @@ def run_strategies(
     targets: Sequence[Any],
     options: ExplainOptions,
     *,
-    first_number: int | None = None,
+    first_index: int | None = None,
 ) -> list[TextResult]:
     """Explain each text for its target.
 
@@ -165,7 +165,7 @@ def run_strategies(
         texts: Inputs of any kind the model reads; an Example brings metadata for the results.
         targets: One target per text.
         options: Resolved keyword arguments of ``explain()``, with the methods.
-        first_number: The number of the first text where the texts are part of a stream.
+        first_index: Index of the first text where the texts are part of a stream.
 
     Returns:
         One result per text, in order.
@@ -173,7 +173,7 @@ def run_strategies(
     Raises:
         TokenlightError: A text is refused; if there are several, the message says which one.
     """
-    plans = _plan_texts(session, texts, targets, options, first_number)
+    plans = _plan_texts(session, texts, targets, options, first_index)
     results = _run_plans(session, texts, plans, options)
     for text, result in zip(texts, results, strict=True):
         if isinstance(text, Example):
@@ -187,14 +187,14 @@ def _plan_texts(
     texts: Sequence[Any],
     targets: Sequence[Any],
     options: ExplainOptions,
-    first_number: int | None,
+    first_index: int | None,
 ) -> list[TextPlan]:
     """Choose a strategy for each text and let it plan."""
     bare_texts = [text.text if isinstance(text, Example) else text for text in texts]
     # One call of the tokenizer for all texts is much faster than one per text.
     encoded_rows = tokenize_batch(session, bare_texts, options)
-    is_only_text = first_number is None and len(texts) == 1
-    is_text_classifier = session._live.head.task == "text"
+    is_only_text = first_index is None and len(texts) == 1
+    is_text_classifier = session._runner.head.task == "text"
     plans = []
     for index, (text, target, row) in enumerate(
         zip(bare_texts, targets, encoded_rows, strict=True)
@@ -203,8 +203,8 @@ def _plan_texts(
         if is_text_classifier and row is not None and isinstance(target, str | int):
             plans.append(TextPlan([(row, target)], []))
             continue
-        number = None if is_only_text else (first_number or 0) + index
-        with text_number_in_errors(number):
+        text_index = None if is_only_text else (first_index or 0) + index
+        with text_index_in_errors(text_index):
             plans.append(_plan_text(TextRequest(session, text, target, options, row)))
     return plans
 

@@ -38,29 +38,29 @@ def explain_stream(
         One result per text. A text that is refused gives a result with its error; if the iterator
         itself fails, the texts before are explained first.
     """
-    first_number = 0
+    first_index = 0
     for chunk in read_chunks(texts, batch_tokens):
-        yield from explain_isolated(chunk, explain_chunk, first_number)
-        first_number += len(chunk)
+        yield from explain_isolated(chunk, explain_chunk, first_index)
+        first_index += len(chunk)
 
 
 def explain_isolated(
-    texts: Sequence[Any], explain_chunk: ExplainChunk, first_number: int = 0
+    texts: Sequence[Any], explain_chunk: ExplainChunk, first_index: int = 0
 ) -> list[TextResult]:
     """Explain texts together; one that is refused gives a result with its error.
 
     Args:
         texts: The inputs.
         explain_chunk: Explains several consecutive texts, given with the number of the first one.
-        first_number: The number of the first text.
+        first_index: Index of the first text.
     """
 
-    def explain_numbered(numbered_texts: Sequence[tuple[int, Any]]) -> list[TextResult]:
-        chunk = [text for _, text in numbered_texts]
-        return explain_chunk(chunk, numbered_texts[0][0])
+    def explain_indexed(indexed_texts: Sequence[tuple[int, Any]]) -> list[TextResult]:
+        chunk = [text for _, text in indexed_texts]
+        return explain_chunk(chunk, indexed_texts[0][0])
 
-    numbered = list(enumerate(texts, first_number))
-    outcomes = isolate_failures(explain_numbered, numbered, TokenlightError)
+    indexed_texts = list(enumerate(texts, first_index))
+    outcomes = isolate_failures(explain_indexed, indexed_texts, TokenlightError)
     results = []
     for text, outcome in zip(texts, outcomes, strict=True):
         if isinstance(outcome, TokenlightError):

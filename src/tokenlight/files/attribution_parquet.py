@@ -123,12 +123,12 @@ def _to_row(attribution: Attribution, fingerprint: str) -> dict[str, Any]:
     return cells
 
 
-def _replace_missing(numbers: Sequence[int | None]) -> list[int]:
-    return [NO_POSITION if number is None else number for number in numbers]
+def _replace_missing(positions: Sequence[int | None]) -> list[int]:
+    return [NO_POSITION if position is None else position for position in positions]
 
 
-def _restore_missing(numbers: Sequence[int]) -> list[int | None]:
-    return [None if number == NO_POSITION else number for number in numbers]
+def _restore_missing(positions: Sequence[int]) -> list[int | None]:
+    return [None if position == NO_POSITION else position for position in positions]
 
 
 def _collect_details(attribution: Attribution) -> dict[str, Any]:
@@ -296,28 +296,28 @@ class Explanations(Sequence[Attribution]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         # A range resolves negative indices, and raises IndexError like a list.
-        row_number = range(len(self))[index]
-        file_number = bisect_right(self._row_offsets, row_number)
-        first_row = self._row_offsets[file_number - 1] if file_number else 0
-        table = self._load_table(file_number).slice(row_number - first_row, 1)
+        row_index = range(len(self))[index]
+        file_index = bisect_right(self._row_offsets, row_index)
+        first_row = self._row_offsets[file_index - 1] if file_index else 0
+        table = self._load_table(file_index).slice(row_index - first_row, 1)
         return attribution_from_row(table.to_pylist()[0])
 
     def __iter__(self) -> Iterator[Attribution]:
-        for file_number in range(len(self._fragments)):
+        for file_index in range(len(self._fragments)):
             # Small batches, because rows of Python objects take much more memory than Arrow's.
-            for batch in self._load_table(file_number).to_batches(max_chunksize=64):
+            for batch in self._load_table(file_index).to_batches(max_chunksize=64):
                 yield from map(attribution_from_row, batch.to_pylist())
 
     @cached_property
     def _load_table(self) -> Any:
-        """A function that returns the rows of a file by its number, and caches the last two."""
+        """A function that returns the rows of a file by its index, and caches the last two."""
         import pyarrow.dataset
 
         options = pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
 
         @lru_cache(maxsize=2)
-        def load_table(file_number: int) -> Any:
-            fragment = self._fragments[file_number]
+        def load_table(file_index: int) -> Any:
+            fragment = self._fragments[file_index]
             return _call_fragment(fragment, "to_table", fragment_scan_options=options)
 
         return load_table

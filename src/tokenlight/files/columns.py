@@ -287,11 +287,11 @@ def _check_spans(spans: Iterable[Span], length: int, units: str, name: str, loca
             )
 
 
-def _to_integer(number: Any) -> int:
+def _to_integer(value: Any) -> int:
     # pandas writes a column of integers with gaps as floats.
-    if isinstance(number, float) and number.is_integer():
-        return int(number)
-    return operator.index(number)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return operator.index(value)
 
 
 def parse_squad_answers(answers: Any) -> list[Span]:

@@ -38,23 +38,23 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
     """
     attributions = list(attributions)
     source_columns = _collect_source_columns(attributions)
-    text_numbers = _number_texts(attributions)
+    text_indices = _find_text_indices(attributions)
     has_errors = any(attribution.standard_errors is not None for attribution in attributions)
     grades = _collect_grades(attributions)
     rows: list[dict[str, Any]] = []
-    for number, attribution in enumerate(attributions):
+    for index, attribution in enumerate(attributions):
         row = attribution.row
         for position, token in enumerate(attribution.tokens):
             rows.append(
                 {
-                    "text": text_numbers[number],
-                    **source_columns[number],
-                    "attribution": number,
+                    "text": text_indices[index],
+                    **source_columns[index],
+                    "attribution": index,
                     "method": attribution.title.partition(" → ")[0],
                     "target": attribution.target.name,
                     "predicted": attribution.prediction.label,
                     "probability": max(attribution.prediction.probabilities, default=None),
-                    **grades[number],
+                    **grades[index],
                     "position": position,
                     "token": token,
                     "piece": row.pieces[position],
@@ -116,14 +116,14 @@ def _has_mixed_types(values: list[Any]) -> bool:
     return not (types <= {int, float} or types in ({str}, {bool}))
 
 
-def _number_texts(attributions: Iterable[Attribution]) -> list[int]:
-    """Return the number of each explanation's text.
+def _find_text_indices(attributions: Iterable[Attribution]) -> list[int]:
+    """Return the index of each explanation's text.
 
     Explanations of one text follow one another. If the same question is asked again, it is about another
     text with the same words.
     """
-    numbers = []
-    number = -1
+    indices = []
+    current = -1
     current_text: object = None
     questions: set[object] = set()
     for attribution in attributions:
@@ -142,12 +142,12 @@ def _number_texts(attributions: Iterable[Attribution]) -> list[int]:
             len(row),
         )
         if text != current_text or question in questions:
-            number += 1
+            current += 1
             current_text = text
             questions = set()
         questions.add(question)
-        numbers.append(number)
-    return numbers
+        indices.append(current)
+    return indices
 
 
 def to_pandas(attributions: Iterable[Attribution]) -> Any:

@@ -14,8 +14,8 @@ from tokenlight.errors import BadInput
 from tokenlight.heads.mask import FORMAT, HeadMask
 from tokenlight.heads.parsing import Alignment, ParsedSentence, find_pairs
 from tokenlight.inputs.encode import encode_text
-from tokenlight.model.live import LiveModel
 from tokenlight.model.packing import pack_batches
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Recording
@@ -47,7 +47,7 @@ class StatisticsOptions:
 
     @classmethod
     def for_alignment(
-        cls, align: Alignment, live: LiveModel, tokenizer: Any, **overrides: Any
+        cls, align: Alignment, runner: ModelRunner, tokenizer: Any, **overrides: Any
     ) -> "StatisticsOptions":
         """Return the options that belong to an alignment.
 
@@ -55,14 +55,14 @@ class StatisticsOptions:
 
         Args:
             align: The alignment.
-            live: The model.
+            runner: The model to run.
             tokenizer: Its tokenizer.
             **overrides: Options to set; None keeps that of the alignment.
         """
         options: dict[str, Any] = {}
         if align == "official":
             options = {"include_zero_offset": True, "exclude_special": False}
-            if live.head.kind != "span" and tokenizer.sep_token_id is not None:
+            if runner.head.kind != "span" and tokenizer.sep_token_id is not None:
                 options["explain_mask"] = "sep"
         for name, value in overrides.items():
             if value is not None:
@@ -200,7 +200,7 @@ def _list_shares(shares: Iterable[tuple[int, float]]) -> dict[str, float]:
 
 
 def compute_head_statistics(
-    live: LiveModel,
+    runner: ModelRunner,
     tokenizer: Any,
     sentences: Sequence[ParsedSentence],
     options: StatisticsOptions | None = None,
@@ -211,7 +211,7 @@ def compute_head_statistics(
     """Count where the attention of a model goes over parsed sentences.
 
     Args:
-        live: The model.
+        runner: The model to run.
         tokenizer: Its tokenizer.
         sentences: The parsed sentences; long ones are truncated to what the model reads.
         options: How attention is counted.
@@ -222,17 +222,17 @@ def compute_head_statistics(
         BadInput: There is no sentence.
     """
     options = options or StatisticsOptions()
-    rows = _encode_sentences(live, tokenizer, sentences, options)
+    rows = _encode_sentences(runner, tokenizer, sentences, options)
     # Recorded attention must be that of the model, for each way in which it computes.
-    for row in live.batching.pick_probe_rows(rows):
-        live.verify(row, reads_attention=True)
+    for row in runner.batching.pick_probe_rows(rows):
+        runner.verify(row, reads_attention=True)
     lengths = [len(row) for row in rows]
     batches = pack_batches(
         lengths,
         batch_tokens,
-        is_padding_invariant=live.is_padding_invariant,
-        max_rows=live.rows_per_batch(),
-        batch_keys=live.batching.batch_keys(rows),
+        is_padding_invariant=runner.is_padding_invariant,
+        max_rows=runner.rows_per_batch(),
+        batch_keys=runner.batching.batch_keys(rows),
     )
     hits: Any = 0
     num_tested: Any = 0
@@ -242,7 +242,7 @@ def compute_head_statistics(
     for batch in batches:
         batch_rows = [rows[index] for index in batch]
         batch_sentences = [sentences[index] for index in batch]
-        recording = record(live, batch_rows, frozenset({Site.ATTENTION}))
+        recording = record(runner, batch_rows, frozenset({Site.ATTENTION}))
         counts = _count_batch(recording, batch_sentences, options, max_offset)
         hits = hits + counts.hits
         num_tested = num_tested + counts.num_tested
@@ -257,14 +257,14 @@ def compute_head_statistics(
 
 
 def _encode_sentences(
-    live: LiveModel,
+    runner: ModelRunner,
     tokenizer: Any,
     sentences: Sequence[ParsedSentence],
     options: StatisticsOptions,
 ) -> list[TokenRow]:
     rows = []
     for sentence in sentences:
-        row = encode_text(sentence.text, tokenizer, max_tokens=live.max_tokens, long="truncate")
+        row = encode_text(sentence.text, tokenizer, max_tokens=runner.max_tokens, long="truncate")
         rows.append(apply_explain_mask(row, options.explain_mask, tokenizer))
     if not rows:
         raise BadInput(

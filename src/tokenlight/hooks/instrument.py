@@ -210,7 +210,7 @@ def _switched_attention(model: PreTrainedModel, layout: ModelLayout, name: str) 
     # Of several parts, the attention of the one that reads the text is recorded.
     emulated = attention_implementation(model.config.get_text_config()) or ""
     if name == "own" and _has_flex_attention_on_cpu(model, layout):
-        # On a CPU flex attention has no gradient; the hook computes the same numbers.
+        # On a CPU flex attention has no gradient; the hook computes the same values.
         name = ATTENTION_NAME
     # A family outside the interface chooses its attention only by its config, which is always possible.
     can_patch_configs = name == "eager" or name in layout.switchable_attention
@@ -270,7 +270,7 @@ def _graph_from_embeddings(
 
 
 def _start_graph(_module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
-    """Replace the output of an embedding by the same numbers with a graph that begins there."""
+    """Replace the output of an embedding by the same values with a graph that begins there."""
     is_tuple = isinstance(output, tuple)
     embeddings = output[0] if is_tuple else output
     leaf = embeddings.detach().requires_grad_(True)

@@ -73,8 +73,8 @@ def acquire_in_order(locks: Sequence[OrderedLock]) -> Iterator[None]:
                     code="models-wait-for-each-other",
                 )
             cleanup.callback(lock.release)
-        new_numbers = [number for number, _ in locks]
-        all_held = (*held_locks, *new_numbers)
+        new_locks = [number for number, _ in locks]
+        all_held = (*held_locks, *new_locks)
         cleanup.enter_context(patched_attributes([_lock_state], held_locks=all_held))
         yield
 

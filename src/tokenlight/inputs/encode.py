@@ -237,10 +237,10 @@ def _find_spans(
     spans: list[Span | None] = []
     for segment, span in zip(segments, offsets, strict=True):
         spans.append(None if segment is None else span)
-    for number, text in enumerate(texts):
+    for segment_index, text in enumerate(texts):
         if text.isascii():
             continue  # ASCII has no combining marks
-        positions = [i for i, segment in enumerate(segments) if segment == number]
+        positions = [i for i, segment in enumerate(segments) if segment == segment_index]
         extended = extend_over_marks(text, [offsets[i] for i in positions])
         for position, extended_span in zip(positions, extended, strict=True):
             spans[position] = extended_span
@@ -361,14 +361,14 @@ def assign_word_ids(
         texts: The texts.
         segments: Index into ``texts`` per token.
         spans: Character span per token.
-        word_ids: The tokenizer's word numbers per token.
+        word_ids: The tokenizer's word indices per token.
     """
-    numbers: list[int | None] = []
+    word_indices: list[int | None] = []
     current_word = -1
     previous: tuple[int, int | None, int] | None = None  # segment, tokenizer's word, end
     for segment, span, tokenizer_word in zip(segments, spans, word_ids, strict=True):
         if segment is None or span is None:
-            numbers.append(None)
+            word_indices.append(None)
             previous = None
             continue
         text = texts[segment]
@@ -377,14 +377,14 @@ def assign_word_ids(
         )
         if not continues_word:
             current_word += 1
-        numbers.append(current_word)
+        word_indices.append(current_word)
         word = tokenizer_word
         # Some tokenizers put an accent and the letters after it into one word of their own: they belong
         # to the word of the letter under the accent.
         if previous and continues_word and not text.isascii() and is_mark_at(text, span[0]):
             word = previous[1]
         previous = (segment, word, span[1])
-    return tuple(numbers)
+    return tuple(word_indices)
 
 
 def _continues_word(

@@ -163,19 +163,19 @@ class Chat:
                 "Chat([{'role': 'user', 'content': 'Hi'}]).",
                 code="chat-type",
             )
-        for number, message in enumerate(messages):
-            _check_message(number, message)
+        for index, message in enumerate(messages):
+            _check_message(index, message)
         object.__setattr__(self, "messages", tuple(map(dict, messages)))
         check_fields(self, "add_generation_prompt", "template")
 
 
-def _check_message(number: int, message: Any) -> None:
+def _check_message(index: int, message: Any) -> None:
     """Refuse a message without a role, or without anything to say."""
     fields = message if isinstance(message, Mapping) else {}
     has_tool_calls = bool(fields.get("tool_calls"))
     if "role" not in fields or not (has_tool_calls or "content" in fields):
         raise BadInput(
-            f"Message {number} of the chat is {str(message)[:60]!r}. Give each message a 'role' and a "
+            f"Message {index} of the chat is {str(message)[:60]!r}. Give each message a 'role' and a "
             "'content', or 'tool_calls'.",
             code="chat-message",
         )
@@ -302,9 +302,9 @@ def layout_chat(chat: Chat, tokenizer: Any, *, has_image: bool = False) -> Promp
     messages = [dict(message) for message in chat.messages]
     if has_image:
         # Processors expect the contents of a message as a list.
-        for number, message in enumerate(messages):
+        for index, message in enumerate(messages):
             text_content = {"type": "text", "text": message["content"]}
-            is_first = number == 0
+            is_first = index == 0
             message["content"] = [{"type": "image"}, text_content] if is_first else [text_content]
     try:
         text = _render_chat(tokenizer, messages, chat)
@@ -388,10 +388,10 @@ def _check_border(text: str, start: int, end: int, continuation_start: int) -> N
 
 def _find_part(part_spans: Sequence[Span], start: int, end: int) -> int | None:
     """Return the last part that shares a character with ``start`` to ``end``."""
-    for number in reversed(range(len(part_spans))):
-        part_start, part_end = part_spans[number]
+    for index in reversed(range(len(part_spans))):
+        part_start, part_end = part_spans[index]
         if max(start, part_start) < min(end, part_end):
-            return number
+            return index
     return None
 
 

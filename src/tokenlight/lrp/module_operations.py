@@ -2,7 +2,7 @@
 
 A module that writes a norm or an activation out in elementary operations is treated as one operation, since
 its parts have no rule of their own (NewGELU written out loses a thousandth of the relevance). It is called
-with a few rows of numbers: if y_i depends only on x_i, and not linearly, it is an activation; if it answers
+with a few rows of values: if y_i depends only on x_i, and not linearly, it is an activation; if it answers
 as a norm would, it is that norm; if it is affine, a map. Other modules are traced operation by operation.
 
 An activation may also be written out in the code of a larger module: ESM's GELU is not a product of the two
@@ -22,7 +22,7 @@ from tokenlight.lrp.rules import Operation
 LARGE_SCALE = 2.0**13  # scale of inputs at which the stabilizer of a norm has no effect
 SMALL_SCALE = 2.0**-10  # scale of inputs at which it has one
 MAX_STABILIZER = 1e-2
-MIN_WIDTH = 4  # of a row; fewer numbers cannot tell a norm from an activation
+MIN_WIDTH = 4  # of a row; fewer values cannot tell a norm from an activation
 
 
 class MeasuredNorm(NamedTuple):
@@ -190,8 +190,8 @@ class _Probe:
             "first": first,
             "second": second,
             "mixed": torch.where(self._is_first, first, second),
-            # Rows of thousands of numbers have nearly the same deviation, and a norm of them differs from
-            # an activation by less than half precision rounds, unless some numbers are far larger.
+            # Rows of thousands of values have nearly the same deviation, and a norm of them differs from
+            # an activation by less than half precision rounds, unless some values are far larger.
             "spread": torch.where(self._is_first, first, 16 * second),
             "sum": first + second,
             "zeros": torch.zeros_like(first),

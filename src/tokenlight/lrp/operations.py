@@ -196,7 +196,7 @@ def _parse_rms_norm(
 
 
 def _parse_linear_map(*args: Any, **kwargs: Any) -> ParsedCall:
-    """Parse a map that is linear in one activation, or that selects numbers of it."""
+    """Parse a map that is linear in one activation, or that selects values of it."""
     num_activations = sum(map(is_activation, (*args, *kwargs.values())))
     if num_activations != 1:
         return None

@@ -40,7 +40,7 @@ class Operation(enum.Enum):
     ACTIVATION = enum.auto()  # nonlinear function, element by element
     NORM = enum.auto()  # LayerNorm or RMSNorm
     ATTENTION = enum.auto()  # queries, keys and values in one fused call
-    MAP = enum.auto()  # any other linear map, or a selection of numbers (top-k)
+    MAP = enum.auto()  # any other linear map, or a selection of values (top-k)
 
 
 # A gradient passes these by itself; a rule would have to take them apart.

@@ -205,7 +205,7 @@ class _TracingMode(TorchFunctionMode):
     ) -> Any:
         keywords = kwargs or {}
         name = getattr(func, "__name__", "")
-        # Most calls only move numbers, and a model makes hundreds, so the cheap tests come first.
+        # Most calls only move values, and a model makes hundreds, so the cheap tests come first.
         if (
             self.module_operation_depth
             or not (self.is_watching or name in self.parsed_names)
@@ -322,7 +322,7 @@ class _TracingMode(TorchFunctionMode):
     def _run_unsupported(self, func: Function, args: Any, keywords: Any) -> Any:
         """Run a call without a rule, and collect the nodes that relevance could not pass.
 
-        These are nodes that do more than move numbers, and those that overwrite what a rule will read.
+        These are nodes that do more than move values, and those that overwrite what a rule will read.
         """
         name = getattr(func, "__name__", "")
         input_nodes = list_input_nodes((*args, *keywords.values()))

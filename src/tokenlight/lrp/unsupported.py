@@ -9,7 +9,7 @@ from tokenlight.errors import UnsupportedModel
 from tokenlight.lrp.backward import GradientShare, RuleFunction, is_function_node
 from tokenlight.lrp.rules import RuleSet
 
-# Operations that only move numbers: autograd's own backward carries relevance through them.
+# Operations that only move values: autograd's own backward carries relevance through them.
 STRUCTURAL_NODES = {
     "AccumulateGrad", "Alias", "AsStrided", "Cat", "Chunk", "Clone", "ConstantPadNd", "Copy", "Expand",
     "Flip", "Gather", "Index", "IndexPut", "IndexSelect", "MaskedFill", "MaskedScatter", "Max", "Movedim",
@@ -27,7 +27,7 @@ def get_operation_name(node: Any) -> str:
 
 
 def is_structural(node: Any) -> bool:
-    """Return whether a node only moves numbers."""
+    """Return whether a node only moves values."""
     return get_operation_name(node) in STRUCTURAL_NODES
 
 
@@ -142,7 +142,7 @@ class UnsupportedOps:
             rules: Rules that rewrite gradients; None for rules that carry relevance.
 
         Raises:
-            UnsupportedModel: An operation on the path has no rule and does more than move numbers.
+            UnsupportedModel: An operation on the path has no rule and does more than move values.
         """
         pending = [tensor.grad_fn for tensor in outputs]
         visited: set[Any] = {None, lowest.grad_fn}

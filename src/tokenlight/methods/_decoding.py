@@ -20,8 +20,8 @@ from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.errors.arguments import Count
 from tokenlight.methods._maps import Layer, resolve_layers
 from tokenlight.methods._method import GradientMethod
-from tokenlight.model.live import LiveModel
 from tokenlight.model.objective import Quantity
+from tokenlight.model.runner import ModelRunner
 from tokenlight.models import embedded as models
 from tokenlight.models.loading import check_auto_class, load_tokenizer
 from tokenlight.models.safety import SAFE_WEIGHTS_OPTIONS, check_model_files
@@ -66,7 +66,7 @@ class DecodedMethod(GradientMethod):
         return options
 
     def __call__(self, tape: Tape) -> Tensor:
-        head = resolve_lm_head(tape.recording.live, self.lm)
+        head = resolve_lm_head(tape.recording.runner, self.lm)
         decoder = Decoder(tape, head, tau=self.tau, special=self.special)
         layers = resolve_layers(tape, self.layer)
         # Gradients of these layers only, so that the backward pass stops at the lowest of them.
@@ -201,11 +201,11 @@ def extract_lm_head(model: Any) -> Any:
     return head
 
 
-def resolve_lm_head(live: LiveModel, lm: Any) -> Any:
+def resolve_lm_head(runner: ModelRunner, lm: Any) -> Any:
     """Return the head of a language model that fits the explained model.
 
     Args:
-        live: The explained model.
+        runner: The explained model.
         lm: The language model, loaded or as a path. None stands for the embedded one of an embedded
             model, else for the checkpoint of the explained model.
 
@@ -213,19 +213,19 @@ def resolve_lm_head(live: LiveModel, lm: Any) -> Any:
         UnsupportedModel: The explained model reads images, or the language model does not fit it.
         BadInput: No language model was found.
     """
-    if live.head.task == "image":
+    if runner.head.task == "image":
         raise UnsupportedModel(
-            f"{type(live.model).__name__} reads images, and no language model reads words from their "
+            f"{type(runner.model).__name__} reads images, and no language model reads words from their "
             "patches. Use gradcam or simple, which decode nothing.",
             code="image-not-decodable",
         )
     if lm is not None and not isinstance(lm, str):
-        return _check_lm_head(live, lm, None)
+        return _check_lm_head(runner, lm, None)
     # Heads that were loaded by name are kept with the model, since loading takes seconds.
-    if lm not in live.lm_heads:
-        model, tokenizer = _load_language_model(live, lm)
-        live.lm_heads[lm] = _check_lm_head(live, model, tokenizer)
-    return live.lm_heads[lm]
+    if lm not in runner.lm_heads:
+        model, tokenizer = _load_language_model(runner, lm)
+        runner.lm_heads[lm] = _check_lm_head(runner, model, tokenizer)
+    return runner.lm_heads[lm]
 
 
 def _describe_model(model: Any) -> str | None:
@@ -236,24 +236,24 @@ def _describe_model(model: Any) -> str | None:
     return str(getattr(config, "_name_or_path", "")) or type(model).__name__
 
 
-def _load_language_model(live: LiveModel, lm: str | None) -> tuple[Any, Any]:
+def _load_language_model(runner: ModelRunner, lm: str | None) -> tuple[Any, Any]:
     """Load a language model and its tokenizer.
 
     Raises:
         BadInput: There is none at that path, or all of its weights would be new.
     """
-    checkpoint = str(getattr(live.model.config, "_name_or_path", ""))
+    checkpoint = str(getattr(runner.model.config, "_name_or_path", ""))
     name = lm or checkpoint
-    dtype = torch.promote_types(live.dtype, torch.float32)
+    dtype = torch.promote_types(runner.dtype, torch.float32)
     is_embedded = lm is None and models.MODELS_FOLDER in Path(checkpoint).resolve().parents
     if is_embedded or lm == f"{models.NAME_PREFIX}masked_lm":
         model, tokenizer = models.load_masked_lm(dtype)
-        return model.to(live.device), tokenizer
+        return model.to(runner.device), tokenizer
     if not name:
         raise BadInput(
-            f"Decoding needs the pre-trained language model that {type(live.model).__name__} was fine-tuned "
-            "from, but the model was not loaded from a checkpoint. Give it as the option lm: the path or "
-            "hub id of a checkpoint such as BertForMaskedLM, or a loaded model.",
+            f"Decoding needs the pre-trained language model that {type(runner.model).__name__} was "
+            "fine-tuned from, but the model was not loaded from a checkpoint. Give it as the option lm: the "
+            "path or hub id of a checkpoint such as BertForMaskedLM, or a loaded model.",
             code="lm-unknown",
         )
     # A model that was not named is looked for on this machine only.
@@ -272,40 +272,40 @@ def _load_language_model(live: LiveModel, lm: str | None) -> tuple[Any, Any]:
             )
             # Missing weights would be random: the checkpoint has no such head.
             if not loading_info["missing_keys"]:
-                return model.to(live.device), load_tokenizer(name, name, download_options)
+                return model.to(runner.device), load_tokenizer(name, name, download_options)
     raise BadInput(
-        f"Decoding needs the pre-trained language model that {type(live.model).__name__} was fine-tuned "
+        f"Decoding needs the pre-trained language model that {type(runner.model).__name__} was fine-tuned "
         f"from, but none was found in {name!r}. Give it as the option lm: the path or hub id of a "
         "checkpoint such as BertForMaskedLM, or a loaded model.",
         code="lm-not-found",
     )
 
 
-def _check_lm_head(live: LiveModel, model: Any, tokenizer: Any) -> Any:
+def _check_lm_head(runner: ModelRunner, model: Any, tokenizer: Any) -> Any:
     """Return the head of a language model if its width and vocabulary are those of the model.
 
     Raises:
         UnsupportedModel: They are not.
     """
     head = extract_lm_head(model)
-    config = live.model.config.get_text_config()
+    config = runner.model.config.get_text_config()
     lm_config = head.config.get_text_config()
     if config.hidden_size != lm_config.hidden_size:
         raise UnsupportedModel(
             f"The language model {_describe_model(model)} reads hidden states of width "
-            f"{lm_config.hidden_size}, but {type(live.model).__name__} has width {config.hidden_size}. "
+            f"{lm_config.hidden_size}, but {type(runner.model).__name__} has width {config.hidden_size}. "
             "Give the language model that it was fine-tuned from.",
             code="lm-width",
         )
-    if lm_config.vocab_size != live.vocab_size:
+    if lm_config.vocab_size != runner.vocab_size:
         raise UnsupportedModel(
             f"The language model {_describe_model(model)} has a vocabulary of {lm_config.vocab_size} "
-            f"tokens, but {type(live.model).__name__} has one of {live.vocab_size}. Give the language "
+            f"tokens, but {type(runner.model).__name__} has one of {runner.vocab_size}. Give the language "
             "model that it was fine-tuned from.",
             code="lm-vocabulary-size",
         )
-    has_both_tokenizers = live.tokenizer is not None and tokenizer is not None
-    if has_both_tokenizers and live.tokenizer.get_vocab() != tokenizer.get_vocab():
+    has_both_tokenizers = runner.tokenizer is not None and tokenizer is not None
+    if has_both_tokenizers and runner.tokenizer.get_vocab() != tokenizer.get_vocab():
         raise UnsupportedModel(
             f"The language model {_describe_model(model)} maps token ids to other tokens than the "
             "tokenizer of this model. Give the language model that it was fine-tuned from.",

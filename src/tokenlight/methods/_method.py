@@ -313,7 +313,7 @@ class GradientMethod(Method):
         rule_set = GRADIENT_RULE_SETS.get(self.gradient)
         if rule_set is not None and Operation.ACTIVATION in rule_set.rules:
             check_activations(
-                tape.recording.live.model, f"{self.name} with gradient={self.gradient!r}"
+                tape.recording.runner.model, f"{self.name} with gradient={self.gradient!r}"
             )
         return self(tape.with_gradient_rules(rule_set))
 

@@ -71,7 +71,7 @@ class InputRelevance(Method):
 
     def propagate(self, tape: Tape) -> RelevanceResult:
         """Return the relevance of a tape, computed once."""
-        check_activations(tape.recording.live.model, self.name)
+        check_activations(tape.recording.runner.model, self.name)
         rule_set = self.gradient_rule_set
         if self.propagation == "rules":
             rule_set = self.explicit_rule_set
@@ -104,7 +104,7 @@ def collect_notes(tape: Tape, *, divides_relevance: bool) -> str | None:
         divides_relevance: Whether the rules divide relevance. Then half precision, or an adapter that is
             not merged, gives other numbers.
     """
-    model = tape.recording.live.model
+    model = tape.recording.runner.model
     dtype = tape.recording.logits.dtype
     notes = []
     if model.config.is_encoder_decoder and tape.recording.encoder_decoder is None:

@@ -64,8 +64,8 @@ class ContextCite(UnitMethod):
 
     def measure_units(self, tape: Tape) -> list[np.ndarray]:
         """Return for each example the fit to all ablations, then those to resampled ones."""
-        live = tape.extra_passes.live
-        replacement_ids = ReplacementIds.from_model(live, live.tokenizer)
+        runner = tape.extra_passes.runner
+        replacement_ids = ReplacementIds.from_model(runner, runner.tokenizer)
         presence = []
         variants = []
         for row, units in zip(tape.rows, self.unit_masks(tape), strict=True):
@@ -82,7 +82,7 @@ class ContextCite(UnitMethod):
             presence.append(is_present)
             variants.append(row_variants)
         values = tape.extra_passes.target_values(
-            variants, lambda *arguments: target_log_odds(live.head, *arguments)
+            variants, lambda *arguments: target_log_odds(runner.head, *arguments)
         )
         fits = []
         for row, target, is_present, log_odds in zip(

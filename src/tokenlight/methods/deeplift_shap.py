@@ -50,10 +50,10 @@ class DeepLiftShap(PathMethod):
 
     def _scores_from_baseline(self, tape: Tape, path: _path.PathEndpoints) -> Tensor:
         """Return scores against one baseline, ``batch token``; each text shares a batch with its baseline."""
-        live = tape.recording.live
-        if not live.batching.is_batch_invariant:
+        runner = tape.recording.runner
+        if not runner.batching.is_batch_invariant:
             raise UnsupportedModel(
-                f"In {type(live.model).__name__} a row depends on the other rows of its batch, but "
+                f"In {type(runner.model).__name__} a row depends on the other rows of its batch, but "
                 f"{self.name} needs a text and its baseline in one batch. Use integrated_gradients, which "
                 "runs them one by one.",
                 code="batch-dependent-rows",
@@ -65,7 +65,7 @@ class DeepLiftShap(PathMethod):
             text = path.text[examples]
             baseline = path.baseline[examples]
             pairs = torch.cat((text, baseline))
-            with rescale_rule(live.model, self.rescale):
+            with rescale_rule(runner.model, self.rescale):
                 _, gradient = tape.extra_passes.gradient_at(
                     examples.repeat(2), pairs, site="hidden"
                 )

@@ -172,7 +172,7 @@ class SubsetRelevance(Method):
         """Return the read-out of the pass that the tape is of, ``batch token``."""
         if self.gradient == "model":  # whose gradient the tape has already
             return _sum_layers(self._readout_method(tape))
-        check_activations(tape.recording.live.model, self.name)
+        check_activations(tape.recording.runner.model, self.name)
         return self._score_pass(tape.recording, tape.targets)
 
     def _score_pass(self, recording: Recording, targets: Sequence[ResolvedTarget]) -> Tensor:
@@ -247,7 +247,7 @@ class SubsetRelevance(Method):
             return AsyncTensor(self._score_pass(recording, batch_targets)), AsyncTensor(values)
 
         batches = read_recordings(
-            tape.recording.live,
+            tape.recording.runner,
             [sub_text.row for sub_text in sub_texts],
             self.recorded_sites,
             read,
@@ -268,14 +268,14 @@ class SubsetRelevance(Method):
         is_kept = find_kept_tokens(
             row,
             tape.targets[index],
-            reads_last_token=tape.recording.live.head.task == "next",
+            reads_last_token=tape.recording.runner.head.task == "next",
         )
         return group_removable_units(row, self.units, is_kept)
 
     def _replacement_id(self, tape: Tape) -> int:
         if self.removal == "replace":
             return tape.extra_passes.baseline_id(self.baseline)
-        if self.removal == "mask" and tape.recording.live.patch_inputs is None:
+        if self.removal == "mask" and tape.recording.runner.patch_inputs is None:
             return tape.extra_passes.baseline_id("mask")
         return 0  # nothing is replaced
 

@@ -270,13 +270,13 @@ class Metric(Component, abc.ABC):
 
 
 def _group_by_name(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Collect the numbers of each name, from the entries that have it."""
+    """Collect the values of each name, from the entries that have it."""
     groups: dict[str, list[float]] = {}
     for entry in entries:
-        for name, number in entry.items():
-            groups.setdefault(name, []).append(number)
+        for name, value in entry.items():
+            groups.setdefault(name, []).append(value)
     return groups
 
 
 def _average_by_name(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    return {name: fmean(numbers) for name, numbers in _group_by_name(entries).items()}
+    return {name: fmean(values) for name, values in _group_by_name(entries).items()}

@@ -17,7 +17,7 @@ from tokenlight.model.padding import PaddedBatch, plan_padding
 from tokenlight.model.vision import TOKEN_TYPE_ARGUMENTS
 
 if TYPE_CHECKING:
-    from tokenlight.model.live import LiveModel
+    from tokenlight.model.runner import ModelRunner
 
 # Arguments that tell ``outputs.read_logits`` where to read; the model itself does not get them.
 READOUT_ARGUMENTS = ("read_positions", "continuation_ids", "reference_embedding")
@@ -38,28 +38,30 @@ class ModelInputs(NamedTuple):
 
 
 def build_model_inputs(
-    live: LiveModel, rows: Sequence[Any], width: int | None = None
+    runner: ModelRunner, rows: Sequence[Any], width: int | None = None
 ) -> ModelInputs:
-    """Build the arguments of one pass over ``rows``; see :meth:`LiveModel.build_inputs`."""
-    if live.patch_inputs is not None:
-        pixels = live.patch_inputs.build_pixels(rows)
+    """Build the arguments of one pass over ``rows``; see :meth:`ModelRunner.build_inputs`."""
+    if runner.patch_inputs is not None:
+        pixels = runner.patch_inputs.build_pixels(rows)
         token_mask = pixels.new_ones(len(rows), len(rows[0])).bool()
         return ModelInputs({"pixel_values": pixels}, token_mask, None)
     source_length = shared_source_length(rows)
     has_source = source_length is not None
-    assert has_source == live.generates_from_source, "Rows of this model must have a source_length."
-    batch = plan_padding(live, rows, source_length, width)
+    assert has_source == runner.generates_from_source, (
+        "Rows of this model must have a source_length."
+    )
+    batch = plan_padding(runner, rows, source_length, width)
     token_mask = batch.token_mask()
     arguments = {
-        "input_ids": batch.pad(_read_ids(live, rows), batch.pad_id),
+        "input_ids": batch.pad(_read_ids(runner, rows), batch.pad_id),
         "attention_mask": _pad_attention_mask(rows, batch, token_mask),
     }
-    arguments |= _token_type_arguments(live, rows, batch)
-    if live.vision_inputs is not None:
-        arguments["pixel_values"] = live.vision_inputs.build_pixels(rows)
+    arguments |= _token_type_arguments(runner, rows, batch)
+    if runner.vision_inputs is not None:
+        arguments["pixel_values"] = runner.vision_inputs.build_pixels(rows)
     if source_length is not None:
         arguments = _split_source(arguments, source_length)
-    arguments |= _readout_arguments(live, rows)
+    arguments |= _readout_arguments(runner, rows)
     return ModelInputs(arguments, token_mask, batch.pad_id)
 
 
@@ -69,10 +71,10 @@ def shared_source_length(rows: Sequence[Any]) -> int | None:
     return source_length
 
 
-def _read_ids(live: LiveModel, rows: Sequence[Any]) -> list[Any]:
+def _read_ids(runner: ModelRunner, rows: Sequence[Any]) -> list[Any]:
     """Return the ids of each row; occluded patches keep the id of an image token."""
-    if live.vision_inputs is not None:
-        return [live.vision_inputs.restore_image_ids(row) for row in rows]
+    if runner.vision_inputs is not None:
+        return [runner.vision_inputs.restore_image_ids(row) for row in rows]
     return [getattr(row, "ids_array", row.ids) for row in rows]
 
 
@@ -84,10 +86,10 @@ def _pad_attention_mask(rows: Sequence[Any], batch: PaddedBatch, token_mask: Ten
 
 
 def _token_type_arguments(
-    live: LiveModel, rows: Sequence[Any], batch: PaddedBatch
+    runner: ModelRunner, rows: Sequence[Any], batch: PaddedBatch
 ) -> dict[str, Tensor]:
     """Return the segment ids under the name that the model reads, if it reads any and a row has them."""
-    names = [name for name in TOKEN_TYPE_ARGUMENTS if name in live.forward_parameters]
+    names = [name for name in TOKEN_TYPE_ARGUMENTS if name in runner.forward_parameters]
     if not names or all(row.token_type_ids is None for row in rows):
         return {}
     # A row without segment ids is all segment 0, whatever its neighbors in the batch have.
@@ -109,16 +111,16 @@ def _split_source(arguments: dict[str, Tensor], source_length: int) -> dict[str,
     return encoder_arguments | decoder_arguments
 
 
-def _readout_arguments(live: LiveModel, rows: Sequence[Any]) -> dict[str, Tensor]:
+def _readout_arguments(runner: ModelRunner, rows: Sequence[Any]) -> dict[str, Tensor]:
     """Return the ``READOUT_ARGUMENTS`` of the head: token positions, or embeddings to compare with."""
-    if live.head.task in ("next", "mask", "token"):
+    if runner.head.task in ("next", "mask", "token"):
         return _position_arguments(rows)
-    if live.head.task == "pair":
+    if runner.head.task == "pair":
         embeddings = []
         for row in rows:
             # No comparison is needed if only attention or vectors are read.
             embeddings.append(row.reference_embedding or (0.0,))
-        return {"reference_embedding": to_device(embeddings, live.device, live.dtype)}
+        return {"reference_embedding": to_device(embeddings, runner.device, runner.dtype)}
     return {}
 
 

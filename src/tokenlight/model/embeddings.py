@@ -25,9 +25,9 @@ from tokenlight.model.embedding_hooks import (
     SwappedAxes,
     swap_axes,
 )
-from tokenlight.model.live import LiveModel, shared_source_length
 from tokenlight.model.probe_results import get_probe_results
 from tokenlight.model.probe_rows import make_other_row, make_probe_row
+from tokenlight.model.runner import ModelRunner, shared_source_length
 
 # Other folders import the values of embedding_hooks.py together with the functions that make them.
 __all__ = [
@@ -45,12 +45,15 @@ MAX_CANDIDATES = 4
 
 @contextmanager
 def capture_embeddings(
-    live: LiveModel, embedding_hooks: EmbeddingHooks, token_mask: Tensor, source_length: int | None
+    runner: ModelRunner,
+    embedding_hooks: EmbeddingHooks,
+    token_mask: Tensor,
+    source_length: int | None,
 ) -> Iterator[CapturedEmbeddings]:
     """Capture the embeddings of the pass inside the block, and let the graph go through them.
 
     Args:
-        live: The model.
+        runner: The model to run.
         embedding_hooks: Where the embeddings enter.
         token_mask: Batch × token; true at real tokens.
         source_length: Number of tokens that only the encoder reads, or None.
@@ -64,7 +67,7 @@ def capture_embeddings(
         captured.tensors.append(embeddings.view_as(embeddings))
         return captured.tensors[-1].clone()  # the model may scale it in place
 
-    with embedding_hooks.attached(live.model, token_mask.shape[1], source_length, capture):
+    with embedding_hooks.attached(runner.model, token_mask.shape[1], source_length, capture):
         yield captured
 
 
@@ -74,7 +77,7 @@ class _StopForward(Exception):
 
 @torch.inference_mode(mode=False)
 def compute_embeddings(
-    live: LiveModel,
+    runner: ModelRunner,
     rows: Sequence[TokenRow],
     width: int,
     embedding_hooks: EmbeddingHooks,
@@ -86,13 +89,13 @@ def compute_embeddings(
     The pass ends there, before any head could refuse the rows.
 
     Args:
-        live: The model.
+        runner: The model to run.
         rows: The rows.
         width: The width of the batch.
         embedding_hooks: Where the embeddings enter.
         use_model_decoder_ids: Whether the model itself derives what its decoder reads.
     """
-    inputs = live.build_inputs(rows, width)
+    inputs = runner.build_inputs(rows, width)
     if not use_model_decoder_ids:
         arguments = embedding_hooks.add_decoder_ids(inputs.arguments, inputs.token_mask)
         inputs = inputs._replace(arguments=arguments)
@@ -105,17 +108,19 @@ def compute_embeddings(
         return embeddings
 
     with suppress(_StopForward):
-        capturing = embedding_hooks.attached(live.model, width, shared_source_length(rows), capture)
-        live.run(inputs, capturing)
+        capturing = embedding_hooks.attached(
+            runner.model, width, shared_source_length(rows), capture
+        )
+        runner.run(inputs, capturing)
     return torch.cat(captured, dim=1)
 
 
 @torch.inference_mode(mode=False)
-def find_embedding_hooks(live: LiveModel, row: TokenRow, site: EmbeddingSite) -> EmbeddingHooks:
+def find_embedding_hooks(runner: ModelRunner, row: TokenRow, site: EmbeddingSite) -> EmbeddingHooks:
     """Find where the embeddings of a text enter the model, once per model.
 
     Args:
-        live: The model.
+        runner: The model to run.
         row: A row that it reads.
         site: ``hidden`` for h^0, the input of the first block; ``words`` for the output of the token
             tables, before positions, segments and norm. Where h^0 cannot be replaced, the token tables
@@ -124,9 +129,9 @@ def find_embedding_hooks(live: LiveModel, row: TokenRow, site: EmbeddingSite) ->
     Raises:
         UnsupportedModel: The text reaches the logits by other ways as well.
     """
-    hooks_by_site = get_probe_results(live.model).embedding_hooks
+    hooks_by_site = get_probe_results(runner.model).embedding_hooks
     if site not in hooks_by_site:
-        hooks_by_site[site] = _search_hooks(live, row, site)
+        hooks_by_site[site] = _search_hooks(runner, row, site)
     return hooks_by_site[site]
 
 
@@ -157,32 +162,32 @@ class _ModuleTrace:
     first_states: list[Tensor]
 
 
-def _search_hooks(live: LiveModel, row: TokenRow, site: EmbeddingSite) -> EmbeddingHooks:
+def _search_hooks(runner: ModelRunner, row: TokenRow, site: EmbeddingSite) -> EmbeddingHooks:
     """Return the first candidate that is the only way of the text into the model."""
-    if live.patch_inputs is None:
-        row = make_probe_row(live, replace(row, continuation_ids=()))
-    trace = _trace_modules(live, row)
-    min_parts = 2 if live.generates_from_source else 1
+    if runner.patch_inputs is None:
+        row = make_probe_row(runner, replace(row, continuation_ids=()))
+    trace = _trace_modules(runner, row)
+    min_parts = 2 if runner.generates_from_source else 1
     num_parts = max(min_parts, len(trace.first_states))
-    table_hooks = _find_table_hooks(live, trace, row, num_parts)
+    table_hooks = _find_table_hooks(runner, trace, row, num_parts)
     # In a vision-language model, words and patches are joined only after the token table.
-    uses_states = site == "hidden" or live.vision_inputs is not None
+    uses_states = site == "hidden" or runner.vision_inputs is not None
     state_candidates: list[tuple[HookPoint, ...]] = []
     if uses_states and len(trace.first_states) >= min_parts:
         state_candidates = _list_state_candidates(trace)
-    if live.patch_inputs is not None:
+    if runner.patch_inputs is not None:
         if state_candidates:
             return EmbeddingHooks(state_candidates[0])
-        num_prefix_tokens = live.patch_inputs.num_prefix_tokens
+        num_prefix_tokens = runner.patch_inputs.num_prefix_tokens
         hook_point = replace(table_hooks.hook_points[0], num_prefix_tokens=num_prefix_tokens)
         return EmbeddingHooks((hook_point,))
-    other_row = make_other_row(live, row)
+    other_row = make_other_row(runner, row)
     for hook_points in (*state_candidates, table_hooks.hook_points):
         embedding_hooks = replace(table_hooks, hook_points=hook_points)
-        if _is_only_input(live, row, other_row, embedding_hooks):
+        if _is_only_input(runner, row, other_row, embedding_hooks):
             return embedding_hooks
     raise UnsupportedModel(
-        f"The logits of {type(live.model).__name__} depend on more of a text than its token "
+        f"The logits of {type(runner.model).__name__} depend on more of a text than its token "
         "embeddings, so scores at the embeddings would miss a part. Use a method that changes tokens, such "
         "as occlusion or shapley.",
         code="text-bypasses-embeddings",
@@ -198,9 +203,9 @@ def _list_state_candidates(trace: _ModuleTrace) -> list[tuple[HookPoint, ...]]:
     return list(product(*candidates_by_part))
 
 
-def _trace_modules(live: LiveModel, row: TokenRow) -> _ModuleTrace:
+def _trace_modules(runner: ModelRunner, row: TokenRow) -> _ModuleTrace:
     """Run one pass and record what every module takes in and gives out."""
-    paths = {module: path for path, module in live.model.named_modules() if path}
+    paths = {module: path for path, module in runner.model.named_modules() if path}
     call_counts = dict.fromkeys(paths.values(), -1)
     values: list[_ModuleValue] = []
 
@@ -217,9 +222,9 @@ def _trace_modules(live: LiveModel, row: TokenRow) -> _ModuleTrace:
         values.append(_ModuleValue(path, call_counts[path], None, output))
 
     recording = forward_hooks(paths, pre_hook=pre_hook, post_hook=post_hook)
-    outputs, _ = live.run(live.build_inputs([row]), recording, output_hidden_states=True)
+    outputs, _ = runner.run(runner.build_inputs([row]), recording, output_hidden_states=True)
     decoder_states = getattr(outputs, "decoder_hidden_states", None) or ()
-    states = [*live.read_hidden_states(outputs)[:1], *decoder_states[:1]]
+    states = [*runner.read_hidden_states(outputs)[:1], *decoder_states[:1]]
     lengths = [len(row), len(row)]
     if row.source_length is not None:
         lengths = [row.source_length, len(row) - row.source_length]
@@ -251,12 +256,12 @@ def _matching_axes(tensor: Any, state: Tensor) -> list[SwappedAxes]:
 
 
 def _find_table_hooks(
-    live: LiveModel, trace: _ModuleTrace, row: TokenRow, num_parts: int
+    runner: ModelRunner, trace: _ModuleTrace, row: TokenRow, num_parts: int
 ) -> EmbeddingHooks:
     """Return hooks at the output of the token tables: the encoder's and, for two parts, the decoder's."""
-    tables: list[Any] = [find_token_embeddings(live.model)[-1]]
+    tables: list[Any] = [find_token_embeddings(runner.model)[-1]]
     if num_parts == 2:
-        tables.append(live.model.get_decoder().get_input_embeddings())
+        tables.append(runner.model.get_decoder().get_input_embeddings())
     paths = [trace.paths[table] for table in tables]
     hook_points = [_table_hook_point(trace, paths[0], 0, len(row))]
     if num_parts == 2:
@@ -266,7 +271,7 @@ def _find_table_hooks(
     is_read_twice = num_parts == 2 and row.source_length is None
     hooks = EmbeddingHooks(tuple(hook_points), is_read_twice=is_read_twice)
     if is_read_twice:
-        start_id = _find_decoder_start_id(live, trace, row, hooks)
+        start_id = _find_decoder_start_id(runner, trace, row, hooks)
         hooks = replace(hooks, decoder_start_id=start_id)
     return hooks
 
@@ -286,15 +291,17 @@ def _table_hook_point(
 
 
 def _find_decoder_start_id(
-    live: LiveModel, trace: _ModuleTrace, row: TokenRow, hooks: EmbeddingHooks
+    runner: ModelRunner, trace: _ModuleTrace, row: TokenRow, hooks: EmbeddingHooks
 ) -> int | None:
     """Return the id before the text in the decoder; None if the last token of the text is put there."""
     # The first token of the decoder depends on the text if it changes with the last token of the text.
-    other_last_id = make_other_row(live, row, replace_last=True).ids[-1]
+    other_last_id = make_other_row(runner, row, replace_last=True).ids[-1]
     changed_row = replace(row, ids=(*row.ids[:-1], other_last_id))
     first_vectors = []
     for candidate in (row, changed_row):
-        vectors = compute_embeddings(live, [candidate], len(row), hooks, use_model_decoder_ids=True)
+        vectors = compute_embeddings(
+            runner, [candidate], len(row), hooks, use_model_decoder_ids=True
+        )
         first_vectors.append(vectors[0, len(row)])
     if not torch.equal(*first_vectors):
         return None
@@ -309,7 +316,7 @@ def _find_decoder_start_id(
 
 
 def _is_only_input(
-    live: LiveModel, row: TokenRow, other_row: TokenRow, embedding_hooks: EmbeddingHooks
+    runner: ModelRunner, row: TokenRow, other_row: TokenRow, embedding_hooks: EmbeddingHooks
 ) -> bool:
     """Return whether ``row``, run with the embeddings of ``other_row``, gives the logits of ``other_row``.
 
@@ -317,18 +324,18 @@ def _is_only_input(
     """
 
     def compute_logits(row: TokenRow, *contexts: AbstractContextManager[None]) -> Tensor:
-        return live.run(live.build_inputs([row]), *contexts)[1].cpu().double()
+        return runner.run(runner.build_inputs([row]), *contexts)[1].cpu().double()
 
     try:
-        vectors = compute_embeddings(live, [other_row], len(row), embedding_hooks)
+        vectors = compute_embeddings(runner, [other_row], len(row), embedding_hooks)
     except (RuntimeError, IndexError):  # the hook point has another shape in this pass
         return False
     logits = compute_logits(row)
     other_logits = compute_logits(other_row)
-    replacing = embedding_hooks.embeddings_replaced(live.model, vectors, row.source_length)
+    replacing = embedding_hooks.embeddings_replaced(runner.model, vectors, row.source_length)
     replaced_logits = compute_logits(row, replacing)
     text_gap = float((logits - other_logits).abs().max())
     gap = float((replaced_logits - other_logits).abs().max())
     # Both passes sum in the same order, so only rounding remains.
-    rounding = 64 * torch.finfo(live.dtype).eps * float(other_logits.abs().max())
+    rounding = 64 * torch.finfo(runner.dtype).eps * float(other_logits.abs().max())
     return gap <= rounding + 1e-3 * text_gap

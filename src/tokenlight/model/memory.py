@@ -20,11 +20,13 @@ UNKNOWN_FREE_BYTES = 1 << 62
 MEMINFO = Path("/proc/meminfo")
 
 
-def limit_pack_tokens(live: Any, num_tokens: int, *, gradients: bool, recorded_tokens: int) -> int:
+def limit_pack_tokens(
+    runner: Any, num_tokens: int, *, gradients: bool, recorded_tokens: int
+) -> int:
     """Return how many tokens further passes may run at once.
 
     Args:
-        live: The model, a LiveModel.
+        runner: The model, a ModelRunner.
         num_tokens: The most tokens that were asked for.
         gradients: Whether the passes are followed by backward passes.
         recorded_tokens: Tokens of a pass that is known to fit.
@@ -32,25 +34,25 @@ def limit_pack_tokens(live: Any, num_tokens: int, *, gradients: bool, recorded_t
     Returns:
         ``num_tokens`` or fewer, at least 1.
     """
-    token_bytes = estimate_token_bytes(live, gradients=gradients)
+    token_bytes = estimate_token_bytes(runner, gradients=gradients)
     if num_tokens * token_bytes <= SMALL_PACK_BYTES:
         return num_tokens
     max_bytes = max(MAX_PACK_BYTES, recorded_tokens * token_bytes)
-    max_bytes = min(max_bytes, int(FREE_SHARE * free_memory(live.device)))
+    max_bytes = min(max_bytes, int(FREE_SHARE * free_memory(runner.device)))
     return max(1, min(num_tokens, max_bytes // token_bytes))
 
 
-def estimate_token_bytes(live: Any, *, gradients: bool) -> int:
+def estimate_token_bytes(runner: Any, *, gradients: bool) -> int:
     """Estimate the bytes that one token of a pass takes; 0 where the config names no sizes."""
-    config = live.model.config.get_text_config()
+    config = runner.model.config.get_text_config()
     hidden_size = getattr(config, "hidden_size", 0) or 0
     inner_size = getattr(config, "intermediate_size", 0) or 4 * hidden_size
     num_hidden, num_inner = GRAPH_VECTORS if gradients else NO_GRAPH_VECTORS
     num_layers = 1
     if gradients:
         num_layers = getattr(config, "num_hidden_layers", 0) or 1
-    numbers = num_layers * (num_hidden * hidden_size + num_inner * inner_size)
-    return int(numbers * live.dtype.itemsize)
+    num_values = num_layers * (num_hidden * hidden_size + num_inner * inner_size)
+    return int(num_values * runner.dtype.itemsize)
 
 
 def free_memory(device: torch.device) -> int:

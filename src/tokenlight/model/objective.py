@@ -274,11 +274,11 @@ class _ArgmaxPart(ArgmaxTargets):
     """Only the predicted tokens, or only their alternatives."""
 
     def __init__(
-        self, whole: ArgmaxTargets, number: int, term_indices: Tensor, weights: Tensor | None
+        self, whole: ArgmaxTargets, part_index: int, term_indices: Tensor, weights: Tensor | None
     ) -> None:
         super().__init__(whole._head, term_indices, weights, whole._logits)
         self._whole = whole
-        self._number = number
+        self._part_index = part_index
 
     @property
     def parts(self) -> list[tuple[float, Sequence[ResolvedTarget]]]:
@@ -286,7 +286,7 @@ class _ArgmaxPart(ArgmaxTargets):
 
     @cached_property
     def _resolved(self) -> list[ResolvedTarget]:
-        return [target.logit_parts[self._number][1] for target in self._whole]
+        return [target.logit_parts[self._part_index][1] for target in self._whole]
 
 
 def locate_terms(

@@ -1,7 +1,7 @@
 """Padding: how rows of different lengths become one rectangular batch.
 
 This is the one place to change how padding is handled: width, padding id and mask are decided here, and
-``LiveModel.build_inputs`` asks here for every batch. Padding is always on the right; code that slices
+``ModelRunner.build_inputs`` asks here for every batch. Padding is always on the right; code that slices
 ``[: len(row)]`` relies on this.
 
 Related decisions are made elsewhere, with what is decided here as a given:
@@ -27,7 +27,7 @@ from tokenlight.accel.transfer import concatenate_rows, to_device
 from tokenlight.errors import UnsupportedModel
 
 if TYPE_CHECKING:
-    from tokenlight.model.live import LiveModel
+    from tokenlight.model.runner import ModelRunner
 
 # GPU kernels read a mask fastest if each of its rows begins at such a multiple.
 ALIGNMENT_BYTES = 16
@@ -65,12 +65,12 @@ class PaddedBatch:
 
 
 def plan_padding(
-    live: LiveModel, rows: Sequence[Any], source_length: int | None, width: int | None = None
+    runner: ModelRunner, rows: Sequence[Any], source_length: int | None, width: int | None = None
 ) -> PaddedBatch:
     """Decide the width and the padding id of a batch.
 
     Args:
-        live: The model.
+        runner: The model to run.
         rows: Rows or variants, each with ``ids``.
         source_length: Tokens of each row that an encoder reads; None if one stack reads all.
         width: The width of the batch; by default as :func:`choose_width` says.
@@ -79,20 +79,20 @@ def plan_padding(
         UnsupportedModel: The batch needs padding, and no id is left to pad with.
     """
     lengths = [len(row.ids) for row in rows]
-    width = width or choose_width(live, lengths, source_length)
+    width = width or choose_width(runner, lengths, source_length)
     has_padding = min(lengths) < width
-    pad_id = choose_pad_id(live, rows)
+    pad_id = choose_pad_id(runner, rows)
     if pad_id is None and has_padding:
         raise UnsupportedModel(
-            f"{type(live.model).__name__} has no padding id, and the batch uses its whole vocabulary, so no "
-            "id is free to pad with. Set model.config.pad_token_id.",
+            f"{type(runner.model).__name__} has no padding id, and the batch uses its whole vocabulary, so "
+            "no id is free to pad with. Set model.config.pad_token_id.",
             code="no-padding-id",
         )
     if pad_id is None:
-        pad_id = live.vocab_size  # an id that no token has
+        pad_id = runner.vocab_size  # an id that no token has
     # Right padding: the real tokens of a row come first.
     is_real = np.arange(width) < np.array(lengths)[:, None]
-    return PaddedBatch(is_real, pad_id, has_padding, live.device)
+    return PaddedBatch(is_real, pad_id, has_padding, runner.device)
 
 
 def needs_padding(lengths: Sequence[int]) -> bool:
@@ -105,7 +105,7 @@ def round_up(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
 
 
-def choose_width(live: LiveModel, lengths: Sequence[int], source_length: int | None) -> int:
+def choose_width(runner: ModelRunner, lengths: Sequence[int], source_length: int | None) -> int:
     """Return the width of a batch of rows of these lengths.
 
     A GPU prepares kernels and graphs for every new shape. A batch that is padded anyway is therefore
@@ -114,31 +114,31 @@ def choose_width(live: LiveModel, lengths: Sequence[int], source_length: int | N
     longest = max(lengths)
     if not needs_padding(lengths) or source_length is not None:
         return longest
-    width = round_up(longest, live.padding_multiple)
-    max_tokens = live.max_tokens
+    width = round_up(longest, runner.padding_multiple)
+    max_tokens = runner.max_tokens
     if max_tokens is not None:
         width = min(width, max_tokens)
-    return width if live.batching.may_be_padded(longest, width) else longest
+    return width if runner.batching.may_be_padded(longest, width) else longest
 
 
-def padding_multiple(live: LiveModel) -> int:
+def padding_multiple(runner: ModelRunner) -> int:
     """Return the number of tokens of which the width of a padded batch is a multiple."""
-    can_pad_more = live.is_padding_invariant and live.vision_inputs is None
-    if live.device.type != "cuda" or not can_pad_more:
+    can_pad_more = runner.is_padding_invariant and runner.vision_inputs is None
+    if runner.device.type != "cuda" or not can_pad_more:
         return 1
-    return max(1, ALIGNMENT_BYTES // live.dtype.itemsize)
+    return max(1, ALIGNMENT_BYTES // runner.dtype.itemsize)
 
 
-def choose_pad_id(live: LiveModel, rows: Sequence[Any]) -> int | None:
+def choose_pad_id(runner: ModelRunner, rows: Sequence[Any]) -> int | None:
     """Return the padding id of the model, or the lowest id that no row uses.
 
     Returns:
         None for images, which are never padded, and if ``rows`` use the whole vocabulary of a model
         without a padding id.
     """
-    if live.pad_id is not None or live.patch_inputs is not None:
-        return live.pad_id
+    if runner.pad_id is not None or runner.patch_inputs is not None:
+        return runner.pad_id
     used_ids = np.unique(np.concatenate([row.ids for row in rows]))
-    candidates = np.arange(min(live.vocab_size, len(used_ids) + 1))
+    candidates = np.arange(min(runner.vocab_size, len(used_ids) + 1))
     free_ids = np.setdiff1d(candidates, used_ids)
     return int(free_ids[0]) if len(free_ids) else None

@@ -36,7 +36,7 @@ from tokenlight.model.verified_models import (
 )
 
 if TYPE_CHECKING:
-    from tokenlight.model.live import LiveModel
+    from tokenlight.model.runner import ModelRunner
 
 MORE_PADDING = 20  # tokens of padding that are tried after PROBE_PADDING
 FLOAT32_EPS = torch.finfo(torch.float32).eps
@@ -44,11 +44,11 @@ ROUNDING_FACTOR = 32  # by how many eps two passes that compute the same may dif
 
 
 @torch.inference_mode(mode=False)
-def verify_model(live: LiveModel, row: TokenRow, *, reads_attention: bool) -> bool:
+def verify_model(runner: ModelRunner, row: TokenRow, *, reads_attention: bool) -> bool:
     """Probe a model that has not been probed before.
 
     Args:
-        live: The model; its ``attention_route`` and ``batching`` are updated.
+        runner: The model; its ``attention_route`` and ``batching`` are updated.
         row: A row like those that will be explained.
         reads_attention: Whether its attention will be recorded.
 
@@ -59,76 +59,76 @@ def verify_model(live: LiveModel, row: TokenRow, *, reads_attention: bool) -> bo
         UnsupportedModel: The numbers of this model would be wrong.
         NotFinite: A weight or an activation is NaN or infinite.
     """
-    results = get_probe_results(live.model)
+    results = get_probe_results(runner.model)
     row = replace(row, continuation_ids=())
     if results.verified_route is not None:
-        live.attention_route = results.verified_route
+        runner.attention_route = results.verified_route
     needs_attention_check = reads_attention and results.verified_route is None
     if results.is_padding_invariant is None or needs_attention_check:
-        fingerprint = fingerprint_model(live)
+        fingerprint = fingerprint_model(runner)
         is_known = fingerprint is not None and restore_results(
             fingerprint, results, needs_route=needs_attention_check
         )
         if not is_known:
-            _verify_short_row(live, make_probe_row(live, row), reads_attention=reads_attention)
+            _verify_short_row(runner, make_probe_row(runner, row), reads_attention=reads_attention)
             if fingerprint is not None:
                 remember_results(fingerprint, results)
         elif results.verified_route is not None:
-            live.attention_route = results.verified_route
+            runner.attention_route = results.verified_route
     assert results.is_padding_invariant is not None
     assert results.is_batch_invariant is not None
-    live.batching.is_batch_invariant &= results.is_batch_invariant
-    _verify_other_regime(live, row, reads_attention=reads_attention)
+    runner.batching.is_batch_invariant &= results.is_batch_invariant
+    _verify_other_regime(runner, row, reads_attention=reads_attention)
     return results.is_padding_invariant
 
 
-def _verify_short_row(live: LiveModel, row: TokenRow, *, reads_attention: bool) -> None:
+def _verify_short_row(runner: ModelRunner, row: TokenRow, *, reads_attention: bool) -> None:
     """Verify a model on a row below all lengths at which it computes differently."""
-    results = get_probe_results(live.model)
-    logits, nonfinite_weights = _check_finite(live, row)
-    _check_deterministic(live, row, logits)
-    if live.head.task == "next" and live.vision_inputs is None:
-        _check_causal(live, row, _loose_tolerance(live, logits))
-    rounding = _padding_tolerance(live, logits)
+    results = get_probe_results(runner.model)
+    logits, nonfinite_weights = _check_finite(runner, row)
+    _check_deterministic(runner, row, logits)
+    if runner.head.task == "next" and runner.vision_inputs is None:
+        _check_causal(runner, row, _loose_tolerance(runner, logits))
+    rounding = _padding_tolerance(runner, logits)
     # Images are never padded: those of one size go together.
-    is_text = live.patch_inputs is None
-    results.is_padding_invariant = is_text and _padding_gap(live, row) <= rounding
-    can_share_batch = is_text and live.vision_inputs is None
-    results.is_batch_invariant = not can_share_batch or _batch_gap(live, row, logits) <= rounding
+    is_text = runner.patch_inputs is None
+    results.is_padding_invariant = is_text and _padding_gap(runner, row) <= rounding
+    can_share_batch = is_text and runner.vision_inputs is None
+    results.is_batch_invariant = not can_share_batch or _batch_gap(runner, row, logits) <= rounding
     if reads_attention:
-        tolerance = _attention_tolerance(live, row, logits)
-        _check_recorded_attention(live, row, logits, tolerance, nonfinite_weights)
-        results.verified_route = live.attention_route
+        tolerance = _attention_tolerance(runner, row, logits)
+        _check_recorded_attention(runner, row, logits, tolerance, nonfinite_weights)
+        results.verified_route = runner.attention_route
 
 
-def _verify_other_regime(live: LiveModel, row: TokenRow, *, reads_attention: bool) -> None:
+def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention: bool) -> None:
     """Verify a model once for each length regime in which it computes differently from a short row."""
-    batching = live.batching
-    if not batching.has_thresholds or live.vision_inputs is not None:
+    batching = runner.batching
+    if not batching.has_thresholds or runner.vision_inputs is not None:
         return
     sides = batching.regime_signature(row)
-    if sides == batching.regime_signature(make_probe_row(live, row)):
+    if sides == batching.regime_signature(make_probe_row(runner, row)):
         return
     # The attention hook is the same function at any length, so only eager attention is checked again.
-    checks_attention = reads_attention and live.attention_route == "eager"
-    padding_invariance = get_probe_results(live.model).padding_invariance_by_regime
+    checks_attention = reads_attention and runner.attention_route == "eager"
+    padding_invariance = get_probe_results(runner.model).padding_invariance_by_regime
     key = (sides, checks_attention)
     if key not in padding_invariance:
         read_length = row.source_length or len(row)  # of the encoder, if there is one
-        probe_row = make_probe_row(live, row, batching.shortest_length_in_regime_of(read_length))
-        logits = _probe_logits(live, probe_row)
+        probe_row = make_probe_row(runner, row, batching.shortest_length_in_regime_of(read_length))
+        logits = _probe_logits(runner, probe_row)
         if not bool(torch.isfinite(logits).all()):
             raise NotFinite(
-                f"{type(live.model).__name__} returns NaN or infinity for a text of {len(probe_row)} tokens, "
-                f"first in {_locate_nonfinite(live, probe_row, ())}. Use a shorter text, or load the model "
-                "in float32.",
+                f"{type(runner.model).__name__} returns NaN or infinity for a text of {len(probe_row)} "
+                f"tokens, first in {_locate_nonfinite(runner, probe_row, ())}. Use a shorter text, or load "
+                "the model in float32.",
                 code="long-text-not-finite",
             )
-        is_invariant = _padding_gap(live, probe_row) <= _padding_tolerance(live, logits)
+        is_invariant = _padding_gap(runner, probe_row) <= _padding_tolerance(runner, logits)
         padding_invariance[key] = is_invariant
         if checks_attention:
-            tolerance = _attention_tolerance(live, probe_row, logits)
-            _check_recorded_attention(live, probe_row, logits, tolerance, ())
+            tolerance = _attention_tolerance(runner, probe_row, logits)
+            _check_recorded_attention(runner, probe_row, logits, tolerance, ())
     if not padding_invariance[key]:
         batching.padding_sensitive.add(sides)
 
@@ -140,41 +140,41 @@ def _max_gap(logits: Tensor, other_logits: Tensor) -> float:
     return float((logits - other_logits).abs().max())
 
 
-def _float_eps(live: LiveModel) -> float:
+def _float_eps(runner: ModelRunner) -> float:
     # Norms and softmax of many families compute in float32 whatever the dtype of the model is.
-    return max(arithmetic_eps(live.device, live.dtype), FLOAT32_EPS)
+    return max(arithmetic_eps(runner.device, runner.dtype), FLOAT32_EPS)
 
 
 def _logit_scale(logits: Tensor) -> float:
     return max(1.0, float(logits.abs().max()))
 
 
-def _loose_tolerance(live: LiveModel, logits: Tensor) -> float:
+def _loose_tolerance(runner: ModelRunner, logits: Tensor) -> float:
     """Return a gap that no other order of summation reaches, and most other computations exceed."""
-    return float(_float_eps(live) ** 0.5 * _logit_scale(logits))
+    return float(_float_eps(runner) ** 0.5 * _logit_scale(logits))
 
 
-def _attention_tolerance(live: LiveModel, row: TokenRow, logits: Tensor) -> float:
+def _attention_tolerance(runner: ModelRunner, row: TokenRow, logits: Tensor) -> float:
     """Return how far recording attention may move the logits of ``row``.
 
     Where logits hardly depend on the text, a different computation moves them as little as another text
     does, so the tolerance is at most a hundredth of that.
     """
-    tolerance = _loose_tolerance(live, logits)
-    if live.patch_inputs is not None:
+    tolerance = _loose_tolerance(runner, logits)
+    if runner.patch_inputs is not None:
         return tolerance
-    text_gap = _max_gap(logits, _probe_logits(live, make_other_row(live, row)))
-    rounding = ROUNDING_FACTOR * _float_eps(live) * float(logits.abs().max())
+    text_gap = _max_gap(logits, _probe_logits(runner, make_other_row(runner, row)))
+    rounding = ROUNDING_FACTOR * _float_eps(runner) * float(logits.abs().max())
     return min(tolerance, rounding + text_gap / 100)
 
 
-def _padding_tolerance(live: LiveModel, logits: Tensor) -> float:
+def _padding_tolerance(runner: ModelRunner, logits: Tensor) -> float:
     """Return how far rounding may move the logits of a padded row.
 
     It follows the dtype of the model: MPT counts its bias from the end of the padded row and rounds the
     sum to float32, which divisions by small numbers then magnify.
     """
-    model_eps = arithmetic_eps(live.device, live.dtype)
+    model_eps = arithmetic_eps(runner.device, runner.dtype)
     relative = min(max(model_eps, FLOAT32_EPS) ** 0.5, 1e4 * model_eps)
     return float(relative * _logit_scale(logits))
 
@@ -182,14 +182,14 @@ def _padding_tolerance(live: LiveModel, logits: Tensor) -> float:
 # --- checks ----------------------------------------------------------------------------------------
 
 
-def _check_finite(live: LiveModel, row: TokenRow) -> tuple[Tensor, list[str]]:
+def _check_finite(runner: ModelRunner, row: TokenRow) -> tuple[Tensor, list[str]]:
     """Return the logits of the unmodified model, and the names of its weights that are not finite.
 
     Refuses the model if its logits are not finite, or if such a weight takes part in the pass: fused
     attention may hide it. Of an embedding table only the rows that are read count, so a table is
     refused through the logits alone.
     """
-    model = live.model
+    model = runner.model
     nonfinite_weights = []
     for name, weight in model.named_parameters():
         if not _is_finite(weight):
@@ -197,13 +197,13 @@ def _check_finite(live: LiveModel, row: TokenRow) -> tuple[Tensor, list[str]]:
     owners = [model.get_submodule(name.rpartition(".")[0]) for name in nonfinite_weights]
     called_modules: set[nn.Module] = set()
     with forward_hooks({*owners} - {model}, pre_hook=lambda module, *_: called_modules.add(module)):
-        logits = _probe_logits(live, row)
+        logits = _probe_logits(runner, row)
     active_weights = []
     for name, owner in zip(nonfinite_weights, owners, strict=True):
         if owner in called_modules and not isinstance(owner, nn.Embedding):
             active_weights.append(name)
     if active_weights or not bool(torch.isfinite(logits).all()):
-        location = _locate_nonfinite(live, row, active_weights or nonfinite_weights)
+        location = _locate_nonfinite(runner, row, active_weights or nonfinite_weights)
         raise NotFinite(
             f"{type(model).__name__} returns NaN or infinity, first in {location}. Check its weights or load "
             "it in float32.",
@@ -222,27 +222,27 @@ def _is_finite(weight: nn.Parameter) -> bool:
     return not bool(extremes.isnan().any())
 
 
-def _check_deterministic(live: LiveModel, row: TokenRow, logits: Tensor) -> None:
-    gap = _max_gap(logits, _probe_logits(live, row))
-    if not gap <= ROUNDING_FACTOR * _float_eps(live) * _logit_scale(logits):
+def _check_deterministic(runner: ModelRunner, row: TokenRow, logits: Tensor) -> None:
+    gap = _max_gap(logits, _probe_logits(runner, row))
+    if not gap <= ROUNDING_FACTOR * _float_eps(runner) * _logit_scale(logits):
         raise UnsupportedModel(
-            f"{type(live.model).__name__} returns different logits each time it reads the same text (they "
+            f"{type(runner.model).__name__} returns different logits each time it reads the same text (they "
             f"differ by {gap:.2g}), so it draws random numbers. Fix its seed, such as config.hash_seed.",
             code="random-logits",
         )
 
 
-def _check_causal(live: LiveModel, row: TokenRow, tolerance: float) -> None:
+def _check_causal(runner: ModelRunner, row: TokenRow, tolerance: float) -> None:
     """Refuse a language model in which earlier tokens attend to later ones."""
     half = max(len(row) // 2, (row.source_length or 0) + 1)
     if half in (0, len(row)):
         return
-    first_half_logits = _probe_logits(live, row.take(range(half)))
-    full_logits = _probe_logits(live, replace(row, target_position=half - 1))
+    first_half_logits = _probe_logits(runner, row.take(range(half)))
+    full_logits = _probe_logits(runner, replace(row, target_position=half - 1))
     gap = _max_gap(full_logits, first_half_logits)
     if not gap <= tolerance:
         raise UnsupportedModel(
-            f"{type(live.model).__name__} cannot generate text as it is configured: its tokens attend to "
+            f"{type(runner.model).__name__} cannot generate text as it is configured: its tokens attend to "
             f"later tokens (logits move by {gap:.2g}). Set config.is_decoder, or load it with a head for "
             "its task.",
             code="not-causal",
@@ -250,62 +250,62 @@ def _check_causal(live: LiveModel, row: TokenRow, tolerance: float) -> None:
 
 
 def _check_recorded_attention(
-    live: LiveModel,
+    runner: ModelRunner,
     row: TokenRow,
     logits: Tensor,
     tolerance: float,
     nonfinite_weights: Sequence[str],
 ) -> None:
     """Refuse a model that computes other logits while its attention is recorded."""
-    recorded_logits = _probe_logits(live, row, records_attention=True)
+    recorded_logits = _probe_logits(runner, row, records_attention=True)
     if not bool(torch.isfinite(recorded_logits).all()):
-        location = _locate_nonfinite(live, row, nonfinite_weights, records_attention=True)
+        location = _locate_nonfinite(runner, row, nonfinite_weights, records_attention=True)
         raise NotFinite(
-            f"{type(live.model).__name__} returns NaN or infinity where attention maps are computed, first "
+            f"{type(runner.model).__name__} returns NaN or infinity where attention maps are computed, first "
             f"in {location}; fused attention hides it. Check its weights, or load it in float32.",
             code="attention-not-finite",
         )
     gap = _max_gap(logits, recorded_logits)
     if gap <= tolerance:
         return
-    if live.attention_route == "hook":
+    if runner.attention_route == "hook":
         # A part of the model may bypass the attention interface; eager attention may still work.
-        live.attention_route = "eager"
-        _check_recorded_attention(live, row, logits, tolerance, nonfinite_weights)
+        runner.attention_route = "eager"
+        _check_recorded_attention(runner, row, logits, tolerance, nonfinite_weights)
         return
     raise UnsupportedModel(
-        f"{type(live.model).__name__} computes different logits when its attention maps are requested (they "
-        f"differ by {gap:.2g}), so a method that reads attention would explain another model. Use a "
+        f"{type(runner.model).__name__} computes different logits when its attention maps are requested "
+        f"(they differ by {gap:.2g}), so a method that reads attention would explain another model. Use a "
         "method that does not read attention, such as occlusion.",
         code="attention-changes-logits",
     )
 
 
-def _padding_gap(live: LiveModel, row: TokenRow) -> float:
+def _padding_gap(runner: ModelRunner, row: TokenRow) -> float:
     """Return how far padding moves the logits of a row; infinite if any padding leaves its length regime."""
-    max_length = live.max_tokens
+    max_length = runner.max_tokens
     if max_length is None:
         max_length = 2 * len(row) + PROBE_PADDING
     padding = min(PROBE_PADDING, max_length // 2)
     amounts = {padding}
-    if live.vision_inputs is None:
+    if runner.vision_inputs is None:
         row = shorten_row(row, max_length - padding)
         amounts.add(min(MORE_PADDING, max_length - len(row)))
-    logits = _probe_logits(live, row)
+    logits = _probe_logits(runner, row)
     length = len(row) - (row.source_length or 0)  # of the part that is padded
     gaps = []
     for amount in amounts:
-        if live.batching.may_be_padded(length, length + amount):
-            gap = (logits - _probe_logits(live, row, padding=amount)).abs().max()
+        if runner.batching.may_be_padded(length, length + amount):
+            gap = (logits - _probe_logits(runner, row, padding=amount)).abs().max()
             gaps.append(float(gap.nan_to_num(torch.inf)))
     return max(gaps, default=torch.inf)
 
 
-def _batch_gap(live: LiveModel, row: TokenRow, logits: Tensor) -> float:
+def _batch_gap(runner: ModelRunner, row: TokenRow, logits: Tensor) -> float:
     """Return how far another row of the same length in the batch moves the logits of ``row``."""
-    inputs = live.build_inputs([row, make_other_row(live, row)])
-    batch_logits = live.run(inputs)[1][:1].cpu().double()
-    if live.head.kind == "span":
+    inputs = runner.build_inputs([row, make_other_row(runner, row)])
+    batch_logits = runner.run(inputs)[1][:1].cpu().double()
+    if runner.head.kind == "span":
         batch_logits = batch_logits[:, : len(row)]
     return float((logits - batch_logits).abs().max().nan_to_num(torch.inf))
 
@@ -313,16 +313,16 @@ def _batch_gap(live: LiveModel, row: TokenRow, logits: Tensor) -> float:
 # --- passes of one row -----------------------------------------------------------------------------
 
 
-def _probe_logits(live: LiveModel, row: TokenRow, **options: Any) -> Tensor:
+def _probe_logits(runner: ModelRunner, row: TokenRow, **options: Any) -> Tensor:
     """Return the logits of one row in float64, without those of padding; options as in ``_run_row``."""
-    logits = _run_row(live, row, **options)[1].cpu().double()
-    if live.head.kind == "span":
+    logits = _run_row(runner, row, **options)[1].cpu().double()
+    if runner.head.kind == "span":
         logits = logits[:, : len(row)]
     return logits
 
 
 def _run_row(
-    live: LiveModel,
+    runner: ModelRunner,
     row: TokenRow,
     *,
     records_attention: bool = False,
@@ -330,27 +330,27 @@ def _run_row(
     **flags: Any,
 ) -> tuple[Any, Tensor]:
     """Run one row, with ``padding`` more tokens; return the outputs of the model and its logits."""
-    inputs = live.build_inputs([row], len(row) + padding)
+    inputs = runner.build_inputs([row], len(row) + padding)
     _, token_mask, _ = inputs
     attention = "own"
     record_mode: attention_hook.RecordMode = "nothing"
     if records_attention:
-        attention = live.recorded_attention
+        attention = runner.recorded_attention
         record_mode = "maps"
-        if live.attention_route == "eager":
+        if runner.attention_route == "eager":
             flags["output_attentions"] = True
     recorder = attention_hook.AttentionRecorder(
         record_mode,
         token_mask,
-        live.recorded_modules,
-        records_cross_attention=live.generates_from_source,
+        runner.recorded_modules,
+        records_cross_attention=runner.generates_from_source,
     )
     recording = attention_hook.attention_recorded_by(recorder)
-    return live.run(inputs, recording, attention=attention, **flags)
+    return runner.run(inputs, recording, attention=attention, **flags)
 
 
 def _locate_nonfinite(
-    live: LiveModel,
+    runner: ModelRunner,
     row: TokenRow,
     nonfinite_weights: Sequence[str],
     *,
@@ -359,5 +359,7 @@ def _locate_nonfinite(
     """Name the first weight or hidden state that is not finite."""
     if nonfinite_weights:
         return f"the weight {nonfinite_weights[0]}"
-    outputs, _ = _run_row(live, row, records_attention=records_attention, output_hidden_states=True)
-    return describe_first_nonfinite(live.read_hidden_states(outputs))
+    outputs, _ = _run_row(
+        runner, row, records_attention=records_attention, output_hidden_states=True
+    )
+    return describe_first_nonfinite(runner.read_hidden_states(outputs))

@@ -1,9 +1,9 @@
 """Results of probing a model, kept for as long as the model lives.
 
-Several ``LiveModel`` objects may wrap one model (each ``Explainer`` makes its own), so these facts belong to
-the model and not to the wrapper. The dictionary below is the only module-level state of this folder; it holds
-models weakly and must therefore never store anything that refers back to its model. What hooks remember
-between passes is in ``hooks/model_cache.py``.
+Several ``ModelRunner`` objects may wrap one model (each ``Explainer`` makes its own), so these facts belong
+to the model and not to the wrapper. The dictionary below is the only module-level state of this folder; it
+holds models weakly and must therefore never store anything that refers back to its model. What hooks
+remember between passes is in ``hooks/model_cache.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 
 if TYPE_CHECKING:
     from tokenlight.model.embeddings import EmbeddingHooks, EmbeddingSite
-    from tokenlight.model.live import AttentionRoute
+    from tokenlight.model.runner import AttentionRoute
 
 
 @dataclass

@@ -19,7 +19,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.embedding_layers import find_token_embeddings
 
 if TYPE_CHECKING:
-    from tokenlight.model.live import LiveModel
+    from tokenlight.model.runner import ModelRunner
 
 PROBE_PADDING = 5  # tokens of padding that a probe tries first
 # Enough tokens to tell two computations apart, and few enough to record attention maps of.
@@ -30,33 +30,33 @@ MIN_DISTINCT_TOKENS = 8
 CHECKED_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
-def make_probe_row(live: LiveModel, row: TokenRow, length: int = 0) -> TokenRow:
+def make_probe_row(runner: ModelRunner, row: TokenRow, length: int = 0) -> TokenRow:
     """Return a row like ``row`` on which two computations that differ give different logits.
 
     Args:
-        live: The model.
+        runner: The model to run.
         row: A row that the model reads; images are returned as they are.
         length: The number of tokens; by default a short row, below all lengths at which the model
             computes differently.
     """
-    if live.patch_inputs is not None or live.vision_inputs is not None:
+    if runner.patch_inputs is not None or runner.vision_inputs is not None:
         return row
-    num_tokens = length or _short_probe_length(live)
+    num_tokens = length or _short_probe_length(runner)
     if row.source_length is not None:
         source_tokens = max(length, min(num_tokens, MIN_DISTINCT_TOKENS))
-        return _make_encoder_decoder_probe_row(live, row, row.source_length, source_tokens)
+        return _make_encoder_decoder_probe_row(runner, row, row.source_length, source_tokens)
     row = replace(shorten_row(row, num_tokens), target_position=None)
-    if live.head.task == "pair" and row.reference_embedding is None:
+    if runner.head.task == "pair" and row.reference_embedding is None:
         # Compared with zeros, any two computations would agree.
-        hidden_size = live.model.config.get_text_config().hidden_size
+        hidden_size = runner.model.config.get_text_config().hidden_size
         reference = np.cos(np.arange(hidden_size)).tolist()
         row = replace(row, reference_embedding=tuple(reference))
-    return _add_distinct_tokens(live, row, num_tokens)
+    return _add_distinct_tokens(runner, row, num_tokens)
 
 
-def _short_probe_length(live: LiveModel) -> int:
+def _short_probe_length(runner: ModelRunner) -> int:
     """Return the length of a probe row that stays in the regime of short rows when it is padded."""
-    batching = live.batching
+    batching = runner.batching
     num_tokens = batching.longest_length_in_short_regime(PROBE_TOKENS + PROBE_PADDING)
     if batching.has_thresholds:
         # Leave room for the padding that is tried, unless too few tokens would remain.
@@ -65,17 +65,17 @@ def _short_probe_length(live: LiveModel) -> int:
     return min(num_tokens, PROBE_TOKENS)
 
 
-def _add_distinct_tokens(live: LiveModel, row: TokenRow, num_tokens: int) -> TokenRow:
+def _add_distinct_tokens(runner: ModelRunner, row: TokenRow, num_tokens: int) -> TokenRow:
     """Insert unused ids before the last token until ``MIN_DISTINCT_TOKENS`` distinct ids are attended to."""
     attended_ids = set()
     for token_id, is_attended in zip(row.ids, row.attention_mask, strict=True):
         if is_attended:
             attended_ids.add(token_id)
-    max_tokens = live.max_tokens
+    max_tokens = runner.max_tokens
     if max_tokens is not None:
         num_tokens = min(num_tokens, max_tokens)
     num_added = max(0, min(MIN_DISTINCT_TOKENS - len(attended_ids), num_tokens - 1))
-    added_ids = find_unused_ids(live, row)[:num_added]
+    added_ids = find_unused_ids(runner, row)[:num_added]
     if not added_ids:
         return row
     shortened = shorten_row(row, num_tokens - len(added_ids))
@@ -83,7 +83,7 @@ def _add_distinct_tokens(live: LiveModel, row: TokenRow, num_tokens: int) -> Tok
 
 
 def _make_encoder_decoder_probe_row(
-    live: LiveModel, row: TokenRow, source_length: int, num_tokens: int
+    runner: ModelRunner, row: TokenRow, source_length: int, num_tokens: int
 ) -> TokenRow:
     """Return a source of ``num_tokens`` and a continuation of another length.
 
@@ -93,7 +93,7 @@ def _make_encoder_decoder_probe_row(
     repeated_first = [0] * (num_tokens - num_kept)
     # The last token of the source and the first of the continuation are always kept.
     positions = [*repeated_first, *range(num_kept - 1), source_length - 1, source_length]
-    added_ids = find_unused_ids(live, row)[:MIN_DISTINCT_TOKENS]
+    added_ids = find_unused_ids(runner, row)[:MIN_DISTINCT_TOKENS]
     longer = _insert_ids(row.take(positions), added_ids, before_last=False)
     return replace(longer, target_position=None)
 
@@ -115,16 +115,16 @@ def shorten_row(row: TokenRow, length: int) -> TokenRow:
     return row.take([*range(length - 1), len(row) - 1])
 
 
-def make_other_row(live: LiveModel, row: TokenRow, *, replace_last: bool = False) -> TokenRow:
+def make_other_row(runner: ModelRunner, row: TokenRow, *, replace_last: bool = False) -> TokenRow:
     """Return ``row`` with other tokens wherever none is special.
 
     Args:
-        live: The model.
+        runner: The model to run.
         row: The row.
         replace_last: Whether to replace the last token even if it is special.
     """
-    special_ids = _find_special_ids(live)
-    plain_ids = find_unused_ids(live, row)
+    special_ids = _find_special_ids(runner)
+    plain_ids = find_unused_ids(runner, row)
     if not plain_ids:
         plain_ids = [token_id for token_id in row.ids[::-1] if token_id not in special_ids] or [0]
     ids = []
@@ -141,16 +141,16 @@ def make_other_row(live: LiveModel, row: TokenRow, *, replace_last: bool = False
     return replace(row, ids=tuple(ids))
 
 
-def find_unused_ids(live: LiveModel, row: TokenRow) -> list[int]:
+def find_unused_ids(runner: ModelRunner, row: TokenRow) -> list[int]:
     """Return plain ids from all over the vocabulary that are not in ``row``; at least one id stays free.
 
     Ids with embeddings that are not finite are left out.
     """
-    excluded_ids = {*row.ids, *_find_special_ids(live)}
-    candidates = (i for i in _iter_spread_ids(live.vocab_size) if i not in excluded_ids)
+    excluded_ids = {*row.ids, *_find_special_ids(runner)}
+    candidates = (i for i in _iter_spread_ids(runner.vocab_size) if i not in excluded_ids)
     # The first candidate stays free, so that a model without a padding id has one to pad with.
     unused_ids = list(islice(candidates, 1, 2 * MIN_DISTINCT_TOKENS + 1))
-    table: Any = find_token_embeddings(live.model)[0].weight
+    table: Any = find_token_embeddings(runner.model)[0].weight
     if not unused_ids or not is_checkable(table):
         return unused_ids
     is_finite = torch.isfinite(table.detach()[unused_ids]).all(dim=-1).tolist()
@@ -164,10 +164,10 @@ def _iter_spread_ids(vocab_size: int) -> Iterator[int]:
         yield from range(start, vocab_size, step)
 
 
-def _find_special_ids(live: LiveModel) -> set[int]:
+def _find_special_ids(runner: ModelRunner) -> set[int]:
     """Return the ids that the tokenizer and the config name: padding, start, end and others."""
-    special_ids: set[int] = {*getattr(live.tokenizer, "all_special_ids", ())}
-    for config in (live.model.config, live.model.config.get_text_config()):
+    special_ids: set[int] = {*getattr(runner.tokenizer, "all_special_ids", ())}
+    for config in (runner.model.config, runner.model.config.get_text_config()):
         for name, value in vars(config).items():
             if not name.endswith(("token_id", "token_index")) or value is None:
                 continue

@@ -62,7 +62,7 @@ class BatchRules:
 
         A model is verified once for each combination.
         """
-        return tuple(int(number > 0) for number in self.regime_of(row))
+        return tuple(int(side > 0) for side in self.regime_of(row))
 
     def regime_key(self, row: Any) -> Regime:
         """Return what rows of one batch have in common, apart from the shapes of their inputs."""
@@ -111,7 +111,7 @@ class BatchRules:
         return low
 
     def _signature_of_length(self, length: int) -> Regime:
-        return tuple(int(number > 0) for number in self.regime(length))
+        return tuple(int(side > 0) for side in self.regime(length))
 
     def may_be_padded(self, length: int, width: int) -> bool:
         """Return whether a row of ``length`` tokens stays in its regime when padded to ``width``."""

@@ -25,8 +25,8 @@ from tokenlight.model.probe_rows import is_checkable
 from tokenlight.version import VERSION, version_of
 
 if TYPE_CHECKING:
-    from tokenlight.model.live import LiveModel
     from tokenlight.model.probe_results import ProbeResults
+    from tokenlight.model.runner import ModelRunner
 
 # Above this, a digest of the weights costs about as much as the probes.
 MAX_DIGESTED_BYTES = 1 << 28
@@ -34,17 +34,17 @@ _TRUSTED_PACKAGES = ("torch", "transformers")
 _ROUTES = ("hook", "eager", None)
 
 
-def fingerprint_model(live: LiveModel) -> str | None:
+def fingerprint_model(runner: ModelRunner) -> str | None:
     """Return a digest of all that decides the logits of a model.
 
     Args:
-        live: The model.
+        runner: The model to run.
 
     Returns:
         The digest; None for a model that is large, on a GPU or quantized, or runs code other than that of
         torch and transformers, which a digest cannot vouch for.
     """
-    model = live.model
+    model = runner.model
     tensors = [*model.named_parameters(), *model.named_buffers()]
     total_bytes = sum(tensor.nbytes for _, tensor in tensors)
     if total_bytes > MAX_DIGESTED_BYTES or not all(_is_readable(tensor) for _, tensor in tensors):
@@ -59,7 +59,7 @@ def fingerprint_model(live: LiveModel) -> str | None:
             f"{name} {type(module).__qualname__}" for name, module in model.named_modules()
         ],
         "tensors": [f"{name} {tensor.dtype} {[*tensor.shape]}" for name, tensor in tensors],
-        "task": [live.head.kind, live.head.task],
+        "task": [runner.head.kind, runner.head.task],
     }
     digest = hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode())
     for _, tensor in tensors:

@@ -414,8 +414,8 @@ def _is_label_table(value: Any) -> bool:
     """Return whether a value maps "0", "1" … to names, without gaps."""
     if not isinstance(value, dict) or not value:
         return False
-    numbers = {str(number) for number in range(len(value))}
-    return set(value) == numbers and _is_string_list(list(value.values()))
+    indices = {str(index) for index in range(len(value))}
+    return set(value) == indices and _is_string_list(list(value.values()))
 
 
 def _find_too_large(content: Any, field: str = "") -> Iterator[tuple[str, int, int]]:

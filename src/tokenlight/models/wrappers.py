@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.model.head import PlainForSequenceClassification
-from tokenlight.model.live import Pooling, Similarity
+from tokenlight.model.runner import Pooling, Similarity
 from tokenlight.models.embedded import resolve_path
 from tokenlight.models.safety import add_offline_option, fetch_file, read_model_json
 
@@ -100,7 +100,7 @@ def _is_plain_module(model: Any) -> bool:
         return False
     if isinstance(model, PreTrainedModel) or hasattr(model, "peft_config"):
         return False
-    # torch.compile and DataParallel wrap a model as well; LiveModel accepts or refuses these.
+    # torch.compile and DataParallel wrap a model as well; ModelRunner accepts or refuses these.
     inner = getattr(model, "_orig_mod", getattr(model, "module", None))
     return not isinstance(inner, PreTrainedModel)
 

@@ -18,9 +18,9 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TextTooLong
 from tokenlight.hooks.locks import pause
 from tokenlight.model.embeddings import find_embedding_hooks
-from tokenlight.model.live import LiveModel, shared_source_length
 from tokenlight.model.memory import limit_pack_tokens
 from tokenlight.model.packing import pack_batches
+from tokenlight.model.runner import ModelRunner, shared_source_length
 from tokenlight.perturb.variants import EmbeddingDropout, Perturber, ReplacementIds, Variant
 
 # Other folders import the values of variants.py together with the function that runs them.
@@ -38,7 +38,7 @@ BatchLogits = list[tuple[list[int], Tensor]]  # indices of rows, and their logit
 
 
 def stream_logits(
-    live: LiveModel, sequences: Iterable[TokenRow | Variant], *, batch_tokens: int | None = None
+    runner: ModelRunner, sequences: Iterable[TokenRow | Variant], *, batch_tokens: int | None = None
 ) -> Iterator[np.ndarray]:
     """Yield the logits of each input, in order.
 
@@ -48,7 +48,7 @@ def stream_logits(
     caller knows what they mean.
 
     Args:
-        live: The model.
+        runner: The model to run.
         sequences: Rows or variants; read lazily, a window at a time.
         batch_tokens: Number of tokens per batch, padding included.
 
@@ -63,16 +63,16 @@ def stream_logits(
         sequence if isinstance(sequence, Variant) else Variant.from_row(sequence)
         for sequence in sequences
     )
-    device_type = live.device.type if live.device.type in WINDOW_SIZES else "cpu"
-    batch_tokens = batch_tokens or live.batch_tokens or DEFAULT_BATCH_TOKENS[device_type]
-    batch_tokens = limit_pack_tokens(live, batch_tokens, gradients=False, recorded_tokens=0)
-    max_rows = MAX_WINDOW_LOGITS // max(1, len(live.head.labels))
+    device_type = runner.device.type if runner.device.type in WINDOW_SIZES else "cpu"
+    batch_tokens = batch_tokens or runner.batch_tokens or DEFAULT_BATCH_TOKENS[device_type]
+    batch_tokens = limit_pack_tokens(runner, batch_tokens, gradients=False, recorded_tokens=0)
+    max_rows = MAX_WINDOW_LOGITS // max(1, len(runner.head.labels))
     window_size = min(WINDOW_SIZES[device_type], max(16, max_rows))
     launched: deque[Iterator[np.ndarray]] = deque()
     while window := list(islice(variants, window_size)):
         keys = [variant.dedup_key for variant in window]
         unique = dict(zip(keys, window, strict=True))
-        batches, batch_tokens = _launch_batches(live, list(unique.values()), batch_tokens)
+        batches, batch_tokens = _launch_batches(runner, list(unique.values()), batch_tokens)
         launched.append(_collect_logits(keys, unique, batches))
         if len(launched) > PREFETCHED_WINDOWS[device_type]:
             yield from launched.popleft()
@@ -98,34 +98,34 @@ def _collect_logits(
 
 
 def _launch_batches(
-    live: LiveModel, rows: list[Variant], batch_tokens: int
+    runner: ModelRunner, rows: list[Variant], batch_tokens: int
 ) -> tuple[BatchLogits, int]:
     """Run distinct rows; return their logits and the number of tokens per batch that fits into memory."""
-    _check_rows(live, rows)
-    _verify_model_for(live, rows)
-    pending = _pack_rows(live, rows, range(len(rows)), batch_tokens)
+    _check_rows(runner, rows)
+    _verify_model_for(runner, rows)
+    pending = _pack_rows(runner, rows, range(len(rows)), batch_tokens)
     finished: BatchLogits = []
     while pending:
         batch = pending.popleft()
-        logits = _try_batch(live, [rows[index] for index in batch])
+        logits = _try_batch(runner, [rows[index] for index in batch])
         if logits is not None:
             finished.append((batch, logits))
             pause()
             continue
         # Out of memory. The tensors of the failed pass were released when _try_batch returned.
-        if live.device.type == "cuda":
+        if runner.device.type == "cuda":
             torch.cuda.empty_cache()
         batch_tokens = max(1, len(rows[batch[0]]) * len(batch) // 2)
         remaining = list(batch)
         for later_batch in pending:
             remaining.extend(later_batch)
-        pending = _pack_rows(live, rows, remaining, batch_tokens)
+        pending = _pack_rows(runner, rows, remaining, batch_tokens)
     return finished, batch_tokens
 
 
-def _check_rows(live: LiveModel, rows: Sequence[Variant]) -> None:
+def _check_rows(runner: ModelRunner, rows: Sequence[Variant]) -> None:
     """Refuse rows that are too long for the model, and ids outside its vocabulary."""
-    max_tokens = live.max_tokens
+    max_tokens = runner.max_tokens
     if max_tokens is not None:
         for row in rows:
             source_length = row.source_length or 0
@@ -138,16 +138,16 @@ def _check_rows(live: LiveModel, rows: Sequence[Variant]) -> None:
                     code="variant-too-long",
                 )
     ids = np.concatenate([row.ids for row in rows])
-    live.check_ids(int(ids.min()), int(ids.max()))
+    runner.check_ids(int(ids.min()), int(ids.max()))
 
 
-def _verify_model_for(live: LiveModel, rows: Sequence[Variant]) -> None:
+def _verify_model_for(runner: ModelRunner, rows: Sequence[Variant]) -> None:
     """Verify the model for each length regime among ``rows``, so that padding is known to be safe."""
-    for variant in live.batching.pick_probe_rows(rows):
+    for variant in runner.batching.pick_probe_rows(rows):
         row = variant.row
-        if live.batching.has_thresholds:
+        if runner.batching.has_thresholds:
             row = _to_probe_row(variant)
-        live.verify(replace(row, target_positions=()), reads_attention=False)
+        runner.verify(replace(row, target_positions=()), reads_attention=False)
 
 
 def _to_probe_row(variant: Variant) -> TokenRow:
@@ -162,19 +162,19 @@ def _to_probe_row(variant: Variant) -> TokenRow:
 
 
 def _pack_rows(
-    live: LiveModel, rows: list[Variant], indices: Sequence[int], batch_tokens: int
+    runner: ModelRunner, rows: list[Variant], indices: Sequence[int], batch_tokens: int
 ) -> deque[list[int]]:
     """Group the rows at ``indices`` into batches."""
     selected = [rows[index] for index in indices]
     # Without a padding id, each row is a batch of its own and needs no padding.
-    needs_pad_id = live.patch_inputs is None
-    is_alone = needs_pad_id and live.choose_pad_id(selected) is None
+    needs_pad_id = runner.patch_inputs is None
+    is_alone = needs_pad_id and runner.choose_pad_id(selected) is None
     groups = pack_batches(
         [len(row) for row in selected],
         batch_tokens,
-        is_padding_invariant=live.is_padding_invariant,
-        max_rows=1 if is_alone else live.rows_per_batch(),
-        batch_keys=live.batching.batch_keys(selected),
+        is_padding_invariant=runner.is_padding_invariant,
+        max_rows=1 if is_alone else runner.rows_per_batch(),
+        batch_keys=runner.batching.batch_keys(selected),
     )
     batches: deque[list[int]] = deque()
     for group in groups:
@@ -182,12 +182,12 @@ def _pack_rows(
     return batches
 
 
-def _try_batch(live: LiveModel, rows: list[Variant]) -> Tensor | None:
+def _try_batch(runner: ModelRunner, rows: list[Variant]) -> Tensor | None:
     """Return the logits of ``rows``; None if several rows do not fit into memory together."""
     try:
-        inputs = live.build_inputs(rows)
+        inputs = runner.build_inputs(rows)
         _, token_mask, _ = inputs
-        _, logits = live.run(inputs, _dropped_embeddings(live, rows, token_mask))
+        _, logits = runner.run(inputs, _dropped_embeddings(runner, rows, token_mask))
     except RuntimeError as error:
         is_out_of_memory = isinstance(
             error, torch.OutOfMemoryError
@@ -199,12 +199,12 @@ def _try_batch(live: LiveModel, rows: list[Variant]) -> Tensor | None:
 
 
 def _dropped_embeddings(
-    live: LiveModel, rows: list[Variant], token_mask: Tensor
+    runner: ModelRunner, rows: list[Variant], token_mask: Tensor
 ) -> AbstractContextManager[None]:
     """Set entries of embeddings to zero inside the block, as the ``embedding_dropout`` of each row says."""
     if all(row.embedding_dropout is None for row in rows):
         return nullcontext()
-    embedding_hooks = find_embedding_hooks(live, rows[0].row, "hidden")
+    embedding_hooks = find_embedding_hooks(runner, rows[0].row, "hidden")
     source_length = shared_source_length(rows)
     zero_masks: list[Tensor] = []  # one per hook point, drawn when the hidden size is known
 
@@ -216,7 +216,7 @@ def _dropped_embeddings(
             zero_masks.extend(embedding_hooks.split_by_hook(position_zeros, source_length))
         return embeddings.masked_fill(zero_masks[hook_index].to(embeddings.device), 0.0)
 
-    return embedding_hooks.attached(live.model, token_mask.shape[1], source_length, drop)
+    return embedding_hooks.attached(runner.model, token_mask.shape[1], source_length, drop)
 
 
 def _draw_zeros(rows: list[Variant], shape: tuple[int, int, int]) -> np.ndarray:

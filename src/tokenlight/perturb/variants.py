@@ -13,7 +13,7 @@ import numpy as np
 from tokenlight.data.image import OCCLUDED_ID, PatchImage
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput
-from tokenlight.model.live import LiveModel
+from tokenlight.model.runner import ModelRunner
 
 REPLACEMENT_NAMES = {"pad": "[PAD]", "mask": "[MASK]", "unk": "unknown", "eos": "end-of-text"}
 
@@ -152,11 +152,11 @@ class ReplacementIds:
     mask_name: str = field(default="mask", compare=False)
 
     @classmethod
-    def from_model(cls, live: LiveModel, tokenizer: Any = None) -> "ReplacementIds":
+    def from_model(cls, runner: ModelRunner, tokenizer: Any = None) -> "ReplacementIds":
         """Read the ids from a tokenizer and a model.
 
         Args:
-            live: The model that will read the perturbed inputs.
+            runner: The model that will read the perturbed inputs.
             tokenizer: Its tokenizer; the config of the model is read where it names no id.
 
         Returns:
@@ -166,17 +166,17 @@ class ReplacementIds:
         Raises:
             BadInput: Neither names a padding, unknown or end token.
         """
-        if live.head.task == "image":
+        if runner.head.task == "image":
             return cls(OCCLUDED_ID, OCCLUDED_ID, "patch", "patch")
         ids = {}
         for name in ("pad", "unk", "eos", "mask"):
-            token_id = _find_special_id(name, live, tokenizer)
+            token_id = _find_special_id(name, runner, tokenizer)
             if token_id is not None:
                 ids[name] = token_id
         pad_name = next((name for name in ("pad", "unk", "eos") if name in ids), None)
         if pad_name is None:
             raise BadInput(
-                f"{type(live.model).__name__} defines no padding, unknown or end token, so no token can "
+                f"{type(runner.model).__name__} defines no padding, unknown or end token, so no token can "
                 "replace a removed one. Set model.config.pad_token_id.",
                 code="no-replacement-token",
             )
@@ -212,15 +212,15 @@ class ReplacementIds:
         )
 
 
-def _find_special_id(name: str, live: LiveModel, tokenizer: Any) -> int | None:
+def _find_special_id(name: str, runner: ModelRunner, tokenizer: Any) -> int | None:
     """Return the id of a special token by the tokenizer, else by the config, if it is in the vocabulary."""
     attribute = f"{name}_token_id"
     token_id = getattr(tokenizer, attribute, None)
     if token_id is None:
-        token_id = getattr(live.model.config.get_text_config(), attribute, None)
+        token_id = getattr(runner.model.config.get_text_config(), attribute, None)
     if isinstance(token_id, list):  # some configs name several end tokens
         token_id = token_id[0]
-    if token_id is None or not 0 <= token_id < live.vocab_size:
+    if token_id is None or not 0 <= token_id < runner.vocab_size:
         return None
     return int(token_id)
 

@@ -40,16 +40,18 @@ class ChangedText:
 
 
 def render_comparison(
-    title: str, numbers: Sequence[tuple[str, str, str]], changed: Sequence[ChangedText]
+    title: str, interval_rows: Sequence[tuple[str, str, str]], changed: Sequence[ChangedText]
 ) -> str:
     """Return the page, which loads nothing from outside.
 
     Args:
         title: Title of the page.
-        numbers: Name, mean and interval of each number.
+        interval_rows: Name, mean and interval of each value.
         changed: The texts that changed most.
     """
     environment = _get_environment()
     style = _render_style() + environment.get_template("comparison.css.j2").render()
     template = environment.get_template("comparison.html.j2")
-    return template.render(title=title, numbers=numbers, changed=changed, **seal_page(style))
+    return template.render(
+        title=title, interval_rows=interval_rows, changed=changed, **seal_page(style)
+    )

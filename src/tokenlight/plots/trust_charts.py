@@ -44,10 +44,10 @@ def build_removal_charts(attribution: Attribution) -> list[RemovalCharts]:
 
 
 def _build_charts(removal: Mapping[str, Any], num_words: int | None) -> RemovalCharts:
-    counts = _read_numbers(removal["counts"])
-    values = _read_numbers(removal["curve"])
-    lows = _read_numbers(removal["random_low"])
-    highs = _read_numbers(removal["random_high"])
+    counts = _read_values(removal["counts"])
+    values = _read_values(removal["curve"])
+    lows = _read_values(removal["random_low"])
+    highs = _read_values(removal["random_high"])
     last = float(num_words or counts[-1])
     curve = [_place(count, value, last) for count, value in zip(counts, values, strict=True)]
     # Nothing is random before the first word is removed.
@@ -63,8 +63,8 @@ def _build_charts(removal: Mapping[str, Any], num_words: int | None) -> RemovalC
 
 
 def _place_subtexts(subtexts: Mapping[str, Any], num_points: int) -> tuple[Dot, ...]:
-    sums = _scale(_read_numbers(subtexts["sums"]))
-    log_odds = _scale(_read_numbers(subtexts["log_odds"]))
+    sums = _scale(_read_values(subtexts["sums"]))
+    log_odds = _scale(_read_values(subtexts["log_odds"]))
     dots = []
     for i, (x, y) in enumerate(zip(sums, log_odds, strict=True)):
         is_half = num_points > 1 and i % num_points == num_points - 1
@@ -72,11 +72,11 @@ def _place_subtexts(subtexts: Mapping[str, Any], num_points: int) -> tuple[Dot, 
     return tuple(dots)
 
 
-def _read_numbers(values: Sequence[Any]) -> list[float]:
-    numbers = [float(value) for value in values]
-    if not all(map(isfinite, numbers)):
+def _read_values(values: Sequence[Any]) -> list[float]:
+    floats = [float(value) for value in values]
+    if not all(map(isfinite, floats)):
         raise ValueError("A chart has no place for NaN or infinity.")
-    return numbers
+    return floats
 
 
 def _place(count: float, value: float, last: float) -> str:

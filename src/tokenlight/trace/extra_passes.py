@@ -25,9 +25,9 @@ from tokenlight.hooks.locks import pause
 from tokenlight.lrp.backward import backward_by_rules
 from tokenlight.lrp.rules import RuleSet
 from tokenlight.model.embeddings import EmbeddingSite, compute_embeddings, find_embedding_hooks
-from tokenlight.model.live import ModelInputs
 from tokenlight.model.objective import Objective, Quantity, compute_gradients
 from tokenlight.model.packing import run_in_halves
+from tokenlight.model.runner import ModelInputs
 from tokenlight.perturb.engine import ReplacementIds, Variant, stream_logits
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ExtraPasses:
         self.recording = recording
         self.targets = tuple(targets)
         self.gradient_rules = gradient_rules
-        self.live = recording.live
+        self.runner = recording.runner
         self._cache: dict[Hashable, Any] = {}
 
     def cached(self, key: Hashable, compute: Callable[[], ResultT]) -> ResultT:
@@ -79,7 +79,7 @@ class ExtraPasses:
         logits = self.recording.logits
         lengths = to_device([len(row) for row in self.recording.rows], logits.device)
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        return Objective.from_targets(self.live.head, self.targets, lengths, dtype)
+        return Objective.from_targets(self.runner.head, self.targets, lengths, dtype)
 
     @cached_property
     def target_value(self) -> Tensor:
@@ -102,7 +102,7 @@ class ExtraPasses:
         with torch.enable_grad():
             total = self.objective(self.recording.logits, self._all_examples, quantity).sum()
         with backward_by_rules(self.recording.backward_mode, self.gradient_rules):
-            gradients = compute_gradients(self.live.model, total, tensors, retain_graph=True)
+            gradients = compute_gradients(self.runner.model, total, tensors, retain_graph=True)
         return [self._upcast(gradient) for gradient in gradients]
 
     def gradients_at_points(
@@ -156,26 +156,28 @@ class ExtraPasses:
         """
         examples = _as_normal_tensor(examples)
         embeddings = _as_normal_tensor(embeddings)
-        leaf = embeddings.detach().to(self.live.dtype).requires_grad_(True)
+        leaf = embeddings.detach().to(self.runner.dtype).requires_grad_(True)
         values = self._run_at(examples, leaf, site, quantity)
-        (gradient,) = compute_gradients(self.live.model, values.sum(), [leaf])
+        (gradient,) = compute_gradients(self.runner.model, values.sum(), [leaf])
         return values.detach(), self._upcast(gradient)
 
     @torch.inference_mode(mode=False)
     def value_at(self, embeddings: Tensor, *, site: EmbeddingSite) -> Tensor:
         """Return the target with other embeddings, ``batch position hidden``: ``batch``."""
         with torch.no_grad():
-            return self._run_at(self._all_examples, embeddings.to(self.live.dtype), site, "target")
+            return self._run_at(
+                self._all_examples, embeddings.to(self.runner.dtype), site, "target"
+            )
 
     def _run_at(
         self, examples: Tensor, embeddings: Tensor, site: EmbeddingSite, quantity: Quantity
     ) -> Tensor:
         first_row = self.recording.rows[0]
-        hooks = find_embedding_hooks(self.live, first_row, site)
-        replaced = hooks.embeddings_replaced(self.live.model, embeddings, first_row.source_length)
+        hooks = find_embedding_hooks(self.runner, first_row, site)
+        replaced = hooks.embeddings_replaced(self.runner.model, embeddings, first_row.source_length)
         gradients = embeddings.requires_grad
         with torch.set_grad_enabled(gradients):
-            _, logits = self.live.run(
+            _, logits = self.runner.run(
                 self._inputs, replaced, gradients=gradients, examples=examples
             )
             return self.objective(logits, examples, quantity)
@@ -189,9 +191,9 @@ class ExtraPasses:
             rows: One row per example, as long as that example.
             site: ``hidden`` for h^0, ``words`` for the output of the token tables.
         """
-        hooks = find_embedding_hooks(self.live, self.recording.rows[0], site)
+        hooks = find_embedding_hooks(self.runner, self.recording.rows[0], site)
         width = self.recording.token_mask.shape[1]
-        return self._upcast(compute_embeddings(self.live, rows, width, hooks))
+        return self._upcast(compute_embeddings(self.runner, rows, width, hooks))
 
     def target_values(
         self,
@@ -208,12 +210,12 @@ class ExtraPasses:
         Returns:
             One array per example with one number per changed text.
         """
-        budget = self.recording.batch_tokens * NO_GRAD_BATCH_FACTOR.get(self.live.device.type, 1)
-        logits = stream_logits(self.live, chain.from_iterable(variants), batch_tokens=budget)
+        budget = self.recording.batch_tokens * NO_GRAD_BATCH_FACTOR.get(self.runner.device.type, 1)
+        logits = stream_logits(self.runner, chain.from_iterable(variants), batch_tokens=budget)
         values: list[np.ndarray] = []
         for target, example_variants in zip(self.targets, variants, strict=True):
-            numbers = [float(read_logits(target, next(logits))) for _ in example_variants]
-            values.append(np.array(numbers))
+            logit_values = [float(read_logits(target, next(logits))) for _ in example_variants]
+            values.append(np.array(logit_values))
         return values
 
     def baseline_id(self, name: BaselineToken | int) -> int:
@@ -226,18 +228,18 @@ class ExtraPasses:
             BadInput: If the model has no such token.
         """
         if name == "pad":
-            return ReplacementIds.from_model(self.live, self.live.tokenizer).pad_id
+            return ReplacementIds.from_model(self.runner, self.runner.tokenizer).pad_id
         token_id: int | None
         if isinstance(name, int):
             token_id = name
         elif name == "zero":
             token_id = 0
         else:
-            token_id = getattr(self.live.tokenizer, f"{name}_token_id", None)
-        if token_id is None or not 0 <= token_id < self.live.vocab_size:
+            token_id = getattr(self.runner.tokenizer, f"{name}_token_id", None)
+        if token_id is None or not 0 <= token_id < self.runner.vocab_size:
             raise BadInput(
                 f"baseline={name!r} is not a token of this model, which knows the ids 0 to "
-                f"{self.live.vocab_size - 1} and the names that its tokenizer has, if any. "
+                f"{self.runner.vocab_size - 1} and the names that its tokenizer has, if any. "
                 "Use baseline='pad' or an id.",
                 code="baseline-not-a-token",
             )
@@ -261,7 +263,7 @@ class ExtraPasses:
     @cached_property
     @torch.inference_mode(mode=False)
     def _inputs(self) -> ModelInputs:
-        return self.live.build_inputs(self.recording.rows, self.recording.token_mask.shape[1])
+        return self.runner.build_inputs(self.recording.rows, self.recording.token_mask.shape[1])
 
 
 def _as_normal_tensor(tensor: Tensor) -> Tensor:

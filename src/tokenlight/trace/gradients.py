@@ -41,7 +41,11 @@ def take_gradients(
     if biased_outputs:
         tensors_by_kind["biased output"] = biased_outputs
     all_gradients = compute_gradients(
-        recording.live.model, total, all_tensors, optional=biased_outputs, retain_graph=retain_graph
+        recording.runner.model,
+        total,
+        all_tensors,
+        optional=biased_outputs,
+        retain_graph=retain_graph,
     )
     remaining = iter(all_gradients)
     gradients: dict[GradientKind, list[Tensor]] = {}

@@ -13,8 +13,8 @@ from tokenlight.hooks.attention_hook import RecordMode
 from tokenlight.hooks.model_cache import ModelCache, get_model_cache
 from tokenlight.lrp.tracing import BackwardRequirements
 from tokenlight.model.embeddings import EmbeddingHooks, EmbeddingSite, find_embedding_hooks
-from tokenlight.model.live import LiveModel, ModelInputs, shared_source_length
 from tokenlight.model.padding import needs_padding
+from tokenlight.model.runner import ModelInputs, ModelRunner, shared_source_length
 from tokenlight.trace.sites import (
     ATTENTION_MAP_SITES,
     EMBEDDING_SITES,
@@ -40,7 +40,7 @@ class RecordingPlan:
     """The recording plan of one pass.
 
     Attributes:
-        live: The model.
+        runner: The model to run.
         rows: The rows of the batch.
         sites: The sites to record.
         arguments: The arguments of the model.
@@ -58,7 +58,7 @@ class RecordingPlan:
         is_padded: Whether rows differ in length.
     """
 
-    live: LiveModel
+    runner: ModelRunner
     rows: Sequence[TokenRow]
     sites: Sites
     arguments: dict[str, Tensor]
@@ -78,7 +78,7 @@ class RecordingPlan:
     @property
     def model_cache(self) -> ModelCache:
         """The cached layout of the model."""
-        return get_model_cache(self.live.model)
+        return get_model_cache(self.runner.model)
 
     @property
     def records_attention(self) -> bool:
@@ -88,7 +88,7 @@ class RecordingPlan:
     @property
     def reads_eager_maps(self) -> bool:
         """Whether the maps are those that the model itself returns."""
-        return self.live.attention_route == "eager" and self.records_attention
+        return self.runner.attention_route == "eager" and self.records_attention
 
     @property
     def needs_gradients(self) -> bool:
@@ -125,7 +125,7 @@ class RecordingPlan:
 
 
 def make_plan(
-    live: LiveModel,
+    runner: ModelRunner,
     rows: Sequence[TokenRow],
     sites: Sites,
     *,
@@ -135,21 +135,21 @@ def make_plan(
     """Plan a pass over ``rows`` that records ``sites``.
 
     Args:
-        live: The model.
+        runner: The model to run.
         rows: The rows of the batch.
         sites: The sites to record.
         recompute: Compute blocks again in the backward pass, and maps whenever they are read; ``"maps"``
             computes only maps again.
         inputs: The inputs of the model, where they are already built.
     """
-    arguments, token_mask, pad_id = inputs or live.build_inputs(rows)
+    arguments, token_mask, pad_id = inputs or runner.build_inputs(rows)
     source_length = shared_source_length(rows)
-    record_mode = _choose_record_mode(live, sites, source_length, lazy_maps=bool(recompute))
+    record_mode = _choose_record_mode(runner, sites, source_length, lazy_maps=bool(recompute))
     records_attention = record_mode != "nothing"
     # Where gradients are rewritten, attention through the hook is one operation.
-    traces_attention = Site.RELEVANCE_GRADIENT in sites and live.is_hook_verified
+    traces_attention = Site.RELEVANCE_GRADIENT in sites and runner.is_hook_verified
     # A method that reads no attention sees the bare model, whatever its attention is.
-    attention = live.recorded_attention if traces_attention or records_attention else "own"
+    attention = runner.recorded_attention if traces_attention or records_attention else "own"
     backward_requirements = BackwardRequirements(
         needs_relevance=Site.RELEVANCE in sites,
         needs_rewritten_gradients=Site.RELEVANCE_GRADIENT in sites,
@@ -158,7 +158,7 @@ def make_plan(
     needs_block_states = records_attention or source_length is not None
     captures_first_block = not needs_block_states and _needs_first_state_only(sites)
     return RecordingPlan(
-        live=live,
+        runner=runner,
         rows=rows,
         sites=sites,
         arguments=arguments,
@@ -168,11 +168,11 @@ def make_plan(
         recomputes_blocks=recompute is True and record_mode != "maps",
         record_mode=record_mode,
         attention=attention,
-        embedding_hooks=_find_all_embedding_hooks(live, rows[0], sites),
+        embedding_hooks=_find_all_embedding_hooks(runner, rows[0], sites),
         backward_requirements=backward_requirements,
         traces_attention=traces_attention,
         returns_hidden_states=_returns_hidden_states(
-            live, sites, needs_block_states=needs_block_states
+            runner, sites, needs_block_states=needs_block_states
         ),
         captures_first_block=captures_first_block,
         is_padded=needs_padding([len(row) for row in rows]),
@@ -180,7 +180,7 @@ def make_plan(
 
 
 def _choose_record_mode(
-    live: LiveModel, sites: Sites, source_length: int | None, *, lazy_maps: bool
+    runner: ModelRunner, sites: Sites, source_length: int | None, *, lazy_maps: bool
 ) -> RecordMode:
     """Choose what is recorded of attention."""
     needs_received = Site.ATTENTION_RECEIVED in sites
@@ -188,36 +188,36 @@ def _choose_record_mode(
     needs_maps = bool(ATTENTION_MAP_SITES & sites) or (needs_received and source_length is not None)
     if not needs_maps:
         return "received" if needs_received else "nothing"
-    if live.attention_route == "eager" or Site.MIXING in sites:
+    if runner.attention_route == "eager" or Site.MIXING in sites:
         return "maps"
-    if lazy_maps or _prefers_lazy_maps(live, sites, source_length):
+    if lazy_maps or _prefers_lazy_maps(runner, sites, source_length):
         return "operands"
     return "maps"
 
 
-def _prefers_lazy_maps(live: LiveModel, sites: Sites, source_length: int | None) -> bool:
+def _prefers_lazy_maps(runner: ModelRunner, sites: Sites, source_length: int | None) -> bool:
     """Return whether kernels compute what methods read of attention faster than it is read from maps."""
-    return live.is_half_precision_gpu and reads_maps_by_kernel(live, sites, source_length)
+    return runner.is_half_precision_gpu and reads_maps_by_kernel(runner, sites, source_length)
 
 
-def reads_maps_by_kernel(live: LiveModel, sites: Sites, source_length: int | None) -> bool:
+def reads_maps_by_kernel(runner: ModelRunner, sites: Sites, source_length: int | None) -> bool:
     """Return whether kernels compute what methods read of attention, so that no map need be kept."""
     if source_length is not None or not sites.isdisjoint(WHOLE_MAP_SITES):
         return False
-    return has_kernels(torch.empty(0, device=live.device, dtype=live.dtype))
+    return has_kernels(torch.empty(0, device=runner.device, dtype=runner.dtype))
 
 
 def _find_all_embedding_hooks(
-    live: LiveModel, row: TokenRow, sites: Sites
+    runner: ModelRunner, row: TokenRow, sites: Sites
 ) -> dict[EmbeddingSite, EmbeddingHooks]:
     """Find where embeddings are captured; this may run the model, so it comes before any hook."""
     hooks: dict[EmbeddingSite, EmbeddingHooks] = {}
     for site, reading_sites in SITES_BY_EMBEDDING.items():
         if sites & reading_sites:
-            hooks[site] = find_embedding_hooks(live, row, site)
-        elif site == "hidden" and live.vision_inputs is not None and sites & INPUT_GRADIENT_SITES:
+            hooks[site] = find_embedding_hooks(runner, row, site)
+        elif site == "hidden" and runner.vision_inputs is not None and sites & INPUT_GRADIENT_SITES:
             # This refuses a model whose image enters at other points, too.
-            find_embedding_hooks(live, row, site)
+            find_embedding_hooks(runner, row, site)
     return hooks
 
 
@@ -226,7 +226,7 @@ def _needs_first_state_only(sites: Sites) -> bool:
     return Site.RELEVANCE_GRADIENT in sites and sites <= {*EMBEDDING_SITES, Site.RELEVANCE_GRADIENT}
 
 
-def _returns_hidden_states(live: LiveModel, sites: Sites, *, needs_block_states: bool) -> bool:
+def _returns_hidden_states(runner: ModelRunner, sites: Sites, *, needs_block_states: bool) -> bool:
     """Return whether the model must return its hidden states, which cost a sixteenth of a graph."""
     if needs_block_states:
         return True
@@ -234,5 +234,5 @@ def _returns_hidden_states(live: LiveModel, sites: Sites, *, needs_block_states:
         return False
     if _needs_first_state_only(sites):
         # Once the first block was seen to take h^0 as its input, that input is enough.
-        return not get_model_cache(live.model).first_block_takes_embeddings
+        return not get_model_cache(runner.model).first_block_takes_embeddings
     return True

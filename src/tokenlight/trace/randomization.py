@@ -7,26 +7,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokenlight.model.live import LiveModel
+from tokenlight.model.runner import ModelRunner
 
 
-def randomize_cascade(live: LiveModel, seed: int = 0) -> Iterator[tuple[str, Any]]:
+def randomize_cascade(runner: ModelRunner, seed: int = 0) -> Iterator[tuple[str, Any]]:
     """Redraw the weights of a copy, stage by stage from the head down.
 
     Each tensor is drawn from a normal distribution with its own mean and standard deviation.
 
     Args:
-        live: The model, which stays as it is.
+        runner: The model, which stays as it is.
         seed: Seed of the random weights.
 
     Yields:
         The name of the stage, and the copy with all weights down to it redrawn. All stages yield the
         same copy, which changes from one to the next.
     """
-    randomized = copy.deepcopy(live.model)
+    randomized = copy.deepcopy(runner.model)
     weights = dict(randomized.named_parameters())
     generator = torch.Generator().manual_seed(seed)
-    for stage, weight_names in list_stages(live):
+    for stage, weight_names in list_stages(runner):
         with torch.no_grad():
             for name in weight_names:
                 _redraw(weights[name], generator)
@@ -40,14 +40,14 @@ def _redraw(weight: Tensor, generator: torch.Generator) -> None:
     weight.copy_(drawn.to(weight.device, weight.dtype))
 
 
-def list_stages(live: LiveModel) -> list[tuple[str, list[str]]]:
+def list_stages(runner: ModelRunner) -> list[tuple[str, list[str]]]:
     """List stages from the head down, each with the names of its weights.
 
     A model whose blocks cannot be found has a single stage.
     """
-    names = _list_float_weights(live.model)
-    num_blocks = getattr(live.model.config.get_text_config(), "num_hidden_layers", None)
-    blocks_path = _find_blocks(live.model, num_blocks)
+    names = _list_float_weights(runner.model)
+    num_blocks = getattr(runner.model.config.get_text_config(), "num_hidden_layers", None)
+    blocks_path = _find_blocks(runner.model, num_blocks)
     if not blocks_path:
         return [("all weights", names)]
     in_blocks = [i for i, name in enumerate(names) if name.startswith(f"{blocks_path}.")]

@@ -26,7 +26,7 @@ from tokenlight.lrp.rule_sets import ATTNLRP
 from tokenlight.lrp.tracing import trace_operations
 from tokenlight.lrp.unsupported import UnsupportedOps
 from tokenlight.model.embeddings import CapturedEmbeddings, EmbeddingSite, capture_embeddings
-from tokenlight.model.live import LiveModel, ModelInputs
+from tokenlight.model.runner import ModelInputs, ModelRunner
 from tokenlight.trace.attention_maps import AttentionMap, KeptAttentionMap, LazyAttentionMap
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.mixing import MixingRecorder
@@ -80,7 +80,7 @@ class PassOutputs:
 
 @torch.inference_mode(mode=False)
 def record(
-    live: LiveModel,
+    runner: ModelRunner,
     rows: Sequence[TokenRow],
     sites: Sites,
     *,
@@ -91,7 +91,7 @@ def record(
     """Run the model once over ``rows`` and record ``sites``.
 
     Args:
-        live: The model.
+        runner: The model to run.
         rows: The rows of the batch.
         sites: The sites to record.
         batch_tokens: Tokens that further passes over these rows may run at once.
@@ -102,7 +102,7 @@ def record(
     Raises:
         UnsupportedModel: If the model does not provide what ``sites`` needs.
     """
-    plan = make_plan(live, rows, sites, recompute=recompute, inputs=inputs)
+    plan = make_plan(runner, rows, sites, recompute=recompute, inputs=inputs)
     with attached_instruments(plan) as instruments:
         outputs = _run_model(plan, instruments)
     return collect(plan, instruments, outputs, batch_tokens=batch_tokens)
@@ -111,11 +111,11 @@ def record(
 @contextmanager
 def attached_instruments(plan: RecordingPlan) -> Iterator[Instruments]:
     """Attach everything that the plan records to the model inside the block."""
-    live = plan.live
+    runner = plan.runner
     recorder = AttentionRecorder(
         plan.record_mode,
         plan.token_mask,
-        live.recorded_modules,
+        runner.recorded_modules,
         keeps_values=bool({Site.ATTENTION_VALUES, Site.MIXING} & plan.sites),
         uses_fused_kernels=plan.uses_fused_kernels,
         records_cross_attention=plan.source_length is not None,
@@ -127,23 +127,25 @@ def attached_instruments(plan: RecordingPlan) -> Iterator[Instruments]:
         stack.enter_context(known_mask(plan.rows, plan.token_mask.shape))
         stack.enter_context(attention_recorded_by(recorder))
         if mixing is not None:
-            stack.enter_context(mixing.attached(live.encoder))
+            stack.enter_context(mixing.attached(runner.encoder))
         tracing = stack.enter_context(pass_context.traced_operations(recorder))
         backward_mode, unsupported_ops = tracing or (None, None)
         if plan.recomputes_blocks:
             recompute_context = partial(pass_context.repeated, backward_mode, state)
-            stack.enter_context(recomputed_blocks(live.model, recompute_context))
+            stack.enter_context(recomputed_blocks(runner.model, recompute_context))
         embeddings: dict[EmbeddingSite, CapturedEmbeddings] = {}
         for site, hooks in plan.embedding_hooks.items():
             embeddings[site] = stack.enter_context(
-                capture_embeddings(live, hooks, plan.token_mask, plan.rows[0].source_length)
+                capture_embeddings(runner, hooks, plan.token_mask, plan.rows[0].source_length)
             )
         first_block_input: Sequence[Tensor] = ()
         if plan.captures_first_block:
-            first_block_input = stack.enter_context(captured_first_block_input(live.encoder))
+            first_block_input = stack.enter_context(captured_first_block_input(runner.encoder))
         biased_outputs: Sequence[BiasedOutput] = ()
         if Site.BIAS_GRADIENT in plan.sites:
-            biased_outputs = stack.enter_context(captured_biased_outputs(live.model, live.encoder))
+            biased_outputs = stack.enter_context(
+                captured_biased_outputs(runner.model, runner.encoder)
+            )
         yield Instruments(
             recorder,
             mixing,
@@ -162,17 +164,17 @@ class _PassContext:
     """
 
     def __init__(self, plan: RecordingPlan) -> None:
-        self._model = plan.live.model
+        self._model = plan.runner.model
         self._batch_size = len(plan.rows)
         self._is_unchecked = plan.is_unchecked
         self._backward_requirements = plan.backward_requirements
         self._needs_rules = plan.needs_rules
         self._traces_attention = plan.traces_attention
         self._uses_fused_kernels = plan.uses_fused_kernels
-        regime = plan.live.batching.regime_of_pass(plan.arguments, plan.token_mask)
+        regime = plan.runner.batching.regime_of_pass(plan.arguments, plan.token_mask)
         self._instrument_model = partial(
             instrumented,
-            plan.live.model,
+            plan.runner.model,
             attention=plan.attention,
             gradients=plan.needs_gradients,
             to_embeddings=plan.needs_gradients_at_embeddings,
@@ -223,24 +225,24 @@ class _PassContext:
 
 def _run_model(plan: RecordingPlan, instruments: Instruments) -> PassOutputs:
     """Run the instrumented model and read its outputs."""
-    live = plan.live
+    runner = plan.runner
     flags: dict[str, Any] = {"output_hidden_states": plan.returns_hidden_states}
     if plan.reads_eager_maps:
         flags["output_attentions"] = True
-    outputs = live.forward(plan.arguments, **flags)
+    outputs = runner.forward(plan.arguments, **flags)
     # Relevance has no rule for a normalizer, and starts at none.
-    logits = live.read_logits(
+    logits = runner.read_logits(
         outputs, plan.arguments, with_normalizer_gradient=not plan.needs_rules
     )
     hidden_states = tuple(instruments.first_block_input)
     if plan.returns_hidden_states:
-        hidden_states = live.read_hidden_states(outputs)
+        hidden_states = runner.read_hidden_states(outputs)
     num_encoder_states: int | None = None
     if plan.source_length is not None and hidden_states:
         num_encoder_states = len(outputs.encoder_hidden_states)
     eager_maps: tuple[Tensor, ...] = ()
     if plan.reads_eager_maps:
-        eager_maps = _read_eager_maps(live, outputs)
+        eager_maps = _read_eager_maps(runner, outputs)
     return PassOutputs(logits, hidden_states, num_encoder_states, eager_maps)
 
 
@@ -256,7 +258,7 @@ def collect(
         num_recorded = len(attention_maps) or len(recorder.received_attention)
         _check_number_of_maps(plan, num_recorded, len(hidden_states), encoder_decoder)
     if encoder_decoder is not None:
-        encoder_decoder.check_maps(attention_maps, plan.live.model)
+        encoder_decoder.check_maps(attention_maps, plan.runner.model)
     if instruments.unsupported_ops is not None and plan.is_unchecked:
         _check_operations(plan, instruments, outputs.logits, hidden_states)
     return Recording(
@@ -268,7 +270,7 @@ def collect(
         attention_maps=attention_maps,
         received_attention=tuple(recorder.received_attention),
         sites=plan.sites,
-        live=plan.live,
+        runner=plan.runner,
         batch_tokens=batch_tokens,
         backward_mode=instruments.backward_mode,
         contexts=tuple(recorder.contexts),
@@ -315,9 +317,9 @@ def _check_number_of_maps(
         num_expected = encoder_decoder.count_maps(num_states)
     if num_recorded != num_expected:
         raise UnsupportedModel(
-            f"{type(plan.live.model).__name__} has {num_expected} blocks, but {num_recorded} self-attention "
-            "maps were recorded. Methods that read attention need exactly one per block, and state-space and "
-            "hybrid models have blocks without one. Use grad_x_input, attnlrp or occlusion.",
+            f"{type(plan.runner.model).__name__} has {num_expected} blocks, but {num_recorded} "
+            "self-attention maps were recorded. Methods that read attention need exactly one per block, and "
+            "state-space and hybrid models have blocks without one. Use grad_x_input, attnlrp or occlusion.",
             code="blocks-without-attention-map",
         )
 
@@ -340,19 +342,19 @@ def _check_operations(
         plan.model_cache.first_block_takes_embeddings = True
 
 
-def _read_eager_maps(live: LiveModel, outputs: object) -> tuple[Tensor, ...]:
+def _read_eager_maps(runner: ModelRunner, outputs: object) -> tuple[Tensor, ...]:
     """Read the maps that the model itself returns: an encoder's, then two for each decoder block."""
-    name = "encoder_attentions" if live.model.config.is_encoder_decoder else "attentions"
+    name = "encoder_attentions" if runner.model.config.is_encoder_decoder else "attentions"
     maps: list[Any] = list(getattr(outputs, name, None) or ())
-    if live.generates_from_source:
+    if runner.generates_from_source:
         decoder_maps = getattr(outputs, "decoder_attentions", None)
         cross_maps = getattr(outputs, "cross_attentions", None)
         for decoder_map, cross_map in zip(decoder_maps, cross_maps, strict=True):  # type: ignore[arg-type]
             maps += [decoder_map, cross_map]
-    is_square = not live.generates_from_source
+    is_square = not runner.generates_from_source
     if not maps or not all(_is_attention_map(value, is_square=is_square) for value in maps):
         raise UnsupportedModel(
-            f"{type(live.model).__name__} neither calls its attention through transformers' interface nor "
+            f"{type(runner.model).__name__} neither calls its attention through transformers' interface nor "
             "returns its attention maps, so methods that read attention do not support it. Use grad_x_input, "
             "attnlrp or occlusion.",
             code="no-attention-maps",
@@ -386,7 +388,7 @@ def _check_hidden_states(
         return hidden_states
     if plan.sites <= EMBEDDING_SITES:
         return ()
-    name = type(plan.live.model).__name__
+    name = type(plan.runner.model).__name__
     if not hidden_states:
         raise UnsupportedModel(
             f"{name} does not return its hidden states, but this method reads them token by token. Use one "

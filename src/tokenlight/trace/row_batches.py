@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.locks import pause
-from tokenlight.model.live import LiveModel
 from tokenlight.model.packing import (
     CPU_PADDING_POLICY,
     GPU_PADDING_POLICY,
@@ -14,6 +13,7 @@ from tokenlight.model.packing import (
     run_in_halves,
 )
 from tokenlight.model.padding import round_up
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import SITES_WITHOUT_ATTENTION, Site, Sites
 from tokenlight.trace.tape import Recording
@@ -24,7 +24,7 @@ ReadRecording = Callable[[list[int], Recording], ResultT]
 
 
 def read_recordings(
-    live: LiveModel,
+    runner: ModelRunner,
     rows: Sequence[TokenRow],
     sites: Sites,
     read: ReadRecording[ResultT],
@@ -37,7 +37,7 @@ def read_recordings(
     length cost little more than four whole ones.
 
     Args:
-        live: The model.
+        runner: The model to run.
         rows: The rows, in any order.
         sites: The sites to record.
         read: Reads what is needed of a recording; it must not keep the recording, which holds a graph.
@@ -47,14 +47,14 @@ def read_recordings(
     Returns:
         For each batch the indices of its rows, and what ``read`` returned.
     """
-    _verify_model(live, rows, sites)
+    _verify_model(runner, rows, sites)
     results: list[tuple[list[int], ResultT]] = []
-    for batch in _pack_rows(live, rows, batch_tokens):
+    for batch in _pack_rows(runner, rows, batch_tokens):
 
         def run(part: slice, batch: list[int]) -> list[tuple[list[int], ResultT]]:
             indices = batch[part]
             recording = record(
-                live, [rows[index] for index in indices], sites, batch_tokens=batch_tokens
+                runner, [rows[index] for index in indices], sites, batch_tokens=batch_tokens
             )
             return [(indices, read(indices, recording))]
 
@@ -64,27 +64,27 @@ def read_recordings(
     return results
 
 
-def _verify_model(live: LiveModel, rows: Sequence[TokenRow], sites: Sites) -> None:
+def _verify_model(runner: ModelRunner, rows: Sequence[TokenRow], sites: Sites) -> None:
     """Verify the model on each side of its length thresholds; rows may be shorter than those seen so far."""
     reads_attention = bool(sites - SITES_WITHOUT_ATTENTION)
-    for row in live.batching.pick_probe_rows(rows):
-        live.verify(
+    for row in runner.batching.pick_probe_rows(rows):
+        runner.verify(
             row,
             reads_attention=reads_attention,
             try_attention_hook=Site.RELEVANCE_GRADIENT in sites,
         )
 
 
-def _pack_rows(live: LiveModel, rows: Sequence[TokenRow], batch_tokens: int) -> list[list[int]]:
+def _pack_rows(runner: ModelRunner, rows: Sequence[TokenRow], batch_tokens: int) -> list[list[int]]:
     """Return the indices of the rows of each batch."""
-    multiple = live.padding_multiple
-    is_gpu = live.device.type == "cuda"
+    multiple = runner.padding_multiple
+    is_gpu = runner.device.type == "cuda"
     return pack_batches(
         # Lengths are rounded up to those that the model is really given.
         [round_up(len(row), multiple) for row in rows],
         batch_tokens,
-        is_padding_invariant=live.is_padding_invariant,
-        max_rows=live.rows_per_batch(),
-        batch_keys=live.batching.batch_keys(rows),
+        is_padding_invariant=runner.is_padding_invariant,
+        max_rows=runner.rows_per_batch(),
+        batch_keys=runner.batching.batch_keys(rows),
         padding_policy=GPU_PADDING_POLICY if is_gpu else CPU_PADDING_POLICY,
     )

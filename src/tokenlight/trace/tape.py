@@ -22,13 +22,13 @@ from tokenlight.hooks.biased_outputs import BiasedOutput
 from tokenlight.lrp.backward import BackwardMode, backward_by_rules
 from tokenlight.lrp.rules import RuleSet
 from tokenlight.model.embeddings import CapturedEmbeddings
-from tokenlight.model.live import LiveModel
 from tokenlight.model.memory import limit_pack_tokens
 from tokenlight.model.objective import (
     ArgmaxTargets,
     check_readout_found,
     describe_first_nonfinite,
 )
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.attention_maps import AttentionMap, AttentionMaps, read_maps
 from tokenlight.trace.declared import require
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
@@ -59,7 +59,7 @@ class Recording:
         attention_maps: A^1 … A^L, kept or computed when they are read.
         received_attention: Attention that each token receives in each block, if maps are not recorded.
         sites: The recorded sites.
-        live: The model.
+        runner: The model to run.
         batch_tokens: Tokens that may go through the model at once in further passes.
         backward_mode: Chooses the rules of backward passes, where relevance is recorded.
         contexts: Products of maps and values, each ``batch head token width``.
@@ -81,7 +81,7 @@ class Recording:
     attention_maps: tuple[AttentionMap, ...]
     received_attention: tuple[Tensor, ...]
     sites: Sites
-    live: LiveModel
+    runner: ModelRunner
     batch_tokens: int
     backward_mode: BackwardMode | None = None
     contexts: tuple[Tensor, ...] = ()
@@ -106,10 +106,10 @@ class Recording:
             budget: The most tokens; fewer where memory does not suffice.
             gradients: Whether the passes are followed by backward passes.
         """
-        if not self.live.batching.is_batch_invariant:
+        if not self.runner.batching.is_batch_invariant:
             return 1
         num_tokens = limit_pack_tokens(
-            self.live, budget, gradients=gradients, recorded_tokens=self.token_mask.numel()
+            self.runner, budget, gradients=gradients, recorded_tokens=self.token_mask.numel()
         )
         return max(1, num_tokens // self.token_mask.shape[1])
 
@@ -136,9 +136,9 @@ class Recording:
         """Return all hidden states; a pass that read only the embeddings did not record them."""
         if len(self.hidden_states) > 1:
             return self.hidden_states
-        inputs = self.live.build_inputs(self.rows, self.token_mask.shape[1])
-        outputs, _ = self.live.run(inputs, output_hidden_states=True)
-        return self.live.read_hidden_states(outputs)
+        inputs = self.runner.build_inputs(self.rows, self.token_mask.shape[1])
+        outputs, _ = self.runner.run(inputs, output_hidden_states=True)
+        return self.runner.read_hidden_states(outputs)
 
     @torch.inference_mode(mode=False)
     def make_tape(self, targets: Sequence[ResolvedTarget], *, release_graph: bool) -> "Tape":
@@ -162,7 +162,7 @@ class Recording:
         """Return whether the graph is used once more: by an extra pass, or a span's sides."""
         if Site.GRAPH in self.sites:
             return True
-        return self.live.head.kind == "span" and any(len(target.terms) > 1 for target in targets)
+        return self.runner.head.kind == "span" and any(len(target.terms) > 1 for target in targets)
 
     def expand_map(self, map_index: int, tensor: Tensor) -> Tensor:
         """Return a map or its gradient over all tokens, detached, half precision in float32."""
@@ -234,7 +234,7 @@ class Tape:
     @property
     def has_span_targets(self) -> bool:
         """Whether the targets are answer spans; then the rows read are those of answer tokens."""
-        return self.recording.live.head.kind == "span"
+        return self.recording.runner.head.kind == "span"
 
     @cached_property
     def token_mask(self) -> Tensor:

@@ -39,11 +39,11 @@ def value_zeroing_distances(recording: Recording) -> Iterator[Tensor]:
     Raises:
         UnsupportedModel: If values cannot be set to zero, or if blocks and attention maps do not match.
     """
-    live = recording.live
-    if live.attention_route != "hook":
+    runner = recording.runner
+    if runner.attention_route != "hook":
         raise UnsupportedModel(
-            f"{type(live.model).__name__} does not pass its values to transformers' attention interface, so "
-            "they cannot be set to zero. Use rollout or occlusion.",
+            f"{type(runner.model).__name__} does not pass its values to transformers' attention interface, "
+            "so they cannot be set to zero. Use rollout or occlusion.",
             code="values-not-accessible",
         )
     clean_states = _run_blocks(recording, None, torch.arange(len(recording.rows)), None)
@@ -56,7 +56,7 @@ def value_zeroing_distances(recording: Recording) -> Iterator[Tensor]:
     passes: list[tuple[int, int]] = []
     for example, row in enumerate(recording.rows):
         passes += [(example, token) for token in range(len(row))]
-    budget = recording.batch_tokens * NO_GRAD_BATCH_FACTOR.get(live.device.type, 1)
+    budget = recording.batch_tokens * NO_GRAD_BATCH_FACTOR.get(runner.device.type, 1)
     for pack in torch.split(torch.tensor(passes), recording.passes_at_once(budget)):
         run_part = partial(_block_distances, recording, clean_states, pack)
         parts = run_in_halves(run_part, len(pack))
@@ -77,7 +77,7 @@ def _check_block_states(recording: Recording, states: BlockStates) -> None:
     num_blocks = len(states.outputs)
     if num_blocks != num_maps or not has_token_vectors:
         raise UnsupportedModel(
-            f"{type(recording.live.model).__name__} has {num_maps} attention maps, but {num_blocks} blocks "
+            f"{type(recording.runner.model).__name__} has {num_maps} attention maps, but {num_blocks} blocks "
             "that take and return one vector per token. Use rollout or occlusion.",
             code="maps-without-blocks",
         )
@@ -119,7 +119,7 @@ def _run_blocks(
         examples: The examples to run, as often as they are named.
         zeroed_tokens: For each of them the token with value zero.
     """
-    live = recording.live
+    runner = recording.runner
     states = BlockStates()
 
     def replace_input(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -134,17 +134,17 @@ def _run_blocks(
         states.outputs.append(output if isinstance(output, Tensor) else output[0])
 
     blocks: list[nn.Module] = []
-    for block in list_blocks(live.model):
-        if not live.recorded_modules.isdisjoint(block.modules()):
+    for block in list_blocks(runner.model):
+        if not runner.recorded_modules.isdisjoint(block.modules()):
             blocks.append(block)
     recorder = attention_hook.AttentionRecorder(
-        "nothing", recording.token_mask, live.recorded_modules, zeroed_token=zeroed_tokens
+        "nothing", recording.token_mask, runner.recorded_modules, zeroed_token=zeroed_tokens
     )
-    live.run(
-        live.build_inputs(recording.rows, recording.token_mask.shape[1]),
+    runner.run(
+        runner.build_inputs(recording.rows, recording.token_mask.shape[1]),
         attention_hook.attention_recorded_by(recorder),
         forward_hooks(blocks, pre_hook=replace_input, post_hook=record_output),
-        attention=live.recorded_attention,
+        attention=runner.recorded_attention,
         examples=examples,
     )
     return states

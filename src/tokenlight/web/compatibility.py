@@ -24,7 +24,7 @@ def can_read(attribution: Attribution, served_model: ServedModel) -> bool:
 def _can_read_row(row: TokenRow, served_model: ServedModel) -> bool:
     """Return whether ids, length and token types of a row are within the model's."""
     explainer = served_model.explainer
-    vocab_size = explainer._live.vocab_size
+    vocab_size = explainer._runner.vocab_size
     if max(row.ids) >= vocab_size:
         return False
     if explainer.max_tokens and len(row) > explainer.max_tokens:
@@ -37,9 +37,9 @@ def _can_read_row(row: TokenRow, served_model: ServedModel) -> bool:
 
 
 def _has_valid_token_types(row: TokenRow, served_model: ServedModel) -> bool:
-    live = served_model.explainer._live
-    config: Any = live.model.config.get_text_config()
-    num_token_types = getattr(config, "type_vocab_size", None) or live.vocab_size
+    runner = served_model.explainer._runner
+    config: Any = runner.model.config.get_text_config()
+    num_token_types = getattr(config, "type_vocab_size", None) or runner.vocab_size
     return all(0 <= token_type < num_token_types for token_type in row.token_type_ids or ())
 
 
@@ -50,7 +50,7 @@ def _has_target(target: ResolvedTarget, num_tokens: int, served_model: ServedMod
         output_shape: tuple[int, ...] = (num_tokens, 2)
     else:
         kinds = ("class", "contrast", "token")
-        output_shape = (len(served_model.explainer._live.head.labels),)
+        output_shape = (len(served_model.explainer._runner.head.labels),)
     if target.kind not in kinds:
         return False
     for index, _ in target.terms:

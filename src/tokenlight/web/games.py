@@ -149,7 +149,7 @@ def _build_probability_table(
     """Return a row per variant: the probability of every label, or of the target if labels are not listed."""
     if served_model.task != "classification" or not served_model.labels:
         return [[float(value)] for value in target_values]
-    if served_model.explainer._live.head.problem_type == "multi":
+    if served_model.explainer._runner.head.problem_type == "multi":
         return [(1 / (1 + np.exp(-row))).tolist() for row in logits]
     return [softmax(row).tolist() for row in logits]
 
@@ -228,9 +228,9 @@ def _compute_outputs(
     served_model: ServedModel, entries: Sequence[StoredAttribution], select_masked: SelectMasked
 ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
     """Yield, per entry, the probability of its target and the logits of each of its variants."""
-    live = served_model.explainer._live
-    check_has_probabilities(live.head, "The game")
-    replacement_ids = ReplacementIds.from_model(live, served_model.explainer.tokenizer)
+    runner = served_model.explainer._runner
+    check_has_probabilities(runner.head, "The game")
+    replacement_ids = ReplacementIds.from_model(runner, served_model.explainer.tokenizer)
     variants_by_entry: list[list[Variant]] = []
     all_variants: list[Variant] = []
     for entry in entries:
@@ -241,12 +241,12 @@ def _compute_outputs(
         variants_by_entry.append(variants)
         all_variants += variants
     # One stream over all games, so that they share batches.
-    logits_stream = stream_logits(live, all_variants)
+    logits_stream = stream_logits(runner, all_variants)
     for entry, variants in zip(entries, variants_by_entry, strict=True):
         logits = [next(logits_stream) for _ in variants]
         target_values: list[float] = []
         for variant, row in zip(variants, logits, strict=True):
-            value = target_probability(live.head, entry.attribution.target, variant, row)
+            value = target_probability(runner.head, entry.attribution.target, variant, row)
             target_values.append(value)
         yield np.array(target_values), logits
 

@@ -67,10 +67,10 @@ def _check_option(kind: registry.Kind, name: str, option: str, value: str) -> No
     if (kind, option) == ("metrics", "steps"):
         limit = MAX_CURVE_STEPS
     try:
-        number = float(value)
+        parsed = float(value)
     except ValueError:  # a word; the registry knows which ones exist
         return
-    if not abs(number) <= limit:  # also true for NaN
+    if not abs(parsed) <= limit:  # also true for NaN
         raise ApiError(
             f"{option}={value[:40]} is too large.", code="not_allowed", hint=f"At most {limit:,}."
         )

@@ -242,19 +242,19 @@ def _strip_value_paths(value: Any) -> Any:
 def _parse_cell(text: Any) -> Any:
     """Return a cell of a table as a number if it is a finite one, else as text without paths."""
     try:
-        number = float(text)
+        parsed = float(text)
     except (TypeError, ValueError):  # words, or a list where a row is too long
         if isinstance(text, str) and text:
             return strip_paths(text)
         return None
-    return number if isfinite(number) else text
+    return parsed if isfinite(parsed) else text
 
 
 def _make_unique_name(name: str, existing: Mapping[str, Any]) -> str:
     """Return the name, with a number appended if it is taken."""
     unique_name = name
-    number = 2
+    copy_number = 2
     while unique_name in existing:
-        unique_name = f"{name} ({number})"
-        number += 1
+        unique_name = f"{name} ({copy_number})"
+        copy_number += 1
     return unique_name

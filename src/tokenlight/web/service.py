@@ -65,7 +65,7 @@ class Service:
             for name, text in served_model.examples[0].items():
                 fields[name] = " ".join(text.split()[:WARM_UP_WORDS])
             fields["long"] = "truncate"
-            fields["target"] = served_model.explainer._live.head.default_target
+            fields["target"] = served_model.explainer._runner.head.default_target
             body = requests.ExplainBody.model_validate(fields)
             request = tasks.ExplainRequest.from_body(body, served_model)
             (result,) = tasks.explain_batch(served_model, [request], self.limits.explain_passes)

@@ -299,7 +299,7 @@ def test_a_repeated_call_replays_its_graph(replays, target, monkeypatch):
         explainer.explain(rows, methods, target=target)
     assert len(replays) == 1  # compared with the eager pass
     with monkeypatch.context() as never:
-        never.setattr(explainer._live, "forward", None)  # no eager pass
+        never.setattr(explainer._runner, "forward", None)  # no eager pass
         never.setattr(batches, "choose_recompute", None)  # nor a question about free memory
         attributions = explainer.explain(rows, methods, target=target)
     assert len(replays) == 2
@@ -324,7 +324,7 @@ def test_a_graph_that_differs_from_the_eager_pass_is_not_used_again(replays):
     for ours, theirs in zip(attributions, expected, strict=True):
         np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-12)
     assert len(replays) == 3  # two of them compared
-    assert graphs.NOT_CAPTURABLE in explainer._live.graph_cache._entries.values()
+    assert graphs.NOT_CAPTURABLE in explainer._runner.graph_cache._entries.values()
 
 
 def test_a_dropped_explainer_frees_its_graphs_without_a_garbage_collection(replays):
@@ -333,7 +333,7 @@ def test_a_dropped_explainer_frees_its_graphs_without_a_garbage_collection(repla
     for _ in range(5):
         explainer.explain(rows, "attcat", target=1)
     assert len(replays) == 2
-    (captured,) = explainer._live.graph_cache._entries.values()
+    (captured,) = explainer._runner.graph_cache._entries.values()
     inputs = ref(captured.inputs[0])
     gc.collect()
     gc.disable()
@@ -351,9 +351,9 @@ def test_memory_is_released_on_request():
     rows = Tokens.from_ids(torch.randint(5, 50, (3, 7), generator=torch.manual_seed(1)))
     for _ in range(4):
         explainer.explain(rows, "attcat", target=1)
-    assert explainer._live.graph_cache._entries
+    assert explainer._runner.graph_cache._entries
     explainer.release_memory()
-    assert not explainer._live.graph_cache._entries
+    assert not explainer._runner.graph_cache._entries
 
 
 class NoisyPass:
@@ -437,7 +437,7 @@ def explain_shape(explainer, length, count=1):
 
 
 def count_graphs(explainer):
-    entries = explainer._live.graph_cache._entries.values()
+    entries = explainer._runner.graph_cache._entries.values()
     return sum(isinstance(entry, graphs.CapturedGraph) for entry in entries)
 
 
@@ -521,7 +521,7 @@ def test_a_replayed_pass_equals_the_eager_pass(method, target, monkeypatch):
             np.testing.assert_allclose(
                 ours.scores, theirs.scores, atol=1e-6 * np.abs(theirs.scores).max(), rtol=0
             )
-    entries = list(explainer._live.graph_cache._entries.values())
+    entries = list(explainer._runner.graph_cache._entries.values())
     assert any(
         isinstance(entry, graphs.CapturedGraph) and entry.checked_cases == {True}
         for entry in entries
@@ -558,5 +558,5 @@ def test_a_pass_that_reads_from_the_device_is_not_captured():
     explainer = Explainer(model)
     for tokens in padded_batches(5):
         explainer.explain(tokens, "attcat", target=1)
-    assert list(explainer._live.graph_cache._entries.values()).count(graphs.NOT_CAPTURABLE) >= 1
+    assert list(explainer._runner.graph_cache._entries.values()).count(graphs.NOT_CAPTURABLE) >= 1
     assert torch.rand(3, device="cuda").isfinite().all()

@@ -39,7 +39,7 @@ def attributions():
             prediction=dataclasses.replace(
                 attribution.prediction, index=c, label=EXPLAINER.labels[c]
             ),
-            target=EXPLAINER._live.head.resolve(c, attribution.logits, attribution.row)[0],
+            target=EXPLAINER._runner.head.resolve(c, attribution.logits, attribution.row)[0],
         )
         for attribution, c, s in zip(attributions, classes, scores, strict=True)
     ]

@@ -316,7 +316,7 @@ def test_explanations_of_one_text_share_their_random_subtexts(tokenizer):
     texts = ["the film is not very good and we love this movie", "a dull plot"]
     attributions = explainer.explain(texts, ["attcat", "gae", "random"])
     batch_sizes = []
-    explainer._live.model.register_forward_pre_hook(
+    explainer._runner.model.register_forward_pre_hook(
         lambda _module, _args, inputs: batch_sizes.append(len(inputs["input_ids"])),
         with_kwargs=True,
     )

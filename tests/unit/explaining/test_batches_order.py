@@ -16,8 +16,8 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.errors import NotFinite
 from tokenlight.explaining import batches
 from tokenlight.explaining.pending_scores import sum_layers
-from tokenlight.model.live import LiveModel
 from tokenlight.model.objective import ArgmaxTargets
+from tokenlight.model.runner import ModelRunner
 
 TEXTS = ["the film was good , we love it", "a dull plot", "great", "a great film", "it was dull"]
 ONE_EACH = {"batch_size": 1}
@@ -141,7 +141,7 @@ def test_layers_are_added_up_on_a_device_as_on_the_host_to_the_bit(layers, shape
 def test_the_first_of_equal_logits_is_predicted(explainer, dtype):
     logits = torch.tensor([[1.0, 3.0, 3.0, 2.0], [0.1, -0.0, 0.0, 0.1], [5.0, 5.0, 5.0, 5.0]])
     logits = logits.to(dtype)
-    chosen = ArgmaxTargets.from_logits(explainer._live.head, logits, AsyncTensor(logits))
+    chosen = ArgmaxTargets.from_logits(explainer._runner.head, logits, AsyncTensor(logits))
     expected = np.argmax(AsyncTensor(logits).numpy(), axis=1)
     np.testing.assert_array_equal(chosen.term_indices[:, 0].numpy(), expected)
 
@@ -186,11 +186,11 @@ def test_large_maps_are_upcast_one_at_a_time(monkeypatch):
 def test_padding_to_a_multiple_gives_the_same_scores(explainer, monkeypatch):
     """As on a GPU, where shapes that return cost less."""
     expected = explainer.explain(TEXTS, ["attcat", "gae", "attnlrp"])
-    monkeypatch.setattr(LiveModel, "padding_multiple", 8)
+    monkeypatch.setattr(ModelRunner, "padding_multiple", 8)
     widths = []
-    inputs = LiveModel.build_inputs
+    inputs = ModelRunner.build_inputs
     monkeypatch.setattr(
-        LiveModel,
+        ModelRunner,
         "build_inputs",
         lambda self, rows, width=None: (
             (arguments := inputs(self, rows, width)),

@@ -12,7 +12,7 @@ from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import TextTooLong
 from tokenlight.explaining import memory
-from tokenlight.model.live import LiveModel
+from tokenlight.model.runner import ModelRunner
 
 TEXTS = ["the film was good , we love it", "a dull plot", "great", "a great film", "it was dull"]
 
@@ -28,10 +28,10 @@ def test_free_memory_of_a_gpu_is_not_queried_for_small_maps(
 ):
     queries: list[torch.device] = []
     monkeypatch.setattr(memory, "free_memory", lambda device: queries.append(device) or 1 << 62)
-    monkeypatch.setattr(LiveModel, "device", torch.device("cuda"))
+    monkeypatch.setattr(ModelRunner, "device", torch.device("cuda"))
     methods = explainer._resolve_methods("gae", 0)
     options = SimpleNamespace(methods=methods, recorded_sites=methods[0].recorded_sites)
-    memory.check_memory(explainer._live, [range(tokens)], options)
+    memory.check_memory(explainer._runner, [range(tokens)], options)
     assert len(queries) == num_queries
 
 
@@ -60,7 +60,7 @@ def test_maps_that_memory_cannot_hold_are_refused_before_the_first_pass(
     need *= config.num_hidden_layers if reads == "every" else 1
     monkeypatch.setattr(memory, "free_memory", lambda _: need - 1)
     with monkeypatch.context() as no_pass:
-        no_pass.setattr(explainer._live, "forward", None)
+        no_pass.setattr(explainer._runner, "forward", None)
         with expect_error(TextTooLong, "maps-exceed-memory", mentions=method) as refused:
             explainer.explain(TEXTS[0], method)
     assert f"of {reads} block" in str(refused.value)

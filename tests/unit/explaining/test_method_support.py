@@ -36,9 +36,9 @@ def test_support_for_a_long_text_is_tried_on_a_short_row(monkeypatch: pytest.Mon
     lengths: list[int] = []
     record = method_support.record
 
-    def watch(live, rows, *arguments, **keywords):
+    def watch(runner, rows, *arguments, **keywords):
         lengths.extend(len(row) for row in rows)
-        return record(live, rows, *arguments, **keywords)
+        return record(runner, rows, *arguments, **keywords)
 
     monkeypatch.setattr(method_support, "record", watch)
     explainer = Explainer(tiny_bert(), tiny_tokenizer())

@@ -25,7 +25,7 @@ from tokenlight.heads.statistics import (
     find_positional_heads,
 )
 from tokenlight.model import probe as probing
-from tokenlight.model.live import LiveModel
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
 
 TOKENIZER = tiny_tokenizer()
@@ -101,7 +101,7 @@ def corpus():
 @pytest.fixture(scope="module")
 def statistics():
     explainer = Explainer(planted_model(), TOKENIZER)
-    return compute_head_statistics(explainer._live, TOKENIZER, corpus(), batch_tokens=64)
+    return compute_head_statistics(explainer._runner, TOKENIZER, corpus(), batch_tokens=64)
 
 
 def test_exactly_the_planted_heads_are_found(statistics):
@@ -122,12 +122,12 @@ def test_the_shares_are_those_of_the_construction(statistics):
 
 def test_the_official_reading_counts_special_tokens_and_offset_zero():
     explainer = Explainer(planted_model(), TOKENIZER)
-    reading = StatisticsOptions.for_alignment("official", explainer._live, TOKENIZER)
+    reading = StatisticsOptions.for_alignment("official", explainer._runner, TOKENIZER)
     assert reading == StatisticsOptions(
         align="official", include_zero_offset=True, exclude_special=False, explain_mask="sep"
     )
-    statistics = compute_head_statistics(explainer._live, TOKENIZER, corpus(), reading)
-    ours = compute_head_statistics(explainer._live, TOKENIZER, corpus())
+    statistics = compute_head_statistics(explainer._runner, TOKENIZER, corpus(), reading)
+    ours = compute_head_statistics(explainer._runner, TOKENIZER, corpus())
     assert statistics.num_queries == ours.num_queries + 2 * 60
     # [CLS] has nothing to its left, so the share falls below one.
     assert 0.8 < statistics.position_shares[0, 0, statistics.max_offset - 1] < 1.0
@@ -135,19 +135,19 @@ def test_the_official_reading_counts_special_tokens_and_offset_zero():
 
 
 def test_the_official_reading_masks_no_separator_for_questions_or_where_there_is_none():
-    live = Explainer(planted_model(), TOKENIZER)._live
+    runner = Explainer(planted_model(), TOKENIZER)._runner
     asks = SimpleNamespace(head=Head("span"))
     bare = SimpleNamespace(sep_token_id=None)
     assert StatisticsOptions.for_alignment("official", asks, TOKENIZER).explain_mask == "none"
-    assert StatisticsOptions.for_alignment("official", live, bare).explain_mask == "none"
-    assert StatisticsOptions.for_alignment("offsets", live, TOKENIZER) == StatisticsOptions()
+    assert StatisticsOptions.for_alignment("official", runner, bare).explain_mask == "none"
+    assert StatisticsOptions.for_alignment("offsets", runner, TOKENIZER) == StatisticsOptions()
 
 
 def test_explicit_options_take_precedence_over_the_official_alignment():
-    live = Explainer(planted_model(), TOKENIZER)._live
+    runner = Explainer(planted_model(), TOKENIZER)._runner
     overrides = {"include_zero_offset": False, "exclude_special": None, "explain_mask": "none"}
     assert StatisticsOptions.for_alignment(
-        "official", live, TOKENIZER, **overrides
+        "official", runner, TOKENIZER, **overrides
     ) == StatisticsOptions(
         align="official", include_zero_offset=False, exclude_special=False, explain_mask="none"
     )
@@ -169,7 +169,7 @@ def test_thresholds_typed_by_hand_take_the_place_of_the_corpus_ones(statistics):
 
 def test_batches_change_no_count(statistics):
     explainer = Explainer(planted_model(), TOKENIZER)
-    single = compute_head_statistics(explainer._live, TOKENIZER, corpus(), batch_tokens=1)
+    single = compute_head_statistics(explainer._runner, TOKENIZER, corpus(), batch_tokens=1)
     np.testing.assert_array_equal(single.hits, statistics.hits)
     np.testing.assert_array_equal(single.positions, statistics.positions)
 
@@ -177,18 +177,18 @@ def test_batches_change_no_count(statistics):
 def test_a_model_that_padding_changes_reads_sentences_of_one_length_together(
     statistics, monkeypatch
 ):
-    def unproof(live, _row, *, reads_attention):
+    def unproof(runner, _row, *, reads_attention):
         assert reads_attention
-        live.is_padding_invariant = False
+        runner.is_padding_invariant = False
 
-    def recorded(live, rows, sites):
+    def recorded(runner, rows, sites):
         assert len({len(row) for row in rows}) == 1
-        return record(live, rows, sites)
+        return record(runner, rows, sites)
 
-    monkeypatch.setattr(LiveModel, "verify", unproof)
+    monkeypatch.setattr(ModelRunner, "verify", unproof)
     monkeypatch.setattr("tokenlight.heads.statistics.record", recorded)
     statistics_value = compute_head_statistics(
-        Explainer(planted_model(), TOKENIZER)._live, TOKENIZER, corpus()
+        Explainer(planted_model(), TOKENIZER)._runner, TOKENIZER, corpus()
     )
     np.testing.assert_array_equal(statistics_value.positions, statistics.positions)
 
@@ -199,9 +199,9 @@ def test_a_model_with_maps_of_another_model_is_refused():
         vocab_size=len(TOKENIZER), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         alibi=True, num_labels=2, pad_token_id=0,
     )  # fmt: skip
-    live = Explainer(FalconForSequenceClassification(config).eval(), TOKENIZER)._live
+    runner = Explainer(FalconForSequenceClassification(config).eval(), TOKENIZER)._runner
     with expect_error(UnsupportedModel, "attention-changes-logits"):
-        compute_head_statistics(live, TOKENIZER, corpus()[:2])
+        compute_head_statistics(runner, TOKENIZER, corpus()[:2])
 
 
 def test_an_encoder_without_a_head_is_proved_by_numbers_that_are_not_zero(monkeypatch):
@@ -212,15 +212,15 @@ def test_an_encoder_without_a_head_is_proved_by_numbers_that_are_not_zero(monkey
         "_probe_logits",
         lambda *args, **kwargs: probed.append(probe(*args, **kwargs)) or probed[-1],
     )
-    live = Explainer(planted_model().bert, TOKENIZER)._live
-    compute_head_statistics(live, TOKENIZER, corpus()[:2])
+    runner = Explainer(planted_model().bert, TOKENIZER)._runner
+    compute_head_statistics(runner, TOKENIZER, corpus()[:2])
     assert len(probed) == 7  # bare twice, alone, padded twice, another text, listened to
     assert all(bool((logits != 0).all()) for logits in probed)
 
 
 def test_no_sentence_is_refused():
     with expect_error(BadInput, "no-sentence"):
-        compute_head_statistics(Explainer(planted_model(), TOKENIZER)._live, TOKENIZER, [])
+        compute_head_statistics(Explainer(planted_model(), TOKENIZER)._runner, TOKENIZER, [])
 
 
 def test_a_heads_file_is_read_back_as_its_mask(statistics, tmp_path):

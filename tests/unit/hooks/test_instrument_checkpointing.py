@@ -51,7 +51,7 @@ def test_a_pass_that_does_not_fit_in_memory_gives_the_same_scores(family, method
 
 def test_the_graph_of_a_block_is_not_kept():
     model = randomize_weights(build_model("llama"), torch.float64)
-    live = Explainer(model)._live
+    runner = Explainer(model)._runner
     rows = Tokens.from_ids(IDS).rows
     sites = frozenset().union(
         *(m.recorded_sites for m in Explainer(model)._resolve_methods("grad_x_input", 0))
@@ -65,7 +65,7 @@ def test_the_graph_of_a_block_is_not_kept():
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            batches.record(live, rows, sites, recompute=recompute)
+            batches.record(runner, rows, sites, recompute=recompute)
         saved_elements.append(sum(sizes))
     assert list_blocks(model)
     assert saved_elements[1] < saved_elements[0] / 4

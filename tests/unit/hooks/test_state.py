@@ -18,7 +18,7 @@ from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Continuation, Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.instrument import instrumented
-from tokenlight.model.live import LiveModel
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
 
@@ -113,7 +113,7 @@ def test_a_short_text_leaves_block_sparse_attention_for_the_next():
 def test_a_source_longer_than_the_threshold_is_read_block_sparse():
     arguments = {**SEQ2SEQ, **BLOCKS}
     model = build_model_from_config("BigBirdPegasus", arguments, "ForConditionalGeneration")
-    live = LiveModel(model)
+    runner = ModelRunner(model)
     before = state_tree(model)
     for length in (7, 40, 7):
         ids = make_row(length).ids
@@ -122,7 +122,7 @@ def test_a_source_longer_than_the_threshold_is_read_block_sparse():
             "decoder_input_ids": torch.tensor([[2, 7, 9]]),
         }
         token_mask = torch.ones(1, length + 3, dtype=torch.bool)
-        logits = live.run(({**inputs, "read_positions": torch.tensor([2])}, token_mask, None))[1]
+        logits = runner.run(({**inputs, "read_positions": torch.tensor([2])}, token_mask, None))[1]
         with torch.no_grad():
             bare = copy.deepcopy(model)(**inputs).logits[:, -1]
         assert_close(logits.numpy(), bare.numpy(), FLOAT32)
@@ -159,12 +159,12 @@ def test_attention_is_replaced_once():
 def test_blocks_computed_again_are_those_of_the_pass(length):
     explainer = Explainer(big_bird())
     row = make_row(length)
-    explainer._live.verify(row, reads_attention=False)
+    explainer._runner.verify(row, reads_attention=False)
     sites = frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT})
-    target = explainer._live.head.resolve(1, None, row)
+    target = explainer._runner.head.resolve(1, None, row)
     gradients = []
     for recompute in (False, True):
-        recording = record(explainer._live, [row], sites, recompute=recompute)
+        recording = record(explainer._runner, [row], sites, recompute=recompute)
         tape = recording.make_tape(target, release_graph=True)
         gradients.append(tape.embedding_gradient)
     assert_close(gradients[1].numpy(), gradients[0].numpy(), FLOAT32)

@@ -84,14 +84,14 @@ def test_the_exif_orientation_is_applied(explainer, tmp_path):
 
 @pytest.mark.parametrize("fill", ["mean", "zero", "blur"])
 def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
-    live = Explainer(build_model("vit"))._live
-    row = live.patch_inputs.encode_image(
-        load_picture(make_pictures(1)[0], None, live.patch_inputs.patch_size)
+    runner = Explainer(build_model("vit"))._runner
+    row = runner.patch_inputs.encode_image(
+        load_picture(make_pictures(1)[0], None, runner.patch_inputs.patch_size)
     )
     row = replace(row, image=replace(row.image, fill=fill))
-    original = Perturber(row, ReplacementIds.from_model(live))
+    original = Perturber(row, ReplacementIds.from_model(runner))
     hidden = original.replace_tokens([1 + 6])  # [CLS] stands first: patch 6 is row 1, column 2
-    values = live.patch_inputs.build_pixels([hidden])[0].numpy()
+    values = runner.patch_inputs.build_pixels([hidden])[0].numpy()
     untouched = np.ones((SIDE, SIDE), dtype=bool)
     untouched[PATCH : 2 * PATCH, 2 * PATCH : 3 * PATCH] = False
     visible = draw_pixels(1)[0]
@@ -107,15 +107,15 @@ def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
 
 def test_the_engine_gives_the_bare_models_logits_of_filled_pictures(explainer):
     """The slow twin: patches are pasted into the pixels by hand, one picture at a time."""
-    live = explainer._live
+    runner = explainer._runner
     generator = np.random.default_rng(5)
     variants = []
     expected = []
     for number, picture in enumerate(make_pictures(3)):
-        row = live.patch_inputs.encode_image(
-            load_picture(picture, None, live.patch_inputs.patch_size)
+        row = runner.patch_inputs.encode_image(
+            load_picture(picture, None, runner.patch_inputs.patch_size)
         )
-        original = Perturber(row, ReplacementIds.from_model(live))
+        original = Perturber(row, ReplacementIds.from_model(runner))
         for _ in range(7):
             masked_patches = np.flatnonzero(generator.random(16) < 0.4)
             variants.append(original.mask_tokens(1 + masked_patches))
@@ -126,22 +126,22 @@ def test_the_engine_gives_the_bare_models_logits_of_filled_pictures(explainer):
                 left = PATCH * (patch % 4)
                 values[:, top : top + PATCH, left : left + PATCH] = mean[:, None, None]
             with torch.no_grad():
-                outputs = live.model(pixel_values=torch.from_numpy(values).double()[None])
+                outputs = runner.model(pixel_values=torch.from_numpy(values).double()[None])
             expected.append(outputs.logits[0].numpy())
-    logits = list(stream_logits(live, variants, batch_tokens=100))
+    logits = list(stream_logits(runner, variants, batch_tokens=100))
     np.testing.assert_allclose(logits, expected, atol=1e-6)
 
 
 def test_occlusion_is_the_fall_when_one_patch_shows_the_filling(explainer):
     picture = make_pictures(1)[0]
     attribution = explainer.explain(picture, ("occlusion", {"window": 1}))
-    live = explainer._live
-    original = Perturber(attribution.row, ReplacementIds.from_model(live))
+    runner = explainer._runner
+    original = Perturber(attribution.row, ReplacementIds.from_model(runner))
     variants = [
         original.unperturbed(),
         *(original.replace_tokens([patch]) for patch in range(1, 17)),
     ]
-    logits = np.array(list(stream_logits(live, variants)))[:, attribution.target.index]
+    logits = np.array(list(stream_logits(runner, variants)))[:, attribution.target.index]
     np.testing.assert_allclose(attribution.patches().ravel(), logits[0] - logits[1:], atol=1e-9)
 
 
@@ -398,7 +398,7 @@ def test_patches_are_hidden_never_deleted(explainer):
     deleted, masked = explainer.evaluate(attribution, metrics).summary.values()
     assert deleted["count"] == 1
     assert deleted["mean"] == masked["mean"]
-    original = Perturber(attribution.row, ReplacementIds.from_model(explainer._live))
+    original = Perturber(attribution.row, ReplacementIds.from_model(explainer._runner))
     with pytest.raises(BadInput, match="cannot be deleted"):
         original.delete_tokens([3])
 
@@ -436,7 +436,7 @@ def test_classes_can_be_compared(explainer):
 
 def test_ids_mark_visible_and_occluded_patches(explainer):
     row = explainer.explain(photo()).row
-    hidden = Perturber(row, ReplacementIds.from_model(explainer._live)).mask_tokens([1, 2])
+    hidden = Perturber(row, ReplacementIds.from_model(explainer._runner)).mask_tokens([1, 2])
     assert OCCLUDED_ID in hidden.ids
     assert hidden.attention_mask.all()
 

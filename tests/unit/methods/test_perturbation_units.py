@@ -158,7 +158,7 @@ class TestALanguageModel:
             prompt = " ".join([*documents, "on a mat"])
             (explanation,) = llama.explain(prompt, "random", answer)
             logits = explanation.logits.reshape(2, -1).T
-            return target_log_odds(llama._live.head, explanation.target, logits)
+            return target_log_odds(llama._runner.head, explanation.target, logits)
 
         with_both, first, second, none = (
             odds(documents)
@@ -194,10 +194,10 @@ class TestALanguageModel:
         num_distinct = []
         stream = extra_passes.stream_logits
 
-        def counted(live: Any, sequences: Any, **options: Any) -> Any:
+        def counted(runner: Any, sequences: Any, **options: Any) -> Any:
             variants = list(sequences)
             num_distinct.append(len({variant.ids.tobytes() for variant in variants}))
-            return stream(live, variants, **options)
+            return stream(runner, variants, **options)
 
         monkeypatch.setattr(extra_passes, "stream_logits", counted)
         documents = Context([f"the {w} sat" for w in ("cat", "dog", "mat", "die", "red")], "a mat")

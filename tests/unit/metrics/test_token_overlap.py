@@ -66,6 +66,8 @@ def test_token_overlap_counts_the_score_of_a_type_once_per_text(normalize, total
         (by_type, {"10": 3 / decoded, "11": 2 / decoded}),
     ):
         case = Case(
-            attribution, Perturber(attribution.row, ReplacementIds(PAD, MASK)), explainer._live.head
+            attribution,
+            Perturber(attribution.row, ReplacementIds(PAD, MASK)),
+            explainer._runner.head,
         )
         assert metric.measure(case, []).detail["weights"] == pytest.approx(expected)

@@ -67,7 +67,7 @@ def test_a_model_that_names_no_sizes_has_no_limit(bert_base, monkeypatch):
 def little_memory(explainer, monkeypatch):
     """Room for the graphs of two texts of this length."""
     num_tokens = len(explainer.explain(TEXT, "attcat").tokens)
-    token_bytes = memory.estimate_token_bytes(explainer._live, gradients=True)
+    token_bytes = memory.estimate_token_bytes(explainer._runner, gradients=True)
     free_bytes = int(2 * num_tokens * token_bytes / memory.FREE_SHARE)
     monkeypatch.setattr(memory, "SMALL_PACK_BYTES", 0)
     monkeypatch.setattr(memory, "free_memory", lambda _: free_bytes)
@@ -98,16 +98,16 @@ def test_path_methods_are_packed_by_memory_with_equal_scores(
 def test_perturbations_are_packed_by_memory_with_equal_scores(explainer, monkeypatch, method):
     expected = explainer.explain(TEXT, method, seed=3)
     num_tokens = len(expected.tokens)
-    token_bytes = memory.estimate_token_bytes(explainer._live, gradients=False)
+    token_bytes = memory.estimate_token_bytes(explainer._runner, gradients=False)
     free_bytes = int(2 * num_tokens * token_bytes / memory.FREE_SHARE)
     monkeypatch.setattr(memory, "SMALL_PACK_BYTES", 0)
     monkeypatch.setattr(memory, "free_memory", lambda _: free_bytes)
     sizes = []
     run_batch = engine._try_batch
 
-    def count_rows(live, rows):
+    def count_rows(runner, rows):
         sizes.append(max(map(len, rows)) * len(rows))
-        return run_batch(live, rows)
+        return run_batch(runner, rows)
 
     monkeypatch.setattr(engine, "_try_batch", count_rows)
     attribution = explainer.explain(TEXT, method, seed=3)

@@ -11,8 +11,8 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert
 from tokenlight.data.tokens import Tokens
 from tokenlight.errors import UnsupportedModel
-from tokenlight.model.live import LiveModel
 from tokenlight.model.padding import choose_pad_id, choose_width, plan_padding
+from tokenlight.model.runner import ModelRunner
 
 
 def make_rows(*ids):
@@ -24,53 +24,53 @@ def gpt2_without_padding_id(vocab_size):
         vocab_size=vocab_size, n_embd=16, n_layer=1, n_head=2, n_positions=32, num_labels=2,
         bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
-    return LiveModel(GPT2ForSequenceClassification(config).eval())
+    return ModelRunner(GPT2ForSequenceClassification(config).eval())
 
 
 def test_rows_are_padded_on_the_right_with_the_padding_id():
-    live = LiveModel(tiny_bert())
+    runner = ModelRunner(tiny_bert())
     rows = make_rows([5, 6, 7], [8])
-    arguments, token_mask, pad_id = live.build_inputs(rows)
-    assert pad_id == live.pad_id
+    arguments, token_mask, pad_id = runner.build_inputs(rows)
+    assert pad_id == runner.pad_id
     assert arguments["input_ids"].tolist() == [[5, 6, 7], [8, pad_id, pad_id]]
     assert arguments["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert token_mask.tolist() == [[True, True, True], [True, False, False]]
 
 
 def test_a_given_width_pads_all_rows():
-    batch = plan_padding(LiveModel(tiny_bert()), make_rows([5, 6], [7, 8]), None, width=4)
+    batch = plan_padding(ModelRunner(tiny_bert()), make_rows([5, 6], [7, 8]), None, width=4)
     assert batch.has_padding
     assert batch.pad([(1, 2), (3, 4)], fill=9).tolist() == [[1, 2, 9, 9], [3, 4, 9, 9]]
 
 
 def test_a_model_without_a_padding_id_pads_with_the_lowest_unused_id():
-    live = gpt2_without_padding_id(vocab_size=4)
-    assert choose_pad_id(live, make_rows([0, 1, 3])) == 2
-    assert choose_pad_id(live, make_rows([0, 1], [2, 3])) is None
+    runner = gpt2_without_padding_id(vocab_size=4)
+    assert choose_pad_id(runner, make_rows([0, 1, 3])) == 2
+    assert choose_pad_id(runner, make_rows([0, 1], [2, 3])) is None
 
 
 def test_a_batch_without_padding_needs_no_padding_id():
-    live = gpt2_without_padding_id(vocab_size=4)
+    runner = gpt2_without_padding_id(vocab_size=4)
     rows = make_rows([0, 1], [2, 3])
-    _, _, pad_id = live.build_inputs(rows)
-    assert pad_id == live.vocab_size
+    _, _, pad_id = runner.build_inputs(rows)
+    assert pad_id == runner.vocab_size
     with expect_error(UnsupportedModel, "no-padding-id"):
-        live.build_inputs(rows, width=3)
+        runner.build_inputs(rows, width=3)
 
 
 @pytest.mark.parametrize(("multiple", "width"), [(1, 5), (8, 8), (64, 48)])
 def test_a_padded_batch_grows_to_a_multiple_within_the_positions(monkeypatch, multiple, width):
-    live = LiveModel(tiny_bert())
-    assert live.max_tokens == 48
-    monkeypatch.setattr(LiveModel, "padding_multiple", multiple)
-    assert choose_width(live, [5, 3], None) == width
-    assert choose_width(live, [5, 5], None) == 5  # nothing to pad
+    runner = ModelRunner(tiny_bert())
+    assert runner.max_tokens == 48
+    monkeypatch.setattr(ModelRunner, "padding_multiple", multiple)
+    assert choose_width(runner, [5, 3], None) == width
+    assert choose_width(runner, [5, 5], None) == 5  # nothing to pad
 
 
 def test_padding_leaves_the_logits_of_a_row_unchanged():
-    live = LiveModel(tiny_bert())
+    runner = ModelRunner(tiny_bert())
     (row,) = make_rows([5, 6, 7])
     with torch.no_grad():
-        _, alone = live.run(live.build_inputs([row]))
-        _, padded = live.run(live.build_inputs([row], width=9))
+        _, alone = runner.run(runner.build_inputs([row]))
+        _, padded = runner.run(runner.build_inputs([row], width=9))
     np.testing.assert_allclose(alone.numpy(), padded.numpy(), atol=1e-12)

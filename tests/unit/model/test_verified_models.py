@@ -25,9 +25,9 @@ def probe_calls(monkeypatch):
     rows = []
     verify_short_row = probe._verify_short_row
 
-    def count(live, row, **options):
+    def count(runner, row, **options):
         rows.append(row)
-        verify_short_row(live, row, **options)
+        verify_short_row(runner, row, **options)
 
     monkeypatch.setattr(probe, "_verify_short_row", count)
     return rows
@@ -82,9 +82,9 @@ def test_a_changed_weight_is_another_model(probe_calls):
 
 def test_a_changed_config_is_another_model():
     model = tiny_bert()
-    before = fingerprint_model(Explainer(model, tiny_tokenizer())._live)
+    before = fingerprint_model(Explainer(model, tiny_tokenizer())._runner)
     model.config.layer_norm_eps = 1.0
-    assert fingerprint_model(Explainer(model, tiny_tokenizer())._live) != before
+    assert fingerprint_model(Explainer(model, tiny_tokenizer())._runner) != before
 
 
 class OwnLinear(torch.nn.Linear):
@@ -101,7 +101,7 @@ def test_code_of_others_is_never_remembered():
         replaced.classifier.in_features, replaced.classifier.out_features
     ).to(replaced.dtype)
     for model in (hooked, patched, replaced):
-        assert fingerprint_model(Explainer(model, tiny_tokenizer())._live) is None
+        assert fingerprint_model(Explainer(model, tiny_tokenizer())._runner) is None
 
 
 def test_a_model_that_was_refused_is_refused_again(cache_folder):

@@ -21,7 +21,7 @@ from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tokenlight.data.tokens import Tokens
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.inputs.encode import encode_text
-from tokenlight.model.live import LiveModel
+from tokenlight.model.runner import ModelRunner
 from tokenlight.perturb import engine
 from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
@@ -46,7 +46,7 @@ def run_bare_model(model, row):
 def test_logits_are_those_of_the_bare_model_in_the_order_given():
     model = tiny_bert()
     input_rows = make_rows(60)
-    all_logits = list(stream_logits(LiveModel(model), input_rows, batch_tokens=100))
+    all_logits = list(stream_logits(ModelRunner(model), input_rows, batch_tokens=100))
     for row, logits in zip(input_rows, all_logits, strict=True):
         np.testing.assert_allclose(logits, run_bare_model(model, row).logits[0], atol=1e-10)
 
@@ -54,7 +54,7 @@ def test_logits_are_those_of_the_bare_model_in_the_order_given():
 def test_logits_of_a_span_head_end_with_the_text():
     model = tiny_bert_qa()
     input_rows = make_rows(9)
-    for row, logits in zip(input_rows, stream_logits(LiveModel(model), input_rows), strict=True):
+    for row, logits in zip(input_rows, stream_logits(ModelRunner(model), input_rows), strict=True):
         outputs = run_bare_model(model, row)
         assert logits.shape == (len(row), 2)
         np.testing.assert_allclose(logits[:, 0], outputs.start_logits[0], atol=1e-10)
@@ -63,11 +63,11 @@ def test_logits_of_a_span_head_end_with_the_text():
 
 def test_a_duplicate_runs_once():
     model = make_bag_model()
-    live = LiveModel(model)
-    list(stream_logits(live, make_rows(1)))  # the first use of a model checks it
+    runner = ModelRunner(model)
+    list(stream_logits(runner, make_rows(1)))  # the first use of a model checks it
     model.forwards.clear()
     input_rows = make_rows(10) * 5
-    all_logits = list(stream_logits(live, input_rows))
+    all_logits = list(stream_logits(runner, input_rows))
     assert sum(count for count, _ in model.forwards) == len({row.ids for row in input_rows})
     for i, logits in enumerate(all_logits):
         np.testing.assert_array_equal(logits, all_logits[i % 10])
@@ -78,7 +78,7 @@ def test_rows_that_differ_in_attention_or_segments_alone_are_no_duplicates():
     masked = row.mask_positions([False, True, False, False])
     other_segments = type(row)(**{**_fields(row), "token_type_ids": (0, 1, 1, 1)})
     model = tiny_bert()
-    all_logits = list(stream_logits(LiveModel(model), [row, masked, other_segments]))
+    all_logits = list(stream_logits(ModelRunner(model), [row, masked, other_segments]))
     for variant, logits in zip((row, masked, other_segments), all_logits, strict=True):
         np.testing.assert_allclose(logits, run_bare_model(model, variant).logits[0], atol=1e-10)
     assert len({tuple(np.round(logits, 6)) for logits in all_logits}) == 3
@@ -88,7 +88,7 @@ def test_a_row_without_segment_ids_does_not_take_them_from_its_neighbors():
     pair = encode_text(("good film", "the plot"), TOKENIZER, max_tokens=None)
     plain = type(pair)(**{**_fields(pair), "token_type_ids": None})
     model = tiny_bert()
-    first, second = stream_logits(LiveModel(model), [pair, plain])
+    first, second = stream_logits(ModelRunner(model), [pair, plain])
     np.testing.assert_allclose(first, run_bare_model(model, pair).logits[0], atol=1e-10)
     np.testing.assert_allclose(second, run_bare_model(model, plain).logits[0], atol=1e-10)
 
@@ -99,11 +99,11 @@ def _fields(row):
 
 def test_no_batch_exceeds_the_token_budget_and_none_is_longer_than_needed():
     model = make_bag_model()
-    live = LiveModel(model)
+    runner = ModelRunner(model)
     input_rows = make_rows(50)
-    list(stream_logits(live, input_rows[:1]))
+    list(stream_logits(runner, input_rows[:1]))
     model.forwards.clear()
-    list(stream_logits(live, input_rows, batch_tokens=64))
+    list(stream_logits(runner, input_rows, batch_tokens=64))
     assert all(count * width <= 64 for count, width in model.forwards)
     spent = sum(count * width for count, width in model.forwards)
     assert spent < 1.3 * sum(len(row) for row in input_rows)
@@ -115,8 +115,8 @@ def test_no_batch_exceeds_the_token_budget_and_none_is_longer_than_needed():
 def test_out_of_memory_halves_the_batch_and_continues(error):
     model = make_bag_model()
     input_rows = make_rows(40)
-    live = LiveModel(model)
-    expected = list(stream_logits(live, input_rows))
+    runner = ModelRunner(model)
+    expected = list(stream_logits(runner, input_rows))
     attempts = []
 
     def fail(_module, _arguments, keywords):
@@ -126,7 +126,7 @@ def test_out_of_memory_halves_the_batch_and_continues(error):
             raise error
 
     handle = model.register_forward_pre_hook(fail, with_kwargs=True)
-    all_logits = list(stream_logits(live, input_rows, batch_tokens=500))
+    all_logits = list(stream_logits(runner, input_rows, batch_tokens=500))
     handle.remove()
     np.testing.assert_allclose(all_logits, expected, atol=1e-12)
     failed = sum(1 for _ in itertools.takewhile(lambda n: n > 3, attempts))
@@ -135,26 +135,26 @@ def test_out_of_memory_halves_the_batch_and_continues(error):
 
 def test_out_of_memory_with_a_single_row_is_raised():
     model = make_bag_model()
-    live = LiveModel(model)
-    list(stream_logits(live, make_rows(1)))
+    runner = ModelRunner(model)
+    list(stream_logits(runner, make_rows(1)))
 
     def fail(_module, _arguments):
         raise torch.OutOfMemoryError
 
     handle = model.register_forward_pre_hook(fail)
     with pytest.raises(torch.OutOfMemoryError):
-        list(stream_logits(live, make_rows(8)))
+        list(stream_logits(runner, make_rows(8)))
     handle.remove()
 
 
 def test_another_error_is_not_taken_for_lack_of_memory():
     model = make_bag_model()
-    live = LiveModel(model)
-    list(stream_logits(live, make_rows(1)))
+    runner = ModelRunner(model)
+    list(stream_logits(runner, make_rows(1)))
     handle = model.register_forward_pre_hook(_fail)
     before = take_snapshot(model)
     with pytest.raises(RuntimeError, match="on purpose"):
-        list(stream_logits(live, make_rows(8)))
+        list(stream_logits(runner, make_rows(8)))
     assert_unchanged(before, take_snapshot(model))
     handle.remove()
 
@@ -172,7 +172,7 @@ def test_a_stream_is_read_a_window_at_a_time(monkeypatch):
             rows_read.append(row)
             yield row
 
-    all_logits = stream_logits(LiveModel(make_bag_model()), stream())
+    all_logits = stream_logits(ModelRunner(make_bag_model()), stream())
     next(all_logits)
     assert len(rows_read) == 8
     assert len(list(all_logits)) == 99
@@ -180,13 +180,13 @@ def test_a_stream_is_read_a_window_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize("num_windows", [1, 3])
 def test_windows_launched_ahead_come_back_in_order(monkeypatch, num_windows):
-    live = LiveModel(make_bag_model())
+    runner = ModelRunner(make_bag_model())
     input_rows = make_rows(50)
-    expected = list(stream_logits(live, input_rows))
+    expected = list(stream_logits(runner, input_rows))
     monkeypatch.setitem(engine.WINDOW_SIZES, "cpu", 7)
     monkeypatch.setitem(engine.PREFETCHED_WINDOWS, "cpu", num_windows)
-    np.testing.assert_allclose(list(stream_logits(live, input_rows)), expected, atol=1e-12)
-    assert list(stream_logits(live, [])) == []
+    np.testing.assert_allclose(list(stream_logits(runner, input_rows)), expected, atol=1e-12)
+    assert list(stream_logits(runner, [])) == []
 
 
 @pytest.mark.gpu
@@ -195,17 +195,17 @@ def test_a_gpu_gives_the_answers_of_the_processor():
         pytest.skip("no CUDA device")
     model = tiny_bert()
     input_rows = make_rows(5000, longest=40, vocabulary=140)
-    expected = list(stream_logits(LiveModel(model), input_rows))
-    all_logits = list(stream_logits(LiveModel(model.to("cuda")), input_rows))
+    expected = list(stream_logits(ModelRunner(model), input_rows))
+    all_logits = list(stream_logits(ModelRunner(model.to("cuda")), input_rows))
     np.testing.assert_allclose(all_logits, expected, atol=1e-9)
 
 
 def test_the_model_is_left_unchanged():
     model = tiny_bert().train()
     # transformers notes things on the first pass.
-    list(stream_logits(LiveModel(model), make_rows(3)))
+    list(stream_logits(ModelRunner(model), make_rows(3)))
     before = take_snapshot(model)
-    list(stream_logits(LiveModel(model), make_rows(12)))
+    list(stream_logits(ModelRunner(model), make_rows(12)))
     assert_unchanged(before, take_snapshot(model))
 
 
@@ -220,24 +220,24 @@ def test_a_model_without_padding_id_gives_the_same_logits(vocabulary):
     input_rows = [
         Tokens.from_ids([generator.integers(0, vocabulary, n)]).rows[0] for n in (3, 9, 9, 5, 20)
     ]
-    all_logits = list(stream_logits(LiveModel(model), input_rows))
+    all_logits = list(stream_logits(ModelRunner(model), input_rows))
     for row, logits in zip(input_rows, all_logits, strict=True):
         np.testing.assert_allclose(logits, run_bare_model(model, row).logits[0], atol=1e-10)
     assert model.config.pad_token_id is None
 
 
 def test_a_row_the_model_cannot_read_is_refused():
-    live = LiveModel(tiny_bert())
+    runner = ModelRunner(tiny_bert())
     with expect_error(
         TextTooLong, "variant-too-long", mentions="60 tokens, but this model reads at most 48"
     ):
-        list(stream_logits(live, [Tokens.from_ids([[5] * 60]).rows[0]]))
+        list(stream_logits(runner, [Tokens.from_ids([[5] * 60]).rows[0]]))
     with expect_error(
         BadInput,
         "id-outside-vocabulary",
         mentions="run from 5 to 999, but this model knows 0 to 149",
     ):
-        list(stream_logits(live, [Tokens.from_ids([[5, 999]]).rows[0]]))
+        list(stream_logits(runner, [Tokens.from_ids([[5, 999]]).rows[0]]))
 
 
 # --- variants with faded embeddings ----------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_a_row_the_model_cannot_read_is_refused():
 
 def test_faded_embeddings_are_those_of_the_draw_whatever_the_batch():
     model = tiny_bert()
-    live = LiveModel(tiny_bert())
+    runner = ModelRunner(tiny_bert())
     generator = np.random.default_rng(4)
     variants = []
     for seed, row in enumerate(make_rows(12)):
@@ -254,9 +254,9 @@ def test_faded_embeddings_are_those_of_the_draw_whatever_the_batch():
             original.unperturbed(),
             original.drop_embeddings(generator.random(len(row)), seed),
         ]
-    before = take_snapshot(live.model)
-    all_logits = list(stream_logits(live, variants, batch_tokens=60))
-    assert_unchanged(before, take_snapshot(live.model))
+    before = take_snapshot(runner.model)
+    all_logits = list(stream_logits(runner, variants, batch_tokens=60))
+    assert_unchanged(before, take_snapshot(runner.model))
     for variant, logits in zip(variants, all_logits, strict=True):
         is_zeroed = torch.zeros(len(variant), 1, dtype=torch.bool)
         if variant.embedding_dropout is not None:
@@ -276,7 +276,7 @@ def test_faded_embeddings_are_those_of_the_draw_whatever_the_batch():
 
 
 def test_embeddings_kept_with_probability_one_stay_and_two_draws_differ():
-    live = LiveModel(tiny_bert())
+    runner = ModelRunner(tiny_bert())
     original = Perturber(make_rows(1, longest=21)[0], REPLACEMENTS)
     half = np.full(len(original), 0.5)
     variants = [
@@ -284,7 +284,7 @@ def test_embeddings_kept_with_probability_one_stay_and_two_draws_differ():
         original.drop_embeddings(np.ones(len(original)), 3),
         *(original.drop_embeddings(half, seed) for seed in (1, 2, 1)),
     ]
-    plain, undropped, first_draw, second_draw, repeated_draw = stream_logits(live, variants)
+    plain, undropped, first_draw, second_draw, repeated_draw = stream_logits(runner, variants)
     np.testing.assert_allclose(undropped, plain, atol=1e-12)
     np.testing.assert_array_equal(first_draw, repeated_draw)
     assert np.abs(first_draw - second_draw).max() > 1e-6
@@ -303,7 +303,7 @@ def test_a_decoder_that_reads_the_text_again_reads_it_faded_and_its_start_whole(
     original = Perturber(row, ReplacementIds(1, 4))
     keep_probabilities = np.array([1, 0.5, 0.5, 0.5, 0.5, 1])
     faded = original.drop_embeddings(keep_probabilities, 5)
-    (logits,) = stream_logits(LiveModel(model), [faded])
+    (logits,) = stream_logits(ModelRunner(model), [faded])
     is_zeroed = torch.from_numpy(faded.embedding_dropout.draw_zeros(16))
     # The decoder reads the text one position later, after its start token.
     is_zeroed_in_decoder = torch.cat((torch.zeros(1, 16, dtype=torch.bool), is_zeroed[:-1]))

@@ -10,7 +10,7 @@ from tests.helpers.planted_model import MASK, PAD, make_bag_model, make_row
 from tests.helpers.tiny import tiny_tokenizer
 from tokenlight.errors import BadInput
 from tokenlight.inputs.encode import encode_text
-from tokenlight.model.live import LiveModel
+from tokenlight.model.runner import ModelRunner
 from tokenlight.perturb.variants import Perturber, ReplacementIds, Variant
 
 TOKENIZER = tiny_tokenizer()
@@ -65,12 +65,12 @@ def test_replacement_ids_fall_back_to_unknown_and_end_tokens():
         unk_token_id = 6
         eos_token_id = 7
 
-    live = LiveModel(make_bag_model())
-    assert ReplacementIds.from_model(live, None) == ReplacementIds(PAD, PAD)
-    live.model.config.pad_token_id = None
-    assert ReplacementIds.from_model(live, Bare()) == ReplacementIds(6, 6)
+    runner = ModelRunner(make_bag_model())
+    assert ReplacementIds.from_model(runner, None) == ReplacementIds(PAD, PAD)
+    runner.model.config.pad_token_id = None
+    assert ReplacementIds.from_model(runner, Bare()) == ReplacementIds(6, 6)
     with expect_error(BadInput, "no-replacement-token"):
-        ReplacementIds.from_model(live, None)
+        ReplacementIds.from_model(runner, None)
 
 
 @given(st.lists(st.integers(5, 39), min_size=1, max_size=12), st.data())

@@ -102,10 +102,10 @@ def peak(method: str, *, layers: int, tokens: int) -> int:
     ids = torch.randint(5, 120, (1, tokens), generator=torch.Generator().manual_seed(2))
     explainer = Explainer(model)
     explainer.explain(Tokens.from_ids(ids[:, :8]), method, target=7)
-    with LiveBytes() as live:
+    with LiveBytes() as live_bytes:
         explainer.explain(Tokens.from_ids(ids), method, target=7)
-    assert live.live < 1 << 20
-    return live.peak
+    assert live_bytes.live < 1 << 20
+    return live_bytes.peak
 
 
 @pytest.mark.parametrize("method", ["gae", "rollout", "transatt"])

@@ -19,10 +19,10 @@ ROWS = [TokenRow.from_ids(IDS[0].tolist()), TokenRow.from_ids(IDS[1, :5].tolist(
 
 
 @pytest.fixture
-def live():
-    live = Explainer(tiny_bert())._live
-    live.verify(ROWS[0], reads_attention=True, try_attention_hook=True)
-    return live
+def runner():
+    runner = Explainer(tiny_bert())._runner
+    runner.verify(ROWS[0], reads_attention=True, try_attention_hook=True)
+    return runner
 
 
 @pytest.mark.parametrize(
@@ -35,39 +35,39 @@ def live():
     ],
     ids=str,
 )
-def test_only_what_a_site_reads_of_attention_is_recorded(live, sites, record_mode):
-    plan = make_plan(live, ROWS, frozenset(sites))
+def test_only_what_a_site_reads_of_attention_is_recorded(runner, sites, record_mode):
+    plan = make_plan(runner, ROWS, frozenset(sites))
     assert plan.record_mode == record_mode
     assert plan.records_attention == (record_mode != "nothing")
-    assert plan.attention == ("own" if record_mode == "nothing" else live.recorded_attention)
+    assert plan.attention == ("own" if record_mode == "nothing" else runner.recorded_attention)
     assert plan.is_padded
 
 
-def test_maps_are_lazy_where_blocks_are_computed_again(live):
+def test_maps_are_lazy_where_blocks_are_computed_again(runner):
     attention = frozenset({Site.ATTENTION})
-    plan = make_plan(live, ROWS, attention, recompute=True)
+    plan = make_plan(runner, ROWS, attention, recompute=True)
     assert plan.record_mode == "operands"
     assert plan.recomputes_blocks
-    mixing = make_plan(live, ROWS, attention | {Site.MIXING}, recompute=True)
+    mixing = make_plan(runner, ROWS, attention | {Site.MIXING}, recompute=True)
     assert mixing.record_mode == "maps"
     assert not mixing.recomputes_blocks
 
 
-def test_a_site_of_embeddings_needs_no_hidden_states(live):
-    plan = make_plan(live, ROWS, frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}))
+def test_a_site_of_embeddings_needs_no_hidden_states(runner):
+    plan = make_plan(runner, ROWS, frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}))
     assert not plan.returns_hidden_states
     assert plan.needs_gradients
     assert list(plan.embedding_hooks) == ["hidden"]
 
 
-def test_the_input_of_the_first_block_is_enough_once_it_was_seen_to_be_h0(live):
+def test_the_input_of_the_first_block_is_enough_once_it_was_seen_to_be_h0(runner):
     sites = frozenset({Site.RELEVANCE_GRADIENT})
-    first = make_plan(live, ROWS, sites)
+    first = make_plan(runner, ROWS, sites)
     assert first.returns_hidden_states
     assert first.captures_first_block
     assert first.is_unchecked
-    record(live, ROWS, sites)
-    assert get_model_cache(live.model).first_block_takes_embeddings
-    second = make_plan(live, ROWS, sites)
+    record(runner, ROWS, sites)
+    assert get_model_cache(runner.model).first_block_takes_embeddings
+    second = make_plan(runner, ROWS, sites)
     assert not second.returns_hidden_states
     assert not second.is_unchecked

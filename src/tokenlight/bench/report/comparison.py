@@ -305,12 +305,12 @@ def find_published_score(suite: Suite, pair: tuple[str, str], method: str, metri
     model, data = pair
     published_metric = suite.report.readings.get(metric, metric)
     # Some papers print a mean only, others a mean with a standard deviation.
-    for numbers_by_method in _iterate_published(suite, model, data):
-        number = numbers_by_method.get(method, {}).get(published_metric)
-        if isinstance(number, dict):
-            return Score(published=number["mean"], published_sd=number.get("sd"))
-        if number is not None:
-            return Score(published=number)
+    for scores_by_method in _iterate_published(suite, model, data):
+        score = scores_by_method.get(method, {}).get(published_metric)
+        if isinstance(score, dict):
+            return Score(published=score["mean"], published_sd=score.get("sd"))
+        if score is not None:
+            return Score(published=score)
     return Score()
 
 

@@ -111,8 +111,8 @@ class FigureDrawer:
             bars = {}
             for method, row in panel.rows.items():
                 score = row[metric]
-                has_number = score.mean is not None or score.published is not None
-                if spec.includes(method) and has_number:
+                has_score = score.mean is not None or score.published is not None
+                if spec.includes(method) and has_score:
                     low, high = score.get_bounds(1)
                     bars[method] = charts.Bar(score.mean, low, high, score.published)
             if bars:

@@ -139,11 +139,11 @@ def render_markdown(report: SuiteReport, figure_links: Sequence[tuple[str, str]]
 def render_latex(report: SuiteReport) -> str:
     r"""Render one booktabs table per panel, then the claims; needs \usepackage{booktabs}."""
 
-    def math(number: str) -> Markup:
-        """Put a number into math mode, so that its minus is a minus and not a hyphen."""
-        if number == MISSING:
-            return escape_latex(number)
-        return Markup(f"${number.replace('±', chr(92) + 'pm')}$")
+    def math(value: str) -> Markup:
+        """Put a value into math mode, so that its minus is a minus and not a hyphen."""
+        if value == MISSING:
+            return escape_latex(value)
+        return Markup(f"${value.replace('±', chr(92) + 'pm')}$")
 
     def plain(text: str) -> Markup:
         """Keep the text of a LaTeX comment on one line; it needs no escapes."""

@@ -1,4 +1,4 @@
-"""LiveModel: a transformers model, and what must be known about it before its numbers are trusted."""
+"""ModelRunner: prepares the inputs of a transformers model, runs passes and reads logits."""
 
 import inspect
 from collections.abc import Sequence
@@ -40,8 +40,8 @@ from tokenlight.model.vision import (
 # Other folders import the inputs of a pass together with the model that reads them.
 __all__ = [
     "AttentionRoute",
-    "LiveModel",
     "ModelInputs",
+    "ModelRunner",
     "Pooling",
     "Similarity",
     "shared_source_length",
@@ -56,7 +56,7 @@ Similarity = Literal["cosine", "dot"]
 AttentionRoute = Literal["hook", "eager"]
 
 
-class LiveModel:
+class ModelRunner:
     """A transformers model with its head detected, its attention route chosen and its padding known.
 
     Args:
