@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from tests.browser.conftest import serving
 from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
+from tests.helpers.page_server import run_server
 from tokenlight import Context, Continuation, Explainer
 
 DOCUMENTS = [
@@ -38,7 +38,7 @@ def test_sources_are_sorted_by_score_and_restored_by_a_link(visitor, folder):
     )
     parts = [part for part in attribution.group_by("document") if part.name != "written"]
     expected_parts = sorted(parts, key=lambda part: -abs(part.total))
-    with serving("--model", str(folder)) as server:
+    with run_server("--model", str(folder)) as server:
         visit = visitor(server.wait())
         page = visit.open(method=None).page
         page.get_by_role("button", name="Documents and a question").click()
@@ -65,7 +65,7 @@ def test_sources_are_sorted_by_score_and_restored_by_a_link(visitor, folder):
 
 
 def test_a_model_writes_the_answer_where_none_is_given(visitor, folder):
-    with serving("--model", str(folder)) as server:
+    with run_server("--model", str(folder)) as server:
         visit = visitor(server.wait())
         link = {"question": QUESTION, "documents": "\n\n".join(DOCUMENTS), "method": None}
         page = visit.open(**link).page
@@ -77,7 +77,7 @@ def test_alternatives_are_chips_and_written_words_show_their_sources(visitor, fo
     explainer = Explainer.from_pretrained(folder)
     asked = explainer.explain(QUESTION, "attnlrp")
     written = explainer.explain(QUESTION, ["attnlrp"], Continuation(None, 4))
-    with serving("--model", str(folder)) as server:
+    with run_server("--model", str(folder)) as server:
         visit = visitor(server.wait())
         page = visit.open(prompt=QUESTION, method="attnlrp").page
         chips = page.locator(".alternatives button")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
-from tests.browser.conftest import TEXT
+from tests.helpers.page_server import TEXT
 from tokenlight import Contrast
 from tokenlight.plots.facts import (
     describe_share,

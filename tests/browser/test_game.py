@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.browser.conftest import TEXT
+from tests.helpers.page_server import TEXT
 from tokenlight.metrics._ranking import rank_subset
 from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.browser.conftest import HEADS, TEXT, serving
+from tests.helpers.page_server import HEADS, TEXT, run_server
 from tokenlight.plots.facts import describe_special_share, format_score, round_segment_shares
 
 
@@ -132,7 +132,7 @@ def shelf(tmp_path_factory, explainer):
 
 def test_saved_files_and_benchmarks_open_without_any_model(visitor, shelf):
     arguments = ["--open", str(shelf / "never.json"), "--open", str(shelf / "run")]
-    with serving(*arguments) as server:
+    with run_server(*arguments) as server:
         visit = visitor(server.wait())
         visit.page.goto(visit.address)
         visit.page.locator("#why .token").first.wait_for()
@@ -171,7 +171,7 @@ def test_sums_of_any_size_are_on_one_line(visitor, explainer, tmp_path, size):
     attribution = explainer.explain(TEXT, "attcat")
     small = replace(attribution, scores=attribution.scores * size, layers=attribution.layers * size)
     small.save(tmp_path / "small.json")
-    with serving("--open", str(tmp_path / "small.json")) as server:
+    with run_server("--open", str(tmp_path / "small.json")) as server:
         page = visitor(server.wait()).page
         page.goto(f"http://127.0.0.1:{server.port}")
         page.locator("#why .token").first.wait_for()

@@ -70,7 +70,7 @@ def folder_cases(
     """Every hostile folder by its name, to be explained with."""
     import shutil
 
-    from tests.fuzz.test_folders import folders
+    from tests.fuzz.bad_folders import make_bad_folders
     from tokenlight import Chat, Explainer
 
     text = "good film , slow plot " + "a" * 30
@@ -89,7 +89,7 @@ def folder_cases(
         messages = [{"role": "user", "content": "good film"}]
         explainer.explain(Chat(messages) if is_chat else text)
 
-    for name, files in {**bombs(), **folders(good)}.items():
+    for name, files in {**bombs(), **make_bad_folders(good)}.items():
         yield name, lambda files=files: load(files)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -34,17 +36,19 @@ ROUNDED = tolerance_for(torch.float64, PASS_CONDITION)
 
 
 @pytest.fixture(params=SUPPORTED, scope="module")
-def family(request):
+def family(request: pytest.FixtureRequest) -> str:
+    """The name of a supported family."""
     return request.param
 
 
 @pytest.fixture(scope="module")
-def explainer(family):
+def explainer(family: str) -> Explainer:
+    """The explainer of a tiny model of the family."""
     return Explainer(build_model(family), make_image_tokenizer())
 
 
-def build_bare_arguments(explainer, picture):
-    """What the bare model would be given: ids, types and pixels, each by its own name."""
+def build_bare_arguments(explainer: Explainer, picture: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the row, and what the bare model would be given: ids, types and pixels, each by its own name."""
     (row,) = [explainer.explain(picture, method="random").row]
     arguments, _, _ = explainer._live.build_inputs([row])
     model_arguments = {
@@ -80,7 +84,10 @@ def test_input_times_gradient_is_that_of_the_vectors_the_language_model_reads(ex
         row, arguments = build_bare_arguments(explainer, make_picture())
         entered = []
 
-        def record_embeddings(_module, _args, keywords):
+        def record_embeddings(
+            _module: Any, _args: Any, keywords: dict[str, Any]
+        ) -> tuple[tuple[()], dict[str, Any]]:
+            """Keep the embeddings that the language model reads, as a leaf of the graph."""
             entered.append(keywords["inputs_embeds"].detach().requires_grad_())
             return (), {**keywords, "inputs_embeds": entered[0]}
 

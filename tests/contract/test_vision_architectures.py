@@ -19,7 +19,8 @@ METHODS = ["attcat", "gae", "transatt"]
 
 
 @pytest.fixture(params=FAMILIES)
-def family(request):
+def family(request: pytest.FixtureRequest) -> str:
+    """The name of a family of image classifiers."""
     return request.param
 
 

@@ -122,10 +122,10 @@ def test_the_table_has_a_line_for_each_kind_and_one_for_all():
 
 def test_a_quick_campaign_runs_from_end_to_end(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["--quick", "--only", "rename evaluate", "--keep", str(tmp_path)])
+        main(["--quick", "--only", "pipe explain TEXT", "--keep", str(tmp_path)])
     written = capsys.readouterr().out
     assert ended.value.code == 0, written
-    assert "rename: evaluate" in written
+    assert "pipe: explain TEXT" in written
 
 
 def test_the_plan_has_every_kind(tmp_path):

@@ -19,9 +19,9 @@ import transformers
 import tokenlight.plugin
 import tokenlight.scale
 import tokenlight.trust
+from tests.helpers.import_rows import RANKS
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import assert_close
-from tests.project.test_code_rules import RANKS
 from tests.tools import generated_tables
 from tokenlight import Explainer, errors, registry
 from tokenlight.datafiles import read_examples

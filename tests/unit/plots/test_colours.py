@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.helpers.colour_contrast import contrast_ratio
+from tests.helpers.colour_contrast import compute_contrast_ratio
 from tokenlight.plots.colours import (
     NUM_STEPS,
     PALETTES,
@@ -54,7 +54,7 @@ def test_the_sign_decides_the_hue():
 @pytest.mark.parametrize("number", EVERY)
 def test_every_colour_step_is_legible(palette, dark, number):
     background = step_colour(number, dark=dark, palette=palette)
-    assert contrast_ratio(background, text_colour(background)) >= 4.5
+    assert compute_contrast_ratio(background, text_colour(background)) >= 4.5
 
 
 def test_steps_follow_the_score():
@@ -63,5 +63,5 @@ def test_steps_follow_the_score():
 
 
 def test_contrast_is_that_of_the_standard():
-    assert contrast_ratio((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
-    assert contrast_ratio((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)
+    assert compute_contrast_ratio((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
+    assert compute_contrast_ratio((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)

@@ -9,7 +9,7 @@ import pytest
 from markupsafe import escape
 from rich.console import Console
 
-from tests.helpers.colour_contrast import contrast_ratio
+from tests.helpers.colour_contrast import compute_contrast_ratio
 from tests.helpers.expect import expect_error
 from tests.helpers.handmade_attributions import (
     make_attribution,
@@ -285,7 +285,7 @@ def test_each_step_of_256_colours_is_further_from_the_background(monkeypatch, pa
     paint = make_painter(Console(color_system="256"))
     grounds = [tuple(paint(sign * n).bgcolor.get_truecolor()) for n in range(1, NUM_STEPS + 1)]
     blank = (255, 255, 255) if paper == "light" else (0, 0, 0)
-    far = [contrast_ratio(ground, blank) for ground in grounds]
+    far = [compute_contrast_ratio(ground, blank) for ground in grounds]
     assert far == sorted(far)
     assert len(set(grounds)) >= 4
     strong, weak = (1, 0) if sign > 0 else (0, 1)  # green over red, or red over green
@@ -293,7 +293,7 @@ def test_each_step_of_256_colours_is_further_from_the_background(monkeypatch, pa
     for n in range(1, NUM_STEPS + 1):
         style = paint(sign * n)
         written = tuple(style.color.get_truecolor())
-        assert contrast_ratio(written, tuple(style.bgcolor.get_truecolor())) >= 4.5
+        assert compute_contrast_ratio(written, tuple(style.bgcolor.get_truecolor())) >= 4.5
     assert paint(0).bgcolor is None
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.gates import GatedEngine
+from tests.helpers.ray_actors import list_actor_processes
 from tests.helpers.scale_runs import InProcessEngine, read_output_files, write_parquet
 from tests.helpers.tolerance import FLOAT32
-from tests.unit.bench.test_run_ray import actors
 from tokenlight.scale import Engine, explain_dataset, explain_files
 
 ray = pytest.importorskip("ray")
@@ -35,14 +35,14 @@ def test_an_actor_that_is_killed_is_replaced_and_the_bytes_are_those_of_one_proc
     options = {"model": str(bert_folder), "method": "attcat", "block": 4, "progress": False}
     explain_files(data, tmp_path / "here", engine=InProcessEngine(), **options)
     gate = tmp_path / "gate"
-    before = set(actors())
+    before = set(list_actor_processes())
     killed = []
 
     def kill_one():
         ends = time.monotonic() + DEADLINE_SECONDS
         while not killed and time.monotonic() < ends:
             num_made = len(list((tmp_path / "ray").rglob("0*.parquet")))
-            if num_made >= 3 and (alive := set(actors()) - before):
+            if num_made >= 3 and (alive := set(list_actor_processes()) - before):
                 killed.append(min(alive))
                 os.kill(killed[0], signal.SIGKILL)
             time.sleep(0.01)
