@@ -68,7 +68,7 @@ def test_every_control_and_view_has_a_name(visit):
     assert "attcat" in page.locator("#game [aria-live=polite]").text_content()
 
 
-def test_a_phone_shows_all_without_scrolling_sideways(visitor):
+def test_a_phone_shows_every_view_without_scrolling_sideways(visitor):
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
     visit = visitor(**phone).open(text=TEXT, method=["attcat", "integrated_gradients"])
     for tab in TABS:

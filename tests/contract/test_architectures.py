@@ -116,7 +116,7 @@ def test_attention_with_a_sink_equals_the_models_own_and_is_noted(family):
 
 
 @pytest.mark.parametrize("family", WORKING)
-def test_batch_mates_and_padding_change_no_score(family):
+def test_other_texts_and_padding_in_a_batch_change_no_score(family):
     model = build_model(family).double()
     with EverythingInFloat64():
         with torch.no_grad(), RoundingRecorder() as roundings:
@@ -193,8 +193,8 @@ def compute_gradient_times_input(model: Any, ids: Tensor, family: str) -> np.nda
 # The hidden states they report are copies, which no logit depends on; h^0 itself comes from this module.
 COPIED = {"longformer": "longformer.embeddings", "xlnet": "transformer.word_embedding"}
 PATH = ("integrated_gradients", {"n_steps": 2, "baseline": 7})
-FALLS = ("occlusion", {"window": 1, "baseline": 7})
-NO_GRADIENT = [
+OCCLUSION = ("occlusion", {"window": 1, "baseline": 7})
+WITHOUT_GRADIENT = [
     name
     for name, (_, _, support_level) in PARTLY_SUPPORTED_FAMILIES.items()
     if support_level == "tokens"
@@ -205,7 +205,7 @@ NO_GRADIENT = [
 def test_methods_without_attention_are_right_in_every_family(family, float64_by_default):  # noqa: ARG001
     model = build_model(family).double().requires_grad_(False)
     ids, mask = make_two_texts()
-    methods = [FALLS] if family in NO_GRADIENT else [FALLS, PATH, "grad_x_input"]
+    methods = [OCCLUSION] if family in WITHOUT_GRADIENT else [OCCLUSION, PATH, "grad_x_input"]
     with EverythingInFloat64():
         with torch.no_grad():  # some families keep notes of their last pass
             model(ids, attention_mask=mask)
@@ -239,7 +239,7 @@ def test_a_method_that_reads_attention_is_refused_where_it_cannot_be_read(family
         Explainer(model).explain(Tokens.from_ids(*make_two_texts()), method)
 
 
-@pytest.mark.parametrize("family", NO_GRADIENT)
+@pytest.mark.parametrize("family", WITHOUT_GRADIENT)
 @pytest.mark.parametrize("method", ["grad_x_input", "integrated_gradients", "simple", "cat"])
 def test_a_method_that_reads_gradients_is_refused_where_there_are_none(family, method):
     with pytest.raises(

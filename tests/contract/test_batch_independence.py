@@ -148,7 +148,7 @@ def test_a_text_has_one_answer_in_any_batch_and_order(family, float64_by_default
 
 
 @pytest.mark.parametrize(("family", "rope"), ROTARY_CASES)
-def test_rotary_factors_follow_no_other_row(family, rope, monkeypatch):
+def test_rotary_factors_do_not_depend_on_other_rows(family, rope, monkeypatch):
     if rope == "dynamic":  # longer than its config allows, which is refused otherwise
         monkeypatch.setattr(LiveModel, "max_tokens", None)
     model = build_rotary_model(family, rope)

@@ -34,7 +34,7 @@ READERS = [
 
 
 @pytest.mark.parametrize("family", READS_STATES)
-def test_every_gradient_is_the_same_alone_and_in_a_batch(family):
+def test_every_gradient_is_the_same_in_any_batch(family):
     model = build_exact_classifier(family)
     before = take_snapshot(model)
     explainer = Explainer(model)
@@ -63,7 +63,7 @@ def test_every_method_that_reads_a_gradient_takes_every_name(method, gradient):
 
 
 @pytest.mark.parametrize("method", READERS)
-def test_a_gradient_that_nobody_named_is_refused(method):
+def test_an_unknown_gradient_is_refused(method):
     with pytest.raises(BadInput, match="gradient"):
         registry.load_class("methods", method)(gradient="libre")
 

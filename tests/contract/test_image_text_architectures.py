@@ -77,7 +77,7 @@ def test_a_family_is_explained_and_left_as_it_was(family):
         assert [unit.text for unit in words] == [QUESTION]
 
 
-def test_input_times_gradient_is_that_of_the_vectors_the_language_model_reads(explainer):
+def test_input_times_gradient_is_taken_at_the_embeddings_of_the_language_model(explainer):
     model = explainer.model
     with EverythingInFloat64():
         ours = explainer.explain(make_picture(), "grad_x_input", "logit")
@@ -100,7 +100,7 @@ def test_input_times_gradient_is_that_of_the_vectors_the_language_model_reads(ex
     assert_close(ours.patches().ravel(), theirs[[i == IMAGE for i in row.ids]])
 
 
-def test_another_picture_gets_other_scores(explainer):
+def test_different_pictures_have_different_scores(explainer):
     first, second = (explainer.explain(make_picture(seed), "grad_x_input") for seed in (0, 1))
     assert not np.allclose(first.patches(), second.patches(), rtol=1e-2)
 
@@ -111,9 +111,9 @@ def test_a_hidden_patch_is_the_picture_with_its_pixels_filled(explainer):
     image = row.image
     arguments = build_bare_arguments(explainer, make_picture())[1]
     height, width = image.patch_size
-    filled = image.pixels.copy()
-    filled[:, :height, -width:] = image.pixels.mean(axis=(1, 2), keepdims=True)
-    pixels = torch.from_numpy(filled).double()[None]
+    filled_pixels = image.pixels.copy()
+    filled_pixels[:, :height, -width:] = image.pixels.mean(axis=(1, 2), keepdims=True)
+    pixels = torch.from_numpy(filled_pixels).double()[None]
     arguments |= explainer._live.vision_inputs.pixel_arguments(pixels)
     with torch.no_grad():
         bare = explainer.model(**arguments).logits[0, -1]
@@ -122,7 +122,7 @@ def test_a_hidden_patch_is_the_picture_with_its_pixels_filled(explainer):
     assert abs(attribution.patches()[0, -1] - fall) < ROUNDED * np.abs(attribution.logits).max()
 
 
-def test_batch_mates_change_no_score(explainer):
+def test_other_inputs_in_a_batch_change_no_score(explainer):
     with EverythingInFloat64():
         texts = [
             make_picture(0),

@@ -66,7 +66,7 @@ def add_contract_options(method: str) -> Any:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_logits_are_the_bare_models(method):
+def test_logits_equal_the_bare_models(method):
     attribution = EXPLAINER.explain(TEXT, add_contract_options(method))
     arguments = TOKENIZER(TEXT, return_tensors="pt")
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_nothing_of_a_pass_is_left_for_the_garbage_collector(method, target):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_text_scores_the_same_alone_and_in_any_batch(method):
+def test_a_text_has_the_same_scores_in_any_batch(method):
     alone = EXPLAINER.explain(TEXT, add_contract_options(method))
     for texts in ([TEXT, *OTHERS], [*OTHERS, TEXT]):
         together = EXPLAINER.explain(texts, add_contract_options(method))
@@ -160,7 +160,7 @@ def test_padding_on_either_side_changes_no_score(method, num_left, num_right, sw
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_condition_numbers_stay_below_those_of_the_tolerances(method):
+def test_condition_numbers_stay_below_what_the_tolerances_assume(method):
     def explain_positive(model: Any) -> np.ndarray:
         """Return the scores of the class positive."""
         return (

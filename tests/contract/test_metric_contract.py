@@ -65,7 +65,7 @@ def test_every_text_gets_a_number_and_the_summary_an_interval_that_holds_it(metr
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_its_docstring_has_formula_citation_and_difference_from_the_paper(metric):
+def test_the_docstring_of_a_metric_has_formula_citation_and_difference_from_the_paper(metric):
     cls = registry.load_class("metrics", metric)
     assert issubclass(cls, Metric)
     assert ".. math::" in cls.__doc__
@@ -77,13 +77,13 @@ def test_its_docstring_has_formula_citation_and_difference_from_the_paper(metric
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_every_preset_can_be_built(metric):
+def test_every_preset_of_a_metric_can_be_built(metric):
     for preset in registry.load_class("metrics", metric).presets:
         registry.build("metrics", metric, {"preset": preset}).check(EXPLAINER._live.head)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_the_curve_is_on_the_grid(metric):
+def test_the_curve_has_a_point_for_each_value_of_the_grid(metric):
     evaluation = evaluate_attributions(metric).by_method["attcat"]
     for key, (points, intervals) in evaluation.curves.items():
         assert len(points) == len(intervals), key
@@ -91,7 +91,7 @@ def test_the_curve_is_on_the_grid(metric):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_text_has_the_same_value_alone_and_in_any_batch(metric):
+def test_a_text_has_the_same_value_in_any_batch(metric):
     in_one_batch = read_column(evaluate_attributions(metric), metric)
     in_small_batches = read_column(evaluate_attributions(metric, batch_tokens=20), metric)
     alone = [
@@ -130,7 +130,7 @@ def test_the_same_seed_gives_the_same_summary(metric):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_records_survive_a_file(metric):
+def test_records_survive_saving_and_loading(metric):
     evaluation = evaluate_attributions(metric)
     records = [Record.from_dict(json.loads(json.dumps(r.to_dict()))) for r in evaluation.records]
     loaded = dataclasses.replace(evaluation, records=tuple(records))

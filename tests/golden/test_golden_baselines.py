@@ -113,7 +113,7 @@ def test_captums_own_orders_give_captums_own_shapley_values(case):
     assert_close(attribution.scores, load_array(case, "captum.svs25_seed123"))
 
 
-def test_captums_orders_do_not_depend_on_the_batch_and_leave_the_global_seed_alone():
+def test_captums_orders_do_not_depend_on_the_batch_or_change_the_global_seed():
     torch.manual_seed(7)
     before = torch.get_rng_state()
     together = load_classifier().explain(

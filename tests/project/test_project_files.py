@@ -55,11 +55,11 @@ def test_every_python_that_is_promised_is_tested():
 def test_every_command_of_make_that_is_named_is_a_target(page):
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     text = page.read_text("utf-8")
-    named = re.findall(
+    target_lists = re.findall(
         r"(?:`|\$ |run: |^|OMP_NUM_THREADS=1 )make ((?:[\w-]+(?![\w-]*=) ?)+)", text, re.M
     )
-    assert named
-    for words in named:
+    assert target_lists
+    for words in target_lists:
         assert set(words.split()) <= set(targets), f"{page.name}: make {words}"
 
 

@@ -1,4 +1,4 @@
-"""Tables of the guide, CONTRIBUTING.md and tests/unit/WHERE.md that are generated from the tests' data.
+"""Tables of the guide, CONTRIBUTING.md and tests/unit/TEST_INDEX.md that are generated from the tests' data.
 
 The support table comes from the model families that the tests build, the table of import rows from
 ``tests.helpers.import_rows``, the tables of threats and of the server's limits from the limits in the
@@ -42,7 +42,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
     ROOT / "docs" / "serve.md",
-    ROOT / "tests" / "unit" / "WHERE.md",
+    ROOT / "tests" / "unit" / "TEST_INDEX.md",
 ]
 SUPPORT_LABELS = {
     "hook": "attention interface (`hook`)",

@@ -110,7 +110,7 @@ def test_equation_6_has_its_relu_outside_and_algorithm_1_inside(text, layer, tau
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("where", ["inside", "outside"])
 @pytest.mark.parametrize("times_input", [True, False])
-def test_decoded_simple_in_both_readings(text, where, times_input):
+def test_decoded_simple_equals_its_twin_in_both_readings(text, where, times_input):
     # At layer 3 the gradient alone does not sum to zero at [CLS]: no norm stands behind it.
     options = {"lm": LANGUAGE_MODEL, "layer": 3, "abs": where, "times_input": times_input}
     attribution = EXPLAINER.explain(text, ("decoded_simple", options))
@@ -125,7 +125,7 @@ def test_decoded_simple_in_both_readings(text, where, times_input):
     assert_close(attribution.scores, twin / twin.sum())
 
 
-def test_all_layers_come_from_one_tape_and_are_those_of_each_layer():
+def test_all_layers_together_equal_each_layer_explained_separately():
     all_layers = EXPLAINER.explain(
         TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL, "layer": "all"})
     )
@@ -187,7 +187,7 @@ def build_planted_models() -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2, 3])
-def test_a_planted_token_alone_is_found_at_every_layer(layer):
+def test_only_the_planted_token_is_found_at_every_layer(layer):
     model, language_model = build_planted_models()
     word = TOKENIZER.convert_tokens_to_ids("love")
     with torch.no_grad():

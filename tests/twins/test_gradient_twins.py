@@ -77,12 +77,12 @@ def use_cp_gradients() -> Iterator[None]:
 @contextmanager
 def use_gim_gradients() -> Iterator[None]:
     """Give the model inside the block the gradients of GIM."""
-    kept = {
+    unchanged_activations = {
         "with_constant_slope": lambda _features, output: output,
         "wrap_activation": keep_forward,
     }
     with (
-        mock.patch.multiple(surrogate_gradients, **kept),
+        mock.patch.multiple(surrogate_gradients, **unchanged_activations),
         constant_activation_slopes(),
         GimSurrogate(),
     ):

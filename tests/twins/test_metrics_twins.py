@@ -85,7 +85,7 @@ def measure_one(attribution: Attribution, metric: Any, **options: Any) -> dict[s
 
 
 @given(draw_attributions(), st.sampled_from(["delete", "pad", "mask"]), st.booleans())
-def test_aopc_and_lodds_on_the_papers_grid(attribution, mode, from_bottom):
+def test_aopc_and_lodds_on_the_papers_grid_equal_their_twins(attribution, mode, from_bottom):
     order = rank_words(attribution, ascending=from_bottom)
     target_class = attribution.target.index
     num_rankable = len(order)
@@ -107,7 +107,7 @@ def test_aopc_and_lodds_on_the_papers_grid(attribution, mode, from_bottom):
 
 
 @given(draw_attributions(min_size=8), st.integers(0, 2))
-def test_aopc_and_lodds_of_the_official_codes(attribution, label):
+def test_aopc_and_lodds_of_the_official_codes_equal_their_twins(attribution, label):
     num_tokens = len(attribution)
     order = rank_positions(attribution)
     original = compute_class_probabilities(attribution.row.ids)[label]
@@ -141,7 +141,7 @@ def test_aopc_and_lodds_of_the_official_codes(attribution, label):
 
 
 @given(draw_attributions())
-def test_comprehensiveness_and_sufficiency(attribution):
+def test_comprehensiveness_and_sufficiency_equal_their_twins(attribution):
     order = rank_words(attribution)
     target_class = attribution.target.index
     original = compute_class_probabilities(attribution.row.ids)[target_class]
@@ -160,7 +160,7 @@ def test_comprehensiveness_and_sufficiency(attribution):
 
 
 @given(draw_attributions(), st.integers(0, 2))
-def test_hiding_and_revealing_games(attribution, label):
+def test_hiding_and_revealing_games_equal_their_twins(attribution, label):
     order = rank_words(attribution)
     num_rankable = len(order)
     hiding = []
@@ -184,7 +184,7 @@ def test_hiding_and_revealing_games(attribution, label):
     st.lists(draw_attributions(), min_size=2, max_size=6),
     st.sampled_from(["log", "smooth", "none"]),
 )
-def test_token_overlap(attributions, idf):
+def test_token_overlap_equals_its_twin(attributions, idf):
     num_documents = len(attributions)
     frequency = {}
     sums = {}
@@ -239,7 +239,7 @@ def compute_tau_b(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=3, max_size=12))
-def test_rank_correlations(pairs):
+def test_rank_correlations_equal_their_twins(pairs):
     from tokenlight.metrics._ranking import rank_correlation
 
     first, second = (np.array(side) for side in zip(*pairs, strict=True))
@@ -256,7 +256,7 @@ def test_rank_correlations(pairs):
 
 
 @given(st.lists(st.tuples(numbers, st.booleans()), min_size=1, max_size=15))
-def test_average_precision(pairs):
+def test_average_precision_equals_its_twin(pairs):
     from tokenlight.metrics.rationale import precision_recall_area
 
     scores = np.array([score for score, _ in pairs])
@@ -266,16 +266,16 @@ def test_average_precision(pairs):
     area = 0.0
     recall_before = 0.0
     for threshold in sorted(set(scores), reverse=True):
-        chosen = scores >= threshold
-        hits = (chosen & gold).sum()
+        is_above = scores >= threshold
+        hits = (is_above & gold).sum()
         recall = hits / gold.sum()
-        area += (recall - recall_before) * hits / chosen.sum()
+        area += (recall - recall_before) * hits / is_above.sum()
         recall_before = recall
     assert precision_recall_area(scores, gold, use_steps=True) == pytest.approx(area)
 
 
 @given(word_lists)
-def test_the_planted_model_is_what_this_file_says(words):
+def test_the_planted_model_has_the_probabilities_of_its_twin(words):
     from tokenlight.perturb.engine import stream_logits
 
     row = make_row(words)
@@ -301,7 +301,7 @@ def compute_faded_probabilities(
 
 
 @given(draw_attributions(min_size=2), st.integers(0, 3))
-def test_soft_sufficiency_and_comprehensiveness(attribution, seed):
+def test_soft_sufficiency_and_comprehensiveness_equal_their_twins(attribution, seed):
     target_class = attribution.target.index
     inside = range(1, len(attribution) - 1)
     scores = [attribution.scores[i] for i in inside]
@@ -339,7 +339,7 @@ def test_soft_sufficiency_and_comprehensiveness(attribution, seed):
 
 
 @given(draw_attributions(), st.sampled_from(["plus", "minus"]), st.integers(0, 3))
-def test_f_fidelity(attribution, side, seed):
+def test_f_fidelity_equals_its_twin(attribution, side, seed):
     order = rank_words(attribution)
     target_class = attribution.target.index
     num_rankable = len(order)
@@ -348,11 +348,11 @@ def test_f_fidelity(attribution, side, seed):
     curve = []
     for share in (0.1, 0.3, 0.5, 0.7, 0.9):
         k = max(1, round(share * num_rankable))
-        chosen = order[:k] if side == "plus" else order[k:]
+        candidates = order[:k] if side == "plus" else order[k:]
         falls = []
         for numbers in draws:
-            limit = min(0.5, 0.1 * num_rankable / len(chosen)) if chosen else 0.0
-            removed = {i for i in chosen if numbers[i] < limit}
+            limit = min(0.5, 0.1 * num_rankable / len(candidates)) if candidates else 0.0
+            removed = {i for i in candidates if numbers[i] < limit}
             remaining = compute_class_probabilities(perturb_ids(attribution, removed, "mask"))
             falls.append(original - remaining[target_class])
         curve.append(sum(falls) / len(falls))

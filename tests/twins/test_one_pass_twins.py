@@ -229,7 +229,7 @@ def assert_scores_close(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.parametrize("explainer", [BERT, GPT2], ids=["first token", "last token"])
 @every_twin
-def test_a_class_is_explained_as_written(explainer, method, options, twin):
+def test_scores_of_a_class_equal_the_formula(explainer, method, options, twin):
     for label in range(3):
         attributions = explainer.explain(make_padded_batch(), (method, options), target=label)
         for attribution, ids in zip(attributions, TEXT_IDS, strict=True):
@@ -271,7 +271,9 @@ def sum_over_sides(
     ids=["two tokens", "one token", "no answer", "start alone", "end alone"],
 )  # fmt: skip
 @every_twin
-def test_an_answer_is_its_start_and_its_end_added(start, end, method, options, twin):
+def test_scores_of_an_answer_are_the_sum_of_its_start_and_its_end(
+    start, end, method, options, twin
+):
     attribution = ANSWERS.explain(
         Tokens.from_ids(TEXT_IDS[:1]), (method, options), SpanTarget(start, end)
     )
@@ -291,14 +293,14 @@ def test_answers_of_one_side_and_of_two_may_share_a_batch(method, options, twin)
     )
 
 
-def test_two_answers_are_held_against_each_other_side_by_side():
+def test_the_shared_start_of_two_answers_cancels_in_their_contrast():
     attribution = ANSWERS.explain(
         Tokens.from_ids(TEXT_IDS[:1]), "cam", Contrast(SpanTarget(4, 5), SpanTarget(4, 7))
     )
     assert_scores_close(attribution.scores, sum_over_sides(cam, TEXT_IDS[0], {}, {5: 1.0, 7: -1.0}))
 
 
-def test_relevance_of_an_answer_is_zero_at_the_first_token_alone():
+def test_relevance_of_an_answer_is_zero_only_at_the_first_token():
     ids = Tokens.from_ids(TEXT_IDS[:1])
     span = SpanTarget(5, 6)
     methods = [
@@ -315,7 +317,7 @@ def test_relevance_of_an_answer_is_zero_at_the_first_token_alone():
 
 
 @pytest.mark.parametrize("explainer", [BERT, GPT2], ids=["bert", "gpt2"])
-def test_without_a_mask_mask_lrp_is_transatt_and_asks_for_no_heads(explainer):
+def test_without_a_mask_mask_lrp_equals_transatt_and_needs_no_heads(explainer):
     heads = np.ones((3, 4))
     ours, with_heads, theirs = explainer.explain(
         Tokens.from_ids(TEXT_IDS[:1]),

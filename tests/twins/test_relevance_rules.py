@@ -112,7 +112,7 @@ def clip_above_zero(value: float) -> float:
 
 
 @given(SEEDS, SIZES, SIZES, SIZES)
-def test_z_plus_shares_by_agreeing_signs(seed, rows, ins, outs):
+def test_z_plus_distributes_relevance_over_products_of_equal_signs(seed, rows, ins, outs):
     x, w, _, relevance, rule_case = make_linear_case(seed, rows, ins, outs)
     twin = np.zeros_like(x)
     for r in range(rows):

@@ -188,10 +188,10 @@ def test_evaluate_reports_paired_differences_and_warns_about_few_texts(
     result = run("evaluate", data_file, *arguments, "-o", tmp_path / "o")
     assert result.exit_code == 0, result.output
     assert "\ndifference from attcat, text by text" in result.output
-    few = "texts: the intervals are rough. Give 20 or more to compare methods."
-    assert few in result.output
-    assert few in json.loads((tmp_path / "o" / "summary.json").read_text("utf-8"))["caution"]
-    assert few in (tmp_path / "o" / "report.html").read_text("utf-8")
+    warning = "texts: the intervals are rough. Give 20 or more to compare methods."
+    assert warning in result.output
+    assert warning in json.loads((tmp_path / "o" / "summary.json").read_text("utf-8"))["caution"]
+    assert warning in (tmp_path / "o" / "report.html").read_text("utf-8")
     values = {"attcat": {}, "random": {}}
     for row in pq.read_table(tmp_path / "o" / "rows.parquet").to_pylist():
         values[row["method"]][row["text"]] = row["aopc"]

@@ -439,7 +439,9 @@ def test_evaluate_looks_for_the_file_before_it_imports_torch():
     assert process.stderr == "error: no-such.csv does not exist. Check its name.\n"
 
 
-def test_missing_labels_are_asked_for_in_flags(tokenlight, classifier, reviews, tmp_path):
+def test_missing_labels_are_reported_with_the_flag_to_give(
+    tokenlight, classifier, reviews, tmp_path
+):
     code, _, errors = tokenlight(
         "evaluate", reviews, "-m", classifier, "--metric", "hiding_game", "-o", tmp_path / "out"
     )

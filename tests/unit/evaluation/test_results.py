@@ -42,7 +42,7 @@ def test_several_methods_are_summarized_each_by_itself(explainer):
     assert "<Evaluation of 12 explanations>" in repr(evaluation)
 
 
-def test_agreement_between_methods(explainer):
+def test_agreement_between_methods_is_measured(explainer):
     attributions = explainer.explain(TEXTS, method=["attcat", "cat", "random"])
     agreement = explainer.evaluate(attributions, "aopc").agreement
     assert agreement.methods == ("attcat", "cat", "random")
@@ -53,7 +53,7 @@ def test_agreement_between_methods(explainer):
         _ = explainer.evaluate(attributions[::3], "aopc").agreement
 
 
-def test_one_metric_in_two_readings_keeps_both(explainer):
+def test_one_metric_with_two_option_sets_has_two_columns(explainer):
     attribution = explainer.explain(TEXTS[0], "attcat")
     evaluation = explainer.evaluate(attribution, ["aopc", ("aopc", {"order": "bottom"})])
     assert list(evaluation.summary) == ["aopc", "aopc(order=bottom)"]
@@ -98,7 +98,7 @@ def test_spans_are_read_in_every_form(explainer):
     )
 
 
-def test_precision_at_k_of_a_question(tokenizer):
+def test_precision_at_k_of_a_question_is_measured_on_its_answer(tokenizer):
     explainer = Explainer(tiny_bert_qa(), tokenizer)
     attribution = explainer.explain(
         Question(question="who sat", context="the cat sat on the mat"), "attcat"
@@ -115,7 +115,7 @@ def test_an_empty_list_cannot_be_evaluated(explainer):
         explainer.evaluate([], "aopc")
 
 
-def test_an_evaluation_is_saved_whole(explainer, tmp_path):
+def test_an_evaluation_is_saved_with_rows_summary_and_report(explainer, tmp_path):
     import pyarrow.parquet
 
     attributions = explainer.explain(TEXTS, method=["attcat", "random"])

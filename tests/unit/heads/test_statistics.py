@@ -110,7 +110,7 @@ def test_exactly_the_planted_heads_are_found(statistics):
     assert mask.positional == ((1, 0, 0),)
 
 
-def test_the_shares_are_those_of_the_construction(statistics):
+def test_the_shares_equal_the_constructed_ones(statistics):
     assert statistics.num_tested.tolist() == [60, 0, 0, 0]
     assert statistics.relation_shares[0].tolist() == [[0.0, 1.0, pytest.approx(0, abs=0.2)]]
     one_left = statistics.position_shares[0, 0, statistics.max_offset - 1]
@@ -204,7 +204,7 @@ def test_a_model_with_maps_of_another_model_is_refused():
         compute_head_statistics(live, TOKENIZER, corpus()[:2])
 
 
-def test_an_encoder_without_a_head_is_proved_by_numbers_that_are_not_zero(monkeypatch):
+def test_an_encoder_without_a_head_is_probed_with_nonzero_outputs(monkeypatch):
     probed = []
     probe = probing._probe_logits
     monkeypatch.setattr(
@@ -300,7 +300,7 @@ def test_corruption_lets_in_a_share_of_the_other_heads(rate, heads):
     assert results[MASK.selected_heads].all()
 
 
-def test_positional_heads_of_one_text_depend_on_that_text_alone():
+def test_positional_heads_of_one_text_depend_only_on_that_text():
     maps = torch.zeros(2, 2, 5, 5)
     maps[:, 0, 1:, :-1] = torch.eye(4)  # head 0 looks one to the left
     maps[:, 0, 0, 0] = 1
@@ -501,7 +501,7 @@ def test_the_command_refuses_thresholds_and_masks_that_mean_nothing(folder, argu
     assert message in " ".join(completed.output.split())
 
 
-def test_an_encoder_without_a_head_is_read_all_the_same(folder):
+def test_the_command_reads_an_encoder_without_a_head(folder):
     planted_model().float().bert.save_pretrained(folder / "encoder")
     TOKENIZER.save_pretrained(folder / "encoder")
     completed = run(folder / "encoder", "--conllu", folder / "corpus.conllu", "--limit", 1)
@@ -520,7 +520,7 @@ def test_invalid_arguments_of_the_command_are_refused(folder):
     assert "'words' is not one of" in completed.output
 
 
-def test_the_same_page_is_drawn_twice(statistics):
+def test_drawing_a_page_twice_gives_the_same_page(statistics):
     from tokenlight.plots.figures import render_heads_page
 
     assert render_heads_page(statistics.to_dict()) == render_heads_page(statistics.to_dict())

@@ -185,7 +185,7 @@ def test_heads_are_masked_only_where_their_contexts_are_seen():
         explainer.explain(Tokens.from_ids(*texts()), "mask_lrp")
 
 
-def test_the_lowest_score_can_replace_that_of_the_read_out_token():
+def test_the_lowest_score_can_replace_the_score_of_the_read_out_token():
     rows = Tokens.from_ids(*texts())
     zero, lowest = (
         Explainer(tiny_bert()).explain(rows, ("transatt", {"cls_value": value}))

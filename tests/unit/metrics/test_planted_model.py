@@ -88,7 +88,7 @@ def test_oracle_beats_random_beats_inverted(name):
 
 
 @pytest.mark.parametrize("name", ["aopc", "lodds"])
-def test_from_the_bottom_the_direction_is_reversed(name):
+def test_removing_the_lowest_scores_first_reverses_the_direction(name):
     bottom = registry.build("metrics", name, {"order": "bottom"})
     assert bottom.direction != registry.build("metrics", name).direction
     oracle_beats_random_beats_inverted(bottom)
@@ -101,7 +101,7 @@ def test_lower_is_better_for_masking_the_rest():
 
 
 @pytest.mark.parametrize("name", ["hiding_game", "revealing_game"])
-def test_with_the_least_important_first_the_direction_is_reversed(name):
+def test_masking_the_least_important_first_reverses_the_direction(name):
     least = registry.build("metrics", name, {"first": "least"})
     assert least.direction != registry.build("metrics", name).direction
     oracle_beats_random_beats_inverted(least)

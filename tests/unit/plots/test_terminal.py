@@ -190,7 +190,7 @@ def test_a_verdict_begins_with_its_grade():
         assert f"attcat  {verdict}" in render_terminal(attribution, colours=None)
 
 
-def test_a_note_is_on_a_line_of_its_own_below_a_verdict():
+def test_a_note_is_on_a_separate_line_below_a_verdict():
     trust = {"verdict": "removing the top word (dull) drops P", "grade": "faithful"}
     attribution = replace(make_sample(), extras={"trust": trust}, notes=("a note",))
     lines = render_terminal(attribution, colours=None).splitlines()
@@ -292,8 +292,8 @@ def test_each_step_of_256_colours_is_further_from_the_background(monkeypatch, pa
     assert all(ground[strong] > ground[weak] and ground[2] <= ground[strong] for ground in grounds)
     for n in range(1, NUM_STEPS + 1):
         style = paint(sign * n)
-        written = tuple(style.color.get_truecolor())
-        assert compute_contrast_ratio(written, tuple(style.bgcolor.get_truecolor())) >= 4.5
+        text_colour = tuple(style.color.get_truecolor())
+        assert compute_contrast_ratio(text_colour, tuple(style.bgcolor.get_truecolor())) >= 4.5
     assert paint(0).bgcolor is None
 
 

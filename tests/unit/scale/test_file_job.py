@@ -333,7 +333,7 @@ class Locked(MemoryFileSystem):
     cat_file = pipe_file = find = info
 
 
-def test_errors_of_an_object_store_are_reported_like_those_of_a_disk(data, model):
+def test_errors_of_an_object_store_are_reported_like_disk_errors(data, model):
     fsspec.register_implementation("locked", Locked, clobber=True)
     reason = "LookupError: no credentials"
     with pytest.raises(BadInput, match=f"locked://data .*{reason}"):

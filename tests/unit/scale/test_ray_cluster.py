@@ -28,9 +28,7 @@ pytestmark = [
 COUNT = 64
 
 
-def test_an_actor_that_is_killed_is_replaced_and_the_bytes_are_those_of_one_process(
-    bert_folder, tmp_path
-):
+def test_a_killed_actor_is_replaced_and_the_bytes_equal_those_of_one_process(bert_folder, tmp_path):
     data = write_parquet(tmp_path / "a.parquet", COUNT)
     options = {"model": str(bert_folder), "method": "attcat", "block": 4, "progress": False}
     explain_files(data, tmp_path / "here", engine=InProcessEngine(), **options)
@@ -78,7 +76,7 @@ explain_files({data!r}, {out!r}, model={model!r}, engine=engine, method="attcat"
 """
 
 
-def test_a_killed_driver_is_resumed_by_the_next(bert_folder, tmp_path):
+def test_the_next_driver_resumes_after_a_killed_one(bert_folder, tmp_path):
     """And its actors end with it: two drivers in turn write what one process writes."""
     data = write_parquet(tmp_path / "a.parquet", COUNT)
     folder = tmp_path / "ray"

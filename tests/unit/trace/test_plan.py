@@ -43,7 +43,7 @@ def test_only_what_a_site_reads_of_attention_is_recorded(live, sites, record_mod
     assert plan.is_padded
 
 
-def test_maps_are_lazy_where_blocks_are_computed_again(live):
+def test_maps_are_lazy_if_blocks_are_recomputed(live):
     attention = frozenset({Site.ATTENTION})
     plan = make_plan(live, ROWS, attention, recompute=True)
     assert plan.record_mode == "operands"

@@ -69,8 +69,8 @@ def test_downloads_have_the_requested_format(client):
     assert "sandbox" in page.headers["content-security-policy"]
     assert b"<svg" in client.get(address, params={"format": "svg"}).content
     for figure in ("bars", "layers"):
-        drawn = client.get(address, params={"format": "png", "figure": figure})
-        assert drawn.content.startswith(b"\x89PNG")
+        picture_response = client.get(address, params={"format": "png", "figure": figure})
+        assert picture_response.content.startswith(b"\x89PNG")
     flat = client.get(
         f"/api/attribution/{second['id']}", params={"format": "svg", "figure": "layers"}
     )

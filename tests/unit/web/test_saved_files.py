@@ -44,10 +44,10 @@ def saved(models):
 def everything(models, saved):
     """A text, an answer and a picture."""
     question = Question(question="who?", context="the cat sat.")
-    answered = models.get_model("answers").explainer.explain(question).to_dict()
+    answer = models.get_model("answers").explainer.explain(question).to_dict()
     photo = np.random.default_rng(0).integers(0, 256, size=(SIDE, SIDE, 3), dtype=np.uint8)
     with_image = Explainer(build_model("vit"), Processor()).explain(photo).to_dict()
-    return json.loads(json.dumps([saved[0], answered, with_image]))
+    return json.loads(json.dumps([saved[0], answer, with_image]))
 
 
 @pytest.fixture(scope="module")
