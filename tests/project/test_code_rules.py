@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.import_rows import IMPORTED_FOR_TYPES, IMPORTED_WHEN_CALLED, RANKS, ROWS
+from tests.helpers.import_rows import RANKS, ROWS, find_upward_imports
 from tests.tools.module_index import list_modules, list_test_files, read_declaration
 
 SOURCE = Path(__file__).parents[2] / "src" / "tokenlight"
@@ -21,31 +20,6 @@ def find_package(path: Path) -> str:
     """Return the package of a module, or the module's own name where it is in none."""
     name = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     return "cli" if name == "__main__" else name
-
-
-def list_allowed_exceptions(node: ast.AST) -> set[tuple[str, str]]:
-    """Return the imports from a higher row that are allowed inside a node."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return IMPORTED_WHEN_CALLED
-    is_for_type_checkers = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    return IMPORTED_FOR_TYPES if is_for_type_checkers else set()
-
-
-def list_package_imports(tree: ast.AST) -> Iterator[tuple[str, set[tuple[str, str]]]]:
-    """Yield every package of tokenlight that a file imports, with the exceptions that are allowed there."""
-    exceptions = {}
-    for node in ast.walk(tree):
-        if allowed := list_allowed_exceptions(node):
-            exceptions |= dict.fromkeys(ast.walk(node), allowed)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tokenlight":
-            package = (node.module or "").removeprefix("tokenlight").lstrip(".").split(".")[0]
-            for name in [package] if package else [alias.name for alias in node.names]:
-                yield name, exceptions.get(node, set())
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.startswith("tokenlight."):
-                    yield alias.name.split(".")[1], exceptions.get(node, set())
 
 
 def list_test_modules_imported(path: Path) -> list[str]:
@@ -68,12 +42,23 @@ def list_test_modules_imported(path: Path) -> list[str]:
 def test_imports_point_only_to_lower_rows(path):
     package = find_package(path)
     assert package in RANKS, f"{package} has no place: give it one in ROWS"
-    for other, allowed in list_package_imports(ast.parse(path.read_text())):
-        if other == package or other not in RANKS or (package, other) in allowed:
-            continue
-        assert RANKS[other] < RANKS[package], (
-            f"{path.name} ({package}) imports {other}, which stands above"
-        )
+    assert find_upward_imports(package, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "code", "expected"),
+    [
+        ("data", "import tokenlight.web.app", ["web"]),
+        ("data", "from tokenlight import explainer", ["explainer"]),
+        ("data", "from tokenlight.plots.html import render_page", ["plots"]),
+        ("data", "def show():\n    from tokenlight.plots.html import render_page", []),
+        ("web", "from tokenlight.plots.html import render_page", []),
+        ("methods", "from tokenlight.plugin import Method", []),
+        ("trace", "from tokenlight.plugin import Method", ["plugin"]),
+    ],
+)
+def test_an_import_from_a_higher_row_is_noticed(package, code, expected):
+    assert find_upward_imports(package, code) == expected
 
 
 def test_there_are_at_most_eighteen_rows_and_every_part_has_a_place():

@@ -19,7 +19,7 @@ import transformers
 import tokenlight.plugin
 import tokenlight.scale
 import tokenlight.trust
-from tests.helpers.import_rows import RANKS
+from tests.helpers.import_rows import RANKS, find_upward_imports
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import assert_close
 from tests.tools import generated_tables
@@ -443,6 +443,11 @@ def test_a_method_and_a_metric_work_by_name_from_a_separate_package():
 @pytest.mark.parametrize("block", [METHOD_BLOCK, METRIC_BLOCK], ids=["method", "metric"])
 def test_the_examples_import_nothing_but_tokenlight_plugin(block):
     assert set(re.findall(r"tokenlight[\w.]*(?= import)", block)) == {"tokenlight.plugin"}
+
+
+def test_the_examples_may_be_put_into_the_package():
+    assert find_upward_imports("methods", METHOD_BLOCK) == []
+    assert find_upward_imports("metrics", METRIC_BLOCK) == []
 
 
 # --- architecture ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -84,3 +85,13 @@ def test_no_file_is_larger_than_the_hook_allows():
 def test_addresses_in_the_metadata_can_be_opened_from_anywhere():
     """None so far: a relative one would mean nothing on a package index."""
     assert all(address.startswith("https://") for address in PROJECT.get("urls", {}).values())
+
+
+def test_every_test_in_quarantine_exists():
+    table = (ROOT / "tests" / "QUARANTINES.md").read_text("utf-8")
+    rows = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", table)
+    assert len(rows) > 10
+    for path, name in rows:
+        code = (ROOT / path).read_text("utf-8")
+        names = {node.name for node in ast.walk(ast.parse(code)) if hasattr(node, "name")}
+        assert not name or name in names, f"{path} has no {name}"

@@ -81,14 +81,17 @@ def test_the_tables_hold_what_explain_and_evaluate_give(complete_run, bert_folde
     assert len(scores(complete_run)) == 6
 
 
-def test_a_part_has_its_rows_and_a_manifest(complete_run):
+def test_a_part_has_a_row_for_each_example(complete_run):
     run = RunFolder.open(complete_run)
-    part = run.parts[0]
-    rows = run.read_rows(part)
-    manifest = run.read_manifest(part)
+    rows = run.read_rows(run.parts[0])
     assert [row["example"] for row in rows] == [0, 1, 2, 3]
     assert len(rows[0]["measured"]["aopc"]["curve"]) == 11
     assert rows[0]["error"] is None
+
+
+def test_the_manifest_of_a_part_records_suite_settings_and_cost(complete_run):
+    run = RunFolder.open(complete_run)
+    manifest = run.read_manifest(run.parts[0])
     assert manifest["suite"] == run.suite.compute_digest()
     assert (manifest["seed"], manifest["device"], manifest["threads"]) == (0, "cpu", 1)
     assert (manifest["explain_forwards"], manifest["explain_backwards"]) == (4, 4)

@@ -433,11 +433,11 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-@pytest.fixture
-def folder(tmp_path):
+def write_model_and_corpus(folder):
+    """Write the planted model and its corpus in CoNLL-U format; return the folder."""
     model = planted_model().float()
-    model.save_pretrained(tmp_path / "model")
-    TOKENIZER.save_pretrained(tmp_path / "model")
+    model.save_pretrained(folder / "model")
+    TOKENIZER.save_pretrained(folder / "model")
     lines = []
     for sentence in corpus():
         lines.append(f"# text = {sentence.text}")
@@ -445,24 +445,45 @@ def folder(tmp_path):
             head = 0 if word.head is None else word.head + 1
             lines.append(f"{number}\t{word.form}\t_\t_\t_\t_\t{head}\t{word.relation}\t_\t_")
         lines.append("")
-    (tmp_path / "corpus.conllu").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return tmp_path
+    (folder / "corpus.conllu").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
 
 
-def test_the_command_writes_masks_and_figures(folder):
+@pytest.fixture
+def folder(tmp_path):
+    return write_model_and_corpus(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def heads_command_run(tmp_path_factory):
+    """Return the finished command and the folder with its outputs."""
+    folder = write_model_and_corpus(tmp_path_factory.mktemp("heads"))
     completed = run(
         folder / "model", "--conllu", folder / "corpus.conllu", "-o", folder / "heads.json",
         "--html", folder / "heads.html",
     )  # fmt: skip
+    return completed, folder
+
+
+def test_the_command_prints_the_counts_and_names_its_files(heads_command_run):
+    completed, _ = heads_command_run
     assert completed.exit_code == 0, completed.output
     assert "syntactic    1 heads  1.1" in completed.output
     assert "positional   1 heads  1.0" in completed.output
     assert "counted on 60 sentences, which is too few" in completed.stderr
     assert completed.stderr.count("wrote") == 2
     assert "heads.json" in completed.stderr
+
+
+def test_the_command_writes_masks_with_their_sources(heads_command_run):
+    _, folder = heads_command_run
     content = read_heads(folder / "heads.json")
     assert content["sources"] == ["corpus.conllu"]
     assert content["sentences"] == 60
+
+
+def test_the_command_writes_a_page_of_figures(heads_command_run):
+    _, folder = heads_command_run
     page = (folder / "heads.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 2
     assert "nsubj (60)" in page

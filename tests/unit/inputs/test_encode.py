@@ -289,24 +289,45 @@ def test_an_id_that_the_model_does_not_know_is_refused(wrong):
             explainer.explain(Tokens.from_ids(ids))
 
 
-def test_cached_row_properties_are_not_copied_or_compared():
-    row, same = (Tokens.from_ids([[2, 13, 3]], [[1, 1, 0]]).rows[0] for _ in range(2))
-    fields = {field.name for field in dataclasses.fields(row)}
-    for equal_row in (row, dataclasses.replace(row, num_truncated=0)):
-        assert equal_row.ids_array.tolist() == [2, 13, 3]
-        assert equal_row.ids_array.dtype == np.int64
-        assert not equal_row.ids_array.flags.writeable
-        assert not equal_row.is_unmasked
-        assert equal_row == same
-        assert hash(equal_row) == hash(same)
-        for copied in (
-            copy.copy(equal_row),
-            copy.deepcopy(equal_row),
-            pickle.loads(pickle.dumps(equal_row)),
-        ):
-            assert {*vars(copied)} == fields
-            assert copied == equal_row
-            assert copied.ids_array.tolist() == [2, 13, 3]
+def make_masked_row():
+    return Tokens.from_ids([[2, 13, 3]], [[1, 1, 0]]).rows[0]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_cached_row_properties_are_not_compared(is_replaced):
+    row = make_masked_row()
+    if is_replaced:
+        row = dataclasses.replace(row, num_truncated=0)
+    assert row.ids_array.tolist() == [2, 13, 3]
+    assert row.ids_array.dtype == np.int64
+    assert not row.ids_array.flags.writeable
+    assert not row.is_unmasked
+    assert row == make_masked_row()
+    assert hash(row) == hash(make_masked_row())
+
+
+@pytest.mark.parametrize(
+    "copy_row",
+    [copy.copy, copy.deepcopy, lambda row: pickle.loads(pickle.dumps(row))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_cached_row_properties_are_not_copied(copy_row, is_replaced):
+    row = make_masked_row()
+    if is_replaced:
+        row = dataclasses.replace(row, num_truncated=0)
+    assert row.ids_array.tolist() == [2, 13, 3]
+    assert not row.is_unmasked
+    copied = copy_row(row)
+    assert {*vars(copied)} == {field.name for field in dataclasses.fields(row)}
+    assert copied == row
+    assert copied.ids_array.tolist() == [2, 13, 3]
+
+
+def test_cached_row_properties_are_recomputed_for_a_changed_row():
+    row = make_masked_row()
+    assert row.ids_array.tolist() == [2, 13, 3]
+    assert not row.is_unmasked
     changed = dataclasses.replace(row, ids=(2, 5, 3), attention_mask=(1, 1, 1))
     assert changed.ids_array.tolist() == [2, 5, 3]
     assert changed.is_unmasked

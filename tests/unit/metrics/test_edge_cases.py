@@ -229,7 +229,7 @@ def test_a_wrong_metric_is_named(metric, message):
         explainer.evaluate(make_attribution(explainer, [10], [1]), metric, labels=[0])
 
 
-def test_degenerate_samples_have_degenerate_intervals():
+def test_an_empty_sample_has_no_interval():
     assert np.isnan(bootstrap_mean([]).mean)
     assert to_json_value(bootstrap_mean([])) == {
         "mean": None,
@@ -237,17 +237,23 @@ def test_degenerate_samples_have_degenerate_intervals():
         "high": None,
         "count": 0,
     }
+    assert bootstrap_curve([(), ()]) == ()
+    assert bootstrap_statistic(0, lambda _: 1.0).count == 0
+
+
+def test_the_interval_of_equal_values_is_that_value():
     single = bootstrap_mean([0.3])
     assert (single.mean, single.low, single.high, single.count) == (0.3, 0.3, 0.3, 1)
     same = bootstrap_mean([0.3] * 9)
     assert (same.low, same.high) == (same.mean, same.mean)
+
+
+def test_the_interval_of_an_outlier_or_of_two_values_contains_the_mean():
     outlier = bootstrap_mean([0.0] * 50 + [1.0])
     assert np.isfinite([outlier.low, outlier.high]).all()
     assert outlier.low <= outlier.mean <= outlier.high
     of_two = bootstrap_mean([0.0, 1.0])
     assert of_two.low <= 0.5 <= of_two.high
-    assert bootstrap_curve([(), ()]) == ()
-    assert bootstrap_statistic(0, lambda _: 1.0).count == 0
 
 
 def test_an_interval_covers_the_true_mean_at_its_nominal_rate():
