@@ -62,13 +62,13 @@ test-fast: $(VENV)/.dev
 
 # The tests of one module or one package: `make test-for M=explaining/batches`, `make test-for M=plots`.
 # A module whose name begins with an underscore is named with or without it. Where no file has its name,
-# tests/unit/WHERE.md says which files test it.
+# tests/unit/TEST_INDEX.md lists which files test it.
 NAMED_TESTS = $(wildcard tests/unit/$(M)/ $(dir tests/unit/$(M))test_$(patsubst _%,%,$(notdir $(M)))*.py)
-LISTED_TESTS = $(shell sed -n 's/^| `$(subst /,\/,$(M))` | [^|]* | \(.*\) |$$/\1/p' tests/unit/WHERE.md | tr -d '`')
+LISTED_TESTS = $(shell sed -n 's/^| `$(subst /,\/,$(M))` | [^|]* | \(.*\) |$$/\1/p' tests/unit/TEST_INDEX.md | tr -d '`')
 TESTS_OF = $(sort $(NAMED_TESTS) $(LISTED_TESTS))
 test-for: $(VENV)/.dev
 	@test -n "$(M)" || { echo "Name a module or a package: make test-for M=explaining/batches"; exit 2; }
-	@test -n "$(TESTS_OF)" || { echo "tests/unit/WHERE.md lists no module or package $(M)"; exit 2; }
+	@test -n "$(TESTS_OF)" || { echo "tests/unit/TEST_INDEX.md lists no module or package $(M)"; exit 2; }
 	$(OFFLINE) $(RUN) -m pytest -q $(TESTS_OF)
 
 # 46 % of all statements: lrp 97, methods 95, metrics 90, model, hooks, trace, perturb and accel 86 %; of web

@@ -30,7 +30,7 @@ def test_there_are_more_than_500_pairs_of_every_family():
     } <= set(counts)  # fmt: skip
 
 
-def test_the_prompts_of_a_pair_differ_in_the_deciding_word_alone():
+def test_the_prompts_of_a_pair_differ_only_in_the_deciding_word():
     for pair in PAIRS:
         first, second = pair.first, pair.second
         assert first.text[: first.start] == second.text[: second.start]
@@ -67,7 +67,7 @@ def test_scores_are_summed_by_word_and_special_tokens_left_out():
         ([0.0, 0.0, -5.0, 0.0], (0.0, 4.0, 1.0)),
     ],
 )
-def test_rank_and_share_are_those_computed_by_hand(scores, expected):
+def test_rank_and_share_equal_the_values_by_hand(scores, expected):
     prompt = fill("capital of {} is", "France", "Paris")
     reading = bench.read_scores("capitals", prompt, np.array(scores))
     assert (reading.is_top, reading.rank, reading.share) == expected
@@ -84,9 +84,9 @@ def test_a_prefix_of_an_answer_counts_from_two_letters():
 
 def test_every_prompt_is_measured_once_and_families_are_capped():
     predicted = {prompt.text: 0 for pair in PAIRS for prompt in (pair.first, pair.second)}
-    chosen = bench.choose_prompts(PAIRS, predicted, per_family=3)
-    counts = Counter(family for family, _, _ in chosen)
-    assert len({prompt.text for _, prompt, _ in chosen}) == len(chosen)
+    prompts_to_measure = bench.choose_prompts(PAIRS, predicted, per_family=3)
+    counts = Counter(family for family, _, _ in prompts_to_measure)
+    assert len({prompt.text for _, prompt, _ in prompts_to_measure}) == len(prompts_to_measure)
     assert max(counts.values()) == 3
 
 
@@ -102,9 +102,9 @@ def test_a_copied_word_is_found_by_a_model_that_copies():
     template = "word1 name3 {} word2 word4 name3"
     pair = Pair("copies", fill(template, "value5", "value5"), fill(template, "value9", "value9"))
     wrong = Pair("copies", fill(template, "value5", "value7"), fill(template, "value9", "value9"))
-    kept, predicted = bench.keep_answered(explainer, [pair, wrong])
-    assert kept == [pair]
-    prompts = bench.choose_prompts(kept, predicted, per_family=None)
+    answered_pairs, predicted = bench.keep_answered(explainer, [pair, wrong])
+    assert answered_pairs == [pair]
+    prompts = bench.choose_prompts(answered_pairs, predicted, per_family=None)
     for label in ("grad_x_input", "occlusion"):
         readings, _ = bench.measure(
             prompts,
@@ -118,9 +118,9 @@ def test_cached_answers_are_reused(tmp_path):
     pair = Pair("copies", fill(template, "value5", "value5"), fill(template, "value9", "value9"))
     answers = tmp_path / "answers.json"
     explainer = make_copy_explainer()
-    kept, predicted = bench.keep_answered(explainer, [pair], str(answers))
+    answered_pairs, predicted = bench.keep_answered(explainer, [pair], str(answers))
     explainer.model.forward = None  # any further pass would fail
-    assert bench.keep_answered(explainer, [pair], str(answers)) == (kept, predicted)
+    assert bench.keep_answered(explainer, [pair], str(answers)) == (answered_pairs, predicted)
 
 
 def test_the_page_has_a_table_of_every_model_best_method_first(tmp_path):

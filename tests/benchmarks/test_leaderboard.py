@@ -41,9 +41,9 @@ def test_ranks_are_means_over_measures_of_means_over_tasks():
 
 
 def test_equal_methods_share_a_rank_and_chance_widens_the_interval():
-    drawn = np.random.default_rng(0)
-    same = drawn.normal(size=40)
-    values = {"A": same, "B": same.copy(), "C": same + drawn.normal(0, 1, 40)}
+    generator = np.random.default_rng(0)
+    same = generator.normal(size=40)
+    values = {"A": same, "B": same.copy(), "C": same + generator.normal(0, 1, 40)}
     ranks = Board(columns=[Column("AOPC", "one", values, 1)]).ranks()
     assert ranks["A"][""] == ranks["B"][""]
     _, low, high = ranks["C"][""]

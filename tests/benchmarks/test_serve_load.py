@@ -46,7 +46,7 @@ def test_sixty_four_clients_get_their_own_answers(bench, pairs):
     assert tally.statuses[200] >= 64
 
 
-def test_over_capacity_is_429_and_every_other_answer_right(bench, pairs):
+def test_requests_over_capacity_get_429_and_all_others_the_right_answer(bench, pairs):
     limits = ServerLimits(max_waiting=(4, 4, 4))
     with run_server(create_app(make_allow_list(), limits=limits, try_methods=False)) as address:
         tally = asyncio.run(bench.load(address, pairs, clients=64, seconds=2, again=False))

@@ -9,26 +9,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
-HEADS = REPOSITORY / "docs" / "results" / "heads" / "sentiment.json"
-TEXT = "The plot is thin, but the actors never let it become dull."
+from tests.helpers.page_server import DEADLINE_MILLISECONDS, HEADS, Server, run_server
+
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-# Milliseconds after which a test gives up. It keeps a test from hanging and measures nothing: the server
-# itself gives up a request after 120 s, and the page then shows an error, which ends a wait at once.
-PATIENCE = 300_000
 
 
 def pytest_collection_modifyitems(items):
@@ -39,87 +28,18 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group("browser"))
 
 
-def missing(what: str) -> None:
+def skip_or_fail(what: str) -> None:
+    """Skip for something missing on this machine; fail in continuous integration."""
     reason = f"{what}; run: apt-get install chromium, then make test"
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
 
 
-@dataclass
-class Server:
-    """A running `tokenlight serve`, started as a user starts it."""
-
-    arguments: tuple[str, ...] = ()
-    port: int = field(default=0, init=False)  # a free one at first, the same when it starts again
-    process: subprocess.Popen | None = field(default=None, init=False)
-    pages: list[Any] = field(default_factory=list, init=False)  # of its visitors
-    log: Any = field(default_factory=lambda: tempfile.TemporaryFile("w+"), init=False)  # noqa: SIM115
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> Server:
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tokenlight.cli",
-                "serve",
-                f"--port={self.port}",
-                *self.arguments,
-            ],
-            cwd=REPOSITORY,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-        )
-        return self
-
-    def wait(self) -> Server:
-        """Until it says where it listens, or has ended."""
-        assert self.process is not None
-        assert self.process.stdout is not None
-        match = re.search(r"http://127\.0\.0\.1:(\d+)", self.process.stdout.readline())
-        if match is None:
-            self.stop()
-            self.log.seek(0)
-            pytest.fail(f"the server ended: {self.log.read()[-3000:]}")
-        self.port = int(match[1])
-        with urllib.request.urlopen(f"{self.address}/healthz", timeout=PATIENCE / 1000) as answer:
-            assert answer.status == 200
-        return self
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.communicate()  # which closes its standard output, too
-
-    def close_pages(self) -> None:
-        """Before the server goes for good: a page that still asks would complain of a lost connection."""
-        for page in self.pages:
-            if not page.is_closed():
-                page.close()
-
-
-@contextmanager
-def serving(*arguments: str) -> Iterator[Server]:
-    pytest.importorskip("fastapi")
-    server = Server(arguments).start()
-    try:
-        yield server
-    finally:
-        server.close_pages()
-        server.stop()
-        server.log.close()
-
-
 @pytest.fixture(scope="package")
 def server(chromium) -> Iterator[Server]:  # noqa: ARG001 - no browser, no server
     """All embedded models, with the measured head map of one."""
-    with serving("--heads", f"tokenlight/sentiment={HEADS}") as running:
+    with run_server("--heads", f"tokenlight/sentiment={HEADS}") as running:
         yield running.wait()
 
 
@@ -129,9 +49,9 @@ def chromium():
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        missing("playwright is not installed")
+        skip_or_fail("playwright is not installed")
     if not Path(CHROMIUM).exists():
-        missing("there is no Chromium")
+        skip_or_fail("there is no Chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
@@ -144,17 +64,17 @@ class Visit:
     def __init__(self, context, server: Server) -> None:
         self.page = context.new_page()
         server.pages.append(self.page)
-        self.page.set_default_timeout(PATIENCE)
+        self.page.set_default_timeout(DEADLINE_MILLISECONDS)
         self.address = server.address
         self.complaints: list[str] = []
         self.expected: tuple[str, ...] = ()  # words of the browser's own lines, which may come late
         self.requests: list[str] = []
-        self.page.on("console", self._heard)
+        self.page.on("console", self._record_console)
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
 
-    def _heard(self, message) -> None:
+    def _record_console(self, message) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(f"{message.type}: {message.text}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.conftest import TEXT
+from tests.helpers.page_server import TEXT
 
 TABS = ("why", "game", "layers", "heads")
 
@@ -68,7 +68,7 @@ def test_every_control_and_view_has_a_name(visit):
     assert "attcat" in page.locator("#game [aria-live=polite]").text_content()
 
 
-def test_a_phone_shows_all_without_scrolling_sideways(visitor):
+def test_a_phone_shows_every_view_without_scrolling_sideways(visitor):
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
     visit = visitor(**phone).open(text=TEXT, method=["attcat", "integrated_gradients"])
     for tab in TABS:
@@ -116,7 +116,7 @@ def test_the_system_colour_scheme_is_the_default(visitor):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_contrast_meets_wcag(visitor, scheme):
     """Contrast of at least 4.5 (WCAG AA) for every text that stands on plain paper or a token."""
-    from tests.helpers.colour_contrast import contrast_ratio
+    from tests.helpers.colour_contrast import compute_contrast_ratio
 
     visit = visitor(color_scheme=scheme).open(text=TEXT, method=["attcat", "gae"])
     visit.page.locator(".grade").first.wait_for()
@@ -138,8 +138,8 @@ def test_text_contrast_meets_wcag(visitor, scheme):
     )
     assert len(pairs) > 30
     poor = [
-        (text, contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))))
+        (text, compute_contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))))
         for text, ink, paper in pairs
-        if contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))) < 4.5
+        if compute_contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))) < 4.5
     ]
     assert poor == []

@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from tests.browser.conftest import serving
 from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
+from tests.helpers.page_server import run_server
 from tokenlight import Context, Continuation, Explainer
 
 DOCUMENTS = [
@@ -38,7 +38,7 @@ def test_sources_are_sorted_by_score_and_restored_by_a_link(visitor, folder):
     )
     parts = [part for part in attribution.group_by("document") if part.name != "written"]
     expected_parts = sorted(parts, key=lambda part: -abs(part.total))
-    with serving("--model", str(folder)) as server:
+    with run_server("--model", str(folder)) as server:
         visit = visitor(server.wait())
         page = visit.open(method=None).page
         page.get_by_role("button", name="Documents and a question").click()
@@ -64,8 +64,8 @@ def test_sources_are_sorted_by_score_and_restored_by_a_link(visitor, folder):
         second_page.locator("#field-prompt").wait_for()
 
 
-def test_a_model_writes_the_answer_where_none_is_given(visitor, folder):
-    with serving("--model", str(folder)) as server:
+def test_a_model_generates_the_answer_if_none_is_given(visitor, folder):
+    with run_server("--model", str(folder)) as server:
         visit = visitor(server.wait())
         link = {"question": QUESTION, "documents": "\n\n".join(DOCUMENTS), "method": None}
         page = visit.open(**link).page
@@ -73,34 +73,36 @@ def test_a_model_writes_the_answer_where_none_is_given(visitor, folder):
         assert page.locator("#answer-title").text_content() == "The model answers"
 
 
-def test_alternatives_are_chips_and_written_words_show_their_sources(visitor, folder):
+def test_alternatives_are_chips_and_generated_words_show_their_sources(visitor, folder):
     explainer = Explainer.from_pretrained(folder)
-    asked = explainer.explain(QUESTION, "attnlrp")
-    written = explainer.explain(QUESTION, ["attnlrp"], Continuation(None, 4))
-    with serving("--model", str(folder)) as server:
+    question_attribution = explainer.explain(QUESTION, "attnlrp")
+    continuation_attributions = explainer.explain(QUESTION, ["attnlrp"], Continuation(None, 4))
+    with run_server("--model", str(folder)) as server:
         visit = visitor(server.wait())
         page = visit.open(prompt=QUESTION, method="attnlrp").page
         chips = page.locator(".alternatives button")
-        names = list(asked.target.alternatives[:6])
+        names = list(question_attribution.target.alternatives[:6])
         assert [chip.strip() for chip in chips.all_text_contents()] == names
         chips.nth(1).click()
         page.locator(".alternatives [aria-pressed=true]").wait_for()
-        contrast = f"{asked.target.name} rather than ‘{names[1]}’"
+        contrast = f"{question_attribution.target.name} rather than ‘{names[1]}’"
         assert page.locator("#why h2 b").text_content() == contrast
         page.locator(".alternatives [aria-pressed=true]").click()  # all of them again
-        page.locator(f"#why h2 b:text-is('{asked.question}')").wait_for()
+        page.locator(f"#why h2 b:text-is('{question_attribution.question}')").wait_for()
         page.locator("#target select").select_option("4")
         words = page.locator(".written-token")
         words.first.wait_for()
-        assert words.all_text_contents() == [item.prediction.label.strip() for item in written]
+        assert words.all_text_contents() == [
+            item.prediction.label.strip() for item in continuation_attributions
+        ]
         words.nth(2).hover()
-        assert page.locator("#why h2 b").text_content() == written[2].question
-        shown = visit.scores("attnlrp")
-        expected = [(word.strip(), score) for word, score in written[2].words()]
-        assert [word for word, _ in shown] == [word for word, _ in expected]
-        for (_, score), (_, expected_score) in zip(shown, expected, strict=True):
+        assert page.locator("#why h2 b").text_content() == continuation_attributions[2].question
+        page_scores = visit.scores("attnlrp")
+        expected = [(word.strip(), score) for word, score in continuation_attributions[2].words()]
+        assert [word for word, _ in page_scores] == [word for word, _ in expected]
+        for (_, score), (_, expected_score) in zip(page_scores, expected, strict=True):
             assert score == pytest.approx(expected_score, rel=6e-3, abs=1e-6)  # three digits
         words.nth(1).click()
         page.locator("#field-prompt").hover()  # what was clicked stays
-        assert page.locator("#why h2 b").text_content() == written[1].question
+        assert page.locator("#why h2 b").text_content() == continuation_attributions[1].question
         assert "tokens=4" in page.url

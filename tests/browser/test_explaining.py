@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
-from tests.browser.conftest import TEXT
+from tests.helpers.page_server import TEXT
 from tokenlight import Contrast
 from tokenlight.plots.facts import (
     describe_share,
@@ -40,7 +40,7 @@ def test_a_typed_text_is_explained_with_the_scores_of_the_library(visit, explain
     assert chances == ["92.0 %", "8.0 %"]
 
 
-def test_the_page_takes_the_method_that_the_library_takes_by_itself(visit, explainer):
+def test_the_page_uses_the_default_method_of_the_library(visit, explainer):
     visit.open(method=None).explain(TEXT)
     attribution = explainer.explain(TEXT)
     assert attribution.method == "attnlrp"
@@ -172,7 +172,7 @@ def test_a_pair_of_texts_is_explained_in_two_parts(visit):
     assert visit.get_text() == "A fine film.\nThe sequel is dreadful."
 
 
-def test_another_model_asks_for_its_own_fields_which_hold_an_example(visit):
+def test_choosing_another_model_shows_its_input_fields_with_an_example(visit):
     visit.open().page.locator("#model").select_option("tokenlight/qa")
     visit.page.locator("#field-question").wait_for()
     assert visit.page.locator("#field-text").count() == 0
@@ -186,7 +186,7 @@ def test_another_model_asks_for_its_own_fields_which_hold_an_example(visit):
     assert visit.page.locator(".bar").count() == 4
 
 
-def test_another_model_clears_what_the_one_before_said(visit):
+def test_choosing_another_model_clears_the_previous_explanation(visit):
     visit.open(text=TEXT).page.locator("#model").select_option("tokenlight/qa")
     assert visit.page.locator("#results").is_hidden()
     assert visit.page.locator("#share").is_hidden()
@@ -199,7 +199,7 @@ def test_another_model_clears_what_the_one_before_said(visit):
     assert visit.get_text() == TEXT
 
 
-def test_a_refused_text_clears_the_one_before_and_offers_two_ways(visit):
+def test_a_refused_text_clears_the_previous_one_and_offers_two_remedies(visit):
     long = ("This film is neither good nor bad but long, and the director knows it. " * 60).strip()
     visit.open().explain(TEXT)
     visit.page.fill("#field-text", long)
@@ -239,7 +239,7 @@ def test_the_page_and_the_file_state_the_same_weight_on_special_tokens(visit, ex
     assert " difference" in lines.first.text_content()
 
 
-def test_the_parts_of_a_pair_weigh_what_the_library_says(visit):
+def test_the_parts_of_a_pair_have_the_weights_of_the_library(visit):
     from tokenlight import Explainer
 
     pair = ("The club sold its striker.", "Shares rose by ten percent.")
@@ -253,8 +253,8 @@ def test_the_parts_of_a_pair_weigh_what_the_library_says(visit):
     ]
 
 
-def test_no_other_class_is_named_where_one_is_explained_alone(visit):
+def test_no_other_class_is_named_if_only_one_is_explained(visit):
     visit.open(text=TEXT)
-    chosen = visit.page.get_by_label("rather than")
-    assert chosen.input_value() == ""
-    assert chosen.locator("option").all_text_contents() == ["(no other class)", "negative"]
+    class_select = visit.page.get_by_label("rather than")
+    assert class_select.input_value() == ""
+    assert class_select.locator("option").all_text_contents() == ["(no other class)", "negative"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.browser.conftest import TEXT
+from tests.helpers.page_server import TEXT
 from tokenlight.metrics._ranking import rank_subset
 from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
@@ -38,7 +38,7 @@ def list_hidden_tokens(page, method="attcat") -> list[str]:
     return page.locator(f"#game [data-method={method}] .gone").all_text_contents()
 
 
-def test_arrow_keys_hide_tokens_and_the_number_is_the_models(visit, explainer):
+def test_arrow_keys_hide_tokens_and_the_page_shows_the_models_probability(visit, explainer):
     page = ready(visit)
     attribution = explainer.explain(TEXT, "attcat")
     positions = np.flatnonzero(~np.array(attribution.row.special_tokens_mask))
@@ -84,7 +84,7 @@ def test_the_revealing_game_starts_with_all_tokens_hidden(visit, explainer):
     assert number(page) == pytest.approx(expected, abs=0.11)
 
 
-def test_every_method_plays_against_the_same_chance(visit):
+def test_every_method_is_compared_with_the_same_random_orders(visit):
     page = ready(visit, ["attcat", "gae", "random"])
     assert page.locator("#game .board-row h3").count() == 4  # and you
     notes = page.locator("#game .board-row .meter-note").all_text_contents()
@@ -121,7 +121,7 @@ def test_words_that_the_user_hides_are_masked_for_the_model(visit, explainer):
     assert list_hidden_tokens(page, "you") == []
 
 
-def test_the_comparison_with_random_orders_shows_how_far_it_is(visit):
+def test_the_comparison_with_random_orders_shows_its_progress(visit):
     visit.page.add_init_script(
         """window.seen = [];
         new MutationObserver(() => {

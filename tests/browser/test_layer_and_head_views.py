@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.browser.conftest import HEADS, TEXT, serving
+from tests.helpers.page_server import HEADS, TEXT, run_server
 from tokenlight.plots.facts import describe_special_share, format_score, round_segment_shares
 
 
@@ -33,12 +33,12 @@ def test_a_column_of_the_layer_map_pins_its_token(visit):
     assert visit.page.locator("#why .token[aria-pressed=true]").all_text_contents() == ["never"]
 
 
-def test_methods_without_layers_name_those_that_have_them(visit):
+def test_a_method_without_layers_lists_those_that_have_them(visit):
     visit.open(text=TEXT, method="gae", tab="layers")
     assert "attcat" in visit.page.locator("#layers").text_content()
 
 
-def test_one_number_is_written_alike_in_every_view(visit):
+def test_a_number_has_the_same_format_in_every_view(visit):
     """The score of a token, in its tip, in the pinned table and as the sum of its layers."""
     visit.open(text=TEXT, pin=5)
     name = visit.page.locator("#why .token[aria-pressed=true]").text_content()
@@ -49,7 +49,7 @@ def test_one_number_is_written_alike_in_every_view(visit):
     assert visit.page.locator(".heat .sum .pinned-column").text_content() == pinned
 
 
-def test_the_head_map_marks_what_the_file_says(visit):
+def test_the_head_map_marks_the_heads_of_the_file(visit):
     visit.open(text=TEXT, tab="heads")
     visit.page.locator(".head-grid").wait_for()
     mask = json.loads(HEADS.read_text())["mask"]
@@ -68,7 +68,7 @@ def test_the_head_map_marks_what_the_file_says(visit):
     assert "threshold" in visit.page.locator("#tip").text_content()
 
 
-def test_a_head_shows_where_it_looks_in_this_text(visit, explainer):
+def test_a_head_shows_its_attention_in_this_text(visit, explainer):
     visit.open(text="Never dull.", tab="heads")
     visit.page.locator("[data-head='2-0']").click()
     visit.page.locator(".attention-map").wait_for()
@@ -81,7 +81,7 @@ def test_a_head_shows_where_it_looks_in_this_text(visit, explainer):
     assert "head=2-0" in visit.page.url
 
 
-def test_heads_have_no_tab_where_nothing_was_measured(visit):
+def test_the_heads_tab_is_missing_if_no_heads_were_measured(visit):
     visit.open(model="tokenlight/topics", text="Oil prices fell.", tab="heads")
     visit.page.locator("#tab-heads").wait_for(state="hidden")
     assert visit.page.locator("#tab-why").get_attribute("aria-selected") == "true"
@@ -132,7 +132,7 @@ def shelf(tmp_path_factory, explainer):
 
 def test_saved_files_and_benchmarks_open_without_any_model(visitor, shelf):
     arguments = ["--open", str(shelf / "never.json"), "--open", str(shelf / "run")]
-    with serving(*arguments) as server:
+    with run_server(*arguments) as server:
         visit = visitor(server.wait())
         visit.page.goto(visit.address)
         visit.page.locator("#why .token").first.wait_for()
@@ -171,7 +171,7 @@ def test_sums_of_any_size_are_on_one_line(visitor, explainer, tmp_path, size):
     attribution = explainer.explain(TEXT, "attcat")
     small = replace(attribution, scores=attribution.scores * size, layers=attribution.layers * size)
     small.save(tmp_path / "small.json")
-    with serving("--open", str(tmp_path / "small.json")) as server:
+    with run_server("--open", str(tmp_path / "small.json")) as server:
         page = visitor(server.wait()).page
         page.goto(f"http://127.0.0.1:{server.port}")
         page.locator("#why .token").first.wait_for()

@@ -61,7 +61,7 @@ def read_apart(explainer):
     return replace(halves[0], row=joined, scores=np.ones(len(joined)))
 
 
-def test_texts_are_cut_alike(modules, explained, explainer):
+def test_page_and_library_split_texts_alike(modules, explained, explainer):
     for attribution in [*explained, read_apart(explainer)]:
         for merged_or_not in (attribution, merge_words(attribution)):
             ours = [
@@ -80,7 +80,7 @@ def test_texts_are_cut_alike(modules, explained, explainer):
             assert theirs == ours
 
 
-def test_words_are_merged_alike(modules, explained):
+def test_page_and_library_merge_words_alike(modules, explained):
     for attribution in explained:
         ours = merge_words(attribution)
         theirs = modules("scores", "mergedWords", attribution.to_dict())
@@ -91,7 +91,7 @@ def test_words_are_merged_alike(modules, explained):
             assert np.array(theirs["layers"]) == pytest.approx(ours.layers, rel=1e-9, abs=1e-12)
 
 
-def test_methods_are_compared_alike(modules, explained):
+def test_page_and_library_compare_methods_alike(modules, explained):
     for first, second in zip(explained[::2], explained[1::2], strict=True):
         ours = difference(first, second).scores
         theirs = modules("scores", "difference", first.to_dict(), second.to_dict())["scores"]
@@ -112,7 +112,7 @@ def test_ties_share_their_rank(modules, explained):
     assert modules("scores", "agreement", tied, explained[1].to_dict()) == pytest.approx(expected)
 
 
-def test_strength_is_coloured_alike(modules):
+def test_page_and_library_colour_strength_alike(modules):
     values = [*np.linspace(-1.3, 1.3, 53), 0.5 / 12, 1.5 / 12, -2.5 / 12, 0.0]
     for value in values:
         assert modules("colours", "look", float(value), 1.0) == step_class(
@@ -121,7 +121,7 @@ def test_strength_is_coloured_alike(modules):
     assert modules("colours", "look", 0.3, 0) == ""
 
 
-def test_control_characters_are_made_visible_alike(modules):
+def test_page_and_library_make_control_characters_visible_alike(modules):
     # Halves of surrogate pairs cannot travel as JSON between the two; the rest must be alike.
     codes = [*range(0x300), *range(0x2000, 0x2070), 0xFEFF, 0x1F3AC]
     text = "".join(map(chr, codes))
@@ -143,7 +143,7 @@ def test_control_characters_are_made_visible_alike(modules):
         assert modules("characters", "inLine", alone) == to_single_line(alone)
 
 
-def test_marks_are_joined_to_their_letters_alike(modules):
+def test_page_and_library_join_marks_to_their_letters_alike(modules):
     text = "e\u0301 \u0301\u2764\ufe0f👍🏽\u200d\uff9eab"
     for position in range(-1, len(text) + 1):
         assert modules("characters", "continuesCharacter", list(text), position) == is_mark_at(
@@ -151,7 +151,7 @@ def test_marks_are_joined_to_their_letters_alike(modules):
         )
 
 
-def test_parts_of_the_input_weigh_alike(modules, explained, explainer):
+def test_page_and_library_weigh_parts_of_the_input_alike(modules, explained, explainer):
     qa = Explainer.from_pretrained("tokenlight/qa")
     answer = qa.explain(Question(question="Who wrote?", context="Ada wrote it."), "attcat")
     labels = ("entailment", "neutral", "contradiction")
@@ -173,7 +173,7 @@ def test_parts_of_the_input_weigh_alike(modules, explained, explainer):
             ]
 
 
-def test_merged_words_keep_the_token_types_that_tell_two_texts_apart(modules, explainer):
+def test_merged_words_keep_the_token_types_of_both_texts(modules, explainer):
     attribution = read_apart(explainer)
     theirs = modules("scores", "mergedWords", attribution.to_dict())
     assert theirs["row"]["token_types"] == list(merge_words(attribution).row.token_type_ids)

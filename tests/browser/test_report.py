@@ -72,7 +72,7 @@ def test_wrong_predictions_low_trust_and_a_word_are_filters_that_combine(open_re
     assert [text[:6] for text in list_visible_texts(open_report)] == ["a dull", "no lab"]
 
 
-def test_a_text_opens_with_the_colours_of_the_page_and_closes_again(open_report):
+def test_a_text_of_the_report_opens_with_the_colours_of_the_page_and_closes(open_report):
     first = open_report.locator("td.said button").first
     first.click()
     assert first.get_attribute("aria-expanded") == "true"
@@ -161,7 +161,7 @@ def test_word_lists_follow_the_filters(errors_page):
     assert "prediction of the text shown" in errors_page.locator("#words-note").text_content()
 
 
-def test_errors_that_share_a_word_are_a_cluster_that_can_be_shown_alone(errors_page):
+def test_errors_that_share_a_word_are_a_cluster_that_can_be_filtered(errors_page):
     clusters = errors_page.locator("#clusters li")
     assert clusters.all_text_contents() == ["spielberg 2 errors"]
     clusters.get_by_role("button").click()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers.colour_contrast import contrast_ratio
+from tests.helpers.colour_contrast import compute_contrast_ratio
 from tests.helpers.handmade_attributions import make_sample, with_method
 from tokenlight.plots.html import render_fragment, render_page
 
@@ -81,7 +81,7 @@ def notebook(source: str, where: tuple[str, str], *, dark: bool) -> str:
 
 def unreadable(page) -> list[tuple[str, float]]:
     contrasts = [
-        (text, contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))))
+        (text, compute_contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))))
         for text, ink, paper in page.evaluate(COLOURS)
     ]
     assert len(contrasts) > 30

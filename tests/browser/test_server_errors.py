@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.browser.conftest import TEXT, serving
+from tests.helpers.page_server import TEXT, run_server
 
 
 def test_a_server_that_dies_mid_request_is_reported_and_reconnected_to(visitor):
-    with serving("--model", "tokenlight/sentiment") as server:
+    with run_server("--model", "tokenlight/sentiment") as server:
         visit = visitor(server.wait())
         visit.open().explain(TEXT)
         visit.page.locator(".grade").wait_for()  # nothing else is asked in the background

@@ -10,7 +10,7 @@ import pytest
 from matplotlib import image
 
 import tokenlight
-from tests.browser.conftest import TEXT
+from tests.helpers.page_server import TEXT
 
 
 def download_file(visit, button, tmp_path):

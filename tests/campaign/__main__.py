@@ -55,8 +55,10 @@ def plan(
         disturbances_by_name[f"changed {name}"] = partial(
             disturbances.change_what_is_read, campaign, make, count(4), texts
         )
-    most = 5 if quick else 10_000
-    disturbances_by_name["folders"] = partial(try_cases, campaign, "folders", [str(seed)], most)
+    max_folders = 5 if quick else 10_000
+    disturbances_by_name["folders"] = partial(
+        try_cases, campaign, "folders", [str(seed)], max_folders
+    )
     disturbances_by_name["calls"] = partial(
         try_cases, campaign, "calls", [str(seed)], 20 if quick else 3000
     )
@@ -67,12 +69,12 @@ def disturbed_otherwise(
     campaign: Campaign, job: Job, count: int, chance: random.Random
 ) -> dict[str, Callable[[], None]]:
     """What is done to every command that can be given again, beside kills at random."""
-    few = max(1, count // 3)
+    num_removals = max(1, count // 3)
     actions = {
         "rename": (disturbances.kill_at_renames, count),
         "disk": (disturbances.fill_disks, max(2, count // 2)),
         "damage": (disturbances.damage_outputs, count),
-        "removed": (disturbances.remove_while_running, few),
+        "removed": (disturbances.remove_while_running, num_removals),
     }
     return {
         f"{kind} {job.name}": partial(act, campaign, job, times, chance)
@@ -103,11 +105,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def try_kind(campaign: Campaign, name: str, act: Callable[[], None]) -> None:
     """Try one kind, and tell at once what did not hold."""
-    begun = time.monotonic()
+    start_time = time.monotonic()
     num_faults_before = len(campaign.tally.faults)
     act()
     faults = campaign.tally.faults[num_faults_before:]
-    campaign.tell(f"{name}: {time.monotonic() - begun:.0f} s, {len(faults)} faults")
+    campaign.tell(f"{name}: {time.monotonic() - start_time:.0f} s, {len(faults)} faults")
     for fault in faults:
         campaign.tell(f"  {fault}")
 

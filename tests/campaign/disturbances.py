@@ -53,7 +53,12 @@ def kill_at_random(campaign: Campaign, job: Job, count: int, chance: random.Rand
 
 
 def _kill_once(
-    campaign: Campaign, job: Job, folder: Path, seconds: float, most: int, chance: random.Random
+    campaign: Campaign,
+    job: Job,
+    folder: Path,
+    seconds: float,
+    max_files: int,
+    chance: random.Random,
 ) -> tuple[bool, str, Ended]:
     """Whether something was killed, whom and when, and how the command ended then."""
     running = campaign.start(job, folder)
@@ -63,7 +68,7 @@ def _kill_once(
         moment_text = f"at {moment:.1f} s"
         running.wait_until(lambda: False, moment)
     else:
-        files = len(_files(out)) + chance.randint(1, max(2, most // KILLS_IN_A_ROW))
+        files = len(_files(out)) + chance.randint(1, max(2, max_files // KILLS_IN_A_ROW))
         moment_text = f"after {files} files"
         running.wait_until(lambda: len(_files(out)) >= files, campaign.seconds)
     victim = running.process.pid
@@ -128,14 +133,14 @@ def fill_disks(campaign: Campaign, job: Job, count: int, chance: random.Random) 
     for case in range(count):
         folder = campaign.new_folder()
         if case % 2 == 0 or not _can_mount():
-            most = chance.randint(1, sizes[-1])
+            max_bytes = chance.randint(1, sizes[-1])
 
-            def narrow(most: int = most) -> None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+            def narrow(max_bytes: int = max_bytes) -> None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
 
             # Its own words go to pipes, which the limit does not concern.
             disturbed = _piped(campaign, job, folder, narrow)
-            description = f"files of at most {most} bytes"
+            description = f"files of at most {max_bytes} bytes"
             campaign.judge(f"disk: {job.name}", job, folder, description, disturbed)
         else:
             _fill_a_file_system(

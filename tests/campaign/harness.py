@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 ROOT = Path(__file__).parents[2]
 REFERENCE_SECONDS = 1800  # for an undisturbed command, however busy the machine is
-PATIENCE = 20  # a disturbed command may take as many times as long as an undisturbed one
+MAX_SLOWDOWN = 20  # a disturbed command may take as many times as long as an undisturbed one
 MARK = "CAMPAIGN_CASE"  # in the environment of every process of a case, by which they are found
 BUSY = "Another run is working in"
 RAW = re.compile(
@@ -192,7 +192,7 @@ class Campaign:
             if ended.status != 0:
                 raise RuntimeError(f"{job.name} fails undisturbed: {ended.errors[-2000:]}")
             self.undisturbed[job.name] = job.results(folder / "out"), ended.seconds
-            self.seconds = max(self.seconds, PATIENCE * ended.seconds)
+            self.seconds = max(self.seconds, MAX_SLOWDOWN * ended.seconds)
         return self.undisturbed[job.name]
 
     def start(self, job: Job, folder: Path, **options: Any) -> Running:
@@ -267,9 +267,11 @@ def difference(results: Results, expected: Results) -> str:
     missing = sorted(set(expected) - set(results))
     added = sorted(set(results) - set(expected))
     other = sorted(name for name in set(results) & set(expected) if results[name] != expected[name])
-    named = {"missing": missing, "added": added, "other": other}
+    names_by_difference = {"missing": missing, "added": added, "other": other}
     return ", ".join(
-        f"{len(names)} {label} ({names[0]} …)" for label, names in named.items() if names
+        f"{len(names)} {label} ({names[0]} …)"
+        for label, names in names_by_difference.items()
+        if names
     )
 
 

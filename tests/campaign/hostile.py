@@ -70,7 +70,7 @@ def folder_cases(
     """Every hostile folder by its name, to be explained with."""
     import shutil
 
-    from tests.fuzz.test_folders import folders
+    from tests.fuzz.bad_folders import make_bad_folders
     from tokenlight import Chat, Explainer
 
     text = "good film , slow plot " + "a" * 30
@@ -81,15 +81,17 @@ def folder_cases(
         shutil.copytree(writer if is_chat else good, hostile_folder)
         for name, content in files.items():
             path = hostile_folder / name
-            written = content
+            file_content = content
             if isinstance(content, dict):
-                written = json.dumps({**json.loads(path.read_text()), **content})
-            path.write_bytes(written if isinstance(written, bytes) else written.encode())
+                file_content = json.dumps({**json.loads(path.read_text()), **content})
+            path.write_bytes(
+                file_content if isinstance(file_content, bytes) else file_content.encode()
+            )
         explainer = Explainer.from_pretrained(hostile_folder)
         messages = [{"role": "user", "content": "good film"}]
         explainer.explain(Chat(messages) if is_chat else text)
 
-    for name, files in {**bombs(), **folders(good)}.items():
+    for name, files in {**bombs(), **make_bad_folders(good)}.items():
         yield name, lambda files=files: load(files)
 
 
@@ -99,13 +101,13 @@ def call_cases(folder: Path, count: int, seed: int) -> Iterator[tuple[str, Calla
     return fuzz_calls(calls(Fixtures.built(folder)), count, seed)
 
 
-def work(cases: Iterator[tuple[str, Callable[[], Any]]], first: int, most: int) -> None:
+def work(cases: Iterator[tuple[str, Callable[[], Any]]], first: int, max_cases: int) -> None:
     """Try the cases from ``first`` on, and tell of each."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a case prints does not mix with what is told
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     for number, (name, act) in enumerate(cases):
-        if number >= most:
+        if number >= max_cases:
             break
         if number < first:
             continue
@@ -116,17 +118,17 @@ def work(cases: Iterator[tuple[str, Callable[[], Any]]], first: int, most: int) 
         print(json.dumps({"number": number, "outcome": outcome[:400]}), file=channel, flush=True)
 
 
-def try_cases(campaign: Campaign, kind: str, arguments: list[str], most: int) -> None:
+def try_cases(campaign: Campaign, kind: str, arguments: list[str], max_cases: int) -> None:
     """Children try the cases; where one hangs or dies, the next begins behind that case."""
     first = 0
-    while first < most:
+    while first < max_cases:
         folder = campaign.new_folder()
         command = [sys.executable, "-m", "tests.campaign.hostile", kind, str(folder)]
         running = Running(
-            [*command, *arguments, str(most), str(first)], folder, stdout=subprocess.PIPE
+            [*command, *arguments, str(max_cases), str(first)], folder, stdout=subprocess.PIPE
         )
         case: dict[str, Any] = {}
-        begun = first
+        first_of_process = first
         try:
             for message in _lines(running, SILENT_SECONDS):
                 if "outcome" not in message:
@@ -142,7 +144,7 @@ def try_cases(campaign: Campaign, kind: str, arguments: list[str], most: int) ->
             died = f"the process died ({running.process.returncode})"
             _count(campaign, kind, case["name"], "hang" if is_hung else f"raw: {died}")
             first = case["number"] + 1
-        elif first == begun:
+        elif first == first_of_process:
             if running.process.returncode:
                 errors = running.paths[1].read_text("utf-8", "replace")
                 raise RuntimeError(f"the child of {kind} did not begin: {errors[-2000:]}")
@@ -156,15 +158,15 @@ def _lines(running: Running, seconds: float) -> Iterator[dict[str, Any]]:
     with selectors.DefaultSelector() as waiting, stream:
         waiting.register(stream, selectors.EVENT_READ)
         rest = b""
-        heard = time.monotonic()
-        while time.monotonic() - heard < seconds:
+        last_message_time = time.monotonic()
+        while time.monotonic() - last_message_time < seconds:
             if not waiting.select(1.0):
                 continue
             content = os.read(stream.fileno(), 1 << 16)
             if not content:
                 running.process.wait()
                 return
-            heard = time.monotonic()
+            last_message_time = time.monotonic()
             *lines, rest = (rest + content).split(b"\n")
             yield from map(json.loads, lines)
         running.kill(running.process.pid)
@@ -190,13 +192,13 @@ def main() -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    seed, most, first = map(int, rest)
+    seed, max_cases, first = map(int, rest)
     if kind == "folders":
         writer = make_writer(folder_path / "writer")
         cases = folder_cases(make_model(folder_path / "good"), writer, folder_path / "bad")
     else:
-        cases = call_cases(folder_path, most, seed)
-    work(cases, first, most)
+        cases = call_cases(folder_path, max_cases, seed)
+    work(cases, first, max_cases)
 
 
 if __name__ == "__main__":

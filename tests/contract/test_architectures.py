@@ -6,11 +6,14 @@ prove its rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from tests.helpers.families import (
     FAMILIES,
@@ -32,13 +35,13 @@ from tokenlight.errors import TokenlightError, UnsupportedModel
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
 
-SUNK = ["gpt_oss"]  # leave a part of each row of attention to no token
+WITH_SINK = ["gpt_oss"]  # leave a part of each row of attention to no token
 WORKING = [name for name, (_, _, support_level) in FAMILIES.items() if support_level != "refused"]
 REFUSED = [name for name, (_, _, support_level) in FAMILIES.items() if support_level == "refused"]
 
 
-def two_texts():
-    """Nine tokens, and seven with two of padding behind; each ends in the end-of-text token."""
+def make_two_texts() -> tuple[Tensor, Tensor]:
+    """Return ids and mask of nine tokens, and of seven padded on the right; each ends in the end token."""
     ids = torch.randint(5, 120, (2, 9), generator=torch.Generator().manual_seed(3))
     mask = torch.ones_like(ids)
     ids[0, 8] = ids[1, 6] = 2
@@ -49,7 +52,7 @@ def two_texts():
 @pytest.mark.parametrize("family", WORKING)
 def test_a_family_is_explained_and_left_as_it_was(family):
     model = build_model(family)
-    ids, mask = two_texts()
+    ids, mask = make_two_texts()
     with torch.no_grad():
         bare = [
             model(ids[i : i + 1, :n], attention_mask=mask[i : i + 1, :n]).logits[0]
@@ -79,12 +82,12 @@ def test_a_first_text_of_one_token_is_explained(family):
 @pytest.mark.parametrize("family", WORKING)
 def test_attention_rows_sum_to_one(family):
     explainer = Explainer(build_model(family))
-    (row, _) = Tokens.from_ids(*two_texts())
+    (row, _) = Tokens.from_ids(*make_two_texts())
     explainer._runner.verify(row, reads_attention=True)
     recording = record(explainer._runner, [row], frozenset({Site.ATTENTION}))
     for maps in recording.attention:
         sums = maps.sum(dim=-1)
-        if family in SUNK:
+        if family in WITH_SINK:
             assert float(sums.max()) < 1
         else:
             assert_close(
@@ -92,11 +95,11 @@ def test_attention_rows_sum_to_one(family):
             )
 
 
-@pytest.mark.parametrize("family", SUNK)
+@pytest.mark.parametrize("family", WITH_SINK)
 def test_attention_with_a_sink_equals_the_models_own_and_is_noted(family):
     model = build_model(family)
     model.set_attn_implementation("eager")
-    ids, mask = two_texts()
+    ids, mask = make_two_texts()
     with torch.no_grad():
         theirs = model(ids[:1], output_attentions=True).attentions
     explainer = Explainer(model)
@@ -113,17 +116,18 @@ def test_attention_with_a_sink_equals_the_models_own_and_is_noted(family):
 
 
 @pytest.mark.parametrize("family", WORKING)
-def test_batch_mates_and_padding_change_no_score(family):
+def test_other_texts_and_padding_in_a_batch_change_no_score(family):
     model = build_model(family).double()
     with EverythingInFloat64():
         with torch.no_grad(), RoundingRecorder() as roundings:
-            model(two_texts()[0], attention_mask=two_texts()[1])
+            model(make_two_texts()[0], attention_mask=make_two_texts()[1])
         assert roundings.operations == set()
-        assert_the_second_text_is_the_same_alone(model, FLOAT64)
+        assert_second_text_is_batch_invariant(model, FLOAT64)
 
 
-def assert_the_second_text_is_the_same_alone(model, tolerance):
-    ids, mask = two_texts()
+def assert_second_text_is_batch_invariant(model: Any, tolerance: float) -> None:
+    """Assert that the second text has the same scores in the batch and by itself."""
+    ids, mask = make_two_texts()
     explainer = Explainer(model)
     together = explainer.explain(Tokens.from_ids(ids, mask), ["attcat", "gae"])
     alone = explainer.explain(Tokens.from_ids(ids[1:, :7], mask[1:, :7]), ["attcat", "gae"])
@@ -132,15 +136,15 @@ def assert_the_second_text_is_the_same_alone(model, tolerance):
 
 
 @pytest.fixture
-def wide_numbers():
-    """Float64 for numbers that a model makes without a word on their dtype (Funnel's places)."""
+def float64_by_default() -> Iterator[None]:
+    """Make float64 the default dtype, for tensors whose dtype a model does not name (Funnel's positions)."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
 
 
-def logit(model, ids, positions=()):
-    """Of the text with the token 7 at ``positions``; its end stays where the head looks for it."""
+def compute_logit(model: Any, ids: Tensor, positions: Sequence[int] = ()) -> float:
+    """Return logit 1 with the token 7 at ``positions``; the end token stays where the head looks for it."""
     is_fixed = (ids == 2) & bool(model.config.is_encoder_decoder)
     is_replaced = torch.zeros(len(ids), dtype=torch.bool)
     is_replaced[list(positions)] = True
@@ -148,11 +152,12 @@ def logit(model, ids, positions=()):
         return float(model(torch.where(is_replaced & ~is_fixed, 7, ids)[None]).logits[0, 1])
 
 
-def by_hand(model, ids, family):
-    """Gradient × vector of the logit at h^0, by token."""
+def compute_gradient_times_input(model: Any, ids: Tensor, family: str) -> np.ndarray:
+    """Return gradient × vector of logit 1 at h^0, by token."""
     states = []
 
-    def begin(_module, _arguments, output):
+    def restart_graph(_module: Any, _arguments: Any, output: Any) -> Any:
+        """Detach the embeddings, so that the gradient graph begins there."""
         vectors = output[0] if isinstance(output, tuple) else output
         leaf = vectors.detach().requires_grad_().clone()
         return (leaf, *output[1:]) if isinstance(output, tuple) else leaf
@@ -163,7 +168,7 @@ def by_hand(model, ids, family):
         parts = [model.get_encoder(), model.get_decoder()]
         names = ["encoder_hidden_states", "decoder_hidden_states"]
     tables = {part.get_input_embeddings() for part in parts}
-    handles = [table.register_forward_hook(begin) for table in tables]
+    handles = [table.register_forward_hook(restart_graph) for table in tables]
     if family in COPIED:
         source = model.get_submodule(COPIED[family])
         handles.append(
@@ -188,8 +193,8 @@ def by_hand(model, ids, family):
 # The hidden states they report are copies, which no logit depends on; h^0 itself comes from this module.
 COPIED = {"longformer": "longformer.embeddings", "xlnet": "transformer.word_embedding"}
 PATH = ("integrated_gradients", {"n_steps": 2, "baseline": 7})
-FALLS = ("occlusion", {"window": 1, "baseline": 7})
-NO_GRADIENT = [
+OCCLUSION = ("occlusion", {"window": 1, "baseline": 7})
+WITHOUT_GRADIENT = [
     name
     for name, (_, _, support_level) in PARTLY_SUPPORTED_FAMILIES.items()
     if support_level == "tokens"
@@ -197,10 +202,10 @@ NO_GRADIENT = [
 
 
 @pytest.mark.parametrize("family", SUPPORTED_FAMILIES)
-def test_methods_without_attention_are_right_in_every_family(family, wide_numbers):  # noqa: ARG001
+def test_methods_without_attention_are_right_in_every_family(family, float64_by_default):  # noqa: ARG001
     model = build_model(family).double().requires_grad_(False)
-    ids, mask = two_texts()
-    methods = [FALLS] if family in NO_GRADIENT else [FALLS, PATH, "grad_x_input"]
+    ids, mask = make_two_texts()
+    methods = [OCCLUSION] if family in WITHOUT_GRADIENT else [OCCLUSION, PATH, "grad_x_input"]
     with EverythingInFloat64():
         with torch.no_grad():  # some families keep notes of their last pass
             model(ids, attention_mask=mask)
@@ -212,15 +217,16 @@ def test_methods_without_attention_are_right_in_every_family(family, wide_number
         for theirs, ours in zip(alone, together[len(methods) :], strict=True):
             assert_close(ours.scores, theirs.scores)
         text = ids[1, :7]
-        original = logit(model, text)
+        original = compute_logit(model, text)
         assert_close(
-            alone[0].scores, np.array([original - logit(model, text, [i]) for i in range(7)])
+            alone[0].scores,
+            np.array([original - compute_logit(model, text, [i]) for i in range(7)]),
         )
         assert_close(alone[0].logits[1], original)
         if len(methods) > 1:
-            rise = original - logit(model, text, range(7))
+            rise = original - compute_logit(model, text, range(7))
             assert_close(alone[1].extras["convergence"]["rise"], rise)
-            assert_close(alone[2].scores, by_hand(model, text, family))
+            assert_close(alone[2].scores, compute_gradient_times_input(model, text, family))
 
 
 @pytest.mark.parametrize("family", PARTLY_SUPPORTED_FAMILIES)
@@ -230,26 +236,26 @@ def test_a_method_that_reads_attention_is_refused_where_it_cannot_be_read(family
     with pytest.raises(
         UnsupportedModel, match=rf"{PARTLY_SUPPORTED_FAMILIES[family][0]}|hidden state"
     ):
-        Explainer(model).explain(Tokens.from_ids(*two_texts()), method)
+        Explainer(model).explain(Tokens.from_ids(*make_two_texts()), method)
 
 
-@pytest.mark.parametrize("family", NO_GRADIENT)
+@pytest.mark.parametrize("family", WITHOUT_GRADIENT)
 @pytest.mark.parametrize("method", ["grad_x_input", "integrated_gradients", "simple", "cat"])
 def test_a_method_that_reads_gradients_is_refused_where_there_are_none(family, method):
     with pytest.raises(
         UnsupportedModel, match=rf"{PARTLY_SUPPORTED_FAMILIES[family][0]}.* gradient"
     ):
-        Explainer(build_model(family)).explain(Tokens.from_ids(*two_texts()), method)
+        Explainer(build_model(family)).explain(Tokens.from_ids(*make_two_texts()), method)
 
 
 @pytest.mark.parametrize("family", REFUSED)
 def test_a_family_that_would_give_wrong_numbers_is_refused_by_name(family):
     model = build_model(family)
     with torch.no_grad(), suppress(Exception):  # some families keep notes of their last pass
-        model(*two_texts())
+        model(*make_two_texts())
     before = take_snapshot(model)
     with pytest.raises(TokenlightError) as refusal:
-        Explainer(model).explain(Tokens.from_ids(*two_texts()), ["attcat", "gae"])
+        Explainer(model).explain(Tokens.from_ids(*make_two_texts()), ["attcat", "gae"])
     class_prefix = FAMILIES[family][0]
     assert class_prefix in str(refusal.value) or "hidden state" in str(refusal.value)
     assert_unchanged(before, take_snapshot(model))

@@ -1,12 +1,16 @@
-"""Every family gives a text the same answer alone, beside other texts, and after long and short ones; and
-the model is behind it what it was before: its modules' attributes, buffers and config."""
+"""Every family gives a text the same scores by itself, in any batch, and after long and short texts; the
+model is the same afterwards: its modules' attributes, buffers and config."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from tests.helpers import image_models, image_text_models
 from tests.helpers.encoder_decoder_models import (
@@ -36,27 +40,30 @@ from tokenlight.model.runner import ModelRunner
 SHORT = 7
 MIDDLE = 19
 LONG = 45
-BORDER = 16  # of the variants below: SHORT lies before it, MIDDLE and LONG behind it
-NO_GRADIENT = [
+THRESHOLD = 16  # of the variants below: SHORT is shorter, MIDDLE and LONG are longer
+WITHOUT_GRADIENT = [
     name
     for name, (_, _, support_level) in PARTLY_SUPPORTED_FAMILIES.items()
     if support_level == "tokens"
 ]
-FALLS = ("occlusion", {"window": 1, "baseline": 7})
+OCCLUSION = ("occlusion", {"window": 1, "baseline": 7})
 LONGROPE = {
-    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": BORDER,
+    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": THRESHOLD,
     "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 4.0,
 }  # fmt: skip
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
-BLOCKS = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}  # border: 14
+BLOCKS = {
+    "attention_type": "block_sparse",
+    "block_size": 2,
+    "num_random_blocks": 1,
+}  # threshold: 14
 SPARSE = {"BigBird": {**SMALL, **BLOCKS}, "BigBirdPegasus": {**SEQ2SEQ, **BLOCKS}}
 ROPES = {"longrope": LONGROPE, "dynamic": DYNAMIC}
-WORKING_WRITERS = [
+WORKING_SEQ2SEQ = [
     name for name, (_, _, support_level) in SEQ2SEQ_FAMILIES.items() if support_level != "refused"
 ]
-# Families with plain rotary embeddings; Ministral 3 asks for further parameters of its own kind, Phi-3 has
-# no dynamic ones.
-TURNING = [
+# Families with plain rotary embeddings; Ministral 3 needs further parameters, Phi-3 has no dynamic ones.
+ROTARY_CASES = [
     (name, rope)
     for name, (_, arguments, _) in FAMILIES.items()
     for rope in ROPES
@@ -66,21 +73,21 @@ TURNING = [
 ]
 
 
-def text(length):
-    """Random ids that end in the end-of-text token."""
+def draw_text(length: int) -> Tensor:
+    """Draw ids that end in the end-of-text token."""
     ids = torch.randint(5, 120, (length,), generator=torch.Generator().manual_seed(length))
     ids[-1] = 2
     return ids
 
 
-TEXTS = {length: text(length) for length in (SHORT, MIDDLE, LONG)}
+TEXTS = {length: draw_text(length) for length in (SHORT, MIDDLE, LONG)}
 
 
-def build_rotary(family, rope):
-    """A model of the family whose rotary factors change at BORDER tokens."""
+def build_rotary_model(family: str, rope: str) -> Any:
+    """Return a model of the family whose rotary factors change at THRESHOLD tokens."""
     prefix, arguments, _ = FAMILIES[family]
-    limit = BORDER if rope == "dynamic" else 64
-    # All of a head turns, so that one list of factors fits all families.
+    limit = THRESHOLD if rope == "dynamic" else 64
+    # All of a head is rotated, so that one list of factors fits all families.
     full_rotation = {"partial_rotary_factor": 1.0}
     settings = {
         "max_position_embeddings": limit,
@@ -88,41 +95,45 @@ def build_rotary(family, rope):
         **full_rotation,
     }
     if family == "phi3":
-        settings["original_max_position_embeddings"] = BORDER
+        settings["original_max_position_embeddings"] = THRESHOLD
     return build_model_from_config(prefix, {**arguments, **settings})
 
 
 @pytest.fixture
-def wide_numbers():
-    """Float64 for numbers that a model makes without a word on their dtype (Funnel's places)."""
+def float64_by_default() -> Iterator[None]:
+    """Make float64 the default dtype, for tensors whose dtype a model does not name (Funnel's positions)."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
 
 
-def bare_logits(model, ids):
-    """What the model says of one text."""
+def compute_bare_logits(model: Any, ids: Tensor) -> np.ndarray:
+    """Return the unmodified model's logits for one text."""
     with torch.no_grad():
         return model(ids[None]).logits[0].numpy()
 
 
-def explain(explainer, lengths, method):
+def explain_lengths(explainer: Explainer, lengths: Sequence[int], method: Any) -> dict[int, Any]:
+    """Return the attribution of the text of each length, explained in one call."""
     rows = [row for length in lengths for row in Tokens.from_ids(TEXTS[length][None])]
     return dict(zip(lengths, explainer.explain(rows, method, target=1), strict=True))
 
 
-def assert_batch_invariant(model, method):
+def assert_batch_invariant(model: Any, method: Any) -> None:
+    """Assert that texts have the same logits and scores in any batch and order, by an unchanged model."""
     model = model.double().requires_grad_(False)
     fresh = {length: copy.deepcopy(model) for length in TEXTS}  # none has read another text
     with EverythingInFloat64():
-        expected = {length: bare_logits(fresh[length], ids) for length, ids in TEXTS.items()}
+        expected = {
+            length: compute_bare_logits(fresh[length], ids) for length, ids in TEXTS.items()
+        }
         before = state_tree(model)
         explainer = Explainer(model)
-        # A long text behind a short one, one of middling length behind a long one, and all at once.
+        # A long text after a short one, one of middling length after a long one, and all at once.
         alone = {}
         for length in (SHORT, LONG, MIDDLE):
-            alone |= explain(explainer, [length], method)
-        together = explain(explainer, [SHORT, LONG, MIDDLE], method)
+            alone |= explain_lengths(explainer, [length], method)
+        together = explain_lengths(explainer, [SHORT, LONG, MIDDLE], method)
         assert find_changes(before, state_tree(model)) == []
     for attributions in (alone, together):
         for length, attribution in attributions.items():
@@ -131,23 +142,23 @@ def assert_batch_invariant(model, method):
 
 
 @pytest.mark.parametrize("family", SUPPORTED_FAMILIES)
-def test_a_text_has_one_answer_in_any_batch_and_order(family, wide_numbers):  # noqa: ARG001
-    method = FALLS if family in NO_GRADIENT else "grad_x_input"
+def test_a_text_has_one_answer_in_any_batch_and_order(family, float64_by_default):  # noqa: ARG001
+    method = OCCLUSION if family in WITHOUT_GRADIENT else "grad_x_input"
     assert_batch_invariant(build_model(family), method)
 
 
-@pytest.mark.parametrize(("family", "rope"), TURNING)
-def test_rotary_factors_follow_no_other_row(family, rope, monkeypatch):
-    if rope == "dynamic":  # beyond the length that its config names, which is refused else
+@pytest.mark.parametrize(("family", "rope"), ROTARY_CASES)
+def test_rotary_factors_do_not_depend_on_other_rows(family, rope, monkeypatch):
+    if rope == "dynamic":  # longer than its config allows, which is refused otherwise
         monkeypatch.setattr(ModelRunner, "max_tokens", None)
-    model = build_rotary(family, rope)
+    model = build_rotary_model(family, rope)
     rules = BatchRules(model)
     assert rules.regime(SHORT) != rules.regime(LONG)
     assert_batch_invariant(model, "grad_x_input")
 
 
 @pytest.mark.parametrize("prefix", SPARSE)
-@pytest.mark.parametrize("method", ["grad_x_input", FALLS])
+@pytest.mark.parametrize("method", ["grad_x_input", OCCLUSION])
 def test_block_sparse_attention_stays_enabled_after_a_short_text(prefix, method):
     model = build_model_from_config(prefix, SPARSE[prefix])
     assert_batch_invariant(model, method)
@@ -156,24 +167,25 @@ def test_block_sparse_attention_stays_enabled_after_a_short_text(prefix, method)
     }
 
 
-def assert_one_answer_in_any_order(explainer, inputs, target):
-    """Each input has one answer alone, behind each of the others and beside them; the model is as before.
+def assert_one_answer_in_any_order(explainer: Explainer, inputs: list[Any], target: Any) -> None:
+    """Assert that each input has the same scores by itself, after each of the others and together with them.
 
     Args:
         explainer: The Explainer of a float64 model.
         inputs: A short, a long and a middling input.
-        target: What is explained.
+        target: The target that is explained.
     """
 
-    def answer(batch):
+    def explain_batch(batch: list[Any]) -> list[Any]:
+        """Return the attributions of each input of a batch."""
         results = explainer.explain_texts(batch, "grad_x_input", target)
         return [result.attributions for result in results]
 
     with EverythingInFloat64():
         before = state_tree(explainer.model)
-        alone = [answer([single])[0] for single in inputs]
-        reversed_order = [answer([single])[0] for single in reversed(inputs)]
-        together = answer(inputs)
+        alone = [explain_batch([single])[0] for single in inputs]
+        reversed_order = [explain_batch([single])[0] for single in reversed(inputs)]
+        together = explain_batch(inputs)
         assert find_changes(before, state_tree(explainer.model)) == []
     for attributions in (list(reversed(reversed_order)), together):
         for ours, expected in zip(attributions, alone, strict=True):
@@ -183,7 +195,7 @@ def assert_one_answer_in_any_order(explainer, inputs, target):
                 assert_close(attribution.scores, expected_attribution.scores)
 
 
-@pytest.mark.parametrize("family", WORKING_WRITERS)
+@pytest.mark.parametrize("family", WORKING_SEQ2SEQ)
 def test_a_source_has_one_answer_in_any_batch_and_order(family):
     sources = ["the cat", " ".join([SOURCE] * 5), SOURCE]
     explainer = Explainer(make_seq2seq_model(family), make_seq2seq_tokenizer())

@@ -12,15 +12,20 @@ import pytest
 from tests.helpers.expect import expect_error
 from tests.helpers.families import FAMILIES, build_model
 from tests.helpers.model_state import assert_unchanged, take_snapshot
+from tests.helpers.relevance_families import (
+    GRADIENT_FAMILIES,
+    TEXTS,
+    build_exact_classifier,
+    make_padded_tokens,
+)
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
-from tests.twins.test_relevance_every_family import FOLLOWED, TEXTS, classifier, padded_tokens
 from tokenlight import Explainer, Tokens, registry
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.methods._method import GRADIENT_RULE_SETS, GradientMethod
 from tokenlight.trace import gradients as gradients_module
 
 GRADIENTS = list(GRADIENT_RULE_SETS)
-READS_STATES = [name for name in FOLLOWED if name in FAMILIES]
+READS_STATES = [name for name in GRADIENT_FAMILIES if name in FAMILIES]
 READERS = [
     name
     for name in registry.list_loadable("methods")
@@ -29,13 +34,13 @@ READERS = [
 
 
 @pytest.mark.parametrize("family", READS_STATES)
-def test_every_gradient_is_the_same_alone_and_in_a_batch(family):
-    model = classifier(family)
+def test_every_gradient_is_the_same_in_any_batch(family):
+    model = build_exact_classifier(family)
     before = take_snapshot(model)
     explainer = Explainer(model)
     methods = [("cat", {"gradient": gradient}) for gradient in GRADIENTS]
     with EverythingInFloat64():
-        together = explainer.explain(padded_tokens(), methods, target=1)
+        together = explainer.explain(make_padded_tokens(), methods, target=1)
         alone = [explainer.explain(Tokens.from_ids([text]), methods, target=1) for text in TEXTS]
     for attribution, expected in zip(together, [*alone[0], *alone[1]], strict=True):
         assert np.abs(expected.scores).max() > 0
@@ -58,7 +63,7 @@ def test_every_method_that_reads_a_gradient_takes_every_name(method, gradient):
 
 
 @pytest.mark.parametrize("method", READERS)
-def test_a_gradient_that_nobody_named_is_refused(method):
+def test_an_unknown_gradient_is_refused(method):
     with pytest.raises(BadInput, match="gradient"):
         registry.load_class("methods", method)(gradient="libre")
 
@@ -69,9 +74,9 @@ def test_a_rewritten_gradient_takes_one_backward_pass():
         gradient = "gim" if method == "gim" else "attnlrp"
         assert method_class(gradient=gradient).cost(9).backwards == 1
     passes = []
-    explainer = Explainer(classifier("bert"))
+    explainer = Explainer(build_exact_classifier("bert"))
     methods = ("cat", {"gradient": "cp"})
-    expected = explainer.explain(padded_tokens(), methods, target=1)
+    expected = explainer.explain(make_padded_tokens(), methods, target=1)
     compute_gradients = gradients_module.compute_gradients
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -79,7 +84,7 @@ def test_a_rewritten_gradient_takes_one_backward_pass():
             "compute_gradients",
             lambda *args, **kwargs: (passes.append(1), compute_gradients(*args, **kwargs))[1],
         )
-        counted = explainer.explain(padded_tokens(), methods, target=1)
+        counted = explainer.explain(make_padded_tokens(), methods, target=1)
     assert len(passes) == 1
     for attribution, other in zip(counted, expected, strict=True):
         assert_close(attribution.scores, other.scores)
@@ -88,4 +93,6 @@ def test_a_rewritten_gradient_takes_one_backward_pass():
 @pytest.mark.parametrize("gradient", ["attnlrp", "cp", "libra"])
 def test_a_gate_that_is_not_recognized_is_refused(gradient):
     with expect_error(UnsupportedModel, "gate-not-recognized", mentions=gradient):
-        Explainer(build_model("gpt_oss")).explain(padded_tokens(), ("cat", {"gradient": gradient}))
+        Explainer(build_model("gpt_oss")).explain(
+            make_padded_tokens(), ("cat", {"gradient": gradient})
+        )

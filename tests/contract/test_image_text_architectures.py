@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -34,17 +36,19 @@ ROUNDED = tolerance_for(torch.float64, PASS_CONDITION)
 
 
 @pytest.fixture(params=SUPPORTED, scope="module")
-def family(request):
+def family(request: pytest.FixtureRequest) -> str:
+    """The name of a supported family."""
     return request.param
 
 
 @pytest.fixture(scope="module")
-def explainer(family):
+def explainer(family: str) -> Explainer:
+    """The explainer of a tiny model of the family."""
     return Explainer(build_model(family), make_image_tokenizer())
 
 
-def build_bare_arguments(explainer, picture):
-    """What the bare model would be given: ids, types and pixels, each by its own name."""
+def build_bare_arguments(explainer: Explainer, picture: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the row, and what the bare model would be given: ids, types and pixels, each by its own name."""
     (row,) = [explainer.explain(picture, method="random").row]
     arguments, _, _ = explainer._runner.build_inputs([row])
     model_arguments = {
@@ -73,14 +77,17 @@ def test_a_family_is_explained_and_left_as_it_was(family):
         assert [unit.text for unit in words] == [QUESTION]
 
 
-def test_input_times_gradient_is_that_of_the_vectors_the_language_model_reads(explainer):
+def test_input_times_gradient_is_taken_at_the_embeddings_of_the_language_model(explainer):
     model = explainer.model
     with EverythingInFloat64():
         ours = explainer.explain(make_picture(), "grad_x_input", "logit")
         row, arguments = build_bare_arguments(explainer, make_picture())
         entered = []
 
-        def record_embeddings(_module, _args, keywords):
+        def record_embeddings(
+            _module: Any, _args: Any, keywords: dict[str, Any]
+        ) -> tuple[tuple[()], dict[str, Any]]:
+            """Keep the embeddings that the language model reads, as a leaf of the graph."""
             entered.append(keywords["inputs_embeds"].detach().requires_grad_())
             return (), {**keywords, "inputs_embeds": entered[0]}
 
@@ -93,7 +100,7 @@ def test_input_times_gradient_is_that_of_the_vectors_the_language_model_reads(ex
     assert_close(ours.patches().ravel(), theirs[[i == IMAGE for i in row.ids]])
 
 
-def test_another_picture_gets_other_scores(explainer):
+def test_different_pictures_have_different_scores(explainer):
     first, second = (explainer.explain(make_picture(seed), "grad_x_input") for seed in (0, 1))
     assert not np.allclose(first.patches(), second.patches(), rtol=1e-2)
 
@@ -104,9 +111,9 @@ def test_a_hidden_patch_is_the_picture_with_its_pixels_filled(explainer):
     image = row.image
     arguments = build_bare_arguments(explainer, make_picture())[1]
     height, width = image.patch_size
-    filled = image.pixels.copy()
-    filled[:, :height, -width:] = image.pixels.mean(axis=(1, 2), keepdims=True)
-    pixels = torch.from_numpy(filled).double()[None]
+    filled_pixels = image.pixels.copy()
+    filled_pixels[:, :height, -width:] = image.pixels.mean(axis=(1, 2), keepdims=True)
+    pixels = torch.from_numpy(filled_pixels).double()[None]
     arguments |= explainer._runner.vision_inputs.pixel_arguments(pixels)
     with torch.no_grad():
         bare = explainer.model(**arguments).logits[0, -1]
@@ -115,7 +122,7 @@ def test_a_hidden_patch_is_the_picture_with_its_pixels_filled(explainer):
     assert abs(attribution.patches()[0, -1] - fall) < ROUNDED * np.abs(attribution.logits).max()
 
 
-def test_batch_mates_change_no_score(explainer):
+def test_other_inputs_in_a_batch_change_no_score(explainer):
     with EverythingInFloat64():
         texts = [
             make_picture(0),

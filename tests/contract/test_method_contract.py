@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,13 +60,14 @@ SLIDING = Explainer(
 OTHERS = ["a dull plot", "never ever hate this movie . it was fun and the acting is great", "good"]
 
 
-def with_contract_options(method):
+def add_contract_options(method: str) -> Any:
+    """Return the method with the options that it needs to run here."""
     return (method, CONTRACT_OPTIONS[method]) if method in CONTRACT_OPTIONS else method
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_logits_are_the_bare_models(method):
-    attribution = EXPLAINER.explain(TEXT, with_contract_options(method))
+def test_logits_equal_the_bare_models(method):
+    attribution = EXPLAINER.explain(TEXT, add_contract_options(method))
     arguments = TOKENIZER(TEXT, return_tensors="pt")
     with torch.no_grad():
         bare = EXPLAINER.model(**arguments).logits[0]
@@ -82,7 +84,7 @@ def test_the_model_is_left_unchanged_after_success(method):
     model.bert.encoder.layer[1].eval()
     before = take_snapshot(model)
     Explainer(model, TOKENIZER).explain(
-        [TEXT, OTHERS[0]], with_contract_options(method), target="all"
+        [TEXT, OTHERS[0]], add_contract_options(method), target="all"
     )
     assert_unchanged(before, take_snapshot(model))
 
@@ -91,21 +93,22 @@ def test_the_model_is_left_unchanged_after_success(method):
 def test_the_model_is_left_unchanged_after_an_error(method):
     model = tiny_bert()
     explainer = Explainer(model, TOKENIZER)
-    explainer.explain(TEXT, with_contract_options(method))
+    explainer.explain(TEXT, add_contract_options(method))
     before = take_snapshot(model)
     handle = model.classifier.register_forward_pre_hook(_fail)
     with pytest.raises(RuntimeError, match="on purpose"):
-        explainer.explain(OTHERS[0], with_contract_options(method))
+        explainer.explain(OTHERS[0], add_contract_options(method))
     handle.remove()
     assert_unchanged(before, take_snapshot(model))
 
 
-def _fail(*_):
+def _fail(*_: Any) -> None:
+    """Raise an error in the middle of a pass."""
     raise RuntimeError("on purpose")
 
 
-def _count_alive():
-    """Tensors and tapes that something still holds."""
+def _count_alive() -> int:
+    """Count the tensors and tapes that something still holds."""
     return sum(type(item) in (torch.Tensor, Tape, Recording) for item in gc.get_objects())
 
 
@@ -115,11 +118,11 @@ def test_nothing_of_a_pass_is_left_for_the_garbage_collector(method, target):
     """A graph in a cycle fills a GPU: Python looks for cycles by the count of its own objects."""
     gc.freeze()  # what was there before is neither counted nor searched
     try:
-        EXPLAINER.explain([TEXT, OTHERS[0]], with_contract_options(method), target=target)
+        EXPLAINER.explain([TEXT, OTHERS[0]], add_contract_options(method), target=target)
         gc.collect()
         gc.disable()
         before = _count_alive()
-        EXPLAINER.explain([TEXT, OTHERS[0]], with_contract_options(method), target=target)
+        EXPLAINER.explain([TEXT, OTHERS[0]], add_contract_options(method), target=target)
         assert _count_alive() == before
     finally:
         gc.enable()
@@ -127,10 +130,10 @@ def test_nothing_of_a_pass_is_left_for_the_garbage_collector(method, target):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_text_scores_the_same_alone_and_in_any_batch(method):
-    alone = EXPLAINER.explain(TEXT, with_contract_options(method))
+def test_a_text_has_the_same_scores_in_any_batch(method):
+    alone = EXPLAINER.explain(TEXT, add_contract_options(method))
     for texts in ([TEXT, *OTHERS], [*OTHERS, TEXT]):
-        together = EXPLAINER.explain(texts, with_contract_options(method))
+        together = EXPLAINER.explain(texts, add_contract_options(method))
         assert_close(together[texts.index(TEXT)].scores, alone.scores)
 
 
@@ -139,34 +142,35 @@ def test_a_text_scores_the_same_alone_and_in_any_batch(method):
 @given(num_left=st.integers(0, 4), num_right=st.integers(0, 4), swapped=st.booleans())
 def test_padding_on_either_side_changes_no_score(method, num_left, num_right, swapped):
     ids = TOKENIZER(TEXT)["input_ids"]
-    mate = TOKENIZER(OTHERS[0])["input_ids"]
+    other_ids = TOKENIZER(OTHERS[0])["input_ids"]
     width = len(ids) + num_left + num_right
-    rows = [[0] * num_left + ids + [0] * num_right, mate + [0] * (width - len(mate))]
+    rows = [[0] * num_left + ids + [0] * num_right, other_ids + [0] * (width - len(other_ids))]
     masks = [
         [0] * num_left + [1] * len(ids) + [0] * num_right,
-        [1] * len(mate) + [0] * (width - len(mate)),
+        [1] * len(other_ids) + [0] * (width - len(other_ids)),
     ]
     if swapped:
         rows = rows[::-1]
         masks = masks[::-1]
-    padded = EXPLAINER.explain(Tokens.from_ids(rows, masks), with_contract_options(method))
+    padded = EXPLAINER.explain(Tokens.from_ids(rows, masks), add_contract_options(method))
     attribution = padded[1 if swapped else 0]
-    alone = EXPLAINER.explain(Tokens.from_ids([ids]), with_contract_options(method))
+    alone = EXPLAINER.explain(Tokens.from_ids([ids]), add_contract_options(method))
     assert_close(attribution.scores, alone.scores)
     assert attribution.row.ids == tuple(ids)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_condition_numbers_stay_below_those_of_the_tolerances(method):
-    def scores(model):
+def test_condition_numbers_stay_below_what_the_tolerances_assume(method):
+    def explain_positive(model: Any) -> np.ndarray:
+        """Return the scores of the class positive."""
         return (
             Explainer(model, TOKENIZER)
-            .explain(TEXT, with_contract_options(method), "positive")
+            .explain(TEXT, add_contract_options(method), "positive")
             .scores
         )
 
     divides = registry.load_class("methods", method).needs_precision
-    assert condition_number(EXPLAINER.model, scores) < (
+    assert condition_number(EXPLAINER.model, explain_positive) < (
         RELEVANCE_CONDITION if divides else PASS_CONDITION
     )
 
@@ -174,7 +178,7 @@ def test_condition_numbers_stay_below_those_of_the_tolerances(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_seed_gives_the_same_answer(method):
     first, second = (
-        EXPLAINER.explain(TEXT, with_contract_options(method), seed=5) for _ in range(2)
+        EXPLAINER.explain(TEXT, add_contract_options(method), seed=5) for _ in range(2)
     )
     np.testing.assert_array_equal(first.scores, second.scores)
     assert first.seed == 5
@@ -183,7 +187,7 @@ def test_the_same_seed_gives_the_same_answer(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_an_attribution_survives_saving(method, tmp_path):
     attribution = EXPLAINER.explain(
-        (TEXT, OTHERS[0]), with_contract_options(method), target="positive"
+        (TEXT, OTHERS[0]), add_contract_options(method), target="positive"
     )
     loaded = Attribution.load(attribution.save(tmp_path / "a.json"))
     for field in dataclasses.fields(Attribution):
@@ -197,7 +201,7 @@ def test_an_attribution_survives_saving(method, tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_layers_sum_to_the_scores(method):
-    attribution = EXPLAINER.explain(TEXT, with_contract_options(method))
+    attribution = EXPLAINER.explain(TEXT, add_contract_options(method))
     if registry.load_class("methods", method).per_layer:
         assert_close(attribution.layers.sum(axis=0), attribution.scores)
     else:
@@ -206,10 +210,10 @@ def test_layers_sum_to_the_scores(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_float32_and_bfloat16_keep_the_float64_answer(method):
-    exact = EXPLAINER.explain(TEXT, with_contract_options(method), target="positive").scores
+    exact = EXPLAINER.explain(TEXT, add_contract_options(method), target="positive").scores
     single = (
         Explainer(tiny_bert(torch.float32), TOKENIZER)
-        .explain(TEXT, with_contract_options(method), "positive")
+        .explain(TEXT, add_contract_options(method), "positive")
         .scores
     )
     if registry.load_class("methods", method).needs_precision:
@@ -218,7 +222,7 @@ def test_float32_and_bfloat16_keep_the_float64_answer(method):
     assert_close(single, exact, FLOAT32)
     half = (
         Explainer(tiny_bert(torch.bfloat16), TOKENIZER)
-        .explain(TEXT, with_contract_options(method), "positive")
+        .explain(TEXT, add_contract_options(method), "positive")
         .scores
     )
     assert np.isfinite(half).all()
@@ -230,9 +234,9 @@ def test_float32_and_bfloat16_keep_the_float64_answer(method):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_a_mode_that_the_caller_set_changes_no_score(method, mode):
     texts = [TEXT, OTHERS[0]]
-    expected = EXPLAINER.explain(texts, with_contract_options(method))
+    expected = EXPLAINER.explain(texts, add_contract_options(method))
     with mode():
-        attributions = EXPLAINER.explain(texts, with_contract_options(method))
+        attributions = EXPLAINER.explain(texts, add_contract_options(method))
     for ours, theirs in zip(attributions, expected, strict=True):
         np.testing.assert_array_equal(ours.scores, theirs.scores)
 
@@ -262,12 +266,12 @@ def test_a_weight_that_is_not_a_number_is_named(method):
     with torch.no_grad():
         model.bert.encoder.layer[1].output.dense.weight[0, 0] = torch.nan
     with pytest.raises(NotFinite, match=r"layer\.1\.output\.dense\.weight"):
-        Explainer(model, TOKENIZER).explain(TEXT, with_contract_options(method))
+        Explainer(model, TOKENIZER).explain(TEXT, add_contract_options(method))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_masked_special_tokens_keep_their_place(method):
-    attribution = EXPLAINER.explain(TEXT, with_contract_options(method), explain_mask="cls_sep")
+    attribution = EXPLAINER.explain(TEXT, add_contract_options(method), explain_mask="cls_sep")
     assert attribution.row.attention_mask[0] == 0
     assert attribution.row.attention_mask[-1] == 0
     assert len(attribution) == len(TOKENIZER(TEXT)["input_ids"])
@@ -278,7 +282,7 @@ def test_answer_spans_are_explained(method):
     explainer = Explainer(tiny_bert_qa(), TOKENIZER)
     question = Question(question="who sat on the mat ?", context="the cat sat on the mat in town .")
     try:
-        attribution = explainer.explain(question, with_contract_options(method))
+        attribution = explainer.explain(question, add_contract_options(method))
     except TokenlightError as refusal:
         assert "question" in str(refusal) or "span" in str(refusal)  # refused in words, or right
         return

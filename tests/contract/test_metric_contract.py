@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
 from tokenlight.evaluation.measure import Record
+from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics._metric import Metric
 
 METRICS = registry.list_names("metrics")
@@ -39,17 +41,19 @@ UNDEFINED = {"soft_comprehensiveness": {NO_LIKELIER}, "soft_sufficiency": {NO_LI
 ATTRIBUTIONS = EXPLAINER.explain(TEXTS, method=["attcat", "grad_x_input"])
 
 
-def evaluate(metric, attributions=ATTRIBUTIONS, **more):
+def evaluate_attributions(metric: str, attributions: Any = ATTRIBUTIONS, **more: Any) -> Evaluation:
+    """Measure a metric on attributions, with labels and spans."""
     return EXPLAINER.evaluate(attributions, metric, labels=LABELS, spans=SPANS, **more)
 
 
-def read_column(evaluation, metric):
+def read_column(evaluation: Evaluation, metric: str) -> list[Any]:
+    """Return a metric's value for each row."""
     return [row[metric] for row in evaluation.rows]
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_text_gets_a_number_and_the_summary_an_interval_that_holds_it(metric):
-    evaluation = evaluate(metric)
+    evaluation = evaluate_attributions(metric)
     assert len(evaluation.rows) == len(ATTRIBUTIONS)
     assert set(evaluation.summary[metric]["skipped"]) <= UNDEFINED.get(metric, set())
     assert all(part.summary[metric]["count"] for part in evaluation.by_method.values())
@@ -61,7 +65,7 @@ def test_every_text_gets_a_number_and_the_summary_an_interval_that_holds_it(metr
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_its_docstring_has_formula_citation_and_difference_from_the_paper(metric):
+def test_the_docstring_of_a_metric_has_formula_citation_and_difference_from_the_paper(metric):
     cls = registry.load_class("metrics", metric)
     assert issubclass(cls, Metric)
     assert ".. math::" in cls.__doc__
@@ -73,23 +77,23 @@ def test_its_docstring_has_formula_citation_and_difference_from_the_paper(metric
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_every_preset_can_be_built(metric):
+def test_every_preset_of_a_metric_can_be_built(metric):
     for preset in registry.load_class("metrics", metric).presets:
         registry.build("metrics", metric, {"preset": preset}).check(EXPLAINER._runner.head)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_the_curve_is_on_the_grid(metric):
-    evaluation = evaluate(metric).by_method["attcat"]
+def test_the_curve_has_a_point_for_each_value_of_the_grid(metric):
+    evaluation = evaluate_attributions(metric).by_method["attcat"]
     for key, (points, intervals) in evaluation.curves.items():
         assert len(points) == len(intervals), key
         assert list(points) == sorted(points)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_text_has_the_same_value_alone_and_in_any_batch(metric):
-    in_one_batch = read_column(evaluate(metric), metric)
-    in_small_batches = read_column(evaluate(metric, batch_tokens=20), metric)
+def test_a_text_has_the_same_value_in_any_batch(metric):
+    in_one_batch = read_column(evaluate_attributions(metric), metric)
+    in_small_batches = read_column(evaluate_attributions(metric, batch_tokens=20), metric)
     alone = [
         EXPLAINER.evaluate(
             attribution, metric, labels=[LABELS[i // 2]], spans=[SPANS[i // 2]]
@@ -110,22 +114,24 @@ def test_the_order_of_the_texts_does_not_matter(metric):
     labels = [LABELS[i] for i in order]
     spans = [SPANS[i] for i in order]
     shuffled = EXPLAINER.evaluate(attributions, metric, labels=labels, spans=spans)
-    expected = read_column(evaluate(metric), metric)
+    expected = read_column(evaluate_attributions(metric), metric)
     for i, value in zip(order, read_column(shuffled, metric)[::2], strict=True):
         assert value == (expected[2 * i] and pytest.approx(expected[2 * i], abs=1e-9))
     mean = shuffled.summary[metric]["mean"]
-    assert mean == pytest.approx(evaluate(metric).summary[metric]["mean"], abs=1e-9)
+    assert mean == pytest.approx(evaluate_attributions(metric).summary[metric]["mean"], abs=1e-9)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_same_seed_gives_the_same_summary(metric):
-    first, second = (evaluate(metric, seed=4).by_method["attcat"].summary for _ in range(2))
+    first, second = (
+        evaluate_attributions(metric, seed=4).by_method["attcat"].summary for _ in range(2)
+    )
     assert first == second
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_records_survive_a_file(metric):
-    evaluation = evaluate(metric)
+def test_records_survive_saving_and_loading(metric):
+    evaluation = evaluate_attributions(metric)
     records = [Record.from_dict(json.loads(json.dumps(r.to_dict()))) for r in evaluation.records]
     loaded = dataclasses.replace(evaluation, records=tuple(records))
     np.testing.assert_equal(loaded.summary, evaluation.summary)
@@ -135,12 +141,12 @@ def test_records_survive_a_file(metric):
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_model_is_left_unchanged(metric):
     before = take_snapshot(EXPLAINER.model)
-    evaluate(metric)
+    evaluate_attributions(metric)
     assert_unchanged(before, take_snapshot(EXPLAINER.model))
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_an_explanation_is_not_changed(metric):
     before = [attribution.to_dict() for attribution in ATTRIBUTIONS]
-    evaluate(metric)
+    evaluate_attributions(metric)
     assert [attribution.to_dict() for attribution in ATTRIBUTIONS] == before

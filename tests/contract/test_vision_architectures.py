@@ -19,7 +19,8 @@ METHODS = ["attcat", "gae", "transatt"]
 
 
 @pytest.fixture(params=FAMILIES)
-def family(request):
+def family(request: pytest.FixtureRequest) -> str:
+    """The name of a family of image classifiers."""
     return request.param
 
 
@@ -50,7 +51,7 @@ def test_attention_rows_sum_to_one(family):
         )
 
 
-def test_batch_mates_change_no_score(family):
+def test_other_inputs_in_a_batch_change_no_score(family):
     explainer = Explainer(build_model(family))
     together = explainer.explain(make_pictures(3), METHODS)
     alone = explainer.explain(make_pictures(3)[1], METHODS)

@@ -56,6 +56,7 @@ def scores(model: Any, ids: list[int]) -> np.ndarray:
 
 
 def main() -> None:
+    """Compute the vectors with GIM's own package and store them."""
     models = {name: build_gim_model(name) for name in ("bert", "gpt2")}
     torch.set_default_dtype(torch.float64)  # the package makes its norms in the default dtype
     arrays = {}

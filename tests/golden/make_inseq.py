@@ -60,6 +60,7 @@ def scores(
 
 
 def main() -> None:
+    """Compute the vectors with Inseq and store them."""
     TensorWrapper.to = keep_precision
     tokenizer = make_seq2seq_tokenizer()
     arrays = {}

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.golden.test_golden_one_pass import classifier, vectors
+from tests.helpers.golden_vectors import INPUTS, load_classifier, load_vectors
 from tokenlight import Tokens
 from tokenlight.errors import BadInput
 
-CASES = [f"in{i}" for i in range(6)]
 SPECIAL = {101, 102}
 # Captum keeps its nodes and its windows' weights in float32: 4e-8 is what they agree to.
 ARRAYS = {
@@ -35,55 +35,62 @@ ARRAYS = {
 
 
 @cache
-def row(case):
-    """The stored ids, [CLS] and [SEP] known as special: the stored baseline leaves them in place."""
-    (bare,) = Tokens.from_ids(vectors("inputs")[case].reshape(1, -1))
+def load_row(case: str) -> Any:
+    """Return the stored ids; [CLS] and [SEP] are special, since the stored baseline leaves them in place."""
+    (bare,) = Tokens.from_ids(load_vectors("inputs")[case].reshape(1, -1))
     return dataclasses.replace(bare, special_tokens_mask=tuple(i in SPECIAL for i in bare.ids))
 
 
-def stored(case, array):
-    return vectors("baselines_f64")[f"{case}/{array}"]
+def load_array(case: str, array: str) -> np.ndarray:
+    """Return an array that Captum or AllenNLP computed."""
+    return load_vectors("baselines_f64")[f"{case}/{array}"]
 
 
-def assert_close(ours, reference, tolerance=1e-6):
+def assert_close(ours: Any, reference: np.ndarray, tolerance: float = 1e-6) -> None:
+    """Assert that scores agree within ``tolerance`` of the largest."""
     np.testing.assert_allclose(ours, reference, rtol=0, atol=tolerance * np.abs(reference).max())
 
 
 @pytest.mark.parametrize("array", ARRAYS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", INPUTS)
 def test_a_baseline_equals_the_official_numbers(case, array):
-    attribution = classifier().explain(row(case), ARRAYS[array])
-    assert attribution.prediction.index == int(stored(case, "pred"))
-    assert_close(attribution.scores, stored(case, array))
+    attribution = load_classifier().explain(load_row(case), ARRAYS[array])
+    assert attribution.prediction.index == int(load_array(case, "pred"))
+    assert_close(attribution.scores, load_array(case, array))
 
 
 @pytest.mark.parametrize("array", ARRAYS)
 def test_the_official_numbers_come_out_of_one_batch(array):
     for case, attribution in zip(
-        CASES, classifier().explain([row(case) for case in CASES], ARRAYS[array]), strict=True
+        INPUTS,
+        load_classifier().explain([load_row(case) for case in INPUTS], ARRAYS[array]),
+        strict=True,
     ):
-        assert_close(attribution.scores, stored(case, array))
+        assert_close(attribution.scores, load_array(case, array))
 
 
 @pytest.mark.parametrize("method", ["simple", "smooth"])
 def test_a_gradient_without_product_is_refused_where_it_is_rounding_noise(method):
     with pytest.raises(BadInput, match="rounding noise"):
-        classifier().explain(row("in0"), (method, {"multiply": "none"}))
+        load_classifier().explain(load_row("in0"), (method, {"multiply": "none"}))
 
 
 @pytest.mark.parametrize("case", ["in0", "in1"])
 def test_sampled_shapley_values_approach_the_exact_ones_with_more_orders(case):
-    exact = stored(case, "derived.shapley_exact")
+    exact = load_array(case, "derived.shapley_exact")
 
-    def error(samples):
+    def compute_error(samples: int) -> float:
+        """Return the root mean square error over four seeds."""
         all_scores = [
-            classifier().explain(row(case), ("shapley", {"samples": samples}), seed=seed).scores
+            load_classifier()
+            .explain(load_row(case), ("shapley", {"samples": samples}), seed=seed)
+            .scores
             for seed in range(4)
         ]
         return float(np.sqrt(np.mean((np.array(all_scores) - exact) ** 2)))
 
-    error_of_few = error(10)
-    error_of_many = error(640)
+    error_of_few = compute_error(10)
+    error_of_many = compute_error(640)
     # 64 times the orders, an eighth of the error on average.
     assert error_of_many < error_of_few / 4
     assert error_of_many < 0.05 * np.abs(exact).max()
@@ -91,44 +98,53 @@ def test_sampled_shapley_values_approach_the_exact_ones_with_more_orders(case):
 
 @pytest.mark.parametrize("case", ["in0", "in1"])
 def test_captums_sampled_shapley_values_are_as_far_off_as_ours(case):
-    exact = stored(case, "derived.shapley_exact")
-    attribution = classifier().explain(row(case), "shapley")
-    theirs = np.abs(stored(case, "captum.svs25_seed123") - exact).max()
+    exact = load_array(case, "derived.shapley_exact")
+    attribution = load_classifier().explain(load_row(case), "shapley")
+    theirs = np.abs(load_array(case, "captum.svs25_seed123") - exact).max()
     assert np.abs(attribution.scores - exact).max() < 3 * theirs
     np.testing.assert_allclose(attribution.scores.sum(), exact.sum(), atol=1e-9)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", INPUTS)
 def test_captums_own_orders_give_captums_own_shapley_values(case):
-    attribution = classifier().explain(row(case), ("shapley", {"preset": "captum"}), seed=123)
-    assert_close(attribution.scores, stored(case, "captum.svs25_seed123"))
+    attribution = load_classifier().explain(
+        load_row(case), ("shapley", {"preset": "captum"}), seed=123
+    )
+    assert_close(attribution.scores, load_array(case, "captum.svs25_seed123"))
 
 
-def test_captums_orders_do_not_depend_on_the_batch_and_leave_the_global_seed_alone():
+def test_captums_orders_do_not_depend_on_the_batch_or_change_the_global_seed():
     torch.manual_seed(7)
     before = torch.get_rng_state()
-    together = classifier().explain(
-        [row(case) for case in CASES], ("shapley", {"orders": "captum", "seed": 123})
+    together = load_classifier().explain(
+        [load_row(case) for case in INPUTS], ("shapley", {"orders": "captum", "seed": 123})
     )
     assert torch.equal(torch.get_rng_state(), before)
-    for case, attribution in zip(CASES, together, strict=True):
-        assert_close(attribution.scores, stored(case, "captum.svs25_seed123"))
+    for case, attribution in zip(INPUTS, together, strict=True):
+        assert_close(attribution.scores, load_array(case, "captum.svs25_seed123"))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", INPUTS)
 def test_gradient_shap_approaches_integrated_gradients_with_more_samples(case):
-    exact = classifier().explain(row(case), ("integrated_gradients", {"n_steps": 100})).scores
+    exact = (
+        load_classifier().explain(load_row(case), ("integrated_gradients", {"n_steps": 100})).scores
+    )
 
-    def error(samples):
-        attribution = classifier().explain(row(case), ("gradient_shap", {"samples": samples}))
+    def compute_error(samples: int) -> float:
+        """Return the largest error, relative to the largest score."""
+        attribution = load_classifier().explain(
+            load_row(case), ("gradient_shap", {"samples": samples})
+        )
         return np.abs(attribution.scores - exact).max() / np.abs(exact).max()
 
-    assert error(300) < min(0.25, error(2))
+    assert compute_error(300) < min(0.25, compute_error(2))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", INPUTS)
 def test_exact_integrated_gradients_sum_to_the_gain_of_the_target(case):
-    attribution = classifier().explain(row(case), ("integrated_gradients", {"n_steps": 100}))
+    attribution = load_classifier().explain(
+        load_row(case), ("integrated_gradients", {"n_steps": 100})
+    )
     convergence = attribution.extras["convergence"]
     assert convergence["gap_percent"] < 0.01
     np.testing.assert_allclose(attribution.scores.sum(), convergence["rise"], rtol=1e-4)

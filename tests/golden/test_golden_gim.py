@@ -15,7 +15,7 @@ VECTORS = load_file(Path(__file__).parent / "vectors" / "gim.safetensors")
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_scores_equal_those_of_gim_explain(name: str) -> None:
+def test_scores_equal_the_scores_of_gim_explain(name: str) -> None:
     explainer = Explainer(build_gim_model(name))
     expected = VECTORS[name]
     for ids, row in zip(TEXTS, expected, strict=True):

@@ -28,7 +28,7 @@ METHODS = {
 
 @pytest.mark.parametrize("name", ["t5", "bart", "marian", "llama"])
 @pytest.mark.parametrize("theirs", METHODS)
-def test_scores_of_written_tokens_equal_inseqs(name: str, theirs: str) -> None:
+def test_scores_of_generated_tokens_equal_inseqs(name: str, theirs: str) -> None:
     from_source = name != "llama"
     model = make_seq2seq_model(name) if from_source else make_small_llama()
     explainer = Explainer(model, make_seq2seq_tokenizer(ends=from_source))

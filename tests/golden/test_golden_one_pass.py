@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from functools import cache
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-from transformers import (
-    BertConfig,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    GPT2Config,
-    GPT2ForQuestionAnswering,
+
+from tests.helpers.golden_vectors import (
+    CASES,
+    INPUTS,
+    SIDES,
+    load_classifier,
+    load_gpt2_question_answerer,
+    load_question_answerer,
+    load_tokens,
+    load_vectors,
 )
+from tokenlight import SpanTarget, Tokens
 
-from tokenlight import Explainer, SpanTarget, Tokens
-
-VECTORS = Path(__file__).parent / "vectors"
-CASES = [(f"in{i}", v) for i in range(6) for v in ("ones", "nospecial", "nosep", "pad4")]
 AGNOSTIC = {
     "attcat.raw_att": "raw_att",
     "attcat.rollout": "rollout",
@@ -41,64 +39,26 @@ MEANS_OVER_QUERIES = {"attcat", "att_gradcam", "cam"}
 TOLERANCE = 1e-7
 
 
-def loaded(cls, config, stem):
-    model = cls(config).double()
-    weights = load_file(VECTORS / f"{stem}.safetensors")
-    model.load_state_dict({name: weight.double() for name, weight in weights.items()})
-    return Explainer(model.eval())
-
-
-@cache
-def classifier():
-    config = json.loads((VECTORS / "bert_cls_config.json").read_text())
-    return loaded(BertForSequenceClassification, BertConfig(**config), "bert_cls")
-
-
-@cache
-def question_answerer():
-    config = json.loads((VECTORS / "bert_qa_config.json").read_text())
-    return loaded(BertForQuestionAnswering, BertConfig(**config), "bert_qa")
-
-
-@cache
-def gpt2_question_answerer():
-    config = json.loads((VECTORS / "gpt2_qa_config.json").read_text())
-    # The official file computes erf-GELU where the checkpoint says gelu_new.
-    config = GPT2Config(**(config | {"activation_function": "gelu"}))
-    return loaded(GPT2ForQuestionAnswering, config, "gpt2_qa")
-
-
-@cache
-def vectors(name):
-    return np.load(VECTORS / f"{name}.npz")
-
-
-def tokens(case, variant):
-    stored = vectors("bert_cls_f64")
-    prefix = f"{case}/{variant}"
-    return Tokens.from_ids(
-        stored[f"{prefix}/input_ids"].reshape(1, -1),
-        stored[f"{prefix}/attention_mask"].reshape(1, -1),
-    )
-
-
-def assert_close(ours, reference):
+def assert_close(ours: Any, reference: np.ndarray) -> None:
+    """Assert that arrays agree within ``TOLERANCE`` of the largest value."""
     scale = np.abs(reference).max()
     np.testing.assert_allclose(ours, reference, rtol=0, atol=TOLERANCE * max(scale, 1e-300))
 
 
 @pytest.mark.parametrize(("case", "variant"), CASES)
 def test_logits_equal_the_official_ones(case, variant):
-    attribution = classifier().explain(tokens(case, variant), "cat")
-    assert_close(attribution.logits, vectors("bert_cls_f64")[f"{case}/{variant}/logits"])
+    attribution = load_classifier().explain(load_tokens(case, variant), "cat")
+    assert_close(attribution.logits, load_vectors("bert_cls_f64")[f"{case}/{variant}/logits"])
 
 
 @pytest.mark.parametrize("array", AGNOSTIC)
 @pytest.mark.parametrize(("case", "variant"), CASES)
 def test_attention_methods_equal_the_official_code(case, variant, array):
-    reference = vectors("bert_cls_f64")[f"{case}/{variant}/{array}"]
+    reference = load_vectors("bert_cls_f64")[f"{case}/{variant}/{array}"]
     for label in range(3):
-        attribution = classifier().explain(tokens(case, variant), AGNOSTIC[array], target=label)
+        attribution = load_classifier().explain(
+            load_tokens(case, variant), AGNOSTIC[array], target=label
+        )
         assert_close(attribution.scores, reference[: len(attribution)])
 
 
@@ -107,12 +67,12 @@ def test_attention_methods_equal_the_official_code(case, variant, array):
 def test_gradient_methods_equal_the_official_code(case, variant, array):
     method = BY_CLASS[array]
     for label in range(3):
-        attribution = classifier().explain(tokens(case, variant), method, target=label)
+        attribution = load_classifier().explain(load_tokens(case, variant), method, target=label)
         if variant == "pad4" and method in MEANS_OVER_QUERIES:
-            bare = classifier().explain(tokens(case, "ones"), method, target=label)
+            bare = load_classifier().explain(load_tokens(case, "ones"), method, target=label)
             assert_close(attribution.scores, bare.scores)
             continue
-        reference = vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/{array}"]
+        reference = load_vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/{array}"]
         # 0/0 in the official code where the clamped map is constant; zeros here.
         assert_close(attribution.scores, np.nan_to_num(reference[: len(attribution)], nan=0.0))
 
@@ -120,26 +80,26 @@ def test_gradient_methods_equal_the_official_code(case, variant, array):
 @pytest.mark.parametrize(("case", "variant"), CASES)
 def test_cat_terms_equal_gradient_times_hidden_state(case, variant):
     for label in range(3):
-        reference = vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/derived.cat_layers"]
-        at_inputs = classifier().explain(tokens(case, variant), "cat", target=label)
-        at_outputs = classifier().explain(
-            tokens(case, variant), ("cat", {"preset": "paper"}), target=label
+        reference = load_vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/derived.cat_layers"]
+        at_inputs = load_classifier().explain(load_tokens(case, variant), "cat", target=label)
+        at_outputs = load_classifier().explain(
+            load_tokens(case, variant), ("cat", {"preset": "paper"}), target=label
         )
         assert_close(at_inputs.layers, reference[:-1, : len(at_inputs)])
         assert_close(at_outputs.layers, reference[1:, : len(at_outputs)])
         assert_close(at_inputs.scores, reference[:-1, : len(at_inputs)].sum(axis=0))
 
 
-@pytest.mark.parametrize("case", [f"in{i}" for i in range(6)])
+@pytest.mark.parametrize("case", INPUTS)
 @pytest.mark.parametrize("variant", ["ones", "nospecial"])
 def test_the_tape_holds_the_official_intermediate_tensors(case, variant):
     from tokenlight.trace.recording import record
     from tokenlight.trace.sites import Site
 
-    stored = vectors("bert_cls_intermediate_f64")
-    (row,) = tokens(case, variant)
+    stored = load_vectors("bert_cls_intermediate_f64")
+    (row,) = load_tokens(case, variant)
     everything = {Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT}
-    runner = classifier()._runner
+    runner = load_classifier()._runner
     recording = record(runner, [row], frozenset(everything))
     logits = recording.logits.detach().numpy()[0]
     tape = recording.make_tape(runner.head.resolve("predicted", logits, row), release_graph=True)
@@ -154,17 +114,14 @@ def test_the_tape_holds_the_official_intermediate_tensors(case, variant):
         assert_close(torch.stack(ours)[:, 0].numpy(), stored[f"{prefix}/{name}"])
 
 
-SIDES = {"start": SpanTarget(start="argmax", end=None), "end": SpanTarget(start=None, end="argmax")}
-
-
 @pytest.mark.parametrize("method", ["attcat", "raw_att", "rollout"])
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("case", [f"in{i}" for i in range(6)])
+@pytest.mark.parametrize("case", INPUTS)
 @pytest.mark.parametrize("family", ["bert_qa", "gpt2_qa"])
 def test_question_answering_equals_the_official_code(family, case, side, method):
-    explainer = question_answerer() if family == "bert_qa" else gpt2_question_answerer()
-    stored = vectors(f"{family}_f64")
-    ids = vectors("inputs")[case].reshape(1, -1)
+    explainer = load_question_answerer() if family == "bert_qa" else load_gpt2_question_answerer()
+    stored = load_vectors(f"{family}_f64")
+    ids = load_vectors("inputs")[case].reshape(1, -1)
     attribution = explainer.explain(Tokens.from_ids(ids), method, target=SIDES[side])
     official = stored[f"{case}/logits_official"]
     assert_close(attribution.logits, official.T.ravel())
@@ -172,7 +129,7 @@ def test_question_answering_equals_the_official_code(family, case, side, method)
 
 
 def test_start_and_end_are_explained_by_one_target():
-    ids = Tokens.from_ids(vectors("inputs")["in3"].reshape(1, -1))
-    span = question_answerer().explain(ids, "attcat", SpanTarget("argmax", "argmax"))
-    sides = [question_answerer().explain(ids, "attcat", target) for target in SIDES.values()]
+    ids = Tokens.from_ids(load_vectors("inputs")["in3"].reshape(1, -1))
+    span = load_question_answerer().explain(ids, "attcat", SpanTarget("argmax", "argmax"))
+    sides = [load_question_answerer().explain(ids, "attcat", target) for target in SIDES.values()]
     assert_close(span.scores, sides[0].scores + sides[1].scores)

@@ -6,33 +6,37 @@ reason to copy: hence 1e-5 of the maximum, and 1e-4 for the rules whose sums exp
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from tests.golden.test_golden_one_pass import (
+from tests.helpers.golden_vectors import (
     CASES,
+    INPUTS,
     SIDES,
-    classifier,
-    gpt2_question_answerer,
-    question_answerer,
-    tokens,
-    vectors,
+    load_classifier,
+    load_gpt2_question_answerer,
+    load_question_answerer,
+    load_tokens,
+    load_vectors,
 )
-from tokenlight import SpanTarget, Tokens
+from tokenlight import Explainer, SpanTarget, Tokens
 from tokenlight.lrp.rule_sets import CHEFER, CHEFER_ORIG
 from tokenlight.methods.mask_lrp import MaskedRelevance
 from tokenlight.trace.recording import record
 from tokenlight.trace.relevance import RelevancePath
 from tokenlight.trace.sites import Site
 
-INPUTS = [f"in{i}" for i in range(6)]
 # With the papers' epsilon.
 BY_RULES = [("attnlrp", {"propagation": "rules"}), ("cp_lrp", {"propagation": "rules"})]
 
 
-def heads():
-    return vectors("inputs")["head_mask"]
+def load_head_mask() -> np.ndarray:
+    """Return the stored mask of attention heads."""
+    return load_vectors("inputs")["head_mask"]
 
 
 # array: (method, options, tolerance)
@@ -47,14 +51,15 @@ ARRAYS = {
     "mask.partial_lrp": ("partial_lrp", {"preset": "official"}, 1e-5),
     "mask.full_lrp": ("lrp", {"preset": "official"}, 1e-5),
     "mask.mgae_none": ("mask_lrp", {"preset": "official", "mask": "none"}, 1e-5),
-    "mask.mgae_given": ("mask_lrp", {"preset": "official", "heads": heads()}, 1e-5),
+    "mask.mgae_given": ("mask_lrp", {"preset": "official", "heads": load_head_mask()}, 1e-5),
     "mask.mgae_ones": ("mask_lrp", {"preset": "official", "heads": np.ones((4, 4))}, 1e-5),
     "mask.mgae_zeros": ("mask_lrp", {"preset": "official", "heads": np.zeros((4, 4))}, 1e-5),
-    "mask.full_lrp_masked": ("mask_lrp", {"score": "input", "heads": heads()}, 1e-5),
+    "mask.full_lrp_masked": ("mask_lrp", {"score": "input", "heads": load_head_mask()}, 1e-5),
 }
 
 
-def assert_close(ours, reference, tolerance):
+def assert_close(ours: Any, reference: np.ndarray, tolerance: float) -> None:
+    """Assert that arrays agree within ``tolerance`` of the largest value."""
     scale = np.abs(reference).max()
     np.testing.assert_allclose(ours, reference, rtol=0, atol=tolerance * max(scale, 1e-300))
 
@@ -63,17 +68,18 @@ def assert_close(ours, reference, tolerance):
 def test_relevance_methods_equal_the_official_code(case, variant):
     methods = [(method, options) for method, options, _ in ARRAYS.values()]
     for label in range(3):
-        attributions = classifier().explain(tokens(case, variant), methods, target=label)
+        attributions = load_classifier().explain(load_tokens(case, variant), methods, target=label)
         for attribution, (array, (_, _, tolerance)) in zip(
             attributions, ARRAYS.items(), strict=True
         ):
-            reference = vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/{array}"]
+            reference = load_vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/{array}"]
             assert_close(attribution.scores, reference[: len(attribution)], tolerance)
             if variant == "pad4":  # and none of it at padding
                 assert_close(reference[len(attribution) :], np.zeros(4), 1e-5)
 
 
-def relevance_tape(explainer, row, target="predicted"):
+def record_relevance(explainer: Explainer, row: Any, target: Any = "predicted") -> Any:
+    """Return the tape of one text with everything that relevance needs."""
     sites = {
         Site.RELEVANCE,
         Site.ATTENTION_GRADIENT,
@@ -91,41 +97,42 @@ def relevance_tape(explainer, row, target="predicted"):
 @pytest.mark.parametrize("case", INPUTS)
 @pytest.mark.parametrize("variant", ["ones", "nospecial"])
 def test_relevance_inside_the_model_is_the_official_one(case, variant):
-    stored = vectors("bert_cls_intermediate_f64")
+    stored = load_vectors("bert_cls_intermediate_f64")
     prefix = f"{case}/{variant}"
-    (row,) = tokens(case, variant)
-    tape = relevance_tape(classifier(), row)
+    (row,) = load_tokens(case, variant)
+    tape = record_relevance(load_classifier(), row)
 
-    def stacked(maps):
+    def stack_layers(maps: Iterable[torch.Tensor]) -> np.ndarray:
+        """Return the maps of all layers as one array."""
         return torch.stack(list(maps))[:, 0].numpy()
 
     ours = tape.propagate_relevance(RelevancePath(CHEFER))
-    assert_close(stacked(ours.attention), stored[f"{prefix}/attn_R_ours"], 1e-5)
-    assert_close(stacked(ours.attention), stored[f"{prefix}/mask_attn_R_none"], 1e-5)
+    assert_close(stack_layers(ours.attention), stored[f"{prefix}/attn_R_ours"], 1e-5)
+    assert_close(stack_layers(ours.attention), stored[f"{prefix}/mask_attn_R_none"], 1e-5)
     assert_close(ours.hidden_states[0][0].numpy(), stored[f"{prefix}/R_input_ours"], 1e-5)
     orig = tape.propagate_relevance(RelevancePath(CHEFER_ORIG))
-    assert_close(stacked(orig.attention), stored[f"{prefix}/attn_R_orig"], 1e-4)
-    for name, mask in (("given", heads()), ("ones", np.ones((4, 4)))):
+    assert_close(stack_layers(orig.attention), stored[f"{prefix}/attn_R_orig"], 1e-4)
+    for name, mask in (("given", load_head_mask()), ("ones", np.ones((4, 4)))):
         method = MaskedRelevance(heads=mask)
         saved = method.saved_relevance(tape, method.propagate(tape))
-        assert_close(stacked(saved), stored[f"{prefix}/mask_attn_R_{name}"], 1e-5)
+        assert_close(stack_layers(saved), stored[f"{prefix}/mask_attn_R_{name}"], 1e-5)
 
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("case", INPUTS)
 @pytest.mark.parametrize("family", ["bert_qa", "gpt2_qa"])
 def test_question_answering_equals_the_official_code(family, case, side):
-    explainer = question_answerer() if family == "bert_qa" else gpt2_question_answerer()
+    explainer = load_question_answerer() if family == "bert_qa" else load_gpt2_question_answerer()
     attributions = explainer.explain(
-        Tokens.from_ids(vectors("inputs")[case].reshape(1, -1)),
+        Tokens.from_ids(load_vectors("inputs")[case].reshape(1, -1)),
         [
             ("transatt", {"preset": "official"}),
             ("mask_lrp", {"preset": "official", "mask": "none"}),
-            ("mask_lrp", {"preset": "official", "heads": heads()}),
+            ("mask_lrp", {"preset": "official", "heads": load_head_mask()}),
         ],
         target=SIDES[side],
     )
-    stored = vectors(f"{family}_f64")
+    stored = load_vectors(f"{family}_f64")
     for attribution, array in zip(
         attributions, ("mgae_none", "mgae_none", "mgae_given"), strict=True
     ):
@@ -134,34 +141,34 @@ def test_question_answering_equals_the_official_code(family, case, side):
 
 @pytest.mark.parametrize("method", ["lrp", "partial_lrp", "transatt", "mask_lrp"])
 def test_the_official_preset_records_its_rules_and_explicit_rules_take_precedence(method):
-    ids = Tokens.from_ids(vectors("inputs")["in2"].reshape(1, -1))
+    ids = Tokens.from_ids(load_vectors("inputs")["in2"].reshape(1, -1))
     official = (method, {"preset": "official"})
     with_rules = (method, {"preset": "official", "rules": "ours"})
-    gpt2 = gpt2_question_answerer().explain(ids, [official, with_rules], SIDES["start"])
-    (bert,) = question_answerer().explain(ids, [official], SIDES["start"])
+    gpt2 = load_gpt2_question_answerer().explain(ids, [official, with_rules], SIDES["start"])
+    (bert,) = load_question_answerer().explain(ids, [official], SIDES["start"])
     assert gpt2[0].options == {"rules": "gpt2_official", "qa_relevance": "broadcast"}
     assert gpt2[1].options == bert.options == {"qa_relevance": "broadcast"}
 
 
 @pytest.mark.parametrize("method", ["lrp", "transatt", "partial_lrp"])
 def test_a_span_is_the_sum_of_its_start_and_its_end(method):
-    ids = Tokens.from_ids(vectors("inputs")["in4"].reshape(1, -1))
-    span = question_answerer().explain(ids, method, SpanTarget("argmax", "argmax"))
-    sides = [question_answerer().explain(ids, method, target) for target in SIDES.values()]
+    ids = Tokens.from_ids(load_vectors("inputs")["in4"].reshape(1, -1))
+    span = load_question_answerer().explain(ids, method, SpanTarget("argmax", "argmax"))
+    sides = [load_question_answerer().explain(ids, method, target) for target in SIDES.values()]
     assert_close(span.scores, sides[0].scores + sides[1].scores, 1e-12)
 
 
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("case", INPUTS)
 def test_alti_equals_the_official_code(case, p):
-    ids = Tokens.from_ids(vectors("inputs")[case].reshape(1, -1))
-    attribution = classifier().explain(ids, ("alti", {"p": p}))
-    assert_close(attribution.scores, vectors("baselines_f64")[f"{case}/alti.cls_l{p}"], 1e-7)
+    ids = Tokens.from_ids(load_vectors("inputs")[case].reshape(1, -1))
+    attribution = load_classifier().explain(ids, ("alti", {"p": p}))
+    assert_close(attribution.scores, load_vectors("baselines_f64")[f"{case}/alti.cls_l{p}"], 1e-7)
 
 
 def test_conservation_reports_how_much_relevance_the_official_gpt2_rules_lose():
-    ids = Tokens.from_ids(vectors("inputs")["in2"].reshape(1, -1))
-    losing, conserving = gpt2_question_answerer().explain(
+    ids = Tokens.from_ids(load_vectors("inputs")["in2"].reshape(1, -1))
+    losing, conserving = load_gpt2_question_answerer().explain(
         ids, [("lrp", {"rules": "gpt2_official"}), "lrp"], SpanTarget("argmax", None)
     )
     np.testing.assert_allclose(conserving.extras["conservation"], np.ones(5), atol=1e-6)
@@ -171,8 +178,8 @@ def test_conservation_reports_how_much_relevance_the_official_gpt2_rules_lose():
 
 
 def test_conservation_reports_rules_that_do_not_conserve():
-    attributions = classifier().explain(
-        tokens("in3", "ones"), [("lrp", {"rules": "orig"}), *BY_RULES]
+    attributions = load_classifier().explain(
+        load_tokens("in3", "ones"), [("lrp", {"rules": "orig"}), *BY_RULES]
     )
     # Doubled in every linear layer; and what the biases took or gave.
     figures = [

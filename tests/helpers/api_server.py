@@ -39,6 +39,7 @@ HEADS = {
 
 
 def make_allow_list(heads: Any = HEADS) -> AllowList:
+    """Return an allow list with a tiny classifier and a tiny question-answering model."""
     tokenizer = tiny_tokenizer()
     return AllowList(
         [

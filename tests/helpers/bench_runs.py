@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -28,7 +29,9 @@ def make_sentences(count: int) -> list[str]:
     ]
 
 
-def write_suite(folder: Path, model: Path, count: int, rows=None, **changes) -> Path:
+def write_suite(
+    folder: Path, model: Path, count: int, rows: list[dict[str, Any]] | None = None, **changes: Any
+) -> Path:
     """Write a suite file and its data; return the path of the suite."""
     folder.mkdir(parents=True, exist_ok=True)
     data_rows = rows or [{"text": t, "label": i % 3} for i, t in enumerate(make_sentences(count))]
@@ -46,7 +49,7 @@ def write_suite(folder: Path, model: Path, count: int, rows=None, **changes) -> 
     return path
 
 
-def run_bench_command(arguments, max_parts: int | None) -> None:
+def run_bench_command(arguments: tuple[Any, ...], max_parts: int | None) -> None:
     """Run ``tokenlight bench`` in this process, which may be killed.
 
     Its workers are forked: importing the libraries again in each short-lived worker would take most of a
@@ -64,7 +67,7 @@ def run_bench_command(arguments, max_parts: int | None) -> None:
     main(["bench", *map(str, arguments)])
 
 
-def start_bench_process(*arguments, max_parts: int | None = None):
+def start_bench_process(*arguments: Any, max_parts: int | None = None) -> Any:
     """Start a process that runs ``tokenlight bench``.
 
     After ``max_parts`` parts it waits for a signal, so that it cannot finish before one is sent.
@@ -79,7 +82,9 @@ def count_finished_parts(folder: Path) -> int:
     return sum(1 for _ in (folder / "parts").rglob("????????.jsonl"))
 
 
-def wait_for_parts(parts: int, folder: Path, process, seconds: float = DEADLINE_SECONDS) -> None:
+def wait_for_parts(
+    parts: int, folder: Path, process: Any, seconds: float = DEADLINE_SECONDS
+) -> None:
     """Wait until ``parts`` parts exist or the process exits."""
     deadline = time.monotonic() + seconds
     while count_finished_parts(folder) < parts and process.is_alive():

@@ -45,6 +45,7 @@ class CopyForCausalLM(PreTrainedModel):
         self.words = nn.Embedding(config.vocab_size, WIDTH)
 
     def get_input_embeddings(self) -> nn.Module:
+        """Return the table that the copied tokens are looked up in."""
         return self.words
 
     def forward(
@@ -54,6 +55,7 @@ class CopyForCausalLM(PreTrainedModel):
         return_dict: bool = True,  # noqa: ARG002 - as callers call it
         output_hidden_states: bool = False,  # noqa: ARG002
     ) -> Any:
+        """Return the logits of the token that followed the last occurrence of the same token."""
         vectors = self.words(input_ids)
         before = torch.cat((torch.zeros_like(vectors[:, :1]), vectors[:, :-1]), dim=1)
         scores = SHARPNESS * vectors @ before.transpose(1, 2)

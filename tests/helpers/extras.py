@@ -2,12 +2,13 @@
 
 import importlib
 import os
+from typing import Any
 
 import pytest
 
 
-def extra_library(*names):
-    """The first of some modules that can be imported."""
+def import_extra(*names: str) -> Any:
+    """Return the first of these modules that can be imported; skip the test, or fail, without any."""
     for name in names:
         try:
             return importlib.import_module(name)

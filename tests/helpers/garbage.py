@@ -15,6 +15,7 @@ def collect_garbage() -> None:
     finished = threading.Event()
 
     def note_end(phase: str, info: dict[str, int]) -> None:
+        """Set ``finished`` after a full collection of this thread."""
         is_full = info["generation"] == 2
         if phase == "stop" and is_full and threading.get_ident() == own_thread:
             finished.set()

@@ -22,6 +22,7 @@ def hold_after(tasks: int) -> None:
     num_sent = 0
 
     def send_until_gate(worker: Any, task: int) -> None:
+        """Send a task, or wait forever after the last one that may pass."""
         nonlocal num_sent
         if num_sent == tasks:
             threading.Event().wait()
@@ -39,6 +40,7 @@ class GatedEngine(Engine):
     tasks: int = 2
 
     def run_tasks(self, job: Any, tasks: Any, device: str) -> Any:
+        """Run the tasks of a job whose workers wait at the gate."""
         return super().run_tasks(GatedJob(job, self.gate, self.tasks), tasks, device)
 
 
@@ -51,10 +53,12 @@ class GatedJob:
     tasks: int
 
     def prepare(self, device: str) -> Callable[[Any], Any]:
+        """Return the job's function, which waits at the gate."""
         run_task = self.job.prepare(device)
         num_done = 0
 
         def run_gated(task: Any) -> Any:
+            """Run one task, after waiting for the gate if enough are done."""
             nonlocal num_done
             while num_done >= self.tasks and not Path(self.gate).exists():
                 time.sleep(0.01)

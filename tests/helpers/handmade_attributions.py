@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,15 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 
 
-def make_row(texts, spans, *, pieces=None, words=None, cut=0, special=True) -> TokenRow:
+def make_row(
+    texts: Sequence[str],
+    spans: Sequence[Sequence[tuple[int, int]]],
+    *,
+    pieces: Sequence[str] | None = None,
+    words: Sequence[int | None] | None = None,
+    cut: int = 0,
+    special: bool = True,
+) -> TokenRow:
     """Return the row [CLS] text [SEP] (pair [SEP]) with the given character spans, one list per text."""
     row_pieces = []
     special_tokens_mask = []
@@ -21,7 +31,10 @@ def make_row(texts, spans, *, pieces=None, words=None, cut=0, special=True) -> T
     segments = []
     word_ids = []
 
-    def add_token(piece, span, segment, word_id):
+    def add_token(
+        piece: str, span: tuple[int, int] | None, segment: int | None, word_id: int | None
+    ) -> None:
+        """Append one token to every column of the row."""
         row_pieces.append(piece)
         special_tokens_mask.append(segment is None)
         row_spans.append(span)
@@ -54,7 +67,7 @@ def make_row(texts, spans, *, pieces=None, words=None, cut=0, special=True) -> T
 
 
 def make_attribution(
-    row: TokenRow, scores, *, method="attcat", target="positive", **fields
+    row: TokenRow, scores: Any, *, method: str = "attcat", target: str = "positive", **fields: Any
 ) -> Attribution:
     """Return an attribution of a two-class model that predicts ``positive``."""
     defaults = {
@@ -76,7 +89,11 @@ def split_words(text: str) -> list[tuple[int, int]]:
 
 
 def make_sample(
-    text="A charming and often affecting journey.", *, layers=4, seed=0, **fields
+    text: str = "A charming and often affecting journey.",
+    *,
+    layers: int = 4,
+    seed: int = 0,
+    **fields: Any,
 ) -> Attribution:
     """Return an attribution with random scores, and per-layer terms that sum to them."""
     row = fields.pop("row", None) or make_row([text], [split_words(text)])
@@ -84,13 +101,15 @@ def make_sample(
     return make_attribution(row, terms.sum(axis=0), layers=terms, **fields)
 
 
-def with_method(attribution: Attribution, method: str, seed: int, **fields) -> Attribution:
+def with_method(attribution: Attribution, method: str, seed: int, **fields: Any) -> Attribution:
     """Return the same text and target explained by another method, without per-layer terms."""
     scores = np.random.default_rng(seed).normal(size=len(attribution)) * 0.3
     return replace(attribution, method=method, scores=scores, layers=None, **fields)
 
 
-def make_word_attribution(text: str, scores=None, **extras) -> Attribution:
+def make_word_attribution(
+    text: str, scores: Sequence[float] | None = None, **extras: Any
+) -> Attribution:
     """Return an explanation of the words of a text by a model that predicts positive."""
     spans = [match.span() for match in re.finditer(r"\S+", text)]
     row = make_row([text], [spans])

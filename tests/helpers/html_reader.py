@@ -32,7 +32,8 @@ class PageReader(HTMLParser):
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Record the tag; begin a line or a mark where it opens one."""
         values = {name: value or "" for name, value in attrs}
         self.tags.append((tag, values))
         if tag in VOID:
@@ -42,20 +43,23 @@ class PageReader(HTMLParser):
             above = {name for _, v in self.open for name in v.get("class", "").split()}
             kind = "sentence" if "sentence" in above else "words" if "words" in above else "tokens"
             self.lines.append(Line(kind))
-        elif tag == "span" and self._in_line():
+        elif tag == "span" and self._is_in_line():
             self.lines[-1].marks.append((values.get("class", ""), values.get("title", ""), ""))
 
-    def handle_startendtag(self, tag, attrs):
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Record a tag that closes itself."""
         self.tags.append((tag, {name: value or "" for name, value in attrs}))
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
+        """Check that the tag closes the one that was opened last."""
         assert self.open[-1][0] == tag, f"</{tag}> closes <{self.open[-1][0]}>"
         self.open.pop()
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
+        """Add text to its tag, and inside a line to the line and its mark."""
         tag = self.open[-1][0] if self.open else ""
         self.texts[tag] = self.texts.get(tag, "") + data
-        if not self._in_line():
+        if not self._is_in_line():
             return
         look = self.open[-1][1].get("class", "")
         if tag == "span":
@@ -64,7 +68,8 @@ class PageReader(HTMLParser):
         if "chip" not in look.split():
             self.lines[-1].text += data
 
-    def _in_line(self):
+    def _is_in_line(self) -> bool:
+        """Return whether a highlighted line is open."""
         return any(values.get("class") == "line" for _, values in self.open)
 
 

@@ -87,6 +87,7 @@ def draw_pixels(count: int, seed: int = 0) -> np.ndarray:
 
 
 def make_pictures(count: int, seed: int = 0) -> list[Picture]:
+    """Return random pictures."""
     return [Picture.from_pixels(values) for values in draw_pixels(count, seed)]
 
 

@@ -53,6 +53,7 @@ TILES = {"image_grid_pinpoints": [[16, 16], [32, 16]], "vision_feature_layer": -
 
 
 def _combine(text: dict[str, Any], vision: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the arguments of a config with a text and a vision part."""
     return {"text_config": text, "vision_config": vision, "image_token_id": IMAGE, **more}
 
 

@@ -34,10 +34,12 @@ class LiveBytes(TorchDispatchMode):
         return output
 
     def _count(self, storage: Any) -> None:
+        """Count a new storage until it is freed."""
         key = id(storage)
         size = storage.nbytes()
 
         def forget(_: Any) -> None:
+            """Subtract the storage that was freed."""
             del self._seen[key]
             self.live -= size
 

@@ -13,6 +13,7 @@ HOOKS = (
 
 
 def take_snapshot(model: Any) -> dict[str, Any]:
+    """Return hooks, attributes, flags and copies of the weights of a model."""
     return {
         "hooks": [tuple(tuple(getattr(m, table)) for table in HOOKS) for m in model.modules()],
         "attributes": [sorted(module.__dict__) for module in model.modules()],
@@ -30,6 +31,7 @@ def take_snapshot(model: Any) -> dict[str, Any]:
 
 
 def assert_unchanged(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Assert that two snapshots are equal, and name what differs."""
     for key, value in before.items():
         if key == "weights":
             assert value.keys() == after[key].keys()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -16,17 +18,18 @@ class InProcessEngine:
 
     num_workers = 1
 
-    def __init__(self, before_task=lambda _task_index: None):
+    def __init__(self, before_task: Callable[[int], None] = lambda _task_index: None) -> None:
         self.before_task = before_task
 
-    def run_tasks(self, job, tasks, device):
+    def run_tasks(self, job: Any, tasks: Any, device: str) -> Iterator[Any]:
+        """Yield the result of each task in order."""
         worker = TaskWorker(job, tasks, device)
         for task_index in range(len(tasks)):
             self.before_task(task_index)
             yield worker.execute(task_index)
 
 
-def write_parquet(path: Path, count: int, first: int = 0, **changes) -> Path:
+def write_parquet(path: Path, count: int, first: int = 0, **changes: Any) -> Path:
     """Write a Parquet file of texts with an id, a label and a column that no job reads."""
     texts = make_sentences(first + count)[first:]
     columns = {

@@ -49,6 +49,7 @@ def tiny_tokenizer(limit: int = 48) -> Any:
 
 
 def tiny_config(**changes: Any) -> BertConfig:
+    """Return the configuration of a tiny BERT with three labels."""
     settings = {
         "vocab_size": 150, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
         "intermediate_size": 48, "max_position_embeddings": 48, "pad_token_id": 0,
@@ -59,6 +60,7 @@ def tiny_config(**changes: Any) -> BertConfig:
 
 
 def randomize_weights(model: Any, dtype: torch.dtype) -> Any:
+    """Draw all weights with a fixed seed; return the model in evaluation mode."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -68,16 +70,19 @@ def randomize_weights(model: Any, dtype: torch.dtype) -> Any:
 
 
 def tiny_bert(dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
+    """Return a tiny BERT classifier."""
     return randomize_weights(BertForSequenceClassification(tiny_config(**changes)), dtype)
 
 
 def tiny_bert_qa(dtype: torch.dtype = torch.float64) -> Any:
+    """Return a tiny BERT for question answering."""
     names = {0: "start", 1: "end"}
     config = tiny_config(id2label=names, label2id={name: i for i, name in names.items()})
     return randomize_weights(BertForQuestionAnswering(config), dtype)
 
 
 def tiny_bert_lm(dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
+    """Return a tiny BERT that fills in masked tokens."""
     return randomize_weights(BertForMaskedLM(tiny_config(**changes)), dtype)
 
 

@@ -50,6 +50,7 @@ def byte_tokens() -> list[str]:
 
 
 def tiny_llama() -> Any:
+    """Return a tiny Llama with the vocabulary of the file."""
     config = LlamaConfig(
         vocab_size=len(byte_tokens()), hidden_size=HIDDEN, intermediate_size=64,
         num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=KEY_HEADS,

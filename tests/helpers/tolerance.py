@@ -69,7 +69,7 @@ def condition_number(model: Any, answer: Any, step: float = 1e-8) -> float:
 class EverythingInFloat64(TorchFunctionMode):
     """Compute in float64 where a float64 model casts to a lower precision."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         func = torch.Tensor.double if func is torch.Tensor.float else func
         return func(*tree_map(_widen_dtype, args), **tree_map(_widen_dtype, kwargs or {}))
 
@@ -81,7 +81,7 @@ class RoundingRecorder(TorchDispatchMode):
         super().__init__()
         self.operations: set[str] = set()
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
         coarse = [tensor for tensor in tree_leaves(output) if _is_coarse(tensor)]
         inputs = [tensor for tensor in tree_leaves((args, kwargs)) if _is_floating(tensor)]
@@ -97,16 +97,20 @@ class RoundingRecorder(TorchDispatchMode):
 
 
 def _is_floating(value: Any) -> bool:
+    """Return whether a value is a tensor of floating-point numbers."""
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _is_coarse(value: Any) -> bool:
+    """Return whether a value is a tensor in a lower precision than float64."""
     return _is_floating(value) and value.dtype in LOW_PRECISION
 
 
 def _widen_dtype(value: Any) -> Any:
+    """Return float64 for a floating-point dtype of a lower precision."""
     return torch.float64 if isinstance(value, torch.dtype) and value in LOW_PRECISION else value
 
 
 def _widen(value: Any) -> Any:
+    """Return a floating-point tensor or dtype in float64."""
     return value.double() if _is_floating(value) else _widen_dtype(value)

@@ -93,7 +93,9 @@ def find_twice_imported_modules():
             continue
         package = sys.modules.get(package_name)
         # A function may bear the name of its module in the package: ``from .record import record``.
-        known = getattr(package, attribute, None)
-        if known is None or (isinstance(known, type(sys)) and known is not module):
+        current_value = getattr(package, attribute, None)
+        if current_value is None or (
+            isinstance(current_value, type(sys)) and current_value is not module
+        ):
             leaks.append(f"{name} is not the module that {package_name} knows: imported twice")
     return leaks

@@ -10,6 +10,8 @@ import pytest
 from tests.campaign.__main__ import main, plan
 from tests.campaign.disturbances import DAMAGES, cut_pipes, damage_outputs, kill_at_renames
 from tests.campaign.harness import Campaign, Job, Tally
+from tests.campaign.jobs import Files, evaluate, explain_text
+from tests.helpers.commands import run_command
 
 # Writes ten files, each beside and renamed; given again, it makes those that are missing. The names of
 # finished files stand in a list, which a careless author writes before the file is there.
@@ -121,11 +123,36 @@ def test_the_table_has_a_line_for_each_kind_and_one_for_all():
 
 
 def test_a_quick_campaign_runs_from_end_to_end(tmp_path, capsys):
+    # Hostile folders need one process; other kinds start several, each of which imports torch.
     with pytest.raises(SystemExit) as ended:
-        main(["--quick", "--only", "rename evaluate", "--keep", str(tmp_path)])
-    written = capsys.readouterr().out
-    assert ended.value.code == 0, written
-    assert "rename: evaluate" in written
+        main(["--quick", "--only", "folders", "--keep", str(tmp_path)])
+    output = capsys.readouterr().out
+    assert ended.value.code == 0, output
+    assert [line.split() for line in output.splitlines()] == [
+        ["kind", "tried", "held", "lost", "raw", "hung"],
+        ["folders", "5", "5", "0", "0", "0"],
+        ["all", "5", "5", "0", "0", "0"],
+    ]
+
+
+@pytest.fixture(scope="module")
+def job_files(tmp_path_factory):
+    return Files(tmp_path_factory.mktemp("campaign") / "files", 16)
+
+
+@pytest.mark.parametrize("make_job", [evaluate, explain_text])
+def test_a_job_leaves_the_same_results_when_it_is_run_again(make_job, job_files, tmp_path):
+    job = make_job(job_files)
+    program = [sys.executable, "-m", "tokenlight"]
+    command = job.command(tmp_path / "out")
+    assert command[: len(program)] == program
+    results = []
+    for _ in range(2):
+        ended = run_command(*command[len(program) :])
+        assert ended.status == 0, ended.errors
+        results.append(job.results(tmp_path / "out"))
+    assert len(results[0]) >= 2
+    assert results[0] == results[1]
 
 
 def test_the_plan_has_every_kind(tmp_path):

@@ -49,7 +49,7 @@ def list_promised_names():
 
 
 @pytest.mark.parametrize(("module", "name"), sorted(list_promised_names(), key=str))
-def test_a_name_that_a_page_or_an_example_imports_is_there(module, name):
+def test_a_name_that_a_page_or_an_example_imports_exists(module, name):
     module_object = importlib.import_module(module)
     if name is not None and not hasattr(module_object, name):
         importlib.import_module(f"{module}.{name}")

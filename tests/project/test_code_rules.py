@@ -9,98 +9,60 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.import_rows import RANKS, ROWS, find_upward_imports
 from tests.tools.module_index import list_modules, list_test_files, read_declaration
 
 SOURCE = Path(__file__).parents[2] / "src" / "tokenlight"
 MODULES = sorted(SOURCE.rglob("*.py"))
-# The plan of the house, lowest row first. A module may import its own folder and the rows below it;
-# imports for type checkers and inside functions count. docs/architecture.md draws it, and
-# ``python -m tests.tools.generated_tables`` prints it into CONTRIBUTING.md.
-ROWS = [
-    ("facts", "errors", "version", "progress"),
-    ("plain values, and names of methods", "data", "registry"),
-    ("what a person gives", "files", "inputs"),
-    ("CUDA graphs, kernels, transfers", "accel"),
-    ("relevance as a second backward; traces modules while they run", "lrp"),
-    ("hooks and patches of a live model, and its locks", "hooks"),
-    ("what a model is: layout, head, inputs", "model"),
-    ("perturbed inputs, and the passes over them", "perturb"),
-    ("what is recorded of a pass: sites, recording, tape", "trace"),
-    ("head statistics; embedded models and loading", "heads", "models"),
-    ("one file, one idea", "methods", "metrics"),
-    ("one call of explain(); pictures; what authors import", "explaining", "plots", "plugin"),
-    ("the object users meet", "explainer"),
-    (
-        "measured: faithfulness, trust, comparison; many texts, by many workers",
-        "evaluation",
-        "scale",
-    ),
-    ("the papers' tables", "bench"),
-    ("the page", "web"),
-    (
-        "the command line, and names for users",
-        "cli",
-        "__init__",
-        "trust",
-        "postprocess",
-        "datafiles",
-    ),
-]
-RANKS = {name: rank for rank, (_, *names) in enumerate(ROWS) for name in names}
-# A value that a user holds hands such a call on to what stands above it, imported when called:
-# attribution.show(), attribution.save(), evaluation.save(), explainer.evaluate(), explainer.mapper().
-HANDED_ON = {
-    ("data", "files"), ("data", "plots"), ("data", "evaluation"), ("files", "plots"),
-    ("explainer", "evaluation"), ("explainer", "scale"),
-}  # fmt: skip
-# What such a call gives back may be named for type checkers: a Protocol below would be a second writing
-# of the class, and nobody could annotate with it.
-HANDED_BACK = {("explainer", "evaluation"), ("explainer", "scale")}
 
 
-def part(path: Path) -> str:
+def find_package(path: Path) -> str:
+    """Return the package of a module, or the module's own name where it is in none."""
     name = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     return "cli" if name == "__main__" else name
 
 
-def upwards(node: ast.AST) -> set[tuple[str, str]]:
-    """The imports from above that may stand inside a node."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return HANDED_ON
-    for_checkers = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    return HANDED_BACK if for_checkers else set()
-
-
-def imports(tree: ast.AST):
-    """Every part of tokenlight imported anywhere in a file, and what may be imported there from above."""
-    allowed = {
-        inner: upwards(node) for node in ast.walk(tree) if upwards(node) for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tokenlight":
-            inside = (node.module or "").removeprefix("tokenlight").lstrip(".").split(".")[0]
-            for name in [inside] if inside else [alias.name for alias in node.names]:
-                yield name, allowed.get(node, set())
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.startswith("tokenlight."):
-                    yield alias.name.split(".")[1], allowed.get(node, set())
+def list_test_modules_imported(path: Path) -> list[str]:
+    """Return the test modules and conftests that a file imports from, as dotted names."""
+    dotted_names = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            dotted_names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            dotted_names += [f"{node.module or ''}.{alias.name}" for alias in node.names]
+    return [
+        name
+        for name in dotted_names
+        if name.startswith("tests.")
+        and any(part.startswith("test_") or part == "conftest" for part in name.split("."))
+    ]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_imports_point_only_to_lower_rows(path):
-    package = part(path)
+    package = find_package(path)
     assert package in RANKS, f"{package} has no place: give it one in ROWS"
-    for other, allowed in imports(ast.parse(path.read_text())):
-        if other == package or other not in RANKS or (package, other) in allowed:
-            continue
-        assert RANKS[other] < RANKS[package], (
-            f"{path.name} ({package}) imports {other}, which stands above"
-        )
+    assert find_upward_imports(package, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "code", "expected"),
+    [
+        ("data", "import tokenlight.web.app", ["web"]),
+        ("data", "from tokenlight import explainer", ["explainer"]),
+        ("data", "from tokenlight.plots.html import render_page", ["plots"]),
+        ("data", "def show():\n    from tokenlight.plots.html import render_page", []),
+        ("web", "from tokenlight.plots.html import render_page", []),
+        ("methods", "from tokenlight.plugin import Method", []),
+        ("trace", "from tokenlight.plugin import Method", ["plugin"]),
+    ],
+)
+def test_an_import_from_a_higher_row_is_noticed(package, code, expected):
+    assert find_upward_imports(package, code) == expected
 
 
 def test_there_are_at_most_eighteen_rows_and_every_part_has_a_place():
-    parts = {part(path) for path in MODULES}
+    parts = {find_package(path) for path in MODULES}
     assert len(ROWS) <= 18
     assert parts == set(RANKS)
 
@@ -110,6 +72,31 @@ def test_a_module_has_a_docstring_and_fewer_than_five_hundred_lines(path):
     text = path.read_text()
     assert text.count("\n") < 500
     assert ast.get_docstring(ast.parse(text))
+
+
+def test_no_file_imports_from_a_test_module():
+    """What several test modules share is in ``tests/helpers``: a test module can change without a search."""
+    repository = SOURCE.parents[1]
+    folders = ("src", "tests", "benchmarks", "training", "examples", "docs")
+    paths = [path for folder in folders for path in sorted((repository / folder).rglob("*.py"))]
+    imports = {path: list_test_modules_imported(path) for path in paths}
+    assert len(imports) > 600
+    assert {str(path): names for path, names in imports.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from tests.unit.test_explainer import TEXT",
+        "from tests.unit import test_explainer",
+        "import tests.browser.conftest",
+        "def load():\n    from tests.browser.conftest import TEXT",
+    ],
+)
+def test_an_import_from_a_test_module_is_noticed(code, tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(f"import os\nfrom tests.helpers.tiny import tiny_bert\n{code}\n")
+    assert len(list_test_modules_imported(path)) == 1
 
 
 def test_modules_that_tests_declare_to_cover_exist():

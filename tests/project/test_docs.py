@@ -19,9 +19,9 @@ import transformers
 import tokenlight.plugin
 import tokenlight.scale
 import tokenlight.trust
+from tests.helpers.import_rows import RANKS, find_upward_imports
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import assert_close
-from tests.project.test_code_rules import RANKS
 from tests.tools import generated_tables
 from tokenlight import Explainer, errors, registry
 from tokenlight.datafiles import read_examples
@@ -60,13 +60,13 @@ def hooks():
 @pytest.fixture(scope="module")
 def pages(hooks):
     """Address to Markdown of every page of the guide, tables filled, generated ones included."""
-    written = {
+    generated_pages = {
         str(path.relative_to(DOCS)): hooks.filled(
             path.read_text("utf-8"), str(path.relative_to(DOCS))
         )
         for path in DOCS.rglob("*.md")
     }
-    return written | hooks.generated("methods") | hooks.generated("metrics")
+    return generated_pages | hooks.generated("methods") | hooks.generated("metrics")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,14 +118,14 @@ def test_links_of_pages_outside_the_guide_lead_to_files(page):
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=get_page_name)
 def test_a_checkout_shows_the_tables_as_they_are(hooks, page):
-    written = page.read_text("utf-8")
-    assert hooks.filled(written, site=False) == written, "run: python docs/hooks.py"
+    content = page.read_text("utf-8")
+    assert hooks.filled(content, site=False) == content, "run: python docs/hooks.py"
 
 
 @pytest.mark.parametrize("page", generated_tables.PAGES, ids=get_page_name)
 def test_tables_generated_from_the_tests_are_up_to_date(page):
-    written = page.read_text("utf-8")
-    assert generated_tables.fill_tables(written) == written, (
+    content = page.read_text("utf-8")
+    assert generated_tables.fill_tables(content) == content, (
         "run: python -m tests.tools.generated_tables"
     )
 
@@ -168,7 +168,7 @@ def test_the_reference_has_an_entry_for_every_exported_name(pages):
     assert {name for module in exported for name in module.__all__} <= entries
 
 
-def test_a_methods_page_reports_what_it_measured(pages):
+def test_the_page_of_a_method_reports_its_measurements(pages):
     assert "| a text | 0.61 | 0.62 (`cp_lrp`) | 0.19 |" in pages["methods/attnlrp.md"]
     assert ".md) | 0.40 | 0.58 (`attnlrp`) | 0.20 |" in pages["methods/alti.md"]
     assert ".md) | 0.20 | 0.58 (`attnlrp`) | 0.20 |" in pages["methods/random.md"]
@@ -177,7 +177,7 @@ def test_a_methods_page_reports_what_it_measured(pages):
         assert section.startswith(("| input | this method | best |", "Not measured on our data"))
 
 
-def test_a_methods_page_shows_the_sentence_in_its_colours(hooks, pages):
+def test_the_page_of_a_method_shows_the_coloured_sentence(hooks, pages):
     explainer = Explainer.from_pretrained("tokenlight/sentiment")
     explained = sys.modules[hooks.strips.__module__].explained()
     assert set(explained["methods"]) <= set(registry.list_names("methods")), (
@@ -194,7 +194,7 @@ def test_a_methods_page_shows_the_sentence_in_its_colours(hooks, pages):
     assert_close(explained["methods"]["attnlrp"], [score for _, score in fresh], 1e-3)
 
 
-def test_a_method_s_page_shows_its_deletion_curve(hooks, pages):
+def test_the_page_of_a_method_shows_its_deletion_curve(hooks, pages):
     curves = sys.modules[hooks.draw_curve.__module__]
     measured = curves.load_curves()
     assert set(measured["methods"]) <= set(registry.list_names("methods")), (
@@ -231,7 +231,7 @@ def test_a_metric_without_a_paper_has_a_page_too(hooks, monkeypatch):
     assert "| higher | none |" in hooks.names_table("metrics", site=True)
 
 
-def test_every_picture_of_the_gallery_has_its_maker_and_all_stay_small():
+def test_every_picture_of_the_gallery_has_its_script_and_all_stay_small():
     images = set(re.findall(r"images/gallery/(\w+)\.png", (DOCS / "gallery.md").read_text("utf-8")))
     files = {path.stem: path.stat().st_size for path in (DOCS / "images/gallery").glob("*.png")}
     makers = set(
@@ -309,9 +309,9 @@ def test_the_page_of_the_command_line_shows_every_command(pages):
 
 
 def test_the_page_of_the_command_line_reads_well_in_a_checkout_too(hooks):
-    written = (DOCS / "cli.md").read_text("utf-8")
-    assert "<!--" not in written
-    assert hooks.commands_table() in written, "put hooks.commands_table() into docs/cli.md"
+    content = (DOCS / "cli.md").read_text("utf-8")
+    assert "<!--" not in content
+    assert hooks.commands_table() in content, "put hooks.commands_table() into docs/cli.md"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -432,7 +432,7 @@ def my_package(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("my_package")
-def test_both_work_by_name_from_a_separate_package():
+def test_a_method_and_a_metric_work_by_name_from_a_separate_package():
     explainer = Explainer(tiny_bert(), tiny_tokenizer())
     attributions = explainer.explain(TEXTS, ["gradient_norm"])
     assert [attribution.method for attribution in attributions] == ["gradient_norm"] * 2
@@ -445,19 +445,24 @@ def test_the_examples_import_nothing_but_tokenlight_plugin(block):
     assert set(re.findall(r"tokenlight[\w.]*(?= import)", block)) == {"tokenlight.plugin"}
 
 
+def test_the_examples_may_be_put_into_the_package():
+    assert find_upward_imports("methods", METHOD_BLOCK) == []
+    assert find_upward_imports("metrics", METRIC_BLOCK) == []
+
+
 # --- architecture ---------------------------------------------------------------------------------
 
 
 def test_the_architecture_names_every_package_and_draws_it():
     page = (DOCS / "architecture.md").read_text("utf-8")
-    drawn = re.findall(
+    drawn_packages = re.findall(
         r">([\w]+)</text>", (DOCS / "images" / "architecture.svg").read_text("utf-8")
     )
     folders = {path.parent.name for path in (ROOT / "src" / "tokenlight").glob("*/__init__.py")}
     assert {name for name in folders if f"| `{name}/` |" not in page} == set()
-    assert set(RANKS) <= set(drawn)
-    at = [RANKS[name] for name in drawn if name in RANKS]
-    assert at[: len(RANKS)] == sorted(RANKS.values(), reverse=True), (
+    assert set(RANKS) <= set(drawn_packages)
+    ranks = [RANKS[name] for name in drawn_packages if name in RANKS]
+    assert ranks[: len(RANKS)] == sorted(RANKS.values(), reverse=True), (
         "the highest row is drawn first"
     )
 

@@ -37,8 +37,8 @@ def test_examples_are_numbered_without_a_gap():
 def test_an_example_runs_and_prints(path, tmp_path, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
-    written = {path.name for path in tmp_path.iterdir()}
-    assert written == ({WRITES[path.stem]} if path.stem in WRITES else set())
+    file_names = {path.name for path in tmp_path.iterdir()}
+    assert file_names == ({WRITES[path.stem]} if path.stem in WRITES else set())
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -14,14 +14,14 @@ def test_the_snapshot_holds_every_text_as_it_is():
     )
 
 
-def test_every_class_of_error_has_a_code_of_its_own():
+def test_every_class_of_error_has_a_unique_code():
     classes = [value for value in vars(errors).values() if isinstance(value, type)]
     codes = [value.code for value in classes if issubclass(value, TokenlightError)]
     assert len(codes) == len(set(codes)) > 10
     assert all(code == code.lower() and " " not in code for code in codes)
 
 
-def test_an_error_may_have_a_code_of_its_own():
+def test_an_error_may_have_another_code_than_its_class():
     with expect_error(BadInput, "empty-text"):
         raise BadInput("The text is empty.", code="empty-text")
     with pytest.raises(AssertionError), expect_error(BadInput, "empty-text"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -55,11 +56,11 @@ def test_every_python_that_is_promised_is_tested():
 def test_every_command_of_make_that_is_named_is_a_target(page):
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     text = page.read_text("utf-8")
-    named = re.findall(
+    target_lists = re.findall(
         r"(?:`|\$ |run: |^|OMP_NUM_THREADS=1 )make ((?:[\w-]+(?![\w-]*=) ?)+)", text, re.M
     )
-    assert named
-    for words in named:
+    assert target_lists
+    for words in target_lists:
         assert set(words.split()) <= set(targets), f"{page.name}: make {words}"
 
 
@@ -84,3 +85,13 @@ def test_no_file_is_larger_than_the_hook_allows():
 def test_addresses_in_the_metadata_can_be_opened_from_anywhere():
     """None so far: a relative one would mean nothing on a package index."""
     assert all(address.startswith("https://") for address in PROJECT.get("urls", {}).values())
+
+
+def test_every_test_in_quarantine_exists():
+    table = (ROOT / "tests" / "QUARANTINES.md").read_text("utf-8")
+    rows = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", table)
+    assert len(rows) > 10
+    for path, name in rows:
+        code = (ROOT / path).read_text("utf-8")
+        names = {node.name for node in ast.walk(ast.parse(code)) if hasattr(node, "name")}
+        assert not name or name in names, f"{path} has no {name}"

@@ -100,16 +100,18 @@ def test_the_leaderboards_pages_are_drawn_from_its_data():
     ranks = {row["method"]: row["rank"] for row in board["methods"] if row["method"]}
     assert ranks == load_leaderboard()["ranks"]
     for name, content in leaderboard_page.render_files(board).items():
-        written = (PAGES / name).read_text(encoding="utf-8")
-        assert written == content, "run: python docs/leaderboard_page.py"
+        page_content = (PAGES / name).read_text(encoding="utf-8")
+        assert page_content == content, "run: python docs/leaderboard_page.py"
 
 
 @pytest.mark.usefixtures("guide")
 def test_the_picture_of_what_to_use_when_is_drawn_from_the_packages_tables():
     import which_method
 
-    written = which_method.PATH.read_text(encoding="utf-8")
-    assert which_method.draw(which_method.advise()) == written, "run: python docs/which_method.py"
+    page_content = which_method.PATH.read_text(encoding="utf-8")
+    assert which_method.draw(which_method.advise()) == page_content, (
+        "run: python docs/which_method.py"
+    )
 
 
 def test_the_language_models_page_quotes_its_figures():

@@ -143,8 +143,8 @@ def test_a_seed_that_is_no_number_is_refused(tmp_path):
     assert "PASSED" not in run_pytest(tmp_path, "--order-seed=x")
 
 
-def test_garbage_is_collected_though_another_thread_is_collecting():
-    begun = threading.Event()
+def test_garbage_is_collected_while_another_thread_is_collecting():
+    has_started = threading.Event()
     go_on = threading.Event()
 
     class Circle:
@@ -155,7 +155,7 @@ def test_garbage_is_collected_though_another_thread_is_collecting():
         """Its finalizer holds up the collection of the other thread."""
 
         def __del__(self):
-            begun.set()
+            has_started.set()
             go_on.wait()
 
     def collect_slowly():
@@ -164,7 +164,7 @@ def test_garbage_is_collected_though_another_thread_is_collecting():
 
     thread = threading.Thread(target=collect_slowly)
     thread.start()
-    begun.wait()
+    has_started.wait()
     circle = weakref.ref(Circle())
     gc.collect()
     was_collected = circle() is None

@@ -41,9 +41,9 @@ def test_a_report_of_pip_becomes_a_lock_without_its_addresses():
             {"metadata": {"name": "tokenlight", "version": "0"}, "download_info": direct_url},
         ],
     }
-    written = lock(report)
-    assert written.endswith(f"my-package==1.0 \\\n    --hash=sha256:{'ab' * 32}\n")
-    assert "example" not in written
+    lock_content = lock(report)
+    assert lock_content.endswith(f"my-package==1.0 \\\n    --hash=sha256:{'ab' * 32}\n")
+    assert "example" not in lock_content
 
 
 def test_the_bill_of_materials_names_every_package_and_every_model_file():

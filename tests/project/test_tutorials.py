@@ -79,7 +79,7 @@ def test_jupyter_runs_every_tutorial_in_one_kernel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_tutorial_teaches(path: Path) -> None:
+def test_a_tutorial_has_a_goal_a_picture_a_mistake_and_exercises(path: Path) -> None:
     """Each says what it takes and gives, draws something, shows a mistake, and ends in exercises."""
     notebook = read_notebook(path)
     prose = "\n".join(

@@ -2,7 +2,7 @@
 
 A file that tests a module of another name declares it: ``COVERED_MODULES = ("explaining/windows",)``.
 
-``tests/unit/WHERE.md`` holds the answer, and ``make test-for`` reads it there.
+``tests/unit/TEST_INDEX.md`` holds the answer, and ``make test-for`` reads it there.
 """
 
 from __future__ import annotations

@@ -37,11 +37,11 @@ def write(folder: Path, name: str, rows: list[dict]) -> None:
 
 def sentences(count: int, seed: int) -> list[dict]:
     """Fillers around one word that decides: great or dull."""
-    drawn = random.Random(seed)
+    generator = random.Random(seed)
     rows = []
     for number in range(count):
-        words = drawn.choices(FILLERS, k=drawn.randint(3, 9))
-        words.insert(drawn.randint(0, len(words)), ("dull", "great")[number % 2])
+        words = generator.choices(FILLERS, k=generator.randint(3, 9))
+        words.insert(generator.randint(0, len(words)), ("dull", "great")[number % 2])
         rows.append({"text": " ".join(words), "label": number % 2})
     return rows
 
@@ -74,12 +74,12 @@ def test_a_tiny_encoder_learns_the_planted_word_and_its_files_explain_themselves
 
 
 def test_an_answer_is_learned_and_scored_as_squad_does(base, tmp_path, monkeypatch):
-    drawn = random.Random(3)
+    generator = random.Random(3)
     rows = []
     for number in range(64):
-        words = drawn.choices(FILLERS, k=8)
+        words = generator.choices(FILLERS, k=8)
         answer = ("red", "blue", "green")[number % 3]
-        words.insert(drawn.randint(0, 8), answer)
+        words.insert(generator.randint(0, 8), answer)
         context = " ".join(words)
         answer_span = {"text": answer, "answer_start": context.index(answer)}
         rows.append({"question": "what ?", "context": context, "answers": [answer_span]})
@@ -96,7 +96,7 @@ def test_an_answer_is_learned_and_scored_as_squad_does(base, tmp_path, monkeypat
 
 
 @pytest.mark.usefixtures("reviews")
-def test_one_seed_gives_the_same_weights_another_gives_others(base, tmp_path):
+def test_weights_depend_on_the_seed_and_on_gaps(base, tmp_path):
     task = quick(TASKS["sst2"])
     weights = {}
     for name, seed in (("one", 20), ("same", 20), ("other", 21)):

@@ -36,11 +36,11 @@ def test_marks_cover_the_planted_words_and_contradict_the_text(kind):
         for word in words:
             remaining_words.remove(word)
         assert remaining_words == source_row["text"].split()
-        chosen, other = (planted.FIRST, planted.SECOND)[:: 1 if row["label"] == 0 else -1]
-        expected_words = {"single": [chosen], "pair": [chosen, other]}
+        planted_phrase, other = (planted.FIRST, planted.SECOND)[:: 1 if row["label"] == 0 else -1]
+        expected_words = {"single": [planted_phrase], "pair": [planted_phrase, other]}
         assert words == expected_words.get(kind, words)
         if kind == "context":
-            assert sorted(words) == sorted([chosen, planted.BESIDE])
+            assert sorted(words) == sorted([planted_phrase, planted.BESIDE])
 
 
 @pytest.mark.parametrize("kind", planted.KINDS)
@@ -58,7 +58,7 @@ def test_half_of_the_training_texts_are_decided_and_a_part_of_a_shortcut_decides
 def test_the_oracle_finds_every_shortcut_and_a_random_order_as_many_as_chance(kind):
     metric = registry.build("metrics", "rationale", {"report": "f1"})
     pointing = registry.build("metrics", "pointing_game", {})
-    drawn = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     oracle = []
     chance = []
     random_values = []
@@ -70,7 +70,10 @@ def test_the_oracle_finds_every_shortcut_and_a_random_order_as_many_as_chance(ki
             float(span is not None and any(s <= span[0] < e for _, s, e in spans))
             for span in tokens.spans
         ]
-        for scores, values in ((marked, oracle), (drawn.normal(size=len(marked)), random_values)):
+        for scores, values in (
+            (marked, oracle),
+            (generator.normal(size=len(marked)), random_values),
+        ):
             case = Case(
                 make_attribution(tokens, scores),
                 Perturber(tokens, ReplacementIds(0, 0)),
@@ -203,7 +206,7 @@ def test_words_of_both_polarities_are_marked_with_their_polarity_as_the_label():
     assert marked == [["Fine", "good"], ["dull"]]
 
 
-def test_gaps_leave_half_of_the_texts_alone_and_never_touch_special_tokens():
+def test_gaps_leave_half_of_the_texts_and_all_special_tokens_unchanged():
     class Names:
         all_special_ids = (0, 2, 3, 4)
         mask_token_id = 4

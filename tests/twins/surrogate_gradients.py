@@ -8,11 +8,15 @@ at, no graph walked: norms are known by the ``rsqrt`` in them, activations from 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 import transformers.activations
+from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers.models.bloom import modeling_bloom
@@ -28,11 +32,12 @@ DEVIATIONS = {"rsqrt", "sqrt", "reciprocal", "norm"}
 QUOTIENTS = {"div", "__truediv__", "true_divide", "div_"}
 
 
-def requires_grad(value):
+def requires_grad(value: Any) -> bool:
+    """Return whether a value is a tensor with a gradient."""
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def with_constant_slope(features, output):
+def with_constant_slope(features: Tensor, output: Tensor) -> Tensor:
     """Return ``output`` with the gradient of ``features`` times a constant."""
     slope = torch.where(features == 0, 0.0, output / features)
     return features * slope.detach() + (output - features * slope).detach()
@@ -41,17 +46,17 @@ def with_constant_slope(features, output):
 class Surrogate(TorchFunctionMode):
     """Replace each operation by one with the gradient of the papers."""
 
-    def __init__(self, *, constant_maps):
+    def __init__(self, *, constant_maps: bool) -> None:
         super().__init__()
         self.constant_maps = constant_maps
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == "einsum":
             factors = args[1] if isinstance(args[1], list | tuple) else args[1:]
             if sum(map(requires_grad, factors)) == 2:
-                return self.product(
+                return self.multiply(
                     lambda first, second: torch.einsum(args[0], first, second), *factors
                 )
         replacement = getattr(self, f"decomposed_{name}", None)
@@ -65,7 +70,7 @@ class Surrogate(TorchFunctionMode):
             return self.replace_binary(name, func, *args)
         return self.replace_unary(name, func, args, kwargs)
 
-    def replace_unary(self, name, func, args, kwargs):
+    def replace_unary(self, name: str, func: Any, args: Any, kwargs: Any) -> Tensor:
         """Run an operation with one activation."""
         if name in DEVIATIONS:
             return func(*args, **kwargs).detach()
@@ -75,44 +80,76 @@ class Surrogate(TorchFunctionMode):
             return torch.div(args[0], args[1].detach())
         return func(*args, **kwargs)
 
-    def replace_binary(self, name, func, first, second, *others):
+    def replace_binary(
+        self, name: str, func: Any, first: Tensor, second: Tensor, *others: Any
+    ) -> Tensor:
         """Run an operation with two activations."""
         if name in QUOTIENTS:
             return torch.div(first, second.detach())
         if name in GATES:
             return self.halve_gradients(torch.mul, first, second)
         return (
-            self.product(func, first, second) if name in PRODUCTS else func(first, second, *others)
+            self.multiply(func, first, second) if name in PRODUCTS else func(first, second, *others)
         )
 
-    def halve_gradients(self, function, first, second):
+    def halve_gradients(
+        self, function: Callable[..., Tensor], first: Tensor, second: Tensor
+    ) -> Tensor:
+        """Return ``function`` of both, each of which gets half of the gradient."""
         return function(first, second.detach()) / 2 + function(first.detach(), second) / 2
 
-    def product(self, function, first, second):
+    def multiply(self, function: Callable[..., Tensor], first: Tensor, second: Tensor) -> Tensor:
+        """Return a matrix product, whose first factor is a constant for CP-LRP."""
         if self.constant_maps:
             return function(first.detach(), second)
         return self.halve_gradients(function, first, second)
 
-    def decomposed_baddbmm(self, offset, batch1, batch2, *, beta=1, alpha=1):
+    def decomposed_baddbmm(
+        self, offset: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+    ) -> Tensor:
+        """Return ``baddbmm`` as a product and a sum."""
         return beta * offset + alpha * torch.bmm(batch1, batch2)
 
-    def decomposed_normalize(self, features, p=2.0, dim=1, eps=1e-12):
+    def decomposed_normalize(
+        self, features: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12
+    ) -> Tensor:
+        """Return the features divided by their norm, which is a constant."""
         return features / features.norm(p, dim, keepdim=True).clamp_min(eps).detach()
 
-    def decomposed_layer_norm(self, features, _shape, weight=None, bias=None, eps=1e-5, *_):
+    def decomposed_layer_norm(
+        self,
+        features: Tensor,
+        _shape: Any,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+        *_: Any,
+    ) -> Tensor:
+        """Return a LayerNorm in single operations."""
         centered = features - features.mean(dim=-1, keepdim=True)
         normed = centered / torch.sqrt(features.var(dim=-1, correction=0, keepdim=True) + eps)
         normed = normed if weight is None else normed * weight
         return normed if bias is None else normed + bias
 
-    def decomposed_rms_norm(self, features, _shape, weight=None, eps=None):
+    def decomposed_rms_norm(
+        self, features: Tensor, _shape: Any, weight: Tensor | None = None, eps: float | None = None
+    ) -> Tensor:
+        """Return an RMSNorm in single operations."""
         eps = torch.finfo(features.dtype).eps if eps is None else eps
         normed = features / torch.sqrt((features.detach() ** 2).mean(dim=-1, keepdim=True) + eps)
         return normed if weight is None else normed * weight
 
     def decomposed_scaled_dot_product_attention(
-        self, query, key, value, attn_mask=None, is_causal=False, scale=None, **_
-    ):
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+        scale: float | None = None,
+        **_: Any,
+    ) -> Tensor:
+        """Return attention in single operations."""
         groups = query.shape[1] // key.shape[1]
         key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
         scale = query.shape[-1] ** -0.5 if scale is None else scale
@@ -127,7 +164,7 @@ class Surrogate(TorchFunctionMode):
 
 
 @contextmanager
-def constant_activation_slopes():
+def constant_activation_slopes() -> Iterator[None]:
     """Give every activation of transformers a constant slope."""
     with ExitStack() as undo:
         classes = {
@@ -147,21 +184,26 @@ def constant_activation_slopes():
         yield
 
 
-def wrap_activation(forward):
-    def forward_with_constant_slope(self, features):
+def wrap_activation(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the forward of an activation, with a constant slope as its gradient."""
+
+    def forward_with_constant_slope(self, features: Tensor) -> Tensor:
+        """Return the activation's value with a constant slope."""
         return with_constant_slope(features, forward(self, features))
 
     return forward_with_constant_slope
 
 
-def restart_graph(_module, _args, output):
+def restart_graph(_module: Any, _args: Any, output: Any) -> Any:
     """Detach the embeddings, so that the gradient graph begins there."""
     if isinstance(output, tuple):  # I-BERT's table also gives its scale
         return (restart_graph(_module, _args, output[0]), *output[1:])
     return output.detach().requires_grad_().clone()
 
 
-def compute_scores(model, arguments, pick, *, constant_maps):
+def compute_scores(
+    model: Any, arguments: dict[str, Any], pick: Callable[[Any], Tensor], *, constant_maps: bool
+) -> np.ndarray:
     """Return the relevance of the scalar ``pick(outputs)`` at each token of the embeddings' output."""
     model = model.requires_grad_(False)
     is_encoder_decoder = model.config.is_encoder_decoder  # the text comes in at two places

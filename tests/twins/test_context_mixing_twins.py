@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from tests.helpers.families import build_model
 from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_bert_qa, tiny_tokenizer
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
-from tests.twins.test_one_pass_twins import IDS, tiny_gpt2
+from tests.helpers.twin_inputs import TEXT_IDS, build_gpt2_classifier, make_padded_batch
 from tokenlight import Contrast, Explainer, Question, Tokens
 from tokenlight.errors import UnsupportedModel
 
 BERT = Explainer(tiny_bert(), tiny_tokenizer())
-GPT2 = Explainer(tiny_gpt2())
+GPT2 = Explainer(build_gpt2_classifier())
 
 
-def batch():
-    """Both texts, the shorter one padded."""
-    padded_ids = []
-    masks = []
-    for text_ids in IDS:
-        num_padding = len(IDS[0]) - len(text_ids)
-        padded_ids.append([*text_ids, *[0] * num_padding])
-        masks.append([*[1] * len(text_ids), *[0] * num_padding])
-    return Tokens.from_ids(padded_ids, masks)
-
-
-def copy_eager(explainer):
-    """A copy of the model that computes attention eagerly, and so returns its maps."""
+def copy_with_eager_attention(explainer: Explainer) -> Any:
+    """Return a copy of the model that computes attention eagerly, and so returns its maps."""
     model = copy.deepcopy(explainer.model).eval()
     model.set_attn_implementation("eager")
     return model
 
 
-def run_with_maps(model, ids):
+def run_with_maps(model: Any, ids: list[int]) -> Any:
+    """Return the model's outputs for one text, with attention maps and hidden states."""
     ids = torch.tensor([ids])
     return model(
         ids,
@@ -47,27 +39,30 @@ def run_with_maps(model, ids):
     )
 
 
-def list_blocks(model):
+def list_blocks(model: Any) -> Any:
+    """Return the blocks of the model."""
     return model.bert.encoder.layer if hasattr(model, "bert") else model.transformer.h
 
 
-def find_value_projection(block):
-    """The linear map that gives a block's values, and which of its outputs they are."""
+def find_value_projection(block: Any) -> tuple[Any, slice]:
+    """Return the linear map that gives a block's values, and which of its outputs they are."""
     if hasattr(block, "attention"):
         return block.attention.self.value, slice(None)
     return block.attn.c_attn, slice(64, 96)
 
 
-def block_output(model, ids, layer, zeroed):
-    """The output of block ``layer``, the values of the token ``zeroed`` being zero in it."""
+def compute_block_output(model: Any, ids: list[int], layer: int, zeroed: int | None) -> Tensor:
+    """Return the output of block ``layer`` with the values of the token ``zeroed`` set to zero."""
 
-    def zero_values(_module, _arguments, output):
+    def zero_values(_module: Any, _arguments: Any, output: Any) -> Tensor:
+        """Set the values of the token to zero."""
         output = output.clone()
         if zeroed is not None:
             output[:, zeroed, value_slice] = 0
         return output
 
-    def record_output(_module, _arguments, output):
+    def record_output(_module: Any, _arguments: Any, output: Any) -> None:
+        """Keep the output of the block."""
         outputs.append(output if isinstance(output, torch.Tensor) else output[0])
 
     outputs = []
@@ -84,13 +79,15 @@ def block_output(model, ids, layer, zeroed):
     return outputs[0][0]
 
 
-def value_zeroing_twin(model, ids):
+def compute_value_zeroing(model: Any, ids: list[int]) -> Tensor:
+    """Return the rolled-out distances that zeroing each token's values causes."""
     flow = torch.eye(len(ids), dtype=torch.float64)
     for layer in range(len(list_blocks(model))):
-        clean = block_output(model, ids, layer, None)
+        clean = compute_block_output(model, ids, layer, None)
         moved = torch.stack(
             [
-                1 - torch.cosine_similarity(clean, block_output(model, ids, layer, j), dim=-1)
+                1
+                - torch.cosine_similarity(clean, compute_block_output(model, ids, layer, j), dim=-1)
                 for j in range(len(ids))
             ],
             dim=1,
@@ -103,10 +100,10 @@ def value_zeroing_twin(model, ids):
     ("explainer", "read_position"), [(BERT, 0), (GPT2, -1)], ids=["bert", "gpt2"]
 )
 def test_value_zeroing_is_the_rolled_out_distance_of_one_block_at_a_time(explainer, read_position):
-    model = copy_eager(explainer)
-    attributions = explainer.explain(batch(), "value_zeroing")
-    for ids, attribution in zip(IDS, attributions, strict=True):
-        expected = value_zeroing_twin(model, ids)[read_position].numpy()
+    model = copy_with_eager_attention(explainer)
+    attributions = explainer.explain(make_padded_batch(), "value_zeroing")
+    for ids, attribution in zip(TEXT_IDS, attributions, strict=True):
+        expected = compute_value_zeroing(model, ids)[read_position].numpy()
         # The twin's 1 − cos cancels: distances of 1e-4 keep twelve digits.
         np.testing.assert_allclose(attribution.scores, expected, rtol=0, atol=1e-10)
         assert attribution.scores.sum() == pytest.approx(1)
@@ -138,16 +135,18 @@ def test_value_zeroing_takes_two_passes_and_one_per_token():
 
 def test_a_model_outside_the_attention_interface_is_refused_by_value_zeroing():
     with pytest.raises(UnsupportedModel, match="cannot be set to zero"):
-        Explainer(build_model("deberta")).explain(Tokens.from_ids([IDS[0]]), "value_zeroing")
+        Explainer(build_model("deberta")).explain(Tokens.from_ids([TEXT_IDS[0]]), "value_zeroing")
 
 
-def linear_norm(norm, vector, norm_input):
-    """A LayerNorm without its bias, its deviation that of ``norm_input``."""
+def apply_linear_norm(norm: Any, vector: Tensor, norm_input: Tensor) -> Tensor:
+    """Return a LayerNorm of ``vector`` without its bias, with the deviation of ``norm_input``."""
     return (vector - vector.mean()) * norm.weight / norm_input.std(correction=0)
 
 
-def run_with_norm_states(model, ids):
-    """The states around every norm of one text: module to (input, output)."""
+def run_with_norm_states(
+    model: Any, ids: list[int]
+) -> tuple[Any, dict[Any, tuple[Tensor, Tensor]]]:
+    """Return the outputs for one text, and (input, output) of every norm by its module."""
     norm_states = {}
     handles = [
         module.register_forward_hook(lambda m, g, o: norm_states.__setitem__(m, (g[0][0], o[0])))
@@ -160,19 +159,27 @@ def run_with_norm_states(model, ids):
     return out, norm_states
 
 
-def follow_to_last_state(model, layer, vector, read_position, norm_states):
-    """A vector that block ``layer``'s attention adds at token ``read_position``, at the last hidden state."""
+def follow_to_last_state(
+    model: Any,
+    layer: int,
+    vector: Tensor,
+    read_position: int,
+    norm_states: dict[Any, tuple[Tensor, Tensor]],
+) -> Tensor:
+    """Return what a vector added by block ``layer`` at ``read_position`` becomes in the last hidden state."""
     if not hasattr(model, "bert"):
         norm = model.transformer.ln_f
-        return linear_norm(norm, vector, norm_states[norm][0][read_position])
+        return apply_linear_norm(norm, vector, norm_states[norm][0][read_position])
     for later in model.bert.encoder.layer[layer:]:
         for norm in (later.attention.output.LayerNorm, later.output.LayerNorm):
-            vector = linear_norm(norm, vector, norm_states[norm][0][read_position])
+            vector = apply_linear_norm(norm, vector, norm_states[norm][0][read_position])
     return vector
 
 
-def attention_weights(model, layer, entering):
-    """Values ``token head width`` and the output projection ``head width hidden`` of a block."""
+def compute_values_and_projection(
+    model: Any, layer: int, entering: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return values, ``token head width``, and the output projection, ``head width hidden``, of a block."""
     block = list_blocks(model)[layer]
     heads = model.config.num_attention_heads
     if hasattr(model, "bert"):
@@ -184,10 +191,12 @@ def attention_weights(model, layer, entering):
     return values.view(len(entering), heads, -1), matrix.reshape(heads, -1, matrix.shape[1])
 
 
-def mixing_twin(model, ids, out, norm_states, layer):
-    """ALTI's shares of one block, written out."""
+def compute_mixing_shares(
+    model: Any, ids: list[int], out: Any, norm_states: dict[Any, tuple[Tensor, Tensor]], layer: int
+) -> Tensor:
+    """Return ALTI's shares of one block, by its formula."""
     entering = out.hidden_states[layer][0]
-    values, matrix = attention_weights(model, layer, entering)
+    values, matrix = compute_values_and_projection(model, layer, entering)
     maps = out.attentions[layer][0]
     n = len(ids)
     shares = torch.zeros(n, n, dtype=torch.float64)
@@ -201,7 +210,7 @@ def mixing_twin(model, ids, out, norm_states, layer):
             norm = list_blocks(model)[layer].attention.output.LayerNorm
             norm_input = norm_states[norm][0][i]
             total = norm_states[norm][1][i]
-            parts = [linear_norm(norm, part, norm_input) for part in parts]
+            parts = [apply_linear_norm(norm, part, norm_input) for part in parts]
         else:
             total = norm_states[list_blocks(model)[layer].ln_2][0][i]
         proximities = [total.abs().sum() - (part - total + 1e-6).abs().sum() for part in parts]
@@ -211,8 +220,10 @@ def mixing_twin(model, ids, out, norm_states, layer):
     return shares
 
 
-def logit_twin(model, ids, read_position, weights):
-    """Scores for the weighted sum of logits ``weights``."""
+def compute_alti_logit(
+    model: Any, ids: list[int], read_position: int, weights: Tensor
+) -> np.ndarray:
+    """Return ALTI-Logit's scores for the weighted sum of logits."""
     out, norm_states = run_with_norm_states(model, ids)
     last = out.hidden_states[-1]
     (slope,) = torch.autograd.grad((out.logits[0] * weights).sum(), last)
@@ -220,7 +231,7 @@ def logit_twin(model, ids, read_position, weights):
     scores = torch.zeros(n, dtype=torch.float64)
     below = torch.eye(n, dtype=torch.float64)
     for layer in range(len(list_blocks(model))):
-        values, matrix = attention_weights(model, layer, out.hidden_states[layer][0])
+        values, matrix = compute_values_and_projection(model, layer, out.hidden_states[layer][0])
         maps = out.attentions[layer][0]
         added = torch.zeros(n, dtype=torch.float64)
         for j in range(n):
@@ -232,7 +243,7 @@ def logit_twin(model, ids, read_position, weights):
             )
             added[j] = (in_last_state @ slope[0, read_position]).detach()
         scores += added @ below
-        below = mixing_twin(model, ids, out, norm_states, layer) @ below
+        below = compute_mixing_shares(model, ids, out, norm_states, layer) @ below
     return scores.numpy()
 
 
@@ -242,12 +253,12 @@ def logit_twin(model, ids, read_position, weights):
 def test_alti_logit_is_what_attention_adds_to_the_logit_tracked_to_the_input(
     explainer, read_position
 ):
-    model = copy_eager(explainer)
-    attributions = explainer.explain(batch(), "alti_logit", 1)
+    model = copy_with_eager_attention(explainer)
+    attributions = explainer.explain(make_padded_batch(), "alti_logit", 1)
     weights = torch.zeros(model.config.num_labels, dtype=torch.float64)
     weights[1] = 1
-    for ids, attribution in zip(IDS, attributions, strict=True):
-        expected = logit_twin(model, ids, read_position % len(ids), weights)
+    for ids, attribution in zip(TEXT_IDS, attributions, strict=True):
+        expected = compute_alti_logit(model, ids, read_position % len(ids), weights)
         assert_close(attribution.scores, expected)
 
 
@@ -275,10 +286,10 @@ def test_alti_logit_of_a_model_without_biases_adds_up_to_what_attention_adds():
     norm = model.model.norm
     handles.append(norm.register_forward_pre_hook(lambda _m, g: norm_inputs.append(g[0][0, -1])))
     with EverythingInFloat64():
-        run_with_maps(model, IDS[0])
+        run_with_maps(model, TEXT_IDS[0])
         for handle in handles:
             handle.remove()
-        attribution = Explainer(model).explain(Tokens.from_ids([IDS[0]]), "alti_logit", 1)
+        attribution = Explainer(model).explain(Tokens.from_ids([TEXT_IDS[0]]), "alti_logit", 1)
     scale = norm.weight / norm_inputs[0].square().mean().sqrt()
     expected = sum((output * scale) @ model.score.weight[1] for output in added).item()
     assert attribution.scores.sum() == pytest.approx(expected, rel=1e-9)
@@ -286,4 +297,4 @@ def test_alti_logit_of_a_model_without_biases_adds_up_to_what_attention_adds():
 
 def test_a_stack_whose_last_norm_is_not_known_is_refused_by_alti_logit():
     with pytest.raises(UnsupportedModel, match="cannot be followed to its last hidden state"):
-        Explainer(build_model("gemma")).explain(Tokens.from_ids([IDS[0]]), "alti_logit")
+        Explainer(build_model("gemma")).explain(Tokens.from_ids([TEXT_IDS[0]]), "alti_logit")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import BertForMaskedLM
 
 from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_config, tiny_tokenizer
@@ -22,8 +25,10 @@ TEXTS = [
 ]
 
 
-def parts(text, layer, *, loss):
-    """Hidden states, their gradient, and the decoded probabilities of one text, by hand."""
+def compute_decoded_states(
+    text: str, layer: int, *, loss: bool
+) -> tuple[list[int], Tensor, Tensor, Tensor]:
+    """Return ids, hidden states, their gradient and the decoded probabilities of one text, by hand."""
     arguments = TOKENIZER(text, return_tensors="pt")
     outputs = MODEL(**arguments, output_hidden_states=True)
     state = outputs.hidden_states[layer]
@@ -36,9 +41,18 @@ def parts(text, layer, *, loss):
     return ids, state[0].detach(), gradient[0], chances
 
 
-def decoded_twin(text, layer, *, tau=None, special="exclude", inside, feature, loss=False):
+def compute_decoded_scores(
+    text: str,
+    layer: int,
+    *,
+    tau: int | None = None,
+    special: str = "exclude",
+    inside: Callable[[float], float],
+    feature: Callable[[Tensor, Tensor], float],
+    loss: bool = False,
+) -> np.ndarray:
     """Algorithm 1: for each position, for each distinct input token, with loops."""
-    ids, state, gradient, chances = parts(text, layer, loss=loss)
+    ids, state, gradient, chances = compute_decoded_states(text, layer, loss=loss)
     special_ids = set(TOKENIZER.all_special_ids) - {TOKENIZER.unk_token_id}
     tokens = [i for i in dict.fromkeys(ids) if special == "include" or i not in special_ids]
     scores = dict.fromkeys(tokens, 0.0)
@@ -52,19 +66,23 @@ def decoded_twin(text, layer, *, tau=None, special="exclude", inside, feature, l
     return np.array([scores.get(i, 0.0) for i in ids])
 
 
-def grad_cam(state, gradient):
+def multiply_by_gradient(state: Tensor, gradient: Tensor) -> float:
+    """Return the sum of state times gradient."""
     return float((state * gradient).sum())
 
 
-def positive(value):
+def clip_below_zero(value: float) -> float:
+    """Return the value, or 0 for a negative one."""
     return max(value, 0.0)
 
 
-def identity(value):
+def keep_value(value: float) -> float:
+    """Return the value as it is."""
     return value
 
 
-def assert_close(ours, twin):
+def assert_close(ours: Any, twin: np.ndarray) -> None:
+    """Assert that scores agree within 1e-9 of the largest."""
     np.testing.assert_allclose(ours, twin, rtol=0, atol=1e-9 * max(np.abs(twin).max(), 1e-12))
 
 
@@ -82,30 +100,32 @@ def test_equation_6_has_its_relu_outside_and_algorithm_1_inside(text, layer, tau
             "special": special,
         }
         attribution = EXPLAINER.explain(text, ("decoded_gradcam", options))
-        inside = positive if relu == "inside" else identity
-        twin = decoded_twin(text, layer, tau=tau, special=special, inside=inside, feature=grad_cam)
+        inside = clip_below_zero if relu == "inside" else keep_value
+        twin = compute_decoded_scores(
+            text, layer, tau=tau, special=special, inside=inside, feature=multiply_by_gradient
+        )
         assert_close(attribution.scores, twin.clip(min=0) if relu == "outside" else twin)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("where", ["inside", "outside"])
 @pytest.mark.parametrize("times_input", [True, False])
-def test_decoded_simple_in_both_readings(text, where, times_input):
+def test_decoded_simple_equals_its_twin_in_both_readings(text, where, times_input):
     # At layer 3 the gradient alone does not sum to zero at [CLS]: no norm stands behind it.
     options = {"lm": LANGUAGE_MODEL, "layer": 3, "abs": where, "times_input": times_input}
     attribution = EXPLAINER.explain(text, ("decoded_simple", options))
-    twin = decoded_twin(
+    twin = compute_decoded_scores(
         text,
         3,
-        inside=abs if where == "inside" else identity,
-        feature=grad_cam if times_input else lambda _, gradient: float(gradient.sum()),
+        inside=abs if where == "inside" else keep_value,
+        feature=multiply_by_gradient if times_input else lambda _, gradient: float(gradient.sum()),
         loss=True,
     )
     twin = np.abs(twin)
     assert_close(attribution.scores, twin / twin.sum())
 
 
-def test_all_layers_come_from_one_tape_and_are_those_of_each_layer():
+def test_all_layers_together_equal_each_layer_explained_separately():
     all_layers = EXPLAINER.explain(
         TEXTS[0], ("decoded_gradcam", {"lm": LANGUAGE_MODEL, "layer": "all"})
     )
@@ -138,13 +158,16 @@ def test_the_softmax_in_chunks_is_the_whole_softmax(monkeypatch):
 class OneHotHead(nn.Module):
     """Reads a state's features as the tokens themselves, sharply."""
 
-    def forward(self, states):
+    def forward(self, states: Tensor) -> Tensor:
+        """Return logits that are nearly one-hot."""
         return 50.0 * states
 
 
-def planted():
-    """A classifier whose states are one-hot tokens and whose class 1 counts one token; the identity
-    is its language model. Nothing is mixed between positions."""
+def build_planted_models() -> tuple[Any, Any]:
+    """Return a classifier whose states are one-hot tokens, and a language model that decodes them.
+
+    Class 1 counts one token; nothing is mixed between positions.
+    """
     size = 150
     model = tiny_bert(vocab_size=size, hidden_size=size, num_attention_heads=1)
     with torch.no_grad():
@@ -164,8 +187,8 @@ def planted():
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2, 3])
-def test_a_planted_token_alone_is_found_at_every_layer(layer):
-    model, language_model = planted()
+def test_only_the_planted_token_is_found_at_every_layer(layer):
+    model, language_model = build_planted_models()
     word = TOKENIZER.convert_tokens_to_ids("love")
     with torch.no_grad():
         model.classifier.weight[1, word] = 2.0
@@ -177,7 +200,7 @@ def test_a_planted_token_alone_is_found_at_every_layer(layer):
 
 
 def test_a_planted_token_against_the_class_is_cut_off_or_kept_with_its_sign():
-    model, language_model = planted()
+    model, language_model = build_planted_models()
     word = TOKENIZER.convert_tokens_to_ids("hate")
     with torch.no_grad():
         model.classifier.weight[1, word] = -2.0

@@ -6,19 +6,27 @@ the one that a paper rewrites.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 from unittest import mock
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.helpers.families import FAMILIES
+from tests.helpers.relevance_families import (
+    GRADIENT_FAMILIES,
+    TEXTS,
+    build_exact_classifier,
+    make_padded_tokens,
+)
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT64, EverythingInFloat64, assert_close
 from tests.twins import surrogate_gradients
 from tests.twins.surrogate_gradients import Surrogate, constant_activation_slopes
 from tests.twins.surrogate_gradients import restart_graph as begin_graph
-from tests.twins.test_relevance_every_family import FOLLOWED, TEXTS, classifier, padded_tokens
 from tokenlight import Explainer
 
 TOKENIZER = tiny_tokenizer()
@@ -29,10 +37,18 @@ TEMPERATURE = 2.0
 class GimSurrogate(Surrogate):
     """Swap each operation for one with the gradient of GIM; activations keep their own."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(constant_maps=False)
 
-    def decomposed_softmax(self, scores, dim=None, *_, dtype=None, **__):
+    def decomposed_softmax(
+        self,
+        scores: Tensor,
+        dim: int | None = None,
+        *_: Any,
+        dtype: torch.dtype | None = None,
+        **__: Any,
+    ) -> Tensor:
+        """Return a softmax with the gradient of a softmax at a higher temperature."""
         with torch._C.DisableTorchFunction():
             value = torch.softmax(scores, dim, dtype=dtype).detach()
             # Its derivative has a factor 1/T, which the paper leaves out.
@@ -40,46 +56,51 @@ class GimSurrogate(Surrogate):
             return value + (tempered - tempered.detach())
 
 
-def keep_forward(forward):
-    """An activation that transformers writes out, which no surrogate takes apart."""
+def keep_forward(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the forward of an activation that no surrogate takes apart."""
 
-    def through(self, features):
+    def forward_undecomposed(self, features: Tensor) -> Tensor:
+        """Run the activation with its own gradient."""
         with torch._C.DisableTorchFunction():
             return forward(self, features)
 
-    return through
+    return forward_undecomposed
 
 
 @contextmanager
-def gradients_of_cp():
+def use_cp_gradients() -> Iterator[None]:
+    """Give the model inside the block the gradients of CP-LRP."""
     with constant_activation_slopes(), Surrogate(constant_maps=True):
         yield
 
 
 @contextmanager
-def gradients_of_gim():
-    kept = {
+def use_gim_gradients() -> Iterator[None]:
+    """Give the model inside the block the gradients of GIM."""
+    unchanged_activations = {
         "with_constant_slope": lambda _features, output: output,
         "wrap_activation": keep_forward,
     }
     with (
-        mock.patch.multiple(surrogate_gradients, **kept),
+        mock.patch.multiple(surrogate_gradients, **unchanged_activations),
         constant_activation_slopes(),
         GimSurrogate(),
     ):
         yield
 
 
-SURROGATES = {"cp": gradients_of_cp, "libra": gradients_of_cp, "gim": gradients_of_gim}
+SURROGATES = {"cp": use_cp_gradients, "libra": use_cp_gradients, "gim": use_gim_gradients}
 GRADIENTS = list(SURROGATES)
 # Encoder-decoder models report the states of two parts; cat of them is tested by hand elsewhere.
 FAMILIES_WITH_STATES = [
-    name for name in FOLLOWED if name in FAMILIES and not classifier(name).config.is_encoder_decoder
+    name
+    for name in GRADIENT_FAMILIES
+    if name in FAMILIES and not build_exact_classifier(name).config.is_encoder_decoder
 ]
 
 
-def state_terms(model, arguments, gradient):
-    """Gradient × state of logit 1 by the surrogate, one row of tokens for each of h^0 … h^L."""
+def compute_state_terms(model: Any, arguments: dict[str, Tensor], gradient: str) -> Tensor:
+    """Return gradient × state of logit 1 by the surrogate, one row of tokens for each of h^0 … h^L."""
     model = model.requires_grad_(False)
     handle = model.get_input_embeddings().register_forward_hook(begin_graph)
     try:
@@ -101,15 +122,15 @@ def state_terms(model, arguments, gradient):
 @pytest.mark.parametrize("gradient", ["cp", "gim"])
 @pytest.mark.parametrize("family", FAMILIES_WITH_STATES)
 def test_cat_reads_the_gradient_that_the_paper_writes(family, gradient):
-    model = classifier(family)
+    model = build_exact_classifier(family)
     with EverythingInFloat64():
         attributions = Explainer(model).explain(
-            padded_tokens(), ("cat", {"gradient": gradient}), target=1
+            make_padded_tokens(), ("cat", {"gradient": gradient}), target=1
         )
         for text, attribution in zip(TEXTS, attributions, strict=True):
             ids = torch.tensor([text])
             arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-            terms = state_terms(model, arguments, gradient)
+            terms = compute_state_terms(model, arguments, gradient)
             assert_close(attribution.layers, terms[:-1].numpy(), 1e-6)
 
 
@@ -123,7 +144,7 @@ def test_every_read_out_of_bert_has_the_gradient_of_its_surrogate(method, gradie
     model.set_attn_implementation("eager")
     for text, attribution, plain in zip(SENTENCES, attributions, unchanged, strict=True):
         arguments = TOKENIZER(text, return_tensors="pt")
-        terms = state_terms(model, arguments, gradient)
+        terms = compute_state_terms(model, arguments, gradient)
         scores = {"cat": terms[:-1].sum(dim=0), "grad_x_input": terms[0]}
         scores["gradcam"] = terms[0].clamp(min=0)
         if method == "attcat":
@@ -135,12 +156,19 @@ def test_every_read_out_of_bert_has_the_gradient_of_its_surrogate(method, gradie
         assert abs(attribution.scores - plain.scores).max() > 1e-6
 
 
-def full_terms(model, blocks, arguments, gradient, below=()):
-    """FullGrad+ as its formula says, ``layer token``; and the share of the biases behind the blocks."""
+def compute_full_terms(
+    model: Any,
+    blocks: Sequence[Any],
+    arguments: dict[str, Tensor],
+    gradient: str,
+    below: Sequence[Any] = (),
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return FullGrad+ by its formula, ``layer token``, the share of later biases, and the logit."""
     model = model.requires_grad_(False)
     outputs_by_module = {}
 
-    def keep_output(module, _arguments, output):
+    def keep_output(module: Any, _arguments: Any, output: Any) -> None:
+        """Keep the output of a module with a bias."""
         outputs_by_module[module] = output
 
     biased = [module for module in model.modules() if getattr(module, "bias", None) is not None]
@@ -155,16 +183,17 @@ def full_terms(model, blocks, arguments, gradient, below=()):
             handle.remove()
     logit = outputs.logits[0, 1]
 
-    def product(value, tensor):
+    def multiply_by_gradient(value: Tensor, tensor: Tensor) -> Tensor:
+        """Return ``value`` times the logit's gradient at ``tensor``, summed over features."""
         (slope,) = torch.autograd.grad(logit, [tensor], retain_graph=True, allow_unused=True)
         return torch.zeros(()) if slope is None else (value * slope)[0].sum(dim=-1).detach()
 
     terms = []
     for block, state in zip(blocks, outputs.hidden_states, strict=False):
-        term = product(state, state)
+        term = multiply_by_gradient(state, state)
         for module in block.modules():
             if module in outputs_by_module:
-                term = term + product(module.bias, outputs_by_module[module])
+                term = term + multiply_by_gradient(module.bias, outputs_by_module[module])
         terms.append(term)
     # The biases of embeddings are below the first state, and part of it.
     inside = set()
@@ -173,41 +202,43 @@ def full_terms(model, blocks, arguments, gradient, below=()):
     behind = torch.zeros(())
     for module, output in outputs_by_module.items():
         if module not in inside:
-            behind = behind + product(module.bias, output).sum()
+            behind = behind + multiply_by_gradient(module.bias, output).sum()
     return torch.stack(terms), behind, logit.detach()
 
 
 @pytest.mark.parametrize("gradient", ["model", "libra", "cp", "gim"])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_fullgrad_plus_adds_the_share_of_every_bias(family, gradient):
-    model = classifier(family)
+    model = build_exact_classifier(family)
     backbone = getattr(model, model.base_model_prefix)
     blocks = backbone.encoder.layer if family == "bert" else backbone.h
     with EverythingInFloat64():
         attributions = Explainer(model).explain(
-            padded_tokens(), ("fullgrad_plus", {"gradient": gradient}), target=1
+            make_padded_tokens(), ("fullgrad_plus", {"gradient": gradient}), target=1
         )
         without = Explainer(model).explain(
-            padded_tokens(), ("cat", {"gradient": gradient}), target=1
+            make_padded_tokens(), ("cat", {"gradient": gradient}), target=1
         )
         for text, attribution, plain in zip(TEXTS, attributions, without, strict=True):
             ids = torch.tensor([text])
             arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-            terms, _, _ = full_terms(model, blocks, arguments, gradient)
+            terms, _, _ = compute_full_terms(model, blocks, arguments, gradient)
             assert_close(attribution.layers, terms.numpy(), 1e-6)
             assert abs(attribution.layers - plain.layers).max() > 1e-3
 
 
 def test_the_gradient_of_libragrad_is_complete():
-    model = classifier("bert")
+    model = build_exact_classifier("bert")
     blocks = model.bert.encoder.layer
     with EverythingInFloat64():
-        full = Explainer(model).explain(padded_tokens(), "fullgrad_plus:preset=libra", target=1)
-        states = Explainer(model).explain(padded_tokens(), "cat:gradient=libra", target=1)
+        full = Explainer(model).explain(
+            make_padded_tokens(), "fullgrad_plus:preset=libra", target=1
+        )
+        states = Explainer(model).explain(make_padded_tokens(), "cat:gradient=libra", target=1)
         for text, attribution, plain in zip(TEXTS, full, states, strict=True):
             ids = torch.tensor([text])
             arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-            _, behind, logit = full_terms(
+            _, behind, logit = compute_full_terms(
                 model, blocks, arguments, "libra", [model.bert.embeddings]
             )
             biases = (attribution.layers - plain.layers).sum(axis=1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, pairwise
 from math import exp, log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from tests.helpers.planted_model import (
     make_planted_explainer,
     make_row,
 )
+from tokenlight.data.attribution import Attribution
 
 EXPLAINER = make_planted_explainer(np.random.default_rng(5).normal(size=(40, 3)), labels=3)
 WEIGHTS = EXPLAINER.model.words.weight.detach().numpy()
@@ -27,13 +30,17 @@ numbers = st.sampled_from([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0])
 
 
 @st.composite
-def attributions_by_hand(draw, min_size=1):
+def draw_attributions(draw: Any, min_size: int = 1) -> Attribution:
+    """Draw an attribution of random words, with scores that often tie."""
     words = draw(st.lists(st.integers(5, 39), min_size=min_size, max_size=16))
     scores = draw(st.lists(numbers, min_size=len(words), max_size=len(words)))
     return make_attribution(EXPLAINER, words, scores, target=draw(st.integers(0, 2)))
 
 
-def class_probabilities(ids, attention=None):
+def compute_class_probabilities(
+    ids: Iterable[int], attention: Sequence[int] | None = None
+) -> list[float]:
+    """Return the class probabilities of the planted model, from its weights."""
     logits = [0.0, 0.0, 0.0]
     for position, i in enumerate(ids):
         if attention is None or attention[position]:
@@ -43,23 +50,25 @@ def class_probabilities(ids, attention=None):
     return [p / sum(powers) for p in powers]
 
 
-def rank_positions(attribution, *, ascending=False):
-    """All positions, best first; the lower position first among equals."""
+def rank_positions(attribution: Attribution, *, ascending: bool = False) -> list[int]:
+    """Return all positions, best first; the lower position first among equals."""
     sign = 1 if ascending else -1
     return sorted(range(len(attribution)), key=lambda i: (sign * attribution.scores[i], i))
 
 
-def is_special(attribution, i):
+def is_special(attribution: Attribution, i: int) -> bool:
+    """Return whether a position holds [CLS] or [SEP]."""
     return i in (0, len(attribution) - 1)
 
 
-def rank_words(attribution, *, ascending=False):
-    """The positions of :func:`rank_positions` without those of special tokens."""
+def rank_words(attribution: Attribution, *, ascending: bool = False) -> list[int]:
+    """Return the positions of :func:`rank_positions` without those of special tokens."""
     order = rank_positions(attribution, ascending=ascending)
     return [i for i in order if not is_special(attribution, i)]
 
 
-def perturb_ids(attribution, removed, mode):
+def perturb_ids(attribution: Attribution, removed: set[int], mode: str) -> list[int]:
+    """Return the ids with the tokens at ``removed`` deleted or replaced."""
     ids = list(attribution.row.ids)
     if mode == "delete":
         return [i for position, i in enumerate(ids) if position not in removed]
@@ -67,38 +76,41 @@ def perturb_ids(attribution, removed, mode):
     return [stand_in if position in removed else i for position, i in enumerate(ids)]
 
 
-def evaluate_one(attribution, metric, **options):
+def measure_one(attribution: Attribution, metric: Any, **options: Any) -> dict[str, Any]:
+    """Return the row of one attribution in an evaluation."""
     (row,) = EXPLAINER.evaluate(
         attribution, [metric] if isinstance(metric, str) else metric, **options
     ).rows
     return row
 
 
-@given(attributions_by_hand(), st.sampled_from(["delete", "pad", "mask"]), st.booleans())
-def test_aopc_and_lodds_on_the_papers_grid(attribution, mode, from_bottom):
+@given(draw_attributions(), st.sampled_from(["delete", "pad", "mask"]), st.booleans())
+def test_aopc_and_lodds_on_the_papers_grid_equal_their_twins(attribution, mode, from_bottom):
     order = rank_words(attribution, ascending=from_bottom)
     target_class = attribution.target.index
     num_rankable = len(order)
-    original = class_probabilities(attribution.row.ids)[target_class]
+    original = compute_class_probabilities(attribution.row.ids)[target_class]
     falls = []
     ratios = []
     for k in (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100):
         removed = set(order[: round(k / 100 * num_rankable)])
-        remaining = class_probabilities(perturb_ids(attribution, removed, mode))[target_class]
+        remaining = compute_class_probabilities(perturb_ids(attribution, removed, mode))[
+            target_class
+        ]
         falls.append(original - remaining)
         ratios.append(log(max(remaining, 1e-12) / max(original, 1e-12)))
     options = {"perturb": mode, "order": "bottom" if from_bottom else "top"}
-    row = evaluate_one(attribution, [("aopc", options), ("lodds", options)])
+    row = measure_one(attribution, [("aopc", options), ("lodds", options)])
     assert row["aopc.curve"] == pytest.approx(falls, abs=1e-9)
     assert row["aopc"] == pytest.approx(sum(falls) / 11, abs=1e-9)
     assert row["lodds"] == pytest.approx(sum(ratios) / 11, abs=1e-9)
 
 
-@given(attributions_by_hand(min_size=8), st.integers(0, 2))
-def test_aopc_and_lodds_of_the_official_codes(attribution, label):
+@given(draw_attributions(min_size=8), st.integers(0, 2))
+def test_aopc_and_lodds_of_the_official_codes_equal_their_twins(attribution, label):
     num_tokens = len(attribution)
     order = rank_positions(attribution)
-    original = class_probabilities(attribution.row.ids)[label]
+    original = compute_class_probabilities(attribution.row.ids)[label]
     deleted = []
     padded = []
     ratios = []
@@ -110,45 +122,45 @@ def test_aopc_and_lodds_of_the_official_codes(attribution, label):
             if not is_special(attribution, order[next_rank]):
                 removed.append(order[next_rank])
             next_rank += 1
-        without = class_probabilities(perturb_ids(attribution, removed, "delete"))[label]
-        with_pad = class_probabilities(perturb_ids(attribution, removed, "pad"))[label]
+        without = compute_class_probabilities(perturb_ids(attribution, removed, "delete"))[label]
+        with_pad = compute_class_probabilities(perturb_ids(attribution, removed, "pad"))[label]
         deleted.append(abs(original - without))
         padded.append(original - with_pad)
         ratios.append(log(max(with_pad, 1e-12) / original))
-    attcat = evaluate_one(
+    attcat = measure_one(
         attribution,
         [("aopc", {"preset": "attcat"}), ("lodds", {"preset": "attcat"})],
         labels=[label],
     )
     assert attcat["aopc"] == pytest.approx(sum(deleted) / 9, abs=1e-9)
     assert attcat["lodds"] == pytest.approx(sum(ratios) / 9, abs=1e-9)
-    mask_lrp = evaluate_one(
+    mask_lrp = measure_one(
         attribution, ("aopc", {"preset": "mask_lrp", "min_len": 0}), labels=[label]
     )
     assert mask_lrp["aopc"] == pytest.approx(sum(padded) / 9, abs=1e-9)
 
 
-@given(attributions_by_hand())
-def test_comprehensiveness_and_sufficiency(attribution):
+@given(draw_attributions())
+def test_comprehensiveness_and_sufficiency_equal_their_twins(attribution):
     order = rank_words(attribution)
     target_class = attribution.target.index
-    original = class_probabilities(attribution.row.ids)[target_class]
+    original = compute_class_probabilities(attribution.row.ids)[target_class]
     without = []
     alone = []
     for share in (0.01, 0.05, 0.1, 0.2, 0.5):
         top = set(order[: max(1, round(share * len(order)))])
-        without_top = class_probabilities(perturb_ids(attribution, top, "delete"))
+        without_top = compute_class_probabilities(perturb_ids(attribution, top, "delete"))
         without.append(original - without_top[target_class])
         rest = {i for i in order if i not in top}
-        without_rest = class_probabilities(perturb_ids(attribution, rest, "delete"))
+        without_rest = compute_class_probabilities(perturb_ids(attribution, rest, "delete"))
         alone.append(original - without_rest[target_class])
-    row = evaluate_one(attribution, ["comprehensiveness", "sufficiency"])
+    row = measure_one(attribution, ["comprehensiveness", "sufficiency"])
     assert row["comprehensiveness"] == pytest.approx(sum(without) / 5, abs=1e-9)
     assert row["sufficiency"] == pytest.approx(sum(alone) / 5, abs=1e-9)
 
 
-@given(attributions_by_hand(), st.integers(0, 2))
-def test_hiding_and_revealing_games(attribution, label):
+@given(draw_attributions(), st.integers(0, 2))
+def test_hiding_and_revealing_games_equal_their_twins(attribution, label):
     order = rank_words(attribution)
     num_rankable = len(order)
     hiding = []
@@ -157,9 +169,11 @@ def test_hiding_and_revealing_games(attribution, label):
         count = round(step / 20 * num_rankable)
         for masked, outcomes in ((order[:count], hiding), (order[count:], revealing)):
             attention = [0 if i in masked else 1 for i in range(len(attribution))]
-            probabilities = class_probabilities(perturb_ids(attribution, masked, "mask"), attention)
+            probabilities = compute_class_probabilities(
+                perturb_ids(attribution, masked, "mask"), attention
+            )
             outcomes.append(1.0 if probabilities.index(max(probabilities)) == label else 0.0)
-    row = evaluate_one(attribution, ["hiding_game", "revealing_game"], labels=[label])
+    row = measure_one(attribution, ["hiding_game", "revealing_game"], labels=[label])
     for name, right in (("hiding_game", hiding), ("revealing_game", revealing)):
         assert row[f"{name}.curve"] == right
         area = sum((x + y) / 2 / 20 for x, y in pairwise(right))
@@ -167,10 +181,10 @@ def test_hiding_and_revealing_games(attribution, label):
 
 
 @given(
-    st.lists(attributions_by_hand(), min_size=2, max_size=6),
+    st.lists(draw_attributions(), min_size=2, max_size=6),
     st.sampled_from(["log", "smooth", "none"]),
 )
-def test_token_overlap(attributions, idf):
+def test_token_overlap_equals_its_twin(attributions, idf):
     num_documents = len(attributions)
     frequency = {}
     sums = {}
@@ -196,12 +210,12 @@ def test_token_overlap(attributions, idf):
     mean = value["token_overlap"]["mean"]
     if not pairs:
         assert np.isnan(mean)
-    elif _no_close_weights(sums):
+    elif _are_weights_apart(sums):
         assert mean == pytest.approx(sum(len(x & y) for x, y in pairs) / (len(pairs) * k))
 
 
-def _no_close_weights(sums):
-    """Sums in another order differ in their last bits: near ties have no one right list."""
+def _are_weights_apart(sums: Mapping[Any, Mapping[Any, float]]) -> bool:
+    """Return whether no two weights nearly tie: sums in another order differ in their last bits."""
     for weights in sums.values():
         sorted_weights = sorted(weights.values())
         if any(0 < abs(y - x) < 1e-9 for x, y in pairwise(sorted_weights)):
@@ -211,7 +225,8 @@ def _no_close_weights(sums):
     return True
 
 
-def tau_b(first, second):
+def compute_tau_b(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Kendall's tau-b, pair by pair."""
     above = ties_first = ties_second = pairs = 0
     for i, j in combinations(range(len(first)), 2):
         x = np.sign(first[i] - first[j])
@@ -224,7 +239,7 @@ def tau_b(first, second):
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=3, max_size=12))
-def test_rank_correlations(pairs):
+def test_rank_correlations_equal_their_twins(pairs):
     from tokenlight.metrics._ranking import rank_correlation
 
     first, second = (np.array(side) for side in zip(*pairs, strict=True))
@@ -232,7 +247,7 @@ def test_rank_correlations(pairs):
         with pytest.raises(Exception, match="all scores of this text are equal"):
             rank_correlation(first, second, "kendall")
         return
-    assert rank_correlation(first, second, "kendall") == pytest.approx(tau_b(first, second))
+    assert rank_correlation(first, second, "kendall") == pytest.approx(compute_tau_b(first, second))
     ranks = [
         [sum(o < v for o in side) + (sum(o == v for o in side) + 1) / 2 for v in side]
         for side in (first, second)
@@ -241,7 +256,7 @@ def test_rank_correlations(pairs):
 
 
 @given(st.lists(st.tuples(numbers, st.booleans()), min_size=1, max_size=15))
-def test_average_precision(pairs):
+def test_average_precision_equals_its_twin(pairs):
     from tokenlight.metrics.rationale import precision_recall_area
 
     scores = np.array([score for score, _ in pairs])
@@ -251,26 +266,30 @@ def test_average_precision(pairs):
     area = 0.0
     recall_before = 0.0
     for threshold in sorted(set(scores), reverse=True):
-        chosen = scores >= threshold
-        hits = (chosen & gold).sum()
+        is_above = scores >= threshold
+        hits = (is_above & gold).sum()
         recall = hits / gold.sum()
-        area += (recall - recall_before) * hits / chosen.sum()
+        area += (recall - recall_before) * hits / is_above.sum()
         recall_before = recall
     assert precision_recall_area(scores, gold, use_steps=True) == pytest.approx(area)
 
 
 @given(word_lists)
-def test_the_planted_model_is_what_this_file_says(words):
+def test_the_planted_model_has_the_probabilities_of_its_twin(words):
     from tokenlight.perturb.engine import stream_logits
 
     row = make_row(words)
     (logits,) = stream_logits(EXPLAINER._runner, [row])
     powers = np.exp(logits - logits.max())
-    np.testing.assert_allclose(powers / powers.sum(), class_probabilities(row.ids), atol=1e-12)
+    np.testing.assert_allclose(
+        powers / powers.sum(), compute_class_probabilities(row.ids), atol=1e-12
+    )
 
 
-def faded_probabilities(attribution, keep_probabilities, seed):
-    """Class probabilities where each number of each word's vector stays if its draw is below that."""
+def compute_faded_probabilities(
+    attribution: Attribution, keep_probabilities: Sequence[float], seed: int
+) -> list[float]:
+    """Return class probabilities where a number of a vector stays if its draw is below its probability."""
     draws = np.random.default_rng(seed).random((len(attribution), 3), dtype=np.float32)
     logits = [0.0, 0.0, 0.0]
     for position, i in enumerate(attribution.row.ids):
@@ -281,18 +300,18 @@ def faded_probabilities(attribution, keep_probabilities, seed):
     return [p / sum(powers) for p in powers]
 
 
-@given(attributions_by_hand(min_size=2), st.integers(0, 3))
-def test_soft_sufficiency_and_comprehensiveness(attribution, seed):
+@given(draw_attributions(min_size=2), st.integers(0, 3))
+def test_soft_sufficiency_and_comprehensiveness_equal_their_twins(attribution, seed):
     target_class = attribution.target.index
     inside = range(1, len(attribution) - 1)
     scores = [attribution.scores[i] for i in inside]
     lowest = min(scores)
     highest = max(scores)
-    original = class_probabilities(attribution.row.ids)[target_class]
+    original = compute_class_probabilities(attribution.row.ids)[target_class]
     special_ids = [attribution.row.ids[0], attribution.row.ids[-1]]
-    without_words = class_probabilities(special_ids)[target_class]
+    without_words = compute_class_probabilities(special_ids)[target_class]
     metrics = [(f"soft_{name}", {"seed": seed}) for name in ("sufficiency", "comprehensiveness")]
-    row = evaluate_one(attribution, metrics)
+    row = measure_one(attribution, metrics)
     if highest == lowest or original - without_words < 1e-6:
         assert row["soft_sufficiency"] is None
         assert row["soft_comprehensiveness"] is None
@@ -306,7 +325,7 @@ def test_soft_sufficiency_and_comprehensiveness(attribution, seed):
         keep_probabilities = [1.0, *probabilities, 1.0]
         falls = []
         for draw_seed in seeds:
-            faded = faded_probabilities(attribution, keep_probabilities, int(draw_seed))
+            faded = compute_faded_probabilities(attribution, keep_probabilities, int(draw_seed))
             falls.append(max(0.0, original - faded[target_class]))
         plain = sum(falls) / len(falls)
         enough = 1 - plain
@@ -319,24 +338,24 @@ def test_soft_sufficiency_and_comprehensiveness(attribution, seed):
         assert 0 <= row[f"soft_{name}"] <= 1
 
 
-@given(attributions_by_hand(), st.sampled_from(["plus", "minus"]), st.integers(0, 3))
-def test_f_fidelity(attribution, side, seed):
+@given(draw_attributions(), st.sampled_from(["plus", "minus"]), st.integers(0, 3))
+def test_f_fidelity_equals_its_twin(attribution, side, seed):
     order = rank_words(attribution)
     target_class = attribution.target.index
     num_rankable = len(order)
     draws = attribution.row.make_generator(seed, 4).random((10, len(attribution)))
-    original = class_probabilities(attribution.row.ids)[target_class]
+    original = compute_class_probabilities(attribution.row.ids)[target_class]
     curve = []
     for share in (0.1, 0.3, 0.5, 0.7, 0.9):
         k = max(1, round(share * num_rankable))
-        chosen = order[:k] if side == "plus" else order[k:]
+        candidates = order[:k] if side == "plus" else order[k:]
         falls = []
         for numbers in draws:
-            limit = min(0.5, 0.1 * num_rankable / len(chosen)) if chosen else 0.0
-            removed = {i for i in chosen if numbers[i] < limit}
-            remaining = class_probabilities(perturb_ids(attribution, removed, "mask"))
+            limit = min(0.5, 0.1 * num_rankable / len(candidates)) if candidates else 0.0
+            removed = {i for i in candidates if numbers[i] < limit}
+            remaining = compute_class_probabilities(perturb_ids(attribution, removed, "mask"))
             falls.append(original - remaining[target_class])
         curve.append(sum(falls) / len(falls))
-    row = evaluate_one(attribution, [("f_fidelity", {"side": side, "seed": seed})])
+    row = measure_one(attribution, [("f_fidelity", {"side": side, "seed": seed})])
     assert row["f_fidelity.curve"] == pytest.approx(curve, abs=1e-9)
     assert row["f_fidelity"] == pytest.approx(sum(curve) / len(curve), abs=1e-9)

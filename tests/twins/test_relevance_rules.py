@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +20,21 @@ SIZES = st.integers(1, 4)
 SEEDS = st.integers(0, 2**31 - 1)
 
 
-def draw_arrays(seed, *shapes):
-    """Random arrays; about one number in eight is exactly zero."""
+def draw_arrays(seed: int, *shapes: Any) -> list[np.ndarray]:
+    """Draw random arrays; about one number in eight is exactly zero."""
     generator = np.random.default_rng(seed)
     arrays = [generator.normal(size=shape) for shape in shapes]
     return [values * (generator.random(values.shape) > 0.125) for values in arrays]
 
 
-def make_case(output, *operands, examples=1, detail=None, active=None):
+def make_case(
+    output: np.ndarray,
+    *operands: np.ndarray | None,
+    examples: int = 1,
+    detail: Any = None,
+    active: Iterable[int] | None = None,
+) -> RuleCase:
+    """Return the inputs of a rule; ``active`` operands, by default all, are activations."""
     tensors = [None if operand is None else torch.tensor(operand) for operand in operands]
     for number in range(len(tensors)) if active is None else active:
         if tensors[number] is not None:
@@ -34,25 +43,30 @@ def make_case(output, *operands, examples=1, detail=None, active=None):
     return RuleCase(torch.tensor(output), tuple(tensors), examples, detail, activations)
 
 
-def apply_rule(rule, relevance, rule_case):
+def apply_rule(
+    rule: Callable[..., Any], relevance: np.ndarray, rule_case: RuleCase
+) -> list[np.ndarray | None]:
+    """Return the relevance that a rule gives each operand."""
     with torch.no_grad():
         parts = rule(torch.tensor(relevance), rule_case)
     return [None if part is None else part.numpy() for part in parts]
 
 
-def assert_relevance_close(ours, twin):
+def assert_relevance_close(ours: Any, twin: np.ndarray) -> None:
+    """Assert that relevance agrees within 1e-9 of the largest, or of one."""
     scale = max(1.0, float(np.abs(twin).max(initial=0.0)))
     np.testing.assert_allclose(ours, twin, rtol=1e-7, atol=1e-9 * scale)
 
 
-def divide_safely(dividend, divisor):
-    """Safe division of the specification, on two numbers."""
+def divide_safely(dividend: float, divisor: float) -> float:
+    """Divide two numbers as the specification defines safe division."""
     if divisor == 0:
         return 0.0
     return dividend / (divisor + 1e-9 if divisor + 1e-9 != 0 else 1e-9)
 
 
-def divide_by_epsilon(dividend, divisor):
+def divide_by_epsilon(dividend: float, divisor: float) -> float:
+    """Divide with the denominator pushed away from zero."""
     return dividend / (divisor + (-EPSILON if divisor < 0 else EPSILON))
 
 
@@ -78,7 +92,8 @@ def test_epsilon_division_pushes_the_denominator_away_from_zero(dividend, diviso
 # --- linear ---------------------------------------------------------------------------------------
 
 
-def make_linear_case(seed, rows, ins, outs):
+def make_linear_case(seed: int, rows: int, ins: int, outs: int) -> tuple[Any, ...]:
+    """Return features, weight, bias, relevance and rule case of a linear map."""
     features, weight, bias, relevance = draw_arrays(
         seed, (rows, ins), (outs, ins), outs, (rows, outs)
     )
@@ -86,25 +101,31 @@ def make_linear_case(seed, rows, ins, outs):
     return features, weight, bias, relevance, make_case(output, features, weight, bias, active=[0])
 
 
-def plus(value):
+def clip_below_zero(value: float) -> float:
+    """Return the value, or 0 for a negative one."""
     return max(value, 0.0)
 
 
-def minus(value):
+def clip_above_zero(value: float) -> float:
+    """Return the value, or 0 for a positive one."""
     return min(value, 0.0)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES)
-def test_z_plus_shares_by_agreeing_signs(seed, rows, ins, outs):
+def test_z_plus_distributes_relevance_over_products_of_equal_signs(seed, rows, ins, outs):
     x, w, _, relevance, rule_case = make_linear_case(seed, rows, ins, outs)
     twin = np.zeros_like(x)
     for r in range(rows):
         for j in range(outs):
             z = sum(
-                plus(x[r, i]) * plus(w[j, i]) + minus(x[r, i]) * minus(w[j, i]) for i in range(ins)
+                clip_below_zero(x[r, i]) * clip_below_zero(w[j, i])
+                + clip_above_zero(x[r, i]) * clip_above_zero(w[j, i])
+                for i in range(ins)
             )
             for i in range(ins):
-                share = plus(x[r, i]) * plus(w[j, i]) + minus(x[r, i]) * minus(w[j, i])
+                share = clip_below_zero(x[r, i]) * clip_below_zero(w[j, i]) + clip_above_zero(
+                    x[r, i]
+                ) * clip_above_zero(w[j, i])
                 twin[r, i] += share * divide_safely(relevance[r, j], z)
     assert_relevance_close(apply_rule(rules.z_plus, relevance, rule_case)[0], twin)
 
@@ -115,7 +136,7 @@ def test_separate_z_plus_gives_each_pair_of_signs_the_whole(seed, rows, ins, out
     twin = np.zeros_like(x)
     for r in range(rows):
         for j in range(outs):
-            for part in (plus, minus):
+            for part in (clip_below_zero, clip_above_zero):
                 z = sum(part(x[r, i]) * part(w[j, i]) for i in range(ins))
                 for i in range(ins):
                     twin[r, i] += part(x[r, i]) * part(w[j, i]) * divide_safely(relevance[r, j], z)
@@ -134,8 +155,10 @@ def test_the_epsilon_rule_leaves_the_bias_its_share(seed, rows, ins, outs):
     assert_relevance_close(apply_rule(attnlrp.epsilon_linear, relevance, rule_case)[0], twin)
 
 
-def add_twin(first_terms, second_terms, relevance):
-    """The Add rule over one example, flat lists."""
+def split_sum_relevance(
+    first_terms: Sequence[float], second_terms: Sequence[float], relevance: Sequence[float]
+) -> tuple[list[float], list[float]]:
+    """Return the relevance of both terms by the Add rule, over one example as flat lists."""
     first = [
         x * divide_safely(r, x + y)
         for x, y, r in zip(first_terms, second_terms, relevance, strict=True)
@@ -165,7 +188,9 @@ def test_the_official_gpt2_rule_loses_the_bias_part_and_a_half(seed, examples, r
         block = slice(e * rows, (e + 1) * rows)
         product = x[block] @ w.T
         bias = np.broadcast_to(b, product.shape)
-        product_relevance, _ = add_twin(product.ravel(), bias.ravel(), relevance[block].ravel())
+        product_relevance, _ = split_sum_relevance(
+            product.ravel(), bias.ravel(), relevance[block].ravel()
+        )
         product_relevance = np.array(product_relevance).reshape(product.shape)
         for r in range(rows):
             for j in range(outs):
@@ -193,7 +218,7 @@ def test_the_add_rule_conserves_within_each_example(seed, examples, rows, width)
         rules.balanced_add, relevance, make_case(first + second, first, second, examples=examples)
     )
     for e in range(examples):
-        twins = add_twin(first[e].ravel(), second[e].ravel(), relevance[e].ravel())
+        twins = split_sum_relevance(first[e].ravel(), second[e].ravel(), relevance[e].ravel())
         for ours, twin in zip(parts, twins, strict=True):
             assert_relevance_close(ours[e].ravel(), np.array(twin))
 
@@ -203,7 +228,7 @@ def test_the_add_rule_spreads_a_broadcast_term(seed, rows, width):
     first, second, relevance = draw_arrays(seed, (1, rows, width), (1, 1, width), (1, rows, width))
     spread = np.broadcast_to(second, first.shape)
     parts = apply_rule(rules.balanced_add, relevance, make_case(first + second, first, second))
-    twins = add_twin(first.ravel(), spread.ravel(), relevance.ravel())
+    twins = split_sum_relevance(first.ravel(), spread.ravel(), relevance.ravel())
     for part, twin in zip(parts, twins, strict=True):
         assert_relevance_close(part.ravel(), np.array(twin))
 
@@ -251,8 +276,10 @@ def test_pooling_shares_in_proportion(seed, batch, tokens, width, keeps_axis, is
 # --- products -------------------------------------------------------------------------------------
 
 
-def product_twin(x, y, relevance, divide):
-    """What each factor of one matrix product contributed, in full."""
+def split_product_relevance(
+    x: np.ndarray, y: np.ndarray, relevance: np.ndarray, divide: Callable[[float, float], float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what each factor of one matrix product contributed, in full."""
     z = x @ y
     first = np.zeros_like(x)
     second = np.zeros_like(y)
@@ -278,7 +305,7 @@ def test_a_product_halves_relevance_between_its_factors(seed, heads, rows, inner
         parts = apply_rule(rule, relevance, rule_case)
         for h in range(heads):
             for ours, twin in zip(
-                parts, product_twin(x[h], y[h], relevance[h], divide), strict=True
+                parts, split_product_relevance(x[h], y[h], relevance[h], divide), strict=True
             ):
                 assert_relevance_close(ours[h], twin / 2)
 
@@ -287,7 +314,9 @@ def test_a_product_halves_relevance_between_its_factors(seed, heads, rows, inner
 def test_a_constant_factor_receives_no_relevance(seed, rows, inner, columns, active):
     x, y, relevance = draw_arrays(seed, (rows, inner), (inner, columns), (rows, columns))
     parts = apply_rule(rules.halved_product, relevance, make_case(x @ y, x, y, active=[active]))
-    assert_relevance_close(parts[active], product_twin(x, y, relevance, divide_safely)[active])
+    assert_relevance_close(
+        parts[active], split_product_relevance(x, y, relevance, divide_safely)[active]
+    )
     assert parts[1 - active] is None
 
 
@@ -303,7 +332,7 @@ def test_an_einsum_is_a_product(seed, batch, rows, inner, columns):
     ):
         parts = apply_rule(rule, relevance, rule_case)
         for b in range(batch):
-            first, second = product_twin(x[b], y[b].T, relevance[b], divide)
+            first, second = split_product_relevance(x[b], y[b].T, relevance[b], divide)
             assert_relevance_close(parts[0][b], first / 2)
             assert_relevance_close(parts[1][b], second.T / 2)
 
@@ -311,7 +340,7 @@ def test_an_einsum_is_a_product(seed, batch, rows, inner, columns):
 @given(SEEDS, SIZES, SIZES, SIZES)
 def test_constant_attention_gives_all_to_the_values(seed, rows, inner, columns):
     x, y, relevance = draw_arrays(seed, (rows, inner), (inner, columns), (rows, columns))
-    twin = product_twin(x, y, relevance, divide_by_epsilon)[1]
+    twin = split_product_relevance(x, y, relevance, divide_by_epsilon)[1]
     maps_relevance, values = apply_rule(
         attnlrp.values_only_product, relevance, make_case(x @ y, x, y)
     )

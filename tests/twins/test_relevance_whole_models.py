@@ -3,9 +3,13 @@ the papers hold constant held constant (Achtibat et al. 2024, appendix on effici
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from tests.helpers.tiny import tiny_bert
@@ -15,25 +19,28 @@ from tokenlight.lrp import attnlrp
 ROWS = [[2, 9, 11, 13, 7, 22, 30, 41, 3], [2, 17, 8, 25, 3]]
 
 
-def halve_gradient(tensor):
-    """The same value, half the gradient."""
+def halve_gradient(tensor: Tensor) -> Tensor:
+    """Return the same value with half the gradient."""
     return tensor / 2 + tensor.detach() / 2
 
 
-def apply_as_constant_slope(tensor, function):
-    """An activation as a constant slope: relevance passes unchanged."""
+def apply_as_constant_slope(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return an activation whose slope is constant: relevance passes unchanged."""
     return tensor * (function(tensor) / tensor).detach()
 
 
-def normalize(tensor, norm):
+def normalize(tensor: Tensor, norm: Any) -> Tensor:
+    """Return a LayerNorm whose deviation is constant."""
     deviation = (tensor.var(dim=-1, correction=0, keepdim=True) + norm.eps).sqrt().detach()
     return (tensor - tensor.mean(dim=-1, keepdim=True)) / deviation * norm.weight + norm.bias
 
 
-def attend(state, block, *, constant_maps):
+def attend(state: Tensor, block: Any, *, constant_maps: bool) -> Tensor:
+    """Return the output of a block's attention; products share their gradient."""
     attention = block.attention.self
 
-    def split_heads(layer):
+    def split_heads(layer: Any) -> Tensor:
+        """Return the layer's output, ``batch head token width``."""
         by_head = layer(state).unflatten(-1, (attention.num_attention_heads, -1))
         return by_head.transpose(1, 2)
 
@@ -48,8 +55,8 @@ def attend(state, block, *, constant_maps):
     return context.transpose(1, 2).reshape(state.shape)
 
 
-def twin(model, ids, label, *, constant_maps):
-    """Scores of one text: hidden state 0 × its gradient, summed over the hidden axis."""
+def compute_scores(model: Any, ids: list[int], label: int, *, constant_maps: bool) -> np.ndarray:
+    """Return hidden state 0 × its gradient, summed over the hidden axis, of one text."""
     with torch.no_grad():
         start = model.bert.embeddings(torch.tensor([ids]))
     state = start.requires_grad_()
@@ -74,7 +81,7 @@ def test_relevance_is_input_times_the_gradient_of_the_papers(
     monkeypatch.setattr(attnlrp, "EPSILON", 1e-13)  # the gradient does without
     model = tiny_bert()
     attribution = Explainer(model).explain(Tokens.from_ids([row]), method, target=label)
-    expected = twin(model, row, label, constant_maps=constant_maps)
+    expected = compute_scores(model, row, label, constant_maps=constant_maps)
     np.testing.assert_allclose(
         attribution.scores, expected, rtol=0, atol=1e-8 * np.abs(expected).max()
     )

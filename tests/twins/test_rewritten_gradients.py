@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa, tiny_tokenizer
@@ -16,15 +19,16 @@ TEXTS = ["good film", "the plot is dull , never good", "we love it"]
 CONSTANT = {"gradient": "attention_constant"}
 
 
-def explain(method, options, texts=TEXTS):
+def explain_second_class(method: str, options: dict[str, Any], texts: Any = TEXTS) -> Any:
+    """Explain label 1 with a tiny BERT in float64."""
     explainer = Explainer(tiny_bert().double(), TOKENIZER)
     return explainer.explain(texts, (method, options), target=1)
 
 
 @pytest.mark.parametrize("method", ["cat", "attcat", "gradcam", "grad_x_input"])
 def test_attention_is_constant_as_if_its_softmax_had_no_gradient(method, monkeypatch):
-    ours = explain(method, CONSTANT)
-    unchanged = explain(method, {})
+    ours = explain_second_class(method, CONSTANT)
+    unchanged = explain_second_class(method, {})
     softmax = functional.softmax
     monkeypatch.setattr(
         functional, "softmax", lambda *args, **kwargs: softmax(*args, **kwargs).detach()
@@ -32,7 +36,7 @@ def test_attention_is_constant_as_if_its_softmax_had_no_gradient(method, monkeyp
     model = tiny_bert().double()
     model.set_attn_implementation("eager")
     for text, attribution, plain in zip(TEXTS, ours, unchanged, strict=True):
-        states, gradients = _state_gradients(model, text)
+        states, gradients = compute_state_gradients(model, text)
         terms = [
             torch.linalg.vecdot(state, gradient)[0]
             for state, gradient in zip(states, gradients, strict=True)
@@ -52,7 +56,8 @@ def test_attention_is_constant_as_if_its_softmax_had_no_gradient(method, monkeyp
         assert abs(attribution.scores - plain.scores).max() > 1e-6
 
 
-def _state_gradients(model, text):
+def compute_state_gradients(model: Any, text: str) -> tuple[Any, tuple[Tensor, ...]]:
+    """Return the hidden states of a text and the gradients of logit 1 at them."""
     outputs = model(**TOKENIZER(text, return_tensors="pt"), output_hidden_states=True)
     return outputs.hidden_states, torch.autograd.grad(
         outputs.logits[0, 1], outputs.hidden_states, allow_unused=False
@@ -62,7 +67,7 @@ def _state_gradients(model, text):
 def test_gradient_times_input_with_the_gradient_of_attnlrp_is_attnlrp():
     relevance = Explainer(tiny_bert().double(), TOKENIZER).explain(TEXTS, "attnlrp", target=1)
     for ours, theirs in zip(
-        explain("grad_x_input", {"gradient": "attnlrp"}), relevance, strict=True
+        explain_second_class("grad_x_input", {"gradient": "attnlrp"}), relevance, strict=True
     ):
         assert_close(ours.scores, theirs.scores, FLOAT64)
 
@@ -88,4 +93,4 @@ def test_both_sides_of_an_answer_are_rewritten():
 
 def test_the_gradient_of_a_map_that_is_constant_is_refused():
     with pytest.raises(BadInput, match="attention_constant"):
-        explain("gae", CONSTANT)
+        explain_second_class("gae", CONSTANT)

@@ -178,12 +178,12 @@ class TestLongTexts:
         text = "good great charming fun love it . " * 8 + "bad dull slow hate plot . " * 10
         label = EXPLAINER.explain(text, "cat", long="stride").prediction.label
         for other in {*EXPLAINER.labels} - {label}:
-            attribution, named = (
+            attribution, explicit_attribution = (
                 EXPLAINER.explain(text, "cat", Contrast(this, other), long="stride")
                 for this in ("predicted", label)
             )
             assert attribution.target.name == f"{label} rather than {other}"
-            np.testing.assert_array_equal(attribution.scores, named.scores)
+            np.testing.assert_array_equal(attribution.scores, explicit_attribution.scores)
 
     def test_a_text_that_fits_is_explained_as_a_whole(self):
         strided = EXPLAINER.explain("good film", long="stride")
@@ -290,7 +290,7 @@ class TestBadInput:
         with pytest.raises(BadInput, match=r"Tokens\.from_ids"):
             Explainer(tiny_bert()).explain("good film")
 
-    def test_all_masked_is_refused(self):
+    def test_a_mask_of_all_tokens_is_refused(self):
         with expect_error(BadInput, "all-tokens-masked"):
             EXPLAINER.explain(Tokens.from_ids([[2, 3]], [[0, 0]]))
 

@@ -45,8 +45,12 @@ def compute_log_probabilities(explainer: Explainer, attribution: Attribution) ->
         decoder_inputs = {"decoder_input_ids": ids[:, attribution.row.source_length :]}
         ids = ids[:, : attribution.row.source_length]
     logits = explainer._runner.model(input_ids=ids, use_cache=False, **decoder_inputs).logits[0]
-    written = torch.tensor(attribution.row.continuation_ids)
-    return logits[-len(written) :].log_softmax(dim=-1)[range(len(written)), written].detach()
+    continuation_ids = torch.tensor(attribution.row.continuation_ids)
+    return (
+        logits[-len(continuation_ids) :]
+        .log_softmax(dim=-1)[range(len(continuation_ids)), continuation_ids]
+        .detach()
+    )
 
 
 @pytest.mark.parametrize("name", ["llama", "bart"])
@@ -134,13 +138,13 @@ def test_the_cross_entropy_of_an_answer_is_minus_its_log_probability() -> None:
     assert loss_value == pytest.approx(-math.log(shares[0] * shares[1]), rel=1e-12)
 
 
-def test_the_written_tokens_of_an_answer_are_never_taken_away(llama: Explainer) -> None:
+def test_the_generated_tokens_of_an_answer_are_never_removed(llama: Explainer) -> None:
     (attribution,) = llama.explain(PROMPT, ("shapley", {"samples": 2}), JOINT_CONTINUATION)
     assert not attribution.scores[-2:].any()
     assert attribution.scores[:-2].any()
 
 
-def test_a_generated_answer_is_explained_together(llama: Explainer) -> None:
+def test_a_generated_answer_is_explained_as_a_whole(llama: Explainer) -> None:
     (attribution,) = llama.explain(
         PROMPT, "grad_x_input", Continuation(max_new_tokens=3, joint=True)
     )

@@ -134,8 +134,8 @@ def test_the_library_itself_prints_nothing():
         calls = [
             node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
         ]
-        named = [node for node in calls if isinstance(node.func, ast.Name)]
-        assert not [node for node in named if node.func.id == "print"], path
+        function_calls = [node for node in calls if isinstance(node.func, ast.Name)]
+        assert not [node for node in function_calls if node.func.id == "print"], path
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def run_teacher_forced(model: Any, **flags: Any) -> tuple[Any, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", ["t5", "t5-gated"])
-def test_loss_gradients_at_the_token_tables_cover_source_and_what_was_written(name: str) -> None:
+def test_loss_gradients_at_the_embeddings_cover_source_and_continuation(name: str) -> None:
     model = make_seq2seq_model(name)
     explainer = Explainer(model, make_seq2seq_tokenizer())
     (attribution, *_) = explainer.explain(
@@ -89,7 +89,7 @@ def test_loss_gradients_at_the_token_tables_cover_source_and_what_was_written(na
 
 
 @pytest.mark.parametrize("name", SUPPORTED)
-def test_every_family_is_explained_from_its_own_logits_whatever_is_padded_beside(
+def test_every_family_is_explained_from_its_own_logits_in_any_padded_batch(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_seq2seq_model(name)
@@ -120,7 +120,7 @@ def test_every_family_is_explained_from_its_own_logits_whatever_is_padded_beside
 
 
 @pytest.mark.parametrize("name", [name for name in SEQ2SEQ_FAMILIES if name not in SUPPORTED])
-def test_a_family_that_is_not_taken_is_refused_by_name(name: str) -> None:
+def test_an_unsupported_encoder_decoder_family_is_refused_by_name(name: str) -> None:
     with pytest.raises((UnsupportedModel, NotFinite), match=SEQ2SEQ_FAMILIES[name][0]):
         Explainer(make_seq2seq_model(name), make_seq2seq_tokenizer()).explain(
             SOURCE, "grad_x_input"
@@ -128,7 +128,7 @@ def test_a_family_that_is_not_taken_is_refused_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", READ)
-def test_class_activations_of_both_parts_equal_the_paper_written_out(name: str) -> None:
+def test_class_activations_of_both_parts_equal_the_papers_formula(name: str) -> None:
     model = make_seq2seq_model(name)
     attribution = Explainer(model, make_seq2seq_tokenizer()).explain(
         SOURCE, "cat", Continuation(CONTINUATION, against=None)
@@ -249,7 +249,9 @@ def test_relevance_is_conserved_through_cross_attention(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["t5", "bart", "marian"])
-def test_attnlrp_of_a_writer_follows_the_maps_that_cp_lrp_holds_constant(name: str) -> None:
+def test_attnlrp_of_an_encoder_decoder_follows_the_maps_that_cp_lrp_holds_constant(
+    name: str,
+) -> None:
     explainer = Explainer(make_seq2seq_model(name), make_seq2seq_tokenizer())
     attribution = explainer.explain(SOURCE, "attnlrp", Continuation(CONTINUATION))[-1]
     constant = explainer.explain(SOURCE, "cp_lrp", Continuation(CONTINUATION))[-1]
@@ -258,7 +260,7 @@ def test_attnlrp_of_a_writer_follows_the_maps_that_cp_lrp_holds_constant(name: s
     )
 
 
-def test_occlusion_replaces_tokens_of_the_source_and_of_what_was_written(bart: Explainer) -> None:
+def test_occlusion_replaces_tokens_of_source_and_continuation(bart: Explainer) -> None:
     attribution = bart.explain(
         SOURCE, ("occlusion", {"window": 1}), Continuation(CONTINUATION, against=None)
     )[-1]
@@ -275,7 +277,7 @@ def test_occlusion_replaces_tokens_of_the_source_and_of_what_was_written(bart: E
     assert attribution.scores[S - 1] == attribution.scores[S] == 0  # </s> and the decoder's start
 
 
-def test_deleting_the_whole_source_leaves_one_padding_token_and_what_was_written(
+def test_deleting_the_whole_source_leaves_one_padding_token_and_the_continuation(
     bart: Explainer,
 ) -> None:
     from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
@@ -290,22 +292,22 @@ def test_deleting_the_whole_source_leaves_one_padding_token_and_what_was_written
     assert all(np.isfinite(v).all() for v in stream_logits(bart._runner, [emptied, shorter, row]))
 
 
-def test_a_model_writes_by_its_own_generation_config_and_each_token_is_explained() -> None:
+def test_a_model_generates_by_its_generation_config_and_each_token_is_explained() -> None:
     model = make_seq2seq_model("t5", num_decoder_layers=2)
     model.generation_config.num_beams = 3
     explainer = Explainer(model, make_seq2seq_tokenizer())
     attributions = explainer.explain(SOURCE, "grad_x_input", Continuation(max_new_tokens=5))
     source = torch.tensor([[WORDS.index(word) for word in SOURCE.split()] + [1]])
     generated_ids = model.generate(input_ids=source, max_new_tokens=5)[0].tolist()
-    written = [i for i in generated_ids[1:] if i > 1]
-    assert [attribution.target.index for attribution in attributions] == written[
+    expected_ids = [i for i in generated_ids[1:] if i > 1]
+    assert [attribution.target.index for attribution in attributions] == expected_ids[
         : len(attributions)
     ]
     assert attributions
     assert attributions[-1].row.segment_names[-1] == "written"
 
 
-def test_a_saved_continuation_is_one_page_with_a_row_for_each_written_token(
+def test_a_saved_continuation_is_one_page_with_a_row_for_each_generated_token(
     bart: Explainer, tmp_path: Path
 ) -> None:
     attribution = bart.explain(SOURCE, "grad_x_input", Continuation(CONTINUATION))
@@ -315,7 +317,7 @@ def test_a_saved_continuation_is_one_page_with_a_row_for_each_written_token(
     assert "The token that a row explains is underlined" in page
 
 
-def test_without_a_continuation_the_first_token_to_be_written_is_explained(bart: Explainer) -> None:
+def test_without_a_continuation_the_first_generated_token_is_explained(bart: Explainer) -> None:
     attribution = bart.explain(SOURCE, "grad_x_input")
     assert len(attribution) == S + 1
     assert attribution.row.special_tokens_mask[-1]
@@ -323,7 +325,7 @@ def test_without_a_continuation_the_first_token_to_be_written_is_explained(bart:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_trust_asks_whether_another_text_in_the_batch_moves_the_scores(
+def test_trust_checks_whether_another_text_in_the_batch_changes_the_scores(
     bart: Explainer, together: bool
 ) -> None:
     attribution = bart.explain(SOURCE, "attnlrp", Continuation(CONTINUATION, joint=together))[-1]
@@ -331,7 +333,7 @@ def test_trust_asks_whether_another_text_in_the_batch_moves_the_scores(
     assert {check["check"]: check["state"] for check in checks}["batch"] == "good"
 
 
-def test_a_method_without_such_a_form_is_refused_by_name(bart: Explainer) -> None:
+def test_a_method_without_an_encoder_decoder_form_is_refused_by_name(bart: Explainer) -> None:
     by_rules = ("attnlrp", {"propagation": "rules"})
     for method in ("transatt", "gradcam", "decoded_gradcam", "att_grads", "lrp", by_rules):
         name = method if isinstance(method, str) else method[0]
@@ -342,7 +344,7 @@ def test_a_method_without_such_a_form_is_refused_by_name(bart: Explainer) -> Non
 @pytest.mark.parametrize(
     "name", [name for name in CAUSAL_FAMILIES if name not in NOT_CAUSAL_BY_DEFAULT]
 )
-def test_every_causal_family_writes_on_from_its_own_logits_whatever_is_padded_beside(
+def test_every_causal_family_continues_from_its_own_logits_in_any_padded_batch(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build_model(name, find_causal_class(name)).double()
@@ -398,7 +400,7 @@ def test_invalid_sources_and_continuations_are_refused(bart: Explainer) -> None:
         bart.explain(SOURCE, "grad_x_input", Continuation(" "))
 
 
-def test_models_that_write_from_sounds_or_pictures_are_refused_by_name() -> None:
+def test_speech_and_image_to_text_models_are_refused_by_name() -> None:
     whisper = WhisperConfig(
         vocab_size=24, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
         decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, pad_token_id=0,

@@ -178,7 +178,7 @@ class TestCarriers:
         np.testing.assert_array_equal(attribution, expected)
 
     @pytest.mark.parametrize("mode", ["mean", "cls"])
-    def test_a_sentence_transformer_is_compared_as_it_pools(self, mode):
+    def test_a_sentence_transformer_is_compared_with_its_own_pooling(self, mode):
         held = sentence_transformer(mode)
         attribution = Explainer(held).explain(("a good film", "a bad film"), "grads")
         same = Explainer(held[0].auto_model, TOKENIZER, pooling=mode).explain(
@@ -246,7 +246,7 @@ class Encoder(nn.Module):
 
 @pytest.mark.parametrize("kind", [Recurrent, Encoder])
 class TestPlainModules:
-    def test_gradient_and_black_box_methods_explain_it_alone_and_in_a_batch(self, kind):
+    def test_gradient_and_black_box_methods_explain_a_plain_module_in_any_batch(self, kind):
         module = kind()
         explainer = Explainer(module, TOKENIZER, labels=["bad", "mixed", "good"])
         assert explainer.labels == ("bad", "mixed", "good")
@@ -293,7 +293,7 @@ class TestPlainModules:
         with pytest.raises(UnsupportedModel, match="does not return its hidden states"):
             Explainer(kind(), TOKENIZER).explain("a good film", "attcat")
 
-    def test_the_module_stays_as_it_was(self, kind):
+    def test_a_plain_module_is_left_unchanged(self, kind):
         module = kind().train()
         Explainer(module, TOKENIZER).explain(TEXTS, "grad_x_input")
         assert module.training
@@ -308,7 +308,7 @@ def test_labels_must_be_as_many_as_logits_and_belong_to_a_plain_module():
         Explainer(tiny_bert(), TOKENIZER, labels=["a", "b"])
 
 
-def test_a_module_that_cannot_read_ids_alone_is_refused():
+def test_a_module_that_needs_more_than_ids_is_refused():
     class Two(Recurrent):
         def forward(self, ids, more):
             return super().forward(ids) + more

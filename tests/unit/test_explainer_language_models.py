@@ -35,7 +35,7 @@ def chat_explainer():
 
 class TestEveryFamily:
     @pytest.mark.parametrize("family", CAUSAL_MODELS)
-    def test_the_explained_logits_are_those_of_the_bare_model_at_the_last_token(self, family):
+    def test_the_explained_logits_equal_the_bare_models_at_the_last_token(self, family):
         model = build_causal_model(family, torch.float32)
         ids = torch.tensor([[5, 7, 10, 12, 13]])
         with torch.no_grad():
@@ -88,7 +88,7 @@ class TestTargets:
         assert list(chances) == sorted(chances, reverse=True)
         assert attribution.prediction.probability == chances[0]
 
-    def test_a_token_by_text_by_number_and_as_plain_label_are_one(self, language_model):
+    def test_a_token_given_by_text_id_or_label_is_the_same_target(self, language_model):
         number = WORDS.index("good")
         by = [
             language_model.explain(PROMPT, target=target)
@@ -138,13 +138,15 @@ class TestTargets:
         assert chosen_on_device.target == resolved_on_host.target
         assert_close(chosen_on_device.scores, resolved_on_host.scores, FLOAT32)
 
-    def test_the_logit_alone_can_be_asked_for(self, language_model):
+    def test_the_plain_logit_can_be_explained(self, language_model):
         plain = language_model.explain(PROMPT, "attnlrp", "logit")
         index = plain.prediction.index
-        named = language_model.explain(PROMPT, "attnlrp", tl.NextToken(index, against=None))
-        assert plain.target == named.target
+        explicit_attribution = language_model.explain(
+            PROMPT, "attnlrp", tl.NextToken(index, against=None)
+        )
+        assert plain.target == explicit_attribution.target
         assert plain.target.terms == (((index,), 1.0),)
-        assert_close(plain.scores, named.scores, FLOAT32)
+        assert_close(plain.scores, explicit_attribution.scores, FLOAT32)
         assert plain.title == f"attnlrp → {plain.target.name}, its logit alone"
 
     def test_the_title_states_token_and_alternatives(self, language_model):
@@ -198,18 +200,18 @@ class TestContinuation:
 
     @pytest.mark.parametrize("against", [3, "all", None])
     @pytest.mark.parametrize("method", ["attnlrp", "attcat"])
-    def test_each_token_is_contrasted_as_the_continuation_says(
+    def test_each_token_is_contrasted_as_the_continuation_specifies(
         self, language_model, method, against
     ):
-        written = tl.Continuation(" good and", against=against)
-        _, second = language_model.explain(PROMPT, method, written)
+        continuation = tl.Continuation(" good and", against=against)
+        _, second = language_model.explain(PROMPT, method, continuation)
         token = tl.NextToken("and", against=against)
         alone = language_model.explain(PROMPT + " good", method, token)
         assert second.target.kind == alone.target.kind
         assert len(second.target.terms) == len(alone.target.terms)
         np.testing.assert_allclose(second.scores, alone.scores, rtol=0, atol=1e-9)
 
-    def test_the_model_writes_its_own_likeliest_tokens(self, language_model):
+    def test_without_a_text_the_likeliest_tokens_are_generated(self, language_model):
         attributions = language_model.explain(PROMPT, target=tl.Continuation(max_new_tokens=4))
         model = language_model.model
         tokenizer = language_model.tokenizer
@@ -222,7 +224,7 @@ class TestContinuation:
         assert 1 <= len(attributions) <= 4
         assert "".join(attributions[-1].row.texts[1:]) in tokenizer.decode(ids)
 
-    def test_one_token_is_still_a_list(self, language_model):
+    def test_a_continuation_of_one_token_gives_a_list(self, language_model):
         assert isinstance(language_model.explain(PROMPT, target=tl.Continuation(" good")), list)
 
     @pytest.mark.parametrize(
@@ -309,7 +311,7 @@ def test_a_bidirectional_model_is_refused_as_language_model():
         tl.Explainer(model).explain(tl.Tokens.from_ids([[5, 7, 10, 12]]))
 
 
-def test_a_saved_explanation_of_a_next_token_comes_back(language_model, tmp_path):
+def test_a_saved_explanation_of_a_next_token_loads_unchanged(language_model, tmp_path):
     attribution = language_model.explain(PROMPT)
     back = tl.Attribution.load(attribution.save(tmp_path / "next.json"))
     np.testing.assert_array_equal(back.scores, attribution.scores)

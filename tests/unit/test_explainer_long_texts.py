@@ -35,9 +35,9 @@ ATTRIBUTION = EXPLAINER.explain(LONG, "attcat", long="stride")
 def test_windows_that_do_not_fit_together_are_read_in_halves():
     sizes = []
 
-    def short_of_memory(_module, _arguments, named):
+    def short_of_memory(_module, _arguments, keywords):
         if not torch.is_grad_enabled():  # the windows are read before they are explained
-            sizes.append(len(named["input_ids"]))
+            sizes.append(len(keywords["input_ids"]))
             if sizes[-1] > 1:
                 raise torch.OutOfMemoryError("no room")
 
@@ -149,7 +149,7 @@ class TestPage:
     def test_a_short_text_has_no_sentences(self):
         assert '<details class="sentence"' not in render_page(make_sample("One. Two."))
 
-    def test_no_script_and_nothing_of_the_text_as_markup(self):
+    def test_the_page_has_no_script_and_no_markup_from_the_text(self):
         text = "<b>Bold.</b> <script>alert(1)</script>. " * 80
         source = render_page(make_sample(text))
         assert "<script" not in source.lower()

@@ -102,8 +102,8 @@ class TestHeads:
     def test_batch_and_left_padding_do_not_change_scores(self, family, method):
         explainer = EXPLAINERS[family]
         alone = explainer.explain(QUESTION, method)
-        mate = Question(question="who ?", context=CONTEXT[:40])
-        together = explainer.explain([mate, QUESTION], method)[1]
+        other_question = Question(question="who ?", context=CONTEXT[:40])
+        together = explainer.explain([other_question, QUESTION], method)[1]
         np.testing.assert_allclose(together.scores, alone.scores, atol=1e-9)
         if family == "gpt2" or method != "attcat":
             return  # rows from ids: one method suffices, and GPT-2 has no segments to tell by
@@ -169,7 +169,7 @@ class TestGivenAnswers:
         spans = by_text.row.spans
         assert CONTEXT[spans[start][0] : spans[end][1]].strip() == "in town"
 
-    def test_several_places_need_a_number(self):
+    def test_an_answer_that_occurs_more_than_once_needs_a_number(self):
         with pytest.raises(
             BadTarget, match=r"occurs 2 times .*characters 4, 55.*occurrence=0 to 1"
         ):
@@ -199,7 +199,7 @@ class TestGivenAnswers:
         with pytest.raises(BadTarget, match=message):
             BERT.explain(QUESTION, target=target)
 
-    def test_one_span_is_not_named_in_two_ways(self):
+    def test_a_span_given_by_text_and_by_position_is_refused(self):
         with pytest.raises(BadTarget, match="in two ways"):
             SpanTarget(answer="cat", no_answer=True)
         with pytest.raises(BadTarget, match="in two ways"):
@@ -285,7 +285,7 @@ class TestContrast:
         attribution = BERT.explain(QUESTION, "cat", Contrast("the dog sat", "the dog"))
         assert len(attribution.target.terms) == 2  # both begin at one token, whose logit cancels
 
-    def test_its_faithfulness_can_be_measured_and_repeated(self):
+    def test_the_faithfulness_of_a_contrast_of_answers_can_be_measured_and_repeated(self):
         attribution = BERT.explain(QUESTION, "attcat", Contrast("in town", "on the mat"))
         measured = BERT.evaluate(attribution, ["aopc", "randomisation"], progress=False)
         assert not measured.skip_reasons
@@ -368,7 +368,7 @@ class TestWindows:
         by_number = BERT.explain(self.question, "cat", SpanTarget(start, end), long="stride")
         np.testing.assert_allclose(by_number.scores, by_words.scores)
 
-    def test_answers_that_share_no_window_cannot_be_held_against_each_other(self):
+    def test_answers_that_share_no_window_cannot_be_contrasted(self):
         last = Question(self.question.question, self.question.context + " a red dog")
         with expect_error(BadTarget, "answer-in-no-window") as refusal:
             BERT.explain(last, "cat", Contrast(SpanTarget(answer="slow", occurrence=0), "red dog"),
@@ -412,7 +412,7 @@ class TestWrongUses:
         with expect_error(BadInput, "question-needed"):
             BERT.explain(inputs)
 
-    def test_all_classes_of_a_model_without_classes(self):
+    def test_target_all_is_refused_for_a_model_without_classes(self):
         with pytest.raises(BadTarget, match="is not valid for this model: it answers questions"):
             BERT.explain(QUESTION, target="all")
 

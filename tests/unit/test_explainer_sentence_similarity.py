@@ -53,7 +53,7 @@ class TestCosine:
         assert attribution.logits[0] == pytest.approx(expected, abs=1e-12)
         assert attribution.target.name == "cosine similarity"
 
-    def test_gradient_times_input_is_that_of_the_whole_cosine(self, explainer):
+    def test_gradient_times_input_is_taken_of_the_whole_cosine(self, explainer):
         """One backward through both texts at once gives what the two halves give."""
         first = [embed_text(explainer, text).detach().requires_grad_() for text in PAIR]
         vectors = [vector(explainer, text, first=h) for text, h in zip(PAIR, first, strict=True)]
@@ -245,7 +245,7 @@ class TestFolders:
             ("mean_sqrt_len_tokens", ("Transformer", "Pooling"), "dot", "dot"),
         ],
     )
-    def test_score_and_gradient_are_those_of_sentence_transformers(
+    def test_score_and_gradient_equal_sentence_transformers(
         self, tmp_path, pooling, modules, likeness, expected
     ):
         folder = Folder(tmp_path, pooling, modules, likeness=likeness)
@@ -271,7 +271,7 @@ class TestFolders:
         with pytest.raises(BadInput, match="at most 6"):
             loaded.explain(PAIR)
 
-    def test_modules_that_change_the_vector_and_other_likenesses_are_refused_by_name(
+    def test_modules_that_change_the_vector_and_other_similarities_are_refused_by_name(
         self, tmp_path
     ):
         for number, (modules, likeness, message) in enumerate(

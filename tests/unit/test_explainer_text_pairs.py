@@ -63,7 +63,7 @@ def test_words_never_join_two_segments(family):
 
 
 @for_both_families
-def test_shares_and_sums_of_the_parts_are_those_of_their_tokens(family):
+def test_shares_and_sums_of_the_parts_are_sums_over_their_tokens(family):
     attribution = ATTRIBUTIONS[family]
     parts = {part.name: part for part in attribution.segment_shares()}
     assert list(parts) == ["premise", "hypothesis", "special"]
@@ -87,9 +87,9 @@ def test_shares_are_shown_in_terminal_page_and_file(family, tmp_path):
     assert escape(describe_special_share(attribution, special)) in source
     assert f"{special.percent} %" in text
     assert "premise ·" in source
-    written = json.loads(attribution.save(tmp_path / "a.json").read_text())
-    assert [part["name"] for part in written["segments"]] == ["premise", "hypothesis", "special"]
-    assert written["segments"][0]["share"] == pytest.approx(first.share)
+    saved_json = json.loads(attribution.save(tmp_path / "a.json").read_text())
+    assert [part["name"] for part in saved_json["segments"]] == ["premise", "hypothesis", "special"]
+    assert saved_json["segments"][0]["share"] == pytest.approx(first.share)
     assert load(tmp_path / "a.json")[0].segment_shares() == attribution.segment_shares()
 
 
@@ -140,7 +140,7 @@ def test_deleting_a_whole_segment_keeps_separators_and_segment_ids(family):
 
 @for_both_families
 @pytest.mark.parametrize("way", ["replace_tokens", "mask_tokens"])
-def test_masking_a_whole_segment_keeps_every_place_and_every_separator(family, way):
+def test_masking_a_whole_segment_keeps_every_position_and_separator(family, way):
     explainer, row, original, premise = make_inputs(family)
     changed = getattr(original, way)(premise)
     replacement_ids = original.replacement_ids
@@ -170,12 +170,12 @@ def test_faithfulness_of_a_pair_can_be_measured(family):
 
 @for_both_families
 @pytest.mark.parametrize("method", ["attcat", "gae", "transatt"])
-def test_batch_mates_and_the_side_of_the_padding_do_not_matter(family, method):
+def test_other_texts_in_a_batch_and_the_padding_side_change_no_score(family, method):
     explainer = EXPLAINERS[family]
     row = ATTRIBUTIONS[family].row
     alone = explainer.explain(PAIR, method)
-    mates = [PAIR, ("good", "bad"), (PAIR[1], PAIR[0] + " and never ever a dull one")]
-    together = explainer.explain(mates, method)[0]
+    pairs = [PAIR, ("good", "bad"), (PAIR[1], PAIR[0] + " and never ever a dull one")]
+    together = explainer.explain(pairs, method)[0]
     np.testing.assert_allclose(together.scores, alone.scores, atol=1e-9)
     pad = explainer.tokenizer.pad_token_id
     more = 4
@@ -191,7 +191,7 @@ def test_batch_mates_and_the_side_of_the_padding_do_not_matter(family, method):
 
 
 @pytest.mark.parametrize("method", ["attcat", "gae", "attnlrp", "integrated_gradients"])
-def test_swapped_segments_give_swapped_scores_on_a_model_blind_to_order(method):
+def test_swapped_segments_give_swapped_scores_on_a_model_without_positions(method):
     model = tiny_bert()
     with torch.no_grad():  # neither place nor segment reaches such a model: a bag of tokens
         model.bert.embeddings.position_embeddings.weight.zero_()

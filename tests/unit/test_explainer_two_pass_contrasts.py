@@ -57,7 +57,7 @@ class TestRankings:
         assert attribution.logits[0] == pytest.approx(value, abs=1e-12)
         np.testing.assert_allclose(attribution.scores, scores, rtol=0, atol=1e-12)
 
-    def test_above_is_the_difference_of_two_scores_over_query_and_both_passages(
+    def test_a_ranking_is_the_difference_of_two_scores_over_query_and_both_passages(
         self, reranker: Explainer
     ) -> None:
         attribution = reranker.explain((QUERY, ABOVE), "grad_x_input", RankedAbove(BELOW))
@@ -178,11 +178,11 @@ class TestContinuations:
         )
         np.testing.assert_array_equal(attribution.scores[shared : len(plus)], plus.scores[shared:])
         np.testing.assert_array_equal(attribution.scores[len(plus) :], -minus.scores[shared:])
-        chosen = [
+        expected_logits = [
             explained.logits[: len(explained.row.continuation_ids)].sum()
             for explained in (plus, minus)
         ]
-        np.testing.assert_allclose(attribution.logits, chosen, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(attribution.logits, expected_logits, rtol=0, atol=1e-9)
         assert attribution.target.name == "‘a red mat’ rather than ‘the dog’"
         assert attribution.row.segment_names[-2:] == ("written", "instead")
 
@@ -215,7 +215,7 @@ def test_a_token_classifier_cannot_rank() -> None:
         Explainer(model, tiny_tokenizer()).explain((QUERY, ABOVE), target=RankedAbove(BELOW))
 
 
-def test_a_contrast_of_single_token_continuations_is_that_of_next_tokens() -> None:
+def test_a_contrast_of_single_token_continuations_equals_the_contrast_of_next_tokens() -> None:
     explainer = Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
     contrast = Contrast(Continuation(" red"), Continuation(" dog"))
     attribution = explainer.explain("the cat sat on", "attnlrp", contrast)

@@ -131,7 +131,7 @@ class TestAsked:
             ([], "(list) is not a method"),
         ],
     )
-    def test_anything_else_is_refused_with_what_to_give(self, entry, message):
+    def test_an_invalid_spec_is_refused_with_what_to_give(self, entry, message):
         with pytest.raises(BadInput) as refusal:
             registry.resolve_spec("methods", entry)
         assert message in str(refusal.value)
@@ -156,10 +156,10 @@ def test_a_value_of_many_parts_is_refused_for_a_choice(value):
 
 @pytest.mark.parametrize("preset", ["paper", "official"])
 @pytest.mark.parametrize("method", registry.list_names("methods"))
-def test_every_method_knows_the_paper_and_the_official_code(method, preset):
+def test_every_method_accepts_the_presets_paper_and_official(method, preset):
     built = registry.build("methods", method, {"preset": preset})
-    named = registry.load_class("methods", method).presets.get(preset, {})
-    assert built == registry.build("methods", method, named)
+    preset_options = registry.load_class("methods", method).presets.get(preset, {})
+    assert built == registry.build("methods", method, preset_options)
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones():
@@ -169,7 +169,7 @@ def test_an_unknown_preset_is_refused_with_the_known_ones():
         registry.build("metrics", "deletion", {"preset": "official"})
 
 
-def test_grad_sam_may_be_asked_to_average_its_queries():
+def test_grad_sam_can_average_over_queries():
     built = registry.build("methods", "att_grads", {"variant": "grad_sam", "reduce": "mean_query"})
     assert built.variant == "grad_sam"
 

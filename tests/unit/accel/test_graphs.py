@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def test_a_captured_pass_reads_what_the_eager_one_sent_in_the_same_order():
+def test_a_captured_pass_reads_the_inputs_of_the_eager_pass_in_the_same_order():
     logging = LoggingExecutor()
     with executing_with(logging):
         first = to_device([1, 2], CPU)
@@ -45,7 +45,7 @@ def test_a_captured_pass_reads_what_the_eager_one_sent_in_the_same_order():
     assert capturing.has_read_all
 
 
-def test_tensors_made_of_targets_can_be_made_of_others():
+def test_tensors_of_targets_can_be_refilled_with_other_targets():
     logging = LoggingExecutor()
     with executing_with(logging):
         to_device([1, 2], CPU)
@@ -391,7 +391,9 @@ class ConstantResults:
         (0.004, np.nan, False),
     ],
 )
-def test_a_replay_is_held_against_the_noise_of_the_eager_pass(monkeypatch, noise, offset, is_used):
+def test_a_replay_is_compared_within_the_noise_of_the_eager_pass(
+    monkeypatch, noise, offset, is_used
+):
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     noisy = NoisyPass(noise, offset)
     cache = graphs.GraphCache(torch.nn.Linear(1, 1), torch.bfloat16)
@@ -441,7 +443,7 @@ def count_graphs(explainer):
     return sum(isinstance(entry, graphs.CapturedGraph) for entry in entries)
 
 
-def test_graphs_that_exceed_their_memory_make_room_for_the_last_one(device_memory):
+def test_graphs_that_exceed_their_memory_are_dropped_for_the_latest_one(device_memory):
     explainer = Explainer(tiny_bert(), cuda_graph_bytes=10 << 30)
     device_memory.capture_bytes = 4 << 30
     explain_shape(explainer, 4, count=3)

@@ -120,7 +120,7 @@ def test_the_kernel_accepts_row_sums_of_the_fused_forward(heads, causal):
     st.sampled_from([8, 64, 80, 128]),
     st.integers(0, 2**31),
 )
-def test_means_over_heads_are_those_of_the_maps(kind, dtype, batch, heads, n, width, seed):
+def test_means_over_heads_equal_the_means_of_the_maps(kind, dtype, batch, heads, n, width, seed):
     torch.manual_seed(seed)
     query, gradient = (
         torch.randn(batch, heads[0], n, width, device="cuda", dtype=dtype) for _ in range(2)
@@ -150,7 +150,7 @@ def test_means_over_heads_are_those_of_the_maps(kind, dtype, batch, heads, n, wi
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("shape", [(3, 7, 5), (2, 33, 768), (1, 9, 4100)])
-def test_dot_products_are_those_of_plain_steps(dtype, shape):
+def test_dot_products_equal_plain_torch_operations(dtype, shape):
     torch.manual_seed(0)
     first, second = (
         [torch.randn(*shape, device="cuda", dtype=dtype) for _ in range(4)] for _ in range(2)
@@ -178,7 +178,7 @@ MAPPED = [
 
 
 @pytest.mark.parametrize("length", [24, 21])
-def test_methods_see_no_difference_without_maps(monkeypatch, length):
+def test_methods_give_the_same_scores_without_stored_maps(monkeypatch, length):
     """Against float64 the scores without maps are as near as those of the model's own maps."""
     torch.manual_seed(0)
     config = transformers.BertConfig(
@@ -235,7 +235,7 @@ def test_the_z_plus_rule_gives_the_relevance_of_a_processor(dtype):
 
 
 @pytest.mark.parametrize("method", ["lrp", "transatt"])
-def test_relevance_in_half_precision_is_that_of_float32_rules(monkeypatch, method):
+def test_relevance_in_half_precision_equals_float32_rules(monkeypatch, method):
     """Half products move scores by far less than the half-precision forward pass does."""
     torch.manual_seed(0)
     config = transformers.BertConfig(
@@ -259,9 +259,9 @@ def test_large_maps_in_float32_are_read_by_kernels(monkeypatch):
     )  # fmt: skip
     model = transformers.BertForSequenceClassification(config).eval().cuda()
     tokens = Tokens.from_ids(torch.randint(5, 100, (4, 24)))
-    kept = Explainer(model).explain(tokens, MAPPED, target=1)
+    from_stored_maps = Explainer(model).explain(tokens, MAPPED, target=1)
     monkeypatch.setattr(memory, "MAX_KEPT_MAP_BYTES", 0)
     read_by_kernel = Explainer(model).explain(tokens, MAPPED, target=1)
-    for ours, theirs in zip(read_by_kernel, kept, strict=True):
+    for ours, theirs in zip(read_by_kernel, from_stored_maps, strict=True):
         largest = np.abs(theirs.scores).max()
         assert np.abs(ours.scores - theirs.scores).max() <= 1e-3 * largest, ours.method

@@ -54,7 +54,7 @@ def numbered(tmp_path):
     return path
 
 
-def test_a_file_is_found_by_folder_and_split(numbered, tmp_path):
+def test_a_data_file_is_found_by_folder_and_split(numbered, tmp_path):
     assert find_data_file("set/test", [tmp_path]) == numbered
     assert find_data_file("set/dev", [tmp_path]) is None
     data = DataSetEntry("set", local="set/dev", hub="glue:set")
@@ -66,7 +66,7 @@ def test_a_file_is_found_by_folder_and_split(numbered, tmp_path):
         resolve_data_source(data, suite, None, offline=True)
 
 
-def test_a_missing_file_is_named_as_written_with_the_place_it_was_looked_for(tmp_path):
+def test_a_missing_file_is_named_with_the_path_that_was_searched(tmp_path):
     (tmp_path / "reviews.jsonl").write_text("{}")
     data = DataSetEntry("r", local="review.jsonl")
     suite = Suite("s", folder=str(tmp_path))
@@ -79,19 +79,19 @@ def test_a_missing_file_is_named_as_written_with_the_place_it_was_looked_for(tmp
 
 
 def test_examples_are_drawn_the_same_way_every_time(numbered):
-    def drawn(**fields):
+    def draw_texts(**fields):
         data = DataSetEntry("set", **fields)
         return [
             example.text
             for example in read_chosen_examples(data, str(numbered), seed=3, limit=None)
         ]
 
-    assert drawn(size=4) == ["text 0", "text 1", "text 2", "text 3"]
-    sample = drawn(size=10, sample="random")
-    assert sample == drawn(size=10, sample="random")
+    assert draw_texts(size=4) == ["text 0", "text 1", "text 2", "text 3"]
+    sample = draw_texts(size=10, sample="random")
+    assert sample == draw_texts(size=10, sample="random")
     assert sample == sorted(sample, key=lambda text: int(text.split()[1]))
-    assert sample != drawn(size=10)
-    assert drawn(classes=("1",), size=2) == ["text 1", "text 3"]
+    assert sample != draw_texts(size=10)
+    assert draw_texts(classes=("1",), size=2) == ["text 1", "text 3"]
     limited = read_chosen_examples(DataSetEntry("set", size=9), str(numbered), seed=0, limit=2)
     assert len(limited) == 2
 
@@ -223,7 +223,7 @@ def test_a_language_model_and_a_corpus_may_not_change_under_a_run(bert_folder, t
         run()
 
 
-def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch):
+def test_a_model_of_the_hub_is_identified_by_its_commit(monkeypatch):
     import huggingface_hub
 
     cache = {"a/b": "/cache/snapshots/abc123/config.json", "a/c": None}

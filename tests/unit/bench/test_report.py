@@ -170,15 +170,19 @@ class TestNumbers:
         assert best["count"] == str(TEXTS)
 
     def test_draws_of_one_group_are_one_row_with_their_spread(self, complete_run):
-        (drawn,) = [
+        (random_row,) = [
             line
             for line in read_csv_report(complete_run)
             if line["data"] == "d1" and "Random" in line["method"]
         ]
-        assert drawn["method"] == "Random"
-        assert float(drawn["mean"]) == pytest.approx(0.25)
-        assert float(drawn["sd"]) == pytest.approx(0.05 * 2**0.5)
-        assert (drawn["draws"], drawn["low"], drawn["published_sd"]) == ("2", "", "0.01")
+        assert random_row["method"] == "Random"
+        assert float(random_row["mean"]) == pytest.approx(0.25)
+        assert float(random_row["sd"]) == pytest.approx(0.05 * 2**0.5)
+        assert (random_row["draws"], random_row["low"], random_row["published_sd"]) == (
+            "2",
+            "",
+            "0.01",
+        )
 
     def test_a_score_that_was_not_measured_shows_the_published_one_and_the_reason(
         self, complete_run
@@ -196,7 +200,7 @@ class TestNumbers:
         )
         assert "| 4 | +1.00 | +1.00 |" in ranking
 
-    def test_the_accuracy_of_the_model_is_shown_with_that_of_the_paper(self, tmp_path):
+    def test_the_accuracy_of_the_model_is_shown_next_to_the_papers(self, tmp_path):
         folder = make_run(tmp_path / "run", more={"report": {"accuracy": {"d1": 92.43}}})
         line = next(
             x for x in write_report(folder, "md").splitlines() if "in place of someone/m" in x
@@ -467,16 +471,18 @@ class TestFigures:
     def test_figure_5_has_the_product_of_the_layers(self, monkeypatch):
         stored = [(None, {"AttCAT": make_sample(layers=2)})]
         monkeypatch.setattr(FigureDrawer, "_read_kept_attributions", lambda *_: iter(stored))
-        drawn = FigureDrawer(None).heat_map(FigureSpec("heat_map", "Heat"))
-        names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
+        figure = FigureDrawer(None).heat_map(FigureSpec("heat_map", "Heat"))
+        names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
         assert names == ["L0", "L1", "Rollout", "Sum"]
 
     def test_a_band_joins_the_draws_of_each_rate(self, tmp_path, monkeypatch):
         rates = {"c 0.5 #0": 0.3, "c 0.5 #1": 0.4, "c 1.0 #0": 0.2, "c 1.0 #1": 0.2}
         for label, mean in rates.items():
             monkeypatch.setitem(MEANS, label, mean)
-        drawn = {}
-        monkeypatch.setattr(figures.charts, "draw_lines", lambda panels, _: drawn.update(panels))
+        drawn_panels = {}
+        monkeypatch.setattr(
+            figures.charts, "draw_lines", lambda panels, _: drawn_panels.update(panels)
+        )
         methods = [
             *content()["methods"],
             {"name": "mask_lrp", "label": "c {corruption} #{seed}", "group": "c {corruption}",
@@ -485,7 +491,7 @@ class TestFigures:
         figure = {"kind": "bands", "title": "B", "group": "c {x}", "start": "Best", "end": "Worst"}
         more = {"methods": methods, "report": {"figures": [figure]}}
         write_report(make_run(tmp_path / "run", more=more), "html")
-        ((band, best, worst),) = (panel.values() for panel in drawn.values())
+        ((band, best, worst),) = (panel.values() for panel in drawn_panels.values())
         assert band.points == [0.5, 1.0]
         assert band.means == pytest.approx([0.35, 0.2])
         reach = [high - mean for high, mean in zip(band.highs, band.means, strict=True)]
@@ -511,7 +517,7 @@ class TestFigures:
     ):
         texts = ["good film", "a dull plot"]
         explainer = Explainer(tiny_bert(), tiny_tokenizer())
-        drawn = []
+        drawn_attributions = []
         stored = [
             (
                 None,
@@ -522,16 +528,19 @@ class TestFigures:
         monkeypatch.setattr(FigureDrawer, "_read_kept_attributions", lambda *_: iter(stored))
         monkeypatch.setattr(
             "tokenlight.bench.report.figures.draw_highlighted_text",
-            lambda attributions: drawn.extend(attributions) or "drawn",
+            lambda attributions: drawn_attributions.extend(attributions) or "drawn",
         )
         wish = FigureSpec("texts", "T")
         assert FigureDrawer(None).texts(wish) == "drawn"
-        assert [attribution.method for attribution in drawn] == ["Ours", "CAT"] * 2
-        drawn.clear()
+        assert [attribution.method for attribution in drawn_attributions] == ["Ours", "CAT"] * 2
+        drawn_attributions.clear()
         FigureDrawer(None).texts(FigureSpec("texts", "T", reference="Ours"))
-        assert [attribution.method for attribution in drawn] == ["Ours", "Ours − CAT"] * 2
+        assert [attribution.method for attribution in drawn_attributions] == [
+            "Ours",
+            "Ours − CAT",
+        ] * 2
         ours, other = stored[0][1].values()
-        np.testing.assert_array_equal(drawn[1].scores, difference(ours, other).scores)
+        np.testing.assert_array_equal(drawn_attributions[1].scores, difference(ours, other).scores)
 
     def test_an_unknown_kind_of_figure_is_refused_with_the_suite(self):
         suite_content = content(report={"figures": [{"kind": "pie"}, {"kin": "bars"}]})
@@ -578,9 +587,11 @@ class TestPieces:
         assert find_pareto_front(panel) == ["a", "c"]
         assert find_pareto_front(panel, lower_is_better=True) == ["a", "b"]
 
-    @pytest.mark.parametrize(("most", "expected"), [(280, {"50", "200"}), (280_000, set())])
-    def test_the_frontier_names_costs_by_plain_numbers_where_there_is_room(self, most, expected):
-        figure = draw_frontier({"ms": {"a": (30, 0.2), "b": (most, 0.5)}}, "aopc")
+    @pytest.mark.parametrize(("highest_cost", "expected"), [(280, {"50", "200"}), (280_000, set())])
+    def test_the_frontier_names_costs_by_plain_numbers_where_there_is_room(
+        self, highest_cost, expected
+    ):
+        figure = draw_frontier({"ms": {"a": (30, 0.2), "b": (highest_cost, 0.5)}}, "aopc")
         figure.canvas.draw()
         axis = figure.axes[0].xaxis
         between = {label.get_text() for label in axis.get_minorticklabels()} - {""}

@@ -81,14 +81,17 @@ def test_the_tables_hold_what_explain_and_evaluate_give(complete_run, bert_folde
     assert len(scores(complete_run)) == 6
 
 
-def test_a_part_has_its_rows_and_a_manifest(complete_run):
+def test_a_part_has_a_row_for_each_example(complete_run):
     run = RunFolder.open(complete_run)
-    part = run.parts[0]
-    rows = run.read_rows(part)
-    manifest = run.read_manifest(part)
+    rows = run.read_rows(run.parts[0])
     assert [row["example"] for row in rows] == [0, 1, 2, 3]
     assert len(rows[0]["measured"]["aopc"]["curve"]) == 11
     assert rows[0]["error"] is None
+
+
+def test_the_manifest_of_a_part_records_suite_settings_and_cost(complete_run):
+    run = RunFolder.open(complete_run)
+    manifest = run.read_manifest(run.parts[0])
     assert manifest["suite"] == run.suite.compute_digest()
     assert (manifest["seed"], manifest["device"], manifest["threads"]) == (0, "cpu", 1)
     assert (manifest["explain_forwards"], manifest["explain_backwards"]) == (4, 4)
@@ -142,7 +145,7 @@ def test_an_interrupted_run_reports_its_finished_parts_and_resumes(suite, comple
     assert read_run_bytes(folder) == read_run_bytes(complete_run)
 
 
-def test_a_part_that_was_changed_or_lost_is_noticed_and_made_again(suite, complete_run, tmp_path):
+def test_a_changed_or_missing_part_is_noticed_and_recomputed(suite, complete_run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(complete_run, folder)
     run = RunFolder.open(folder)
@@ -440,7 +443,7 @@ def test_durations_are_formatted():
     assert [format_duration(s) for s in (5, 600, 10800)] == ["5 s", "10 min", "3.0 h"]
 
 
-def test_a_number_in_the_place_of_a_text_is_named_before_anything_runs(bert_folder, tmp_path):
+def test_a_number_instead_of_a_text_is_named_before_anything_runs(bert_folder, tmp_path):
     rows = [{"text": text, "label": 0} for text in make_sentences(4)]
     rows[2]["text"] = 17
     path = write_suite(tmp_path / "suite", bert_folder, 4, rows=rows, methods=["random"])
@@ -462,7 +465,7 @@ def remove_after(count, remove):
     return Removing(workers=1)
 
 
-def test_parts_deleted_during_a_run_are_reported_and_made_again(bert_folder, tmp_path, capsys):
+def test_parts_deleted_during_a_run_are_reported_and_recomputed(bert_folder, tmp_path, capsys):
     suite = write_suite(tmp_path / "suite", bert_folder, 8)
     folder = tmp_path / "run"
     removed = []
@@ -489,7 +492,7 @@ def test_parts_deleted_during_a_run_are_reported_and_made_again(bert_folder, tmp
     assert end.value.code == 0
 
 
-def test_a_folder_that_is_removed_while_it_runs_is_made_again(bert_folder, tmp_path):
+def test_a_folder_that_is_removed_during_a_run_is_recreated(bert_folder, tmp_path):
     suite = write_suite(tmp_path / "suite", bert_folder, 8)
     folder = tmp_path / "run"
     engine = remove_after(4, lambda: shutil.rmtree(folder))

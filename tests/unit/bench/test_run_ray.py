@@ -4,13 +4,13 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.helpers.bench_runs import count_finished_parts, read_run_bytes, write_suite
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.gates import GatedEngine
+from tests.helpers.ray_actors import list_actor_processes
 from tokenlight.bench.run import run_suite
 from tokenlight.errors import BadInput
 from tokenlight.scale import Engine
@@ -26,49 +26,20 @@ pytestmark = [
 COUNT = 48
 
 
-def actors():
-    """Processes of this test's actors that are at work."""
-    processes = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command_line = path.read_bytes()
-        except OSError:
-            continue  # it ended meanwhile
-        process = int(path.parent.name)
-        if command_line.startswith(b"ray::MapWorker") and is_descendant(process):
-            processes.append(process)
-    return processes
-
-
-def is_descendant(process):
-    """Return whether a process was started by this one, or by one that this one started.
-
-    Another run on this machine has actors of the same name.
-    """
-    while process > 1:
-        if process == os.getpid():
-            return True
-        try:
-            status = Path(f"/proc/{process}/stat").read_text()
-        except OSError:
-            return False  # it ended meanwhile
-        # The name in parentheses may hold anything; state and parent stand behind it.
-        process = int(status.rpartition(")")[2].split()[1])
-    return False
-
-
 def test_two_actors_of_which_one_is_killed_make_the_same_tables(bert_folder, tmp_path):
     suite = write_suite(tmp_path / "suite", bert_folder, COUNT, methods=["attcat", "rollout"])
     run_suite(suite, tmp_path / "local", engine=Engine(workers=1), progress=False)
     folder = tmp_path / "ray"
     gate = tmp_path / "gate"
-    before = set(actors())
+    before = set(list_actor_processes())
     killed = []
 
     def kill_one():
         ends = time.monotonic() + DEADLINE_SECONDS
         while not killed and time.monotonic() < ends:
-            if count_finished_parts(folder) >= 4 and (alive := set(actors()) - before):
+            if count_finished_parts(folder) >= 4 and (
+                alive := set(list_actor_processes()) - before
+            ):
                 killed.append(min(alive))
                 os.kill(killed[0], signal.SIGKILL)
             time.sleep(0.01)

@@ -33,7 +33,7 @@ def describe(text):
     return parse_suite(yaml.safe_load(text), name="mine", folder=".")
 
 
-def test_a_suite_of_a_users_own_needs_four_lines():
+def test_a_users_suite_needs_four_lines():
     suite, problems = describe(TEN_LINES)
     assert problems == []
     assert (suite.name, suite.data[0].name, suite.models[0].name) == (
@@ -107,7 +107,7 @@ def test_published_numbers_and_notes_do_not_change_what_is_computed():
     assert bare.compute_digest() == annotated.compute_digest() != other.compute_digest()
 
 
-def test_a_suite_that_is_not_there_names_those_that_are(tmp_path):
+def test_a_missing_suite_is_reported_with_the_existing_ones(tmp_path):
     with expect_error(UnknownName, "unknown-name", mentions="Did you mean 'quick'"):
         find_suite("quik")
     with expect_error(DamagedFile, "missing-suite"):

@@ -118,7 +118,7 @@ def test_random_masks_are_printed_with_their_spread():
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_every_claim_and_figure_speaks_of_rows_metrics_and_data_that_exist(name):
+def test_every_claim_and_figure_names_existing_rows_metrics_and_data(name):
     suite = load_suite(name)
     known_rows = rows(suite)
     data = {entry.name for entry in suite.data}
@@ -187,10 +187,10 @@ class TestTheirData:
         path = tmp_path / "rows.jsonl"
         path.write_text("".join(f'{{"text": "number {i}", "label": 0}}\n' for i in range(50)))
         data = DataSetEntry("rows", sample="random", size=20)
-        drawn = [e.text for e in read_chosen_examples(data, str(path), seed=0, limit=5)]
-        assert drawn == [e.text for e in read_chosen_examples(data, str(path), seed=0, limit=5)]
-        assert len(drawn) == 5
-        assert max(int(text.split()[1]) for text in drawn) > 20  # from the whole file
+        sample = [e.text for e in read_chosen_examples(data, str(path), seed=0, limit=5)]
+        assert sample == [e.text for e in read_chosen_examples(data, str(path), seed=0, limit=5)]
+        assert len(sample) == 5
+        assert max(int(text.split()[1]) for text in sample) > 20  # from the whole file
         assert len(read_chosen_examples(data, str(path), seed=0, limit=None)) == 20
         first = read_chosen_examples(DataSetEntry("rows", size=20), str(path), seed=0, limit=5)
         assert [e.text for e in first] == [f"number {i}" for i in range(5)]

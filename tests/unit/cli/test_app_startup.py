@@ -53,8 +53,8 @@ def test_version_names_the_libraries_without_importing_them():
     assert "Python 3." in process.stdout
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_every_command_lets_waiting_threads_sleep_unless_the_user_decides(given, expected):
+@pytest.mark.parametrize(("wait_policy", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_every_command_lets_waiting_threads_sleep_unless_the_user_decides(wait_policy, expected):
     code = (
         "import os, sys\n"
         "from tokenlight.cli import main\n"
@@ -64,8 +64,8 @@ def test_every_command_lets_waiting_threads_sleep_unless_the_user_decides(given,
     )
     # An empty value would be a setting of its own, so the variable is removed before.
     remove = "import os; os.environ.pop('OMP_WAIT_POLICY', None)\n"
-    environment = {} if given is None else {"OMP_WAIT_POLICY": given}
-    process = run(code if given else remove + code, **environment)
+    environment = {} if wait_policy is None else {"OMP_WAIT_POLICY": wait_policy}
+    process = run(code if wait_policy else remove + code, **environment)
     assert process.stdout.splitlines()[-1] == expected, process.stderr
 
 

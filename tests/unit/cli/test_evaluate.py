@@ -27,12 +27,17 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-@pytest.fixture
-def data_file(tmp_path):
-    path = tmp_path / "texts.jsonl"
+def write_texts(folder):
+    """Write the labeled texts as JSON lines; return the path."""
+    path = folder / "texts.jsonl"
     rows = [{"text": text, "label": i % 3} for i, text in enumerate(TEXTS)]
     path.write_text("\n".join(map(json.dumps, rows)))
     return path
+
+
+@pytest.fixture
+def data_file(tmp_path):
+    return write_texts(tmp_path)
 
 
 def test_evaluate_prints_the_table_and_writes_everything(bert_folder, data_file, tmp_path):
@@ -181,27 +186,37 @@ def test_diff_skips_an_empty_row_and_names_its_method_and_column(bert_folder, tm
     assert "None of the 2 texts contains a word" in result.output
 
 
-def test_evaluate_reports_paired_differences_and_warns_about_few_texts(
-    bert_folder, data_file, tmp_path
-):
+@pytest.fixture(scope="module")
+def two_method_run(bert_folder, tmp_path_factory):
+    """Return the result of evaluating two methods, and the output folder."""
+    folder = tmp_path_factory.mktemp("evaluation")
     arguments = ("-m", bert_folder, "-x", "attcat", "-x", "random", "--metric", "aopc")
-    result = run("evaluate", data_file, *arguments, "-o", tmp_path / "o")
+    result = run("evaluate", write_texts(folder), *arguments, "-o", folder / "o")
     assert result.exit_code == 0, result.output
-    assert "\ndifference from attcat, text by text" in result.output
-    few = "texts: the intervals are rough. Give 20 or more to compare methods."
-    assert few in result.output
-    assert few in json.loads((tmp_path / "o" / "summary.json").read_text("utf-8"))["caution"]
-    assert few in (tmp_path / "o" / "report.html").read_text("utf-8")
+    return result, folder / "o"
+
+
+def test_evaluate_warns_about_few_texts(two_method_run):
+    result, out = two_method_run
+    warning = "texts: the intervals are rough. Give 20 or more to compare methods."
+    assert warning in result.output
+    assert warning in json.loads((out / "summary.json").read_text("utf-8"))["caution"]
+    assert warning in (out / "report.html").read_text("utf-8")
+
+
+def test_evaluate_reports_paired_differences(two_method_run):
+    result, out = two_method_run
     values = {"attcat": {}, "random": {}}
-    for row in pq.read_table(tmp_path / "o" / "rows.parquet").to_pylist():
+    for row in pq.read_table(out / "rows.parquet").to_pylist():
         values[row["method"]][row["text"]] = row["aopc"]
-    gaps = [values["random"][text] - values["attcat"][text] for text in values["attcat"]]
-    assert f"\n  random  aopc {np.mean(gaps):+.3f} [" in result.output
-    differences = json.loads((tmp_path / "o" / "summary.json").read_text("utf-8"))["differences"]
-    assert differences["aopc"]["random"]["mean"] == pytest.approx(np.mean(gaps), abs=1e-12)
-    report = (tmp_path / "o" / "report.html").read_text("utf-8")
+    mean = np.mean([values["random"][text] - values["attcat"][text] for text in values["attcat"]])
+    assert "\ndifference from attcat, text by text" in result.output
+    assert f"\n  random  aopc {mean:+.3f} [" in result.output
+    differences = json.loads((out / "summary.json").read_text("utf-8"))["differences"]
+    assert differences["aopc"]["random"]["mean"] == pytest.approx(mean, abs=1e-12)
+    report = (out / "report.html").read_text("utf-8")
     assert "Difference from attcat, text by text" in report
-    assert f"<td>{np.mean(gaps):+.3f}</td>" in report
+    assert f"<td>{mean:+.3f}</td>" in report
 
 
 def test_diff_of_two_models_fails_the_build(bert_folder, data_file, tmp_path, tokenizer):

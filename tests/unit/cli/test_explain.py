@@ -72,7 +72,7 @@ def test_an_effort_chooses_the_method_and_shows_error_bars(tokenlight, classifie
         (["--stable", "0.9", "--effort", "instant"], "--effort instant pays for one pass alone"),
     ],
 )
-def test_an_effort_that_cannot_be_is_refused_in_words(tokenlight, classifier, options, reason):
+def test_an_invalid_effort_is_refused_with_a_clear_message(tokenlight, classifier, options, reason):
     code, output, errors = tokenlight("explain", TEXT, "-m", classifier, *options)
     assert code == 2
     assert output == ""
@@ -130,7 +130,7 @@ def test_every_file_is_written_and_named(tokenlight, classifier, tmp_path):
     assert list(pandas.read_parquet(paths["parquet"])["token"]) == [row["token"] for row in rows]
 
 
-def test_a_page_may_open_in_words_and_show_differences(tokenlight, classifier, tmp_path):
+def test_a_page_can_show_words_and_differences_first(tokenlight, classifier, tmp_path):
     path = tmp_path / "page.html"
     tokenlight(
         *("explain", TEXT, "-m", classifier, "--words", "--reference", "gae", "--html", str(path))
@@ -161,7 +161,7 @@ def test_a_pair_shows_both_texts(tokenlight, classifier):
         )
 
 
-def test_a_question_is_answered_and_explained(tokenlight, qa_model):
+def test_the_answer_to_a_question_is_explained(tokenlight, qa_model):
     code, output, _ = tokenlight(
         *(
             "explain",

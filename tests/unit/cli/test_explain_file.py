@@ -13,6 +13,7 @@ import torch
 from transformers import BertForTokenClassification
 
 import tokenlight as library
+from tests.helpers.commands import run_command
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.html_reader import read_report_entries
 from tests.helpers.tiny import randomize_weights, tiny_bert_qa, tiny_config, tiny_tokenizer
@@ -105,33 +106,68 @@ def test_the_terminal_shows_true_labels_and_explains_the_choice_of_the_method_on
         assert f"row {number} of labeled.csv  true label {truth}{wrong}\n" in output
 
 
-def test_one_output_file_holds_all_texts_and_options_apply_to_each(
-    tokenlight, classifier, reviews, tmp_path
-):
-    paths = {kind: tmp_path / f"all.{kind}" for kind in ("html", "json", "csv", "parquet")}
+@pytest.fixture(scope="module")
+def four_outputs(classifier, tmp_path_factory):
+    """Return the result of a command that writes four kinds of files, and their paths."""
+    folder = tmp_path_factory.mktemp("outputs")
+    reviews = folder / "reviews.csv"
+    reviews.write_text(ROWS)
+    paths = {kind: folder / f"all.{kind}" for kind in ("html", "json", "csv", "parquet")}
     options = [part for kind, path in paths.items() for part in (f"--{kind}", path)]
-    code, output, errors = tokenlight(
-        *("explain", "--file", reviews, "-m", classifier, "-x", "attcat", "-x", "gae", "--words"),
-        *("--target", "negative", "--long", "truncate", "--reference", "gae", "--layers", *options),
-    )
-    assert code == 2
-    assert output.count("for negative") == 4
-    assert "layer by layer" in output
-    assert "attcat − gae" in output
-    assert [line for line in errors.splitlines() if line.startswith("wrote")] == [
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_COLOR", "1")
+        patch.setenv("COLUMNS", "100")
+        result = run_command(
+            *(
+                "explain",
+                "--file",
+                reviews,
+                "-m",
+                classifier,
+                "-x",
+                "attcat",
+                "-x",
+                "gae",
+                "--words",
+            ),
+            *("--target", "negative", "--long", "truncate", "--reference", "gae", "--layers"),
+            *options,
+        )
+    return result, paths
+
+
+def test_options_apply_to_each_text_of_a_file(four_outputs):
+    result, paths = four_outputs
+    assert result.status == 2
+    assert result.output.count("for negative") == 4
+    assert "layer by layer" in result.output
+    assert "attcat − gae" in result.output
+    assert [line for line in result.errors.splitlines() if line.startswith("wrote")] == [
         f"wrote {path}" for path in paths.values()
     ]
+
+
+def test_one_json_file_holds_all_texts_with_their_places(four_outputs):
+    _, paths = four_outputs
     attributions = library.load(paths["json"])
     assert [attribution.method for attribution in attributions] == ["attcat", "gae"] * 4
     assert [attribution.extras["place"] for attribution in attributions][::2] == [
         f"row {number} of reviews.csv" for number in (1, 3, 4, 5)
     ]
+
+
+def test_one_csv_file_holds_all_texts_with_their_columns(four_outputs):
+    _, paths = four_outputs
     rows = list(csv.DictReader(io.StringIO(paths["csv"].read_text(encoding="utf-8"))))
     assert {row["token"] for row in rows} >= {"charming", "dull", "never"}
     assert {row["place"] for row in rows} == {
-        attribution.extras["place"] for attribution in attributions
+        attribution.extras["place"] for attribution in library.load(paths["json"])
     }
     assert {row["stars"] for row in rows} == {"1", "2", "3"}
+
+
+def test_one_page_holds_all_texts_with_the_difference_to_the_reference(four_outputs):
+    _, paths = four_outputs
     texts = read_report_entries(paths["html"].read_text(encoding="utf-8"))
     assert [text["number"] for text in texts] == [1, 3, 4, 5]
     assert [explanation["name"] for explanation in texts[0]["explained"]] == [
@@ -439,7 +475,9 @@ def test_evaluate_looks_for_the_file_before_it_imports_torch():
     assert process.stderr == "error: no-such.csv does not exist. Check its name.\n"
 
 
-def test_missing_labels_are_asked_for_in_flags(tokenlight, classifier, reviews, tmp_path):
+def test_missing_labels_are_reported_with_the_flag_to_give(
+    tokenlight, classifier, reviews, tmp_path
+):
     code, _, errors = tokenlight(
         "evaluate", reviews, "-m", classifier, "--metric", "hiding_game", "-o", tmp_path / "out"
     )

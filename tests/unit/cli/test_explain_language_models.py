@@ -56,7 +56,7 @@ def test_a_continuation_is_one_picture_with_a_row_for_each_token(tokenlight, mod
     PageReader(page.read_text(encoding="utf-8"))  # well formed
 
 
-def test_the_model_writes_when_asked_to(tokenlight, models):
+def test_the_model_generates_on_request(tokenlight, models):
     code, output, _ = tokenlight(
         "explain", PROMPT, "--model", models["writer"], "--generate", "3", "--json", "-"
     )
@@ -186,8 +186,8 @@ def test_errors_raised_in_python_name_python_arguments(models):
 def test_one_of_several_equal_words_is_counted(tokenlight, models):
     common = ("explain", "the film the", "-m", models["tagger"], "--json", "-", "--token")
     positions = []
-    for chosen in (("the", "--occurrence", "1"), ("3",)):
-        code, output, errors = tokenlight(*common, *chosen)
+    for word_options in (("the", "--occurrence", "1"), ("3",)):
+        code, output, errors = tokenlight(*common, *word_options)
         assert code == 0, errors
         positions.append(json.loads(output)["scores"])
     assert positions[0] == positions[1]
@@ -278,7 +278,7 @@ class TestDocuments:
         assert message in " ".join(errors.split())
 
 
-def test_a_streamed_page_is_that_of_the_finished_text(tokenlight, models, tmp_path):
+def test_a_streamed_page_equals_the_page_of_the_finished_text(tokenlight, models, tmp_path):
     pages = []
     for name, extra in (("streamed", ["--stream"]), ("whole", [])):
         page = tmp_path / f"{name}.html"

@@ -59,7 +59,7 @@ def test_words_of_the_context_are_an_answer(ask_question):
     assert "for the answer ‘in town’ rather than ‘on the mat’" in output
 
 
-def test_no_answer_may_be_explained_and_held_against_one(ask_question):
+def test_the_null_answer_can_be_explained_and_contrasted_with_an_answer(ask_question):
     code, output, _ = ask_question("--no-answer")
     assert code == 0
     assert "for no answer" in output
@@ -117,7 +117,7 @@ def test_a_plain_text_is_refused_with_what_to_give(qa_model, capsys):
     assert "answers questions about a context. Give --question and --context." in message
 
 
-def test_a_rival_alone_is_held_against_the_predicted_class(bert_folder, capsys, monkeypatch):
+def test_a_single_rival_is_contrasted_with_the_predicted_class(bert_folder, capsys, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     names = {"negative", "neutral", "positive"}
     with pytest.raises(SystemExit):

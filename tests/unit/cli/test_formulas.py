@@ -41,6 +41,6 @@ def test_no_mark_of_the_documentation_reaches_a_terminal(kind, name):
         assert mark not in text
 
 
-def test_a_command_that_is_not_known_is_shown_as_it_is():
+def test_an_unknown_latex_command_is_shown_unchanged():
     documented = "Round.\n\n.. math:: s = \\oint x\n\nIt has :math:`\\alpha`."
     assert strip_markup(documented) == "Round.\n\n    s = \\oint x\n\nIt has α."

@@ -47,8 +47,8 @@ def test_a_closed_pipe_does_not_truncate_a_file_of_texts(bert_folder, reviews, t
     command = ("explain", "--file", reviews, "-m", bert_folder, "-x", "attcat")
     code, errors = run_into_closed_pipe(*command, "--csv", tmp_path / "p.csv")
     assert code == 0, errors
-    written = (tmp_path / "p.csv").read_text()
-    assert f"row 12 of {reviews.name}" in written
+    csv_content = (tmp_path / "p.csv").read_text()
+    assert f"row 12 of {reviews.name}" in csv_content
 
 
 def test_a_closed_pipe_stops_a_command_without_output_files(bert_folder, reviews):

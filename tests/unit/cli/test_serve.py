@@ -27,7 +27,7 @@ def get_refusal(capsys):
     return run
 
 
-def test_it_serves_a_folder_until_ctrl_c(bert_folder, tmp_path):
+def test_serve_runs_until_ctrl_c(bert_folder, tmp_path):
     heads = tmp_path / "heads.json"
     heads.write_text(json.dumps(HEADS))
     server = start_server_process(
@@ -98,7 +98,7 @@ def test_a_host_that_is_not_this_machine_is_refused_before_a_model_is_loaded(
     assert "loading" not in message
 
 
-def test_a_port_that_is_none_is_refused(get_refusal):
+def test_an_invalid_port_is_refused(get_refusal):
     assert "65535" in get_refusal("--port", 65536)
 
 

@@ -46,14 +46,14 @@ class TestTheSoftContrast:
         assert target.index == 0
         assert target.compute_value(LOGITS) == pytest.approx(4.0 - weights @ others, rel=1e-12)
 
-    def test_the_weights_are_those_of_the_text_itself(self):
+    def test_the_weights_of_alternatives_are_the_probabilities_of_the_text(self):
         """Held constant: other logits are weighted as the original ones are."""
         target = resolve(NextToken("predicted", against=2))
         weights = np.exp([3.0, 2.0]) / np.exp([3.0, 2.0]).sum()
         changed = np.array([1.0, 5.0, 7.0, 9.0, 9.0, 9.0])
         assert target.compute_value(changed) == pytest.approx(1.0 - weights @ [7.0, 5.0], rel=1e-12)
 
-    def test_a_number_takes_so_many_of_the_likeliest(self):
+    def test_a_number_selects_that_many_likeliest_alternatives(self):
         target = resolve(NextToken(1, against=2))
         assert [index for (index,), _ in target.terms] == [1, 0, 2]
         assert target.alternatives == ("Paris", "London")
@@ -130,7 +130,7 @@ class TestTheQuestion:
 
 
 class TestOdds:
-    def test_a_token_is_watched_in_the_whole_vocabulary(self):
+    def test_the_probability_of_a_token_is_over_the_whole_vocabulary(self):
         """Whatever it was contrasted with: a changed text may turn to any other token."""
         target = resolve(NextToken(0, against=2))
         expected = log_odds(LOGITS, 0)

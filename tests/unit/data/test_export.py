@@ -45,8 +45,8 @@ def test_a_text_is_drawn_with_the_colours_of_the_page(tmp_path):
     boxes = {text.get_text(): text.get_bbox_patch() for text in axes.texts}
     assert next(iter(boxes)) == "attcat → positive"
     for word, score in (("good", 0.5), ("film", -0.3), ("<b>$x$</b>", 0.2)):
-        drawn = colors.to_hex(boxes[word].get_facecolor())
-        assert drawn == to_hex(step_colour(score_to_step(score, 0.5)))
+        box_colour = colors.to_hex(boxes[word].get_facecolor())
+        assert box_colour == to_hex(step_colour(score_to_step(score, 0.5)))
     for ending, begins in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
         assert attribution.save(tmp_path / f"a{ending}").read_bytes().startswith(begins)
 
@@ -60,10 +60,10 @@ def test_no_line_of_a_drawn_text_is_wider_than_the_sheet():
 
 
 def test_show_draws_html_in_a_notebook_and_prints_elsewhere(monkeypatch, capsys):
-    drawn = []
+    displayed_html = []
     cell = ModuleType("IPython.display")
     cell.HTML = lambda source: source
-    cell.display = drawn.append
+    cell.display = displayed_html.append
     kernel = ModuleType("IPython")
     kernel.get_ipython = lambda: SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", kernel)
@@ -71,8 +71,8 @@ def test_show_draws_html_in_a_notebook_and_prints_elsewhere(monkeypatch, capsys)
     attribution = make_sample()
     attribution.show()
     AttributionList([attribution, replace(attribution, method="grads")]).show()
-    assert drawn[0] == attribution._repr_html_()
-    assert len(drawn) == 2
+    assert displayed_html[0] == attribution._repr_html_()
+    assert len(displayed_html) == 2
     assert capsys.readouterr().out == ""
     kernel.get_ipython = lambda: None  # IPython is imported, but this is no notebook
     attribution.show()

@@ -55,7 +55,7 @@ def test_settings_of_another_thread_truncate_and_pad_no_text(disturbed):
     assert attribution.row.ids == full.ids
 
 
-def test_prompts_and_labels_are_read_apart_too(monkeypatch):
+def test_settings_of_another_thread_change_no_prompt_or_label(monkeypatch):
     plain = tiny_byte_tokenizer("gpt2")
     created = Disturbed(tokenizer_object=plain._tokenizer, pad_token="<pad>", unk_token="<unk>")
     monkeypatch.setattr(Disturbed, "shared", created._tokenizer)
@@ -146,7 +146,7 @@ def test_a_tokenizer_that_is_not_fast_is_unchanged():
     assert isolate_tokenizer(slow) is slow
 
 
-def test_many_texts_are_one_call():
+def test_many_texts_are_tokenized_in_one_call():
     calls = []
 
     class Counting(PreTrainedTokenizerFast):

@@ -24,7 +24,7 @@ def explainer(tokenizer):
     return Explainer(tiny_bert(dtype=torch.float32), tokenizer, name="tiny")
 
 
-def test_the_best_method_is_cached_and_read_again(explainer, monkeypatch, tmp_path):
+def test_the_best_method_is_cached_and_read_from_the_cache(explainer, monkeypatch, tmp_path):
     monkeypatch.setattr(choosing, "DEFAULT_CANDIDATES", ("occlusion", "cat"))
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
     choice = choosing.choose_best(explainer, REPEATED_TEXTS)
@@ -54,12 +54,12 @@ def test_a_damaged_cache_of_choices_is_ignored(explainer, monkeypatch, tmp_path)
     assert json.loads((tmp_path / "choices.json").read_text())
 
 
-def test_a_cached_choice_on_fewer_texts_is_measured_again(explainer, monkeypatch, tmp_path):
+def test_a_cached_choice_on_fewer_texts_is_remeasured(explainer, monkeypatch, tmp_path):
     monkeypatch.setattr(choosing, "DEFAULT_CANDIDATES", ("occlusion", "cat"))
     monkeypatch.setenv("TOKENLIGHT_CACHE", str(tmp_path))
-    few = choosing.choose_best(explainer, REPEATED_TEXTS[:8])
+    choice_on_few = choosing.choose_best(explainer, REPEATED_TEXTS[:8])
     more = choosing.choose_best(explainer, REPEATED_TEXTS)
-    assert (few.num_texts, more.num_texts) == (8, len(REPEATED_TEXTS))
+    assert (choice_on_few.num_texts, more.num_texts) == (8, len(REPEATED_TEXTS))
     assert choosing.choose_best(explainer, TEXTS[:1]).num_texts == more.num_texts
 
 
@@ -89,14 +89,14 @@ def test_ties_are_announced_and_the_cheapest_of_them_is_taken():
         "cat": first - 0.1,
         "random": first - 0.3,
     }
-    chosen = choosing._pick_best(["integrated_gradients", "attnlrp", "cat"], aopc_by_method, 0)
-    assert chosen.method == "attnlrp"
+    choice = choosing._pick_best(["integrated_gradients", "attnlrp", "cat"], aopc_by_method, 0)
+    assert choice.method == "attnlrp"
     means = {name: f"{sample.mean():.3f}" for name, sample in aopc_by_method.items()}
     assert (
         f", as good as integrated_gradients {means['integrated_gradients']}; the cheapest of"
-        in (chosen.reason)
+        in (choice.reason)
     )
-    assert chosen.reason.endswith(f"(random {means['random']})")
+    assert choice.reason.endswith(f"(random {means['random']})")
     clear = choosing._pick_best(["integrated_gradients", "cat"], aopc_by_method, 0)
     assert clear.method == "integrated_gradients"
     assert ", the highest of 2 methods (random " in clear.reason

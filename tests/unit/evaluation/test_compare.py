@@ -95,9 +95,9 @@ def test_texts_that_changed_have_their_source_and_label_and_whole_words(tokenize
     labels = first_model.explainer.labels
     assert moved_by_text[long_text].describe_source() == f"id r<3>, true label {labels[1]}"
     lines = list(comparison.describe())
-    (shown,) = [line for line in lines if "the film is" in line]
-    assert shown.endswith(" …")
-    assert set(shown.split()[1:-1]) <= set(long_text.split())
+    (shown_text,) = [line for line in lines if "the film is" in line]
+    assert shown_text.endswith(" …")
+    assert set(shown_text.split()[1:-1]) <= set(long_text.split())
     page = comparison.render_page()
     assert "id r&lt;3&gt;" in page
     assert "<script" not in page

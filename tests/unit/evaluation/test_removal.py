@@ -39,8 +39,8 @@ def test_words_are_deleted_masked_and_replaced_by_likely_words(sentiment):
     assert len(replaced) == len(row)
     # No word is replaced by itself, and no other token changes.
     assert (replaced.ids[removed] != np.array(row.ids)[removed]).all()
-    kept = np.setdiff1d(np.arange(len(row)), removed)
-    np.testing.assert_array_equal(replaced.ids[kept], np.array(row.ids)[kept])
+    kept_positions = np.setdiff1d(np.arange(len(row)), removed)
+    np.testing.assert_array_equal(replaced.ids[kept_positions], np.array(row.ids)[kept_positions])
     is_special = np.isin(replaced.ids[removed], sentiment.tokenizer.all_special_ids)
     assert not is_special.any()
 
@@ -85,7 +85,7 @@ def test_random_sub_texts_are_run_once(sentiment):
     assert len(cache) <= num_texts + 6
 
 
-def test_the_correlation_is_that_of_numpy_within_each_size(sentiment):
+def test_the_correlation_equals_numpys_within_each_size(sentiment):
     attribution = sentiment.explain(TEXT, "random")
     probability = TargetProbability(sentiment, attribution, {})
     _, removals = list_for(sentiment, attribution)

@@ -20,29 +20,46 @@ from tokenlight.errors import BadInput, MissingExtra
 TEXTS = ["the film is not very good", "we love this movie", "a dull plot", "never ever hate it"]
 
 
-@pytest.fixture
-def explainer(tokenizer):
+def make_explainer(tokenizer):
     return Explainer(tiny_bert(dtype=torch.float32), tokenizer, name="tiny")
 
 
-def test_several_methods_are_summarized_each_by_itself(explainer):
+@pytest.fixture
+def explainer(tokenizer):
+    return make_explainer(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def evaluation_of_three_methods(tokenizer):
+    explainer = make_explainer(tokenizer)
     attributions = explainer.explain(TEXTS, method=["attcat", "random", ("random", {"seed": 9})])
-    evaluation = explainer.evaluate(attributions, ["aopc", "lodds"])
+    return explainer.evaluate(attributions, ["aopc", "lodds"])
+
+
+def test_several_methods_are_summarized_separately(evaluation_of_three_methods):
+    evaluation = evaluation_of_three_methods
     names = list(evaluation.by_method)
     assert names[0] == "attcat"
     assert len(names) == 3
     assert names[1].startswith("random")
-    assert len(evaluation.rows) == 12
-    assert [row["text"] for row in evaluation.rows] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     attcat = [row["aopc"] for row in evaluation.rows if row["method"] == "attcat"]
     assert evaluation.by_method["attcat"].summary["aopc"]["mean"] == pytest.approx(np.mean(attcat))
-    table = evaluation.format_table().splitlines()
+
+
+def test_the_rows_of_several_methods_are_grouped_by_text(evaluation_of_three_methods):
+    rows = evaluation_of_three_methods.rows
+    assert len(rows) == 12
+    assert [row["text"] for row in rows] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+def test_the_table_of_several_methods_has_a_line_for_each(evaluation_of_three_methods):
+    table = evaluation_of_three_methods.format_table().splitlines()
     assert table[0].split() == ["method", "n", "aopc", "↑", "lodds", "↓"]
     assert len(table) == 4
-    assert "<Evaluation of 12 explanations>" in repr(evaluation)
+    assert "<Evaluation of 12 explanations>" in repr(evaluation_of_three_methods)
 
 
-def test_agreement_between_methods(explainer):
+def test_agreement_between_methods_is_measured(explainer):
     attributions = explainer.explain(TEXTS, method=["attcat", "cat", "random"])
     agreement = explainer.evaluate(attributions, "aopc").agreement
     assert agreement.methods == ("attcat", "cat", "random")
@@ -53,7 +70,7 @@ def test_agreement_between_methods(explainer):
         _ = explainer.evaluate(attributions[::3], "aopc").agreement
 
 
-def test_one_metric_in_two_readings_keeps_both(explainer):
+def test_one_metric_with_two_option_sets_has_two_columns(explainer):
     attribution = explainer.explain(TEXTS[0], "attcat")
     evaluation = explainer.evaluate(attribution, ["aopc", ("aopc", {"order": "bottom"})])
     assert list(evaluation.summary) == ["aopc", "aopc(order=bottom)"]
@@ -98,7 +115,7 @@ def test_spans_are_read_in_every_form(explainer):
     )
 
 
-def test_precision_at_k_of_a_question(tokenizer):
+def test_precision_at_k_of_a_question_is_measured_on_its_answer(tokenizer):
     explainer = Explainer(tiny_bert_qa(), tokenizer)
     attribution = explainer.explain(
         Question(question="who sat", context="the cat sat on the mat"), "attcat"
@@ -115,7 +132,7 @@ def test_an_empty_list_cannot_be_evaluated(explainer):
         explainer.evaluate([], "aopc")
 
 
-def test_an_evaluation_is_saved_whole(explainer, tmp_path):
+def test_an_evaluation_is_saved_with_rows_summary_and_report(explainer, tmp_path):
     import pyarrow.parquet
 
     attributions = explainer.explain(TEXTS, method=["attcat", "random"])

@@ -27,7 +27,7 @@ from tokenlight.metrics.precision_at_k import PrecisionAtK
 from tokenlight.metrics.token_overlap import TokenOverlap
 
 TEXTS = ["the film", "we love this dull old movie", "good"]
-EVERY = Experiment(["attcat", "random"], ["aopc"], {"target": "all"})
+ALL_TARGETS = Experiment(["attcat", "random"], ["aopc"], {"target": "all"})
 
 
 @pytest.fixture
@@ -43,14 +43,14 @@ def tagger(tokenizer):
 
 def test_every_word_is_an_explanation_of_its_own_text(tagger, tmp_path):
     examples = [Example(text) for text in TEXTS]
-    attributions, refused = explain_shard(tagger, examples, EVERY)
+    attributions, refused = explain_shard(tagger, examples, ALL_TARGETS)
     assert refused == []
     for i, text in enumerate(TEXTS):
         assert {attribution.row.texts for attribution in attributions[i]} == {(text,)}
         assert [attribution.method for attribution in attributions[i]] == ["attcat"] * len(text.split()) + [
             "random"
         ] * len(text.split())  # fmt: skip
-    evaluation, refused = evaluate_file(tagger, examples, EVERY, tmp_path)
+    evaluation, refused = evaluate_file(tagger, examples, ALL_TARGETS, tmp_path)
     assert refused == []
     assert [r.text_index for r in evaluation.records] == [0] * 4 + [1] * 12 + [2] * 2
     assert evaluation.by_method["attcat"].summary["aopc"]["count"] == 3
@@ -58,7 +58,7 @@ def test_every_word_is_an_explanation_of_its_own_text(tagger, tmp_path):
         assert set(record.rank_correlations) == {"random"}
 
 
-def test_words_of_one_text_are_one_text_for_evaluate_too(tagger):
+def test_evaluate_counts_the_words_of_one_text_as_one_text(tagger):
     attributions = tagger.explain(TEXTS, method=["attcat", "random"], target="all")
     rows = tagger.evaluate(attributions, "aopc").rows
     assert [row["text"] for row in rows] == [0] * 4 + [1] * 12 + [2] * 2
@@ -90,7 +90,7 @@ def test_each_continuation_is_an_explanation_of_its_own_prompt(tmp_path):
 def test_classes_are_averaged_and_texts_are_counted(explainer, tmp_path):
     examples = [Example(text) for text in TEXTS]
     evaluation, _ = evaluate_file(
-        explainer, examples, Experiment(["attcat"], ["aopc"], EVERY.explain_options), tmp_path
+        explainer, examples, Experiment(["attcat"], ["aopc"], ALL_TARGETS.explain_options), tmp_path
     )
     assert len(evaluation.rows) == 9
     values = np.array([row["aopc"] for row in evaluation.rows]).reshape(3, 3)
@@ -104,7 +104,9 @@ def test_classes_are_averaged_and_texts_are_counted(explainer, tmp_path):
 
 
 def test_agreement_is_counted_by_texts(explainer, tmp_path):
-    evaluation, _ = evaluate_file(explainer, [Example(text) for text in TEXTS[:2]], EVERY, tmp_path)
+    evaluation, _ = evaluate_file(
+        explainer, [Example(text) for text in TEXTS[:2]], ALL_TARGETS, tmp_path
+    )
     assert {interval.count for interval in evaluation.agreement.pairs.values()} == {2}
 
 

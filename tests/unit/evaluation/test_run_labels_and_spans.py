@@ -45,7 +45,7 @@ def test_a_text_that_only_resembles_a_number_is_an_unknown_label(
         evaluate_file(explainer, examples, Experiment(["attcat"], ["aopc"]), tmp_path / "out")
 
 
-def test_an_example_knows_its_location_which_equality_ignores(tmp_path):
+def test_the_location_of_an_example_is_ignored_by_equality(tmp_path):
     path = tmp_path / "texts.jsonl"
     path.write_text('{"text": "good"}\n\n{"text": "good"}\n')
     examples, two = read_examples(path)

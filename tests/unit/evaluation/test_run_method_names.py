@@ -91,7 +91,7 @@ def test_a_method_that_was_built_may_be_refused_too(explainer, tmp_path):
     assert [(failure.text_index, failure.method) for failure in refused] == [(1, "attcat")]
 
 
-def test_a_method_that_cannot_be_built_is_named_as_it_was_asked_for(explainer, tmp_path):
+def test_a_method_that_cannot_be_built_is_named_as_requested(explainer, tmp_path):
     job = Experiment([("attcat", {"hidden": "nowhere"}), ("attcat", {})], ["aopc"])
     evaluation, refused = evaluate_file(explainer, [Example(GOOD)], job, tmp_path)
     assert evaluation.methods == ("attcat",)
@@ -121,5 +121,10 @@ def test_the_page_names_variants_and_lists_what_was_left_out():
 
 def test_a_method_name_with_parentheses_is_not_shortened(explainer):
     attributions = explainer.explain(GOOD, "attcat")
-    named = [replace(attributions, method=name) for name in ("theirs (v1)", "theirs (v2)")]
-    assert explainer.evaluate(named, "aopc").methods == ("theirs (v1)", "theirs (v2)")
+    renamed_attributions = [
+        replace(attributions, method=name) for name in ("theirs (v1)", "theirs (v2)")
+    ]
+    assert explainer.evaluate(renamed_attributions, "aopc").methods == (
+        "theirs (v1)",
+        "theirs (v2)",
+    )

@@ -146,14 +146,14 @@ def list_parts(folder):
         lambda text: "5\n" + text,
     ],
 )
-def test_a_damaged_part_is_computed_again(explainer, tmp_path, monkeypatch, damage):
+def test_a_damaged_part_is_recomputed(explainer, tmp_path, monkeypatch, damage):
     monkeypatch.setattr(resuming, "SHARD_SIZE", 2)
     evaluation, _ = evaluate_file(explainer, TEXTS, JOB, tmp_path)
     assert count_finished_texts(tmp_path) == 5
     path = list_parts(tmp_path)[0]
-    written = path.read_text()
-    assert damage(written) != written
-    path.write_text(damage(written))
+    content = path.read_text()
+    assert damage(content) != content
+    path.write_text(damage(content))
     assert count_finished_texts(tmp_path) == 3
     resumed, _ = evaluate_file(explainer, TEXTS, JOB, tmp_path)
     assert resumed.to_dict() == evaluation.to_dict()

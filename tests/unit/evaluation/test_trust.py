@@ -154,10 +154,10 @@ def test_weight_on_special_tokens_and_short_texts_are_never_called_faithful():
 
 def test_the_verdict_states_the_effect_of_every_removal():
     trust = assess_planted("oracle")
-    named = ", ".join(trust["top_words"])
+    top_words = ", ".join(trust["top_words"])
     effect, same, random = trust["verdict"].split("; ")
     label = f"P(LABEL_{_predicted()})"
-    assert effect.startswith(f"with the 3 top words ({named}) deleted, {label} falls from ")
+    assert effect.startswith(f"with the 3 top words ({top_words}) deleted, {label} falls from ")
     assert same == "it also falls when they are masked"
     num_random = 2 * trust["orders"]  # of each removal
     assert random == f"none of {num_random} random choices of 3 words does as much"
@@ -274,7 +274,7 @@ def test_mostly_tied_scores_are_inconclusive():
     assert trust["verdict"].startswith("15 of 16 tokens have the same score, so there is hardly an")
 
 
-def test_scores_that_cancel_within_words_cannot_tell(tokenizer):
+def test_scores_that_cancel_within_words_are_inconclusive(tokenizer):
     """Found by distrust: the sums of words are right, and what a reader sees of their tokens is not."""
     explainer = Explainer(randomize_weights(tiny_bert(), torch.float32), tokenizer)
     attribution = explainer.explain("charming slower film was fun and good", "attcat")
@@ -377,7 +377,7 @@ def test_the_answer_of_a_question_is_tested(tokenizer):
     assert trust["verdict"] == "the model gives answer 1.4 %; there is nothing to remove"
 
 
-def test_health_of_a_sound_explanation(tokenizer):
+def test_a_sound_explanation_passes_every_health_check(tokenizer):
     explainer = Explainer(tiny_bert(), tokenizer)
     attribution = explainer.explain(("the film is not very good", "we love it"), "attcat")
     trust = assess_trust(explainer, attribution).extras["trust"]
@@ -387,7 +387,7 @@ def test_health_of_a_sound_explanation(tokenizer):
     assert [check["check"] for check in quick["health"]] == ["truncation", "ties"]
 
 
-def test_health_of_one_token_among_many_and_of_two_texts(tokenizer):
+def test_health_reports_one_dominant_token_and_the_shares_of_two_texts(tokenizer):
     tagger = BertForTokenClassification(tiny_config())
     embedder = BertModel(tiny_config(), add_pooling_layer=False)
     for model, text, target, repeated in (

@@ -65,7 +65,7 @@ def test_two_threads_that_read_one_explanation_see_the_same(explainer):
         assert len(scores_by_thread) == 4
 
 
-def test_a_row_tokenized_in_a_batch_equals_the_row_tokenized_alone():
+def test_a_row_tokenized_in_a_batch_equals_the_row_tokenized_by_itself():
     tokenizer = tiny_tokenizer()
     for text, encoding in zip(TEXTS, encode_batch(TEXTS, tokenizer), strict=True):
         later = encode_text(text, tokenizer, max_tokens=None, encoding=encoding)

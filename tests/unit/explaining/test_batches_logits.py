@@ -21,7 +21,7 @@ def test_a_text_whose_states_are_not_finite_is_named_with_its_layer(target):
         Explainer(model).explain(rows, "attcat", target)
 
 
-def test_a_class_given_and_the_same_class_predicted_are_explained_alike():
+def test_a_given_class_and_the_same_predicted_class_have_equal_scores():
     model = tiny_bert()
     rows = Tokens.from_ids(torch.tensor([[5, 6, 7, 8], [9, 10, 7, 8]]))
     attributions = Explainer(model).explain(rows, ["attcat", "transatt"])

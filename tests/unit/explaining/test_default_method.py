@@ -29,7 +29,7 @@ def test_the_table_names_a_signed_method_for_every_kind_of_input():
             assert registry.load_class("methods", name).signed
 
 
-def test_the_method_taken_is_as_good_as_the_best_measured():
+def test_the_default_method_is_as_good_as_the_best_measured():
     for row in load_table()["kinds"].values():
         means = row["means"]
         best = max(means.values())
@@ -41,9 +41,9 @@ def test_the_default_method_is_auto_and_a_note_gives_the_reason(explainer):
     attribution = explainer.explain("good film")
     assert attribution.method == candidate_methods("text")[0]
     assert attribution.notes[0].startswith(f"method='auto': {attribution.method}, ")
-    named = explainer.explain("good film", attribution.method)
-    assert (attribution.scores == named.scores).all()
-    assert not named.notes
+    explicit_attribution = explainer.explain("good film", attribution.method)
+    assert (attribution.scores == explicit_attribution.scores).all()
+    assert not explicit_attribution.notes
 
 
 def test_the_reason_names_what_was_measured():
@@ -52,7 +52,7 @@ def test_the_reason_names_what_was_measured():
     assert "(insertion − deletion 0.51; random 0.00)" in picture
 
 
-def test_a_pair_is_a_kind_of_its_own(explainer):
+def test_a_pair_is_a_separate_kind_of_input(explainer):
     assert explainer.explain(("good film", "bad film")).method == candidate_methods("pair")[0]
 
 

@@ -17,7 +17,7 @@ EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())
 FRONTIER = Path(__file__).parents[3] / "docs" / "results" / "frontier" / "frontier.json"
 
 
-def test_efforts_are_those_that_the_rule_chose():
+def test_efforts_equal_the_choices_of_the_rule():
     choices = json.loads(FRONTIER.read_text(encoding="utf-8"))["choices"]
     samples = [EFFORT_SAMPLES[name] for name in ("instant", "normal", "thorough")]
     expected = ["attnlrp"] + [f"subset_relevance, {count} sub-texts" for count in samples[1:]]
@@ -42,8 +42,8 @@ def test_an_effort_chooses_the_method_and_reports_it(effort, method, samples, no
     assert (attribution.standard_errors is None) == (samples is None)
     if samples is not None:
         assert attribution.extras["sampling"]["samples"] == samples
-        named = EXPLAINER.explain(TEXT, ("subset_relevance", {"samples": samples}))
-        assert attribution.scores.tolist() == named.scores.tolist()
+        explicit_attribution = EXPLAINER.explain(TEXT, ("subset_relevance", {"samples": samples}))
+        assert attribution.scores.tolist() == explicit_attribution.scores.tolist()
 
 
 def test_passes_are_counted_with_the_whole_text():

@@ -40,7 +40,7 @@ def explainer() -> Explainer:
 # attcat reads attention received, which depends on later tokens: a row for each token.
 @pytest.mark.parametrize("method", ["attnlrp", "grad_x_input", "attcat"])
 @pytest.mark.parametrize("against", [20, None])
-def test_streamed_scores_are_those_of_the_continuation(explainer, method, against):
+def test_streamed_scores_equal_the_scores_of_the_continuation(explainer, method, against):
     streamed = list(explainer.generate(PROMPT, method, max_new_tokens=11, against=against))
     target = Continuation(max_new_tokens=11, against=against)
     whole = explainer.explain(PROMPT, method, target)
@@ -148,11 +148,11 @@ class TestRefusals:
         with expect_error(BadInput, "generate-needs-one-prompt"):
             explainer.generate(prompt)
 
-    def test_alternatives_are_a_number_or_all(self, explainer):
+    def test_alternatives_of_a_stream_are_a_number_or_all(self, explainer):
         with pytest.raises(BadInput):
             explainer.generate(PROMPT, against="London")
 
-    def test_models_that_do_not_continue_are_refused(self):
+    def test_models_that_cannot_generate_are_refused(self):
         with expect_error(BadTarget, "model-does-not-write"):
             Explainer(tiny_bert_lm(), tiny_tokenizer()).generate(PROMPT)
         with expect_error(UnsupportedModel, "generate-from-source"):

@@ -37,7 +37,7 @@ def run_bare_model(explainer, row):
 
 
 class TestMasked:
-    def test_the_logits_are_those_at_the_mask(self, masked_lm):
+    def test_the_logits_are_read_at_the_mask(self, masked_lm):
         attribution = masked_lm.explain(MASKED)
         assert attribution.row.pieces[attribution.row.target_position] == "[MASK]"
         np.testing.assert_allclose(
@@ -47,7 +47,7 @@ class TestMasked:
         )
         assert attribution.target.index == int(np.argmax(attribution.logits))
 
-    def test_a_word_its_id_and_a_contrast_are_targets(self, masked_lm):
+    def test_a_masked_token_takes_a_word_an_id_or_a_contrast_as_target(self, masked_lm):
         number = masked_lm.tokenizer.convert_tokens_to_ids("good")
         for target in ("good", number):
             assert masked_lm.explain(MASKED, target=target).target.index == number
@@ -130,7 +130,7 @@ class TestMasked:
 
 
 class TestTagged:
-    def test_a_word_is_found_and_its_first_token_asked(self, tagger):
+    def test_a_word_is_found_and_read_at_its_first_token(self, tagger):
         attribution = tagger.explain(TAGGED, target=tl.TokenTarget("charming"))
         assert attribution.row.pieces[attribution.row.target_position] == "charm"
         np.testing.assert_allclose(
@@ -158,7 +158,7 @@ class TestTagged:
         with expect_error(BadTarget, "which-word"):
             tagger.explain(TAGGED)
 
-    def test_all_is_every_word_with_the_label_it_gets(self, tagger):
+    def test_target_all_explains_every_word_with_its_predicted_label(self, tagger):
         attributions = tagger.explain(TAGGED, ["attcat", "gae"], "all")
         assert len(attributions) == 2 * 8
         assert [attribution.method for attribution in attributions] == ["attcat"] * 8 + ["gae"] * 8
@@ -168,7 +168,7 @@ class TestTagged:
             assert attribution.target.index == int(np.argmax(logits))
 
     @pytest.mark.parametrize("at", [99, -1, "absent"])
-    def test_a_token_that_is_not_there_is_refused(self, tagger, at):
+    def test_a_missing_word_or_position_is_refused(self, tagger, at):
         with pytest.raises(BadTarget):
             tagger.explain(TAGGED, target=tl.TokenTarget(at))
 
@@ -184,12 +184,12 @@ class TestTagged:
                     attribution.scores, alone.scores, rtol=0, atol=1e-9 * scale
                 )
 
-    def test_it_is_measured_without_losing_its_token(self, tagger):
+    def test_measuring_a_labeled_token_never_removes_it(self, tagger):
         attribution = tagger.explain(TAGGED, ["occlusion", "random"], tl.TokenTarget("plot"))
         measured = tagger.evaluate(attribution, ["aopc", "comprehensiveness"])
         assert np.isfinite(measured.by_method["occlusion"].summary["aopc"]["mean"])
 
-    def test_it_survives_a_file(self, tagger, tmp_path):
+    def test_a_token_target_survives_saving_and_loading(self, tagger, tmp_path):
         attribution = tagger.explain(TAGGED, target=tl.TokenTarget("plot"))
         back = tl.Attribution.load(attribution.save(tmp_path / "token.json"))
         assert back.row == attribution.row
@@ -251,12 +251,12 @@ class TestNames:
 
     def test_entities_are_the_names_that_tags_mark(self, entity_tagger):
         attributions = entity_tagger.explain(NAMED, ["grad_x_input", "gae"], "entities")
-        named = [
+        method_entities = [
             (attribution.method, attribution.target.name, attribution.row.target_positions)
             for attribution in attributions
         ]
         entities = [("ORG", (2, 3)), ("LOC", (6, 7))]
-        assert named == [(m, *name) for m in ("grad_x_input", "gae") for name in entities]
+        assert method_entities == [(m, *name) for m in ("grad_x_input", "gae") for name in entities]
 
     def test_an_entity_type_means_the_likeliest_of_its_tags_at_each_word(self, entity_tagger):
         attribution = entity_tagger.explain(NAMED, "grad_x_input", tl.TokenTarget("red cat", "LOC"))
@@ -283,9 +283,9 @@ class TestNames:
     def test_a_contrast_of_labels_targets_the_one_entity_with_that_label(self, entity_tagger):
         bare_one = entity_tagger.explain(NAMED, "grad_x_input", tl.Contrast("ORG", "LOC"))
         target_object = tl.TokenTarget("red cat", tl.Contrast("ORG", "LOC"))
-        named = entity_tagger.explain(NAMED, "grad_x_input", target_object)
-        assert bare_one.row == named.row
-        np.testing.assert_array_equal(bare_one.scores, named.scores)
+        explicit_attribution = entity_tagger.explain(NAMED, "grad_x_input", target_object)
+        assert bare_one.row == explicit_attribution.row
+        np.testing.assert_array_equal(bare_one.scores, explicit_attribution.scores)
         assert entity_tagger.explain(NAMED, "grad_x_input", "LOC").row.target_positions == (6, 7)
         with expect_error(BadTarget, "which-word"):  # two names, and none is meant more
             entity_tagger.explain(NAMED, "grad_x_input", tl.Contrast("predicted", "LOC"))

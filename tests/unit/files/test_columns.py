@@ -51,7 +51,7 @@ def test_the_columns_that_are_read_are_reported(tmp_path, rows, options, words):
     assert describe_columns(example.columns for example in read_examples(path, **options)) == words
 
 
-def test_without_use_for_labels_they_are_not_read(tmp_path):
+def test_labels_are_not_read_if_nothing_uses_them(tmp_path):
     path = write_file(tmp_path, "a.csv", "text,label\na,1\n")
     examples = [read_examples(path)[0].columns]
     assert describe_columns(examples, keeps_unread=True) == "text from text, label from label"
@@ -112,7 +112,7 @@ def test_utf16_and_truncated_utf8_are_refused(tmp_path):
         read_examples(write_file(tmp_path, "b.txt", "fine\ncafé".encode()[:-1]))
 
 
-def test_a_file_that_is_not_there_is_refused_and_so_is_a_folder(tmp_path):
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     with expect_error(DamagedFile, "table-missing", mentions="zzz.csv"):
         read_examples(tmp_path / "zzz.csv")
     with expect_error(DamagedFile, "table-not-a-file"):
@@ -160,7 +160,7 @@ def test_marks_in_no_known_form_are_refused_by_row_and_column(tmp_path, name, co
     assert message in str(refused.value)
 
 
-def test_marks_without_use_are_never_parsed(tmp_path):
+def test_marks_that_no_metric_needs_are_never_parsed(tmp_path):
     (examples,) = read_examples(
         write_file(tmp_path, "a.csv", "text,answers\ngood film,yes\n"), with_annotations=False
     )
@@ -310,7 +310,7 @@ def test_minus_one_is_the_label_of_that_name_and_refused_where_there_is_none():
         parse_labels([-1, 1], Head("classification", ("bad", "good")))
 
 
-def test_a_text_file_whose_lines_end_in_a_carriage_return_alone_is_refused(tmp_path):
+def test_a_text_file_with_only_carriage_returns_as_line_ends_is_refused(tmp_path):
     path = tmp_path / "old.txt"
     path.write_bytes(b"a dull plot\ra great film\r")
     with expect_error(DamagedFile, "line-carriage-return", mentions="Line 1 of old.txt"):

@@ -36,7 +36,7 @@ def test_a_second_run_is_refused_and_names_the_first(tmp_path):
         pass
 
 
-def test_a_folder_that_nobody_locked_has_no_owner(tmp_path):
+def test_an_unlocked_folder_has_no_owner(tmp_path):
     assert find_lock_owner(tmp_path) == ""
     assert find_lock_owner(tmp_path / "missing") == ""
     assert list(tmp_path.iterdir()) == []

@@ -30,7 +30,7 @@ def make_nested(depth: int) -> str:
         '"' + "[" * 5000 + '"',
     ],
 )
-def test_json_within_the_limits_is_read_as_ever(text):
+def test_json_within_the_limits_is_read_as_before(text):
     assert parse_json(text) == json.loads(text)
 
 
@@ -49,7 +49,7 @@ def test_json_beyond_a_limit_is_refused(text, why):
         parse_json(text)
 
 
-def test_yaml_without_aliases_is_read_as_ever():
+def test_yaml_without_aliases_is_read_as_before():
     text = "a: &a {x: 1, y: [1, 2]}\nb: {z: 3}\n"
     assert parse_yaml(text) == yaml.safe_load(text)
     assert parse_yaml("") is None

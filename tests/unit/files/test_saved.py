@@ -140,7 +140,7 @@ class TestTableNumbers:
         result = self.numbers(["good film", "bad film"], methods, target="all")
         assert result == [0] * 6 + [1] * 6
 
-    def test_equal_texts_one_after_the_other_are_two(self):
+    def test_equal_consecutive_texts_have_different_numbers(self):
         assert self.numbers(["good film"] * 3, ["attcat", "gae"]) == [0, 0, 1, 1, 2, 2]
         assert self.numbers(["good film"] * 2, target="all") == [0, 0, 0, 1, 1, 1]
 

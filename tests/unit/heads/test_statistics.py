@@ -110,7 +110,7 @@ def test_exactly_the_planted_heads_are_found(statistics):
     assert mask.positional == ((1, 0, 0),)
 
 
-def test_the_shares_are_those_of_the_construction(statistics):
+def test_the_shares_equal_the_constructed_ones(statistics):
     assert statistics.num_tested.tolist() == [60, 0, 0, 0]
     assert statistics.relation_shares[0].tolist() == [[0.0, 1.0, pytest.approx(0, abs=0.2)]]
     one_left = statistics.position_shares[0, 0, statistics.max_offset - 1]
@@ -204,7 +204,7 @@ def test_a_model_with_maps_of_another_model_is_refused():
         compute_head_statistics(runner, TOKENIZER, corpus()[:2])
 
 
-def test_an_encoder_without_a_head_is_proved_by_numbers_that_are_not_zero(monkeypatch):
+def test_an_encoder_without_a_head_is_probed_with_nonzero_outputs(monkeypatch):
     probed = []
     probe = probing._probe_logits
     monkeypatch.setattr(
@@ -300,7 +300,7 @@ def test_corruption_lets_in_a_share_of_the_other_heads(rate, heads):
     assert results[MASK.selected_heads].all()
 
 
-def test_positional_heads_of_one_text_depend_on_that_text_alone():
+def test_positional_heads_of_one_text_depend_only_on_that_text():
     maps = torch.zeros(2, 2, 5, 5)
     maps[:, 0, 1:, :-1] = torch.eye(4)  # head 0 looks one to the left
     maps[:, 0, 0, 0] = 1
@@ -433,11 +433,11 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-@pytest.fixture
-def folder(tmp_path):
+def write_model_and_corpus(folder):
+    """Write the planted model and its corpus in CoNLL-U format; return the folder."""
     model = planted_model().float()
-    model.save_pretrained(tmp_path / "model")
-    TOKENIZER.save_pretrained(tmp_path / "model")
+    model.save_pretrained(folder / "model")
+    TOKENIZER.save_pretrained(folder / "model")
     lines = []
     for sentence in corpus():
         lines.append(f"# text = {sentence.text}")
@@ -445,24 +445,45 @@ def folder(tmp_path):
             head = 0 if word.head is None else word.head + 1
             lines.append(f"{number}\t{word.form}\t_\t_\t_\t_\t{head}\t{word.relation}\t_\t_")
         lines.append("")
-    (tmp_path / "corpus.conllu").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return tmp_path
+    (folder / "corpus.conllu").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
 
 
-def test_the_command_writes_masks_and_figures(folder):
+@pytest.fixture
+def folder(tmp_path):
+    return write_model_and_corpus(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def heads_command_run(tmp_path_factory):
+    """Return the finished command and the folder with its outputs."""
+    folder = write_model_and_corpus(tmp_path_factory.mktemp("heads"))
     completed = run(
         folder / "model", "--conllu", folder / "corpus.conllu", "-o", folder / "heads.json",
         "--html", folder / "heads.html",
     )  # fmt: skip
+    return completed, folder
+
+
+def test_the_command_prints_the_counts_and_names_its_files(heads_command_run):
+    completed, _ = heads_command_run
     assert completed.exit_code == 0, completed.output
     assert "syntactic    1 heads  1.1" in completed.output
     assert "positional   1 heads  1.0" in completed.output
     assert "counted on 60 sentences, which is too few" in completed.stderr
     assert completed.stderr.count("wrote") == 2
     assert "heads.json" in completed.stderr
+
+
+def test_the_command_writes_masks_with_their_sources(heads_command_run):
+    _, folder = heads_command_run
     content = read_heads(folder / "heads.json")
     assert content["sources"] == ["corpus.conllu"]
     assert content["sentences"] == 60
+
+
+def test_the_command_writes_a_page_of_figures(heads_command_run):
+    _, folder = heads_command_run
     page = (folder / "heads.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 2
     assert "nsubj (60)" in page
@@ -501,7 +522,7 @@ def test_the_command_refuses_thresholds_and_masks_that_mean_nothing(folder, argu
     assert message in " ".join(completed.output.split())
 
 
-def test_an_encoder_without_a_head_is_read_all_the_same(folder):
+def test_the_command_reads_an_encoder_without_a_head(folder):
     planted_model().float().bert.save_pretrained(folder / "encoder")
     TOKENIZER.save_pretrained(folder / "encoder")
     completed = run(folder / "encoder", "--conllu", folder / "corpus.conllu", "--limit", 1)
@@ -520,7 +541,7 @@ def test_invalid_arguments_of_the_command_are_refused(folder):
     assert "'words' is not one of" in completed.output
 
 
-def test_the_same_page_is_drawn_twice(statistics):
+def test_drawing_a_page_twice_gives_the_same_page(statistics):
     from tokenlight.plots.figures import render_heads_page
 
     assert render_heads_page(statistics.to_dict()) == render_heads_page(statistics.to_dict())

@@ -101,13 +101,13 @@ class TestSharedParts:
         last.classifier = middle.classifier
         for model in (first, middle, last):
             Explainer(model, TOKENIZER).explain(TEXTS)  # so each has its locks, in this order
-        begun = threading.Event()
+        has_started = threading.Event()
         go_on = threading.Event()
         codes = []
 
         def nested():
             with instrumented(last, attention="own", gradients=False):
-                begun.set()
+                has_started.set()
                 go_on.wait(DEADLINE_SECONDS)
                 try:
                     with instrumented(first, attention="own", gradients=False):
@@ -116,7 +116,7 @@ class TestSharedParts:
                     codes.append(error.code)
 
         def crossing():
-            begun.wait(DEADLINE_SECONDS)
+            has_started.wait(DEADLINE_SECONDS)
             lowest = locks.get_locks([first.bert])
             with locks.acquire_in_order(lowest):
                 go_on.set()

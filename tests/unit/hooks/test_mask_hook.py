@@ -80,20 +80,20 @@ def test_masks_are_not_read_and_scores_are_unchanged(make, inputs, monkeypatch):
 def test_transformers_is_restored_when_the_last_thread_is_done():
     row = Explainer(tiny_bert(), tiny_tokenizer()).explain("a dull plot", "attcat").row
     shape = (1, len(row))
-    begun = Barrier(2)
-    barrier = Barrier(2)
+    other_has_started = Barrier(2)
+    other_may_end = Barrier(2)
 
     def other():
         with mask_hook.known_mask([row], shape):
-            begun.wait()
-            barrier.wait()
+            other_has_started.wait()
+            other_may_end.wait()
 
     thread = Thread(target=other)
     thread.start()
-    begun.wait()
+    other_has_started.wait()
     with mask_hook.known_mask([row], shape):
         assert not is_original()
     assert not is_original()
-    barrier.wait()
+    other_may_end.wait()
     thread.join()
     assert is_original()

@@ -96,7 +96,7 @@ def test_values_of_a_config_are_restored():
     assert not hasattr(model.config, "note")
 
 
-def test_a_short_text_leaves_block_sparse_attention_for_the_next():
+def test_block_sparse_attention_is_restored_after_a_short_text():
     model = big_bird()
     fresh = copy.deepcopy(model)
     explainer = Explainer(model)
@@ -156,7 +156,7 @@ def test_attention_is_replaced_once():
 
 
 @pytest.mark.parametrize("length", [BORDER - 2, 40])
-def test_blocks_computed_again_are_those_of_the_pass(length):
+def test_recomputed_blocks_equal_the_blocks_of_the_pass(length):
     explainer = Explainer(big_bird())
     row = make_row(length)
     explainer._runner.verify(row, reads_attention=False)

@@ -55,7 +55,7 @@ def test_a_combining_mark_belongs_to_its_letter(text, tokens):
     assert encode_text(text, TOKENIZER, max_tokens=None).surface_forms[1:-1] == tokens
 
 
-def test_the_parts_of_a_pair_have_marks_of_their_own():
+def test_the_parts_of_a_pair_have_separate_marks():
     row = encode_text((f"a{ACUTE}", f"{ACUTE} a{ACUTE} film"), TOKENIZER, max_tokens=None)
     forms = zip(row.surface_forms, row.special_tokens_mask, strict=True)
     assert [form for form, is_special in forms if not is_special] == [
@@ -163,8 +163,10 @@ class TestPictures:
         assert f">{HEART}</span>" in page
 
     def test_files_hold_the_text_as_written(self, tmp_path):
-        written = json.loads(self.attribution.save(tmp_path / "a.json").read_text(encoding="utf-8"))
-        assert {f"e{ACUTE}", HEART} <= set(written["tokens"])
+        saved_json = json.loads(
+            self.attribution.save(tmp_path / "a.json").read_text(encoding="utf-8")
+        )
+        assert {f"e{ACUTE}", HEART} <= set(saved_json["tokens"])
         with self.attribution.save(tmp_path / "a.csv").open(newline="", encoding="utf-8") as lines:
             assert f"e{ACUTE}" in {row["token"] for row in csv.DictReader(lines)}
         assert f"cafe{ACUTE}" in dict(self.attribution.words())

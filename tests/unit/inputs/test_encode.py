@@ -51,7 +51,7 @@ def test_words_never_join_two_segments():
     assert remaining == [(0, 0), (1, 1)]
 
 
-def test_white_space_parts_words_where_the_tokenizer_keeps_none():
+def test_white_space_separates_words_if_the_tokenizer_keeps_none():
     row = encode_text("good films good", metaspace_tokenizer(), max_tokens=None)
     assert row.word_ids == (0, 1, 1, 2)
     assert row.surface_forms == ("good", "film", "s", "good")
@@ -95,7 +95,7 @@ def test_half_a_surrogate_pair_is_refused():
         encode_text("good \ud83d film", TOKENIZER, max_tokens=None)
 
 
-def test_a_text_that_is_too_long_names_three_ways_out():
+def test_a_text_that_is_too_long_is_refused_with_three_remedies():
     with expect_error(TextTooLong, "text-too-long", mentions="at most 5") as refusal:
         encode_text("good good good good good", TOKENIZER, max_tokens=5)
     for way in ("truncate", "stride", "shorter"):
@@ -143,7 +143,7 @@ def test_windows_cover_the_text_and_have_their_offsets():
 
 
 @given(words=st.integers(1, 60), limit=st.integers(9, 20), overlap=st.integers(0, 3))
-def test_windows_are_as_wide_as_may_be_and_share_the_overlap(words, limit, overlap):
+def test_windows_have_the_maximum_width_and_share_the_overlap(words, limit, overlap):
     question = Question(
         question="who sat", context=" ".join((["the", "cat", "sat", "on"] * 15)[:words])
     )
@@ -165,8 +165,8 @@ def test_a_special_token_that_a_person_wrote_is_cut_like_any_word():
     text = "the cat [SEP] sat on the mat in town and the dog sat"
     full = encode_text(text, TOKENIZER, max_tokens=None)
     windows = encode_windows(text, TOKENIZER, max_tokens=6, overlap=1)
-    written = full.ids.index(TOKENIZER.sep_token_id)
-    assert [written in positions for _, positions in windows].count(True) in (1, 2)
+    separator_position = full.ids.index(TOKENIZER.sep_token_id)
+    assert [separator_position in positions for _, positions in windows].count(True) in (1, 2)
     assert set().union(*(positions for _, positions in windows)) == set(range(len(full)))
 
 
@@ -203,7 +203,7 @@ def test_a_long_input_is_cut_as_its_tokenizer_would(side, first, second, limit):
     assert row.num_truncated == len(tokenizer(*texts)["input_ids"]) - len(row)
 
 
-def test_threads_that_share_a_tokenizer_cut_no_text_of_each_other():
+def test_threads_that_share_a_tokenizer_do_not_truncate_each_others_texts():
     """A tokenizer that is told to cut cuts for every thread that reads with it meanwhile."""
     tokenizer = tiny_tokenizer()
     text = "the cat sat on the mat in town " * 20
@@ -289,24 +289,45 @@ def test_an_id_that_the_model_does_not_know_is_refused(wrong):
             explainer.explain(Tokens.from_ids(ids))
 
 
-def test_cached_row_properties_are_not_copied_or_compared():
-    row, same = (Tokens.from_ids([[2, 13, 3]], [[1, 1, 0]]).rows[0] for _ in range(2))
-    fields = {field.name for field in dataclasses.fields(row)}
-    for equal_row in (row, dataclasses.replace(row, num_truncated=0)):
-        assert equal_row.ids_array.tolist() == [2, 13, 3]
-        assert equal_row.ids_array.dtype == np.int64
-        assert not equal_row.ids_array.flags.writeable
-        assert not equal_row.is_unmasked
-        assert equal_row == same
-        assert hash(equal_row) == hash(same)
-        for copied in (
-            copy.copy(equal_row),
-            copy.deepcopy(equal_row),
-            pickle.loads(pickle.dumps(equal_row)),
-        ):
-            assert {*vars(copied)} == fields
-            assert copied == equal_row
-            assert copied.ids_array.tolist() == [2, 13, 3]
+def make_masked_row():
+    return Tokens.from_ids([[2, 13, 3]], [[1, 1, 0]]).rows[0]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_cached_row_properties_are_not_compared(is_replaced):
+    row = make_masked_row()
+    if is_replaced:
+        row = dataclasses.replace(row, num_truncated=0)
+    assert row.ids_array.tolist() == [2, 13, 3]
+    assert row.ids_array.dtype == np.int64
+    assert not row.ids_array.flags.writeable
+    assert not row.is_unmasked
+    assert row == make_masked_row()
+    assert hash(row) == hash(make_masked_row())
+
+
+@pytest.mark.parametrize(
+    "copy_row",
+    [copy.copy, copy.deepcopy, lambda row: pickle.loads(pickle.dumps(row))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_cached_row_properties_are_not_copied(copy_row, is_replaced):
+    row = make_masked_row()
+    if is_replaced:
+        row = dataclasses.replace(row, num_truncated=0)
+    assert row.ids_array.tolist() == [2, 13, 3]
+    assert not row.is_unmasked
+    copied = copy_row(row)
+    assert {*vars(copied)} == {field.name for field in dataclasses.fields(row)}
+    assert copied == row
+    assert copied.ids_array.tolist() == [2, 13, 3]
+
+
+def test_cached_row_properties_are_recomputed_for_a_changed_row():
+    row = make_masked_row()
+    assert row.ids_array.tolist() == [2, 13, 3]
+    assert not row.is_unmasked
     changed = dataclasses.replace(row, ids=(2, 5, 3), attention_mask=(1, 1, 1))
     assert changed.ids_array.tolist() == [2, 5, 3]
     assert changed.is_unmasked
@@ -314,7 +335,7 @@ def test_cached_row_properties_are_not_copied_or_compared():
     assert changed.take([1]).ids_array.tolist() == [5]
 
 
-def test_rows_of_ids_given_together_are_read_as_when_they_are_given_alone():
+def test_rows_of_ids_are_read_the_same_together_and_separately():
     explainer = Explainer(tiny_bert())
     rows = Tokens.from_ids([[2, 13, 5, 3], [2, 7, 7, 3]]).rows
     together = explainer.explain(list(rows), "attcat")

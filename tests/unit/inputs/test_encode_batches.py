@@ -19,7 +19,7 @@ TEXT = WORDS.map(" ".join)
 
 
 @given(st.lists(TEXT | st.tuples(TEXT, TEXT) | st.builds(Question, TEXT, TEXT), max_size=6))
-def test_rows_encoded_in_a_batch_equal_those_encoded_alone(texts):
+def test_rows_encoded_in_a_batch_equal_rows_encoded_one_by_one(texts):
     encodings = encode_batch(texts, TOKENIZER)
     for text, encoding in zip(texts, encodings, strict=True):
         assert encode_text(text, TOKENIZER, max_tokens=None, encoding=encoding) == encode_text(

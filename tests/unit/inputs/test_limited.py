@@ -130,7 +130,7 @@ def test_a_table_of_characters_is_known_by_its_longest_replacement():
     assert uncertain_rules(rules("not base64")) is not None
 
 
-def test_a_tokenizer_of_ones_own_has_no_limits():
+def test_a_tokenizer_that_the_caller_passes_has_no_limits():
     tokenizer = tiny_tokenizer()
     tokenizer._tokenizer.normalizer = normalizers.Replace(Regex("g+"), "g")
     explainer = Explainer(tiny_bert(), tokenizer)
@@ -138,7 +138,7 @@ def test_a_tokenizer_of_ones_own_has_no_limits():
     assert explainer.explain("good film").scores.any()
 
 
-def test_an_embedded_model_has_none_either():
+def test_an_embedded_model_has_no_limits():
     assert runner_of(Explainer.from_pretrained("tokenlight/sentiment").tokenizer) is None
 
 
@@ -220,7 +220,7 @@ class TestProcess:
         assert runner._process is not first
         assert first.stdout.closed
 
-    def test_a_copy_has_a_process_of_its_own(self):
+    def test_a_copied_tokenizer_has_a_separate_process(self):
         runner = LimitedRunner("it", RULES)
         runner.rehearse(["good film"])
         for other in (copy.deepcopy(runner), pickle.loads(pickle.dumps(runner))):

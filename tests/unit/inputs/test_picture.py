@@ -145,7 +145,7 @@ def test_occlusion_is_the_fall_when_one_patch_shows_the_filling(explainer):
     np.testing.assert_allclose(attribution.patches().ravel(), logits[0] - logits[1:], atol=1e-9)
 
 
-def test_pictures_of_different_sizes_do_not_touch_each_other():
+def test_pictures_of_different_sizes_do_not_change_each_others_scores():
     """DINOv2 reads any size: each size goes through by itself."""
     explainer = Explainer(build_model("dinov2"))
     generator = np.random.default_rng(0)
@@ -243,7 +243,7 @@ def test_a_stored_picture_is_a_png_and_nothing_else(explainer):
         ("pixels", base64.b64encode(b"\0\0\xc0\x7f" * 3 * SIDE * SIDE).decode()),
     ],
 )
-def test_a_stored_picture_that_cannot_be_is_refused(explainer, field, value):
+def test_an_impossible_stored_picture_is_refused(explainer, field, value):
     values = explainer.explain(photo()).to_dict()
     values["row"]["image"][field] = value
     with pytest.raises(DamagedFile):
@@ -369,7 +369,7 @@ def test_invalid_pictures_are_refused(explainer, inputs, message):
         explainer.explain(inputs)
 
 
-def test_pixel_values_that_cannot_be_are_refused():
+def test_invalid_pixel_values_are_refused():
     with expect_error(BadInput, "pixel-values"):
         Picture.from_pixels(np.zeros((2, 3, SIDE, SIDE)))
     with expect_error(BadInput, "pixel-values"):

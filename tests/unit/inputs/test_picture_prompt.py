@@ -180,7 +180,7 @@ def bright(patch):
     return values
 
 
-def test_the_one_patch_that_decides_comes_first_wherever_it_stands():
+def test_the_deciding_patch_ranks_first_at_every_position():
     model = make_planted_model()
     red = 13
     explainer = Explainer(model, make_image_tokenizer())
@@ -207,7 +207,7 @@ def test_the_one_patch_that_decides_comes_first_wherever_it_stands():
 
 
 @pytest.mark.parametrize("family", ["llava", "paligemma", "gemma3", "qwen2-vl"])
-def test_each_token_of_a_continuation_has_a_row_of_patches_words_and_what_was_written(family):
+def test_each_token_of_a_continuation_has_a_row_of_patches_words_and_generated_tokens(family):
     model = build_model(family)
     explainer = Explainer(model, make_image_tokenizer())
     with EverythingInFloat64():
@@ -430,8 +430,8 @@ def test_a_page_shows_the_heat_map_and_the_words_on_one_scale(pictured_attributi
     strengths = [
         score_to_step(float(score), largest) for score in pictured_attributions[0].patches().ravel()
     ]
-    drawn = re.findall(r'fill-opacity="([\d.]+)"><title>', html)[:16]
-    assert [float(item) for item in drawn] == [
+    opacities = re.findall(r'fill-opacity="([\d.]+)"><title>', html)[:16]
+    assert [float(item) for item in opacities] == [
         round(OVERLAY_OPACITY * abs(s) / NUM_STEPS, 3) for s in strengths
     ]
 
@@ -447,7 +447,7 @@ def test_the_terminal_shows_the_weight_of_the_picture_and_its_strongest_patches(
     assert re.search(r"patch \d,\d +[+-]", text)
 
 
-def test_each_written_token_has_a_heat_map_of_its_own(llava):
+def test_each_generated_token_has_a_separate_heat_map(llava):
     html = render_page(llava.explain(make_picture(), "grad_x_input", target=Continuation(ANSWER)))
     assert html.count('class="photo coarse over"') == 3
     assert "written · 0 % of the weight" in html
@@ -462,7 +462,7 @@ def test_a_figure_states_the_weight_of_the_image(pictured_attributions):
     assert all(share in title for share, title in zip(shares, titles, strict=True))
 
 
-def test_scores_after_the_vision_tower_get_a_note_and_those_of_perturbed_pixels_do_not(llava):
+def test_scores_after_the_vision_tower_get_a_note_and_perturbed_pixels_do_not(llava):
     notes = [
         attribution.notes
         for attribution in llava.explain(make_picture(), ["grad_x_input", "occlusion"])

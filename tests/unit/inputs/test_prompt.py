@@ -53,7 +53,7 @@ class TestAContext:
         with pytest.raises(BadInput, match=message):
             Context(*arguments)
 
-    def test_a_model_that_does_not_write_refuses_it(self) -> None:
+    def test_a_model_that_does_not_generate_refuses_a_prompt(self) -> None:
         from tests.helpers.planted_model import make_planted_explainer
 
         with expect_error(UnsupportedModel, "model-reads-no-documents"):

@@ -58,7 +58,7 @@ class TestChat:
         ids = chat_explainer.tokenizer(text, add_special_tokens=False)["input_ids"]
         assert list(chat_explainer.explain(chat).row.ids) == ids
 
-    def test_thinking_is_a_segment_with_a_share_of_its_own(self, chat_explainer):
+    def test_thinking_is_a_segment_with_a_separate_share(self, chat_explainer):
         first_message = {"role": "i", "content": "the film"}
         thought = {"role": "we", "content": "<think> a cat sat </think> good"}
         row = chat_explainer.explain(tl.Chat([first_message, thought])).row
@@ -92,14 +92,14 @@ class TestChat:
             tl.Chat(chat, template=TOOLS), "grad_x_input", answer
         )
         row = attribution.row
-        named = ("system", "user", "tool call", "tool", "user", "thinking", "written")
-        assert row.segment_names == named
+        segment_names = ("system", "user", "tool call", "tool", "user", "thinking", "written")
+        assert row.segment_names == segment_names
         called = row.texts[2]
         assert called.startswith('film", "arguments"')
         assert called.endswith('"mat')
         assert row.texts[3] == "the red film"
         roles = {message.name: message for message in attribution.group_by("role")}
-        assert list(roles) == list(dict.fromkeys(named))
+        assert list(roles) == list(dict.fromkeys(segment_names))
         user = [message for message in attribution.group_by("document") if message.name == "user"]
         assert roles["user"].total == pytest.approx(sum(message.total for message in user))
         assert roles["user"].text == "what film is it … is it fun"
@@ -111,7 +111,7 @@ class TestChat:
         same_chat = chat_explainer.explain(
             tl.Chat(by_json, template=template), "grad_x_input", answer
         )[0]
-        assert same_chat.row.segment_names == named
+        assert same_chat.row.segment_names == segment_names
 
     def test_a_tool_call_that_the_template_drops_or_cannot_be_parsed_is_refused(
         self, chat_explainer

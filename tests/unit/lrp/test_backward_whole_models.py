@@ -12,6 +12,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from tests.helpers.expect import expect_error
 from tests.helpers.families import FAMILIES, build_model
+from tests.helpers.relevance_families import RULE_REFUSALS
 from tests.helpers.tiny import randomize_weights, tiny_bert
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Contrast, Explainer, Tokens
@@ -26,18 +27,10 @@ CONSERVING = [
 ]  # fmt: skip
 METHODS = ["lrp", "partial_lrp", "transatt", "attnlrp", "cp_lrp"]
 BY_GRADIENT = {"attnlrp", "cp_lrp"}
-# What cannot be followed, and the operation that stands in the way.
-REFUSED = {
-    "convbert": "conv1d", "nystromformer": "conv2d", "xlm": "masked_fill_",
-    "flaubert": "masked_fill_", "axk1": "copy_", "deepseek_v2": "copy_", "deepseek_v3": "copy_",
-    "minicpm3": "copy_", "mistral4": "copy_", "doge": "exp", "layoutlmv3": "amax", "jetmoe": "index_add",
-    "gpt_oss": "index_add_", "hunyuan_v1_moe": "index_add_", "mixtral": "index_add_",
-    "phimoe": "index_add_", "qwen2_moe": "index_add_", "qwen3_moe": "index_add_",
-}  # fmt: skip
 WORKING = [
     name
     for name, (_, _, support_level) in FAMILIES.items()
-    if support_level != "refused" and name not in REFUSED
+    if support_level != "refused" and name not in RULE_REFUSALS
 ]
 
 
@@ -116,12 +109,12 @@ def test_more_than_twenty_families_are_traced():
     assert len(WORKING) >= 20
 
 
-@pytest.mark.parametrize("family", REFUSED)
+@pytest.mark.parametrize("family", RULE_REFUSALS)
 def test_an_operation_without_a_rule_is_named_with_its_module(family):
     explainer = Explainer(build_model(family))
     with expect_error(UnsupportedModel, "operation-without-rule") as refusal:
         explainer.explain(Tokens.from_ids(*texts()), "lrp")
-    module = rf"{REFUSED[family]}' in .*\(\w+\) has no relevance rule"
+    module = rf"{RULE_REFUSALS[family]}' in .*\(\w+\) has no relevance rule"
     assert re.search(module, str(refusal.value))
 
 
@@ -192,7 +185,7 @@ def test_heads_are_masked_only_where_their_contexts_are_seen():
         explainer.explain(Tokens.from_ids(*texts()), "mask_lrp")
 
 
-def test_the_lowest_score_can_replace_that_of_the_read_out_token():
+def test_the_lowest_score_can_replace_the_score_of_the_read_out_token():
     rows = Tokens.from_ids(*texts())
     zero, lowest = (
         Explainer(tiny_bert()).explain(rows, ("transatt", {"cls_value": value}))

@@ -76,7 +76,7 @@ def test_the_operation_of_a_module_is_detected_by_what_it_computes(name, shape):
 
 @pytest.mark.parametrize("norm_class", [LlamaRMSNorm, GemmaRMSNorm, CohereLayerNorm])
 @pytest.mark.parametrize("width", [256, 1024, 8192])
-def test_a_wide_norm_in_half_precision_is_known_as_the_norm_it_is(norm_class, width):
+def test_a_wide_norm_in_half_precision_is_recognized(norm_class, width):
     for dtype in (torch.bfloat16, torch.float16):
         module = fill_weights(norm_class(width)).to(dtype)
         features = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(0)).to(dtype)
@@ -85,7 +85,7 @@ def test_a_wide_norm_in_half_precision_is_known_as_the_norm_it_is(norm_class, wi
         assert detected.parameters is not None
 
 
-def test_weights_that_change_after_a_norm_was_known_are_seen():
+def test_weights_that_change_after_a_norm_was_recognized_are_noticed():
     module = fill_weights(LlamaRMSNorm(16))
     features = torch.randn(2, 3, 16, dtype=torch.float64)
     before = read_norm(module, detect_operation(module, features), features).weight.clone()

@@ -25,7 +25,7 @@ METHODS_BY_RULES = ["lrp", "transatt", "partial_lrp", ("attnlrp", {"propagation"
 
 @pytest.mark.parametrize("method", METHODS_BY_RULES, ids=str)
 @pytest.mark.parametrize("family", ["bart", "t5"])
-def test_a_hook_that_asks_for_input_gradients_changes_no_relevance(family, method):
+def test_a_hook_that_requests_input_gradients_changes_no_relevance(family, method):
     model = build_model(family).double()
     expected = Explainer(model).explain(ROWS, method, target=1)
     model.enable_input_require_grads()
@@ -52,7 +52,7 @@ def test_half_precision_is_noted_where_rules_divide():
 
 @pytest.mark.parametrize("method", ["attnlrp", "cp_lrp"])
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2"])
-def test_a_rewritten_gradient_in_bfloat16_is_that_of_float64_but_for_rounding(family, method):
+def test_a_rewritten_gradient_in_bfloat16_equals_float64_up_to_rounding(family, method):
     model = build_model(family).to(torch.bfloat16)
     exact = Explainer(copy.deepcopy(model).double()).explain(ROWS, method, target=1)
     # Eight bits: each of the few dozen roundings on a path moves a score by up to 1 in 256.
@@ -60,7 +60,7 @@ def test_a_rewritten_gradient_in_bfloat16_is_that_of_float64_but_for_rounding(fa
 
 
 @pytest.mark.parametrize("family", ["Cohere", "Gemma", "Llama"])
-def test_a_wide_model_in_bfloat16_is_explained_as_in_float64_but_for_rounding(family):
+def test_a_wide_model_in_bfloat16_has_the_float64_scores_up_to_rounding(family):
     config = getattr(transformers, f"{family}Config")(
         vocab_size=128, hidden_size=256, intermediate_size=512, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, pad_token_id=0, attn_implementation="sdpa",

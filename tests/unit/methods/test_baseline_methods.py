@@ -46,8 +46,8 @@ class Counter:
     def __exit__(self, *_):
         self.handle.remove()
 
-    def forward(self, _module, _arguments, named, outputs):
-        self.forwards += len(named["input_ids"])
+    def forward(self, _module, _arguments, keywords, outputs):
+        self.forwards += len(keywords["input_ids"])
         if outputs.logits.requires_grad:
             outputs.logits.register_hook(self.backward)
 
@@ -56,7 +56,7 @@ class Counter:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_passes_that_happen_are_those_declared(method):
+def test_the_passes_that_run_equal_the_declared_cost(method):
     spec = (method, OPTIONS.get(method, {}))
     EXPLAINER.explain(TEXT, spec)  # what is found out once a model is
     with Counter(EXPLAINER.model) as counted:
@@ -119,7 +119,7 @@ def test_another_seed_draws_other_numbers_and_is_recorded(method):
 
 
 @pytest.mark.parametrize("method", ["integrated_gradients", "occlusion", "shapley"])
-def test_named_baselines_are_tokens_of_their_own(method):
+def test_each_named_baseline_is_a_different_token(method):
     scores = {
         name: EXPLAINER.explain(TEXT, (method, {"baseline": name})).scores
         for name in ("pad", "mask", "unk", "zero", 7)
@@ -236,7 +236,7 @@ def test_many_labels_at_once_have_a_loss_each():
 
 
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "gpt2", "llama", "opt", "albert"])
-def test_families_take_every_further_pass(family):
+def test_every_family_runs_the_extra_passes(family):
     ids = torch.randint(5, 120, (2, 8), generator=torch.Generator().manual_seed(3))
     ids[:, 7] = 2
     for method in FURTHER:

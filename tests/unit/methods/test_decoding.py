@@ -57,8 +57,8 @@ def test_a_path_and_a_model_decode_alike(folder, language_model):
 def test_the_language_model_is_written_down_by_name(folder, language_model, tmp_path):
     explainer = Explainer(tiny_bert(torch.float32), TOKENIZER)
     assert explained(explainer, lm=str(folder)).options["lm"] == str(folder)
-    named = explained(explainer, lm=language_model)
-    loaded = Attribution.load(named.save(tmp_path / "a.json"))
+    attribution_by_option = explained(explainer, lm=language_model)
+    loaded = Attribution.load(attribution_by_option.save(tmp_path / "a.json"))
     assert loaded.options["lm"] in {"BertForMaskedLM", str(folder)}
 
 
@@ -196,5 +196,9 @@ def test_embedded_models_find_the_embedded_language_model():
     attribution = explainer.explain(text, ("decoded_gradcam", {"layer": 5}))
     assert attribution.prediction.label == "negative"
     assert {token for token, _ in attribution.top(3)} & {"boring", "badly"}
-    named = explainer.explain(text, ("decoded_gradcam", {"layer": 5, "lm": "tokenlight/masked_lm"}))
-    np.testing.assert_allclose(named.scores, attribution.scores, rtol=1e-4, atol=1e-9)
+    attribution_by_option = explainer.explain(
+        text, ("decoded_gradcam", {"layer": 5, "lm": "tokenlight/masked_lm"})
+    )
+    np.testing.assert_allclose(
+        attribution_by_option.scores, attribution.scores, rtol=1e-4, atol=1e-9
+    )

@@ -86,7 +86,7 @@ class TestNames:
             ("Größe", "größe"),
         ],
     )
-    def test_a_class_name_in_snake_case(self, name, expected):
+    def test_a_class_name_becomes_snake_case(self, name, expected):
         assert registry.snake_case(name) == expected
 
     def test_a_method_is_named_by_its_class(self, explainer):
@@ -94,7 +94,7 @@ class TestNames:
         assert [attribution.method for attribution in attributions] == ["top_one", "lowest_last"]
         assert Share().name == "share"
 
-    def test_each_method_has_a_row(self, explainer):
+    def test_each_user_defined_method_has_a_row(self, explainer):
         evaluation = explainer.evaluate(
             explainer.explain([TEXT, TEXT], [TopOne(), LowestLast()]), "aopc"
         )
@@ -202,7 +202,7 @@ def test_every_name_offered_is_a_method():
         ("attentions", "'raw_att'"),
     ],
 )
-def test_further_names_that_hands_know(name, expected):
+def test_an_unknown_name_suggests_the_method_that_is_meant(name, expected):
     with pytest.raises(UnknownName, match=f"Did you mean {expected}"):
         registry.build("methods", name)
 
@@ -238,7 +238,7 @@ def test_two_versions_of_one_class_are_not_pooled(explainer):
 
 
 @pytest.mark.parametrize("result", [None, 3.0, [1.0, 2.0]])
-def test_a_method_that_returns_no_tensor(explainer, result):
+def test_a_method_that_returns_no_tensor_is_refused(explainer, result):
     class NoTensor(TopOne):
         def __call__(self, tape):  # noqa: ARG002
             return result

@@ -101,7 +101,7 @@ class TestUnitsOfABag:
             assert row[key] == pytest.approx(expected)
 
 
-def test_a_lasso_is_the_one_of_scikit_learn() -> None:
+def test_the_lasso_equals_scikit_learns() -> None:
     generator = np.random.default_rng(0)
     table = (generator.random((40, 6)) < 0.5).astype(float)
     table[:, 4] = 1.0  # a source that was never taken away
@@ -134,7 +134,7 @@ def test_log_odds_stay_finite_where_a_model_is_sure() -> None:
 
 
 class TestALanguageModel:
-    def test_context_cite_takes_documents_away_and_nothing_else(self, llama: Explainer) -> None:
+    def test_context_cite_removes_only_documents(self, llama: Explainer) -> None:
         (attribution,) = llama.explain(ASKED, "context_cite", WHOLE)
         parts = attribution.group_by("sentence")
         assert [part.low is not None for part in parts] == [True] * 4 + [False] * 2
@@ -204,7 +204,7 @@ class TestALanguageModel:
         llama.explain(documents, ("shapley", {"units": "document", "samples": 25}))
         assert num_distinct[0] <= 2**5
 
-    def test_a_model_that_writes_after_a_source_takes_units_too(self) -> None:
+    def test_an_encoder_decoder_model_is_explained_by_units(self) -> None:
         bart = Explainer(make_seq2seq_model("bart"), make_seq2seq_tokenizer())
         for method in ("context_cite", ("shapley", {"units": "document"})):
             (attribution,) = bart.explain(ASKED, method, WHOLE)

@@ -50,25 +50,29 @@ def draw_like_the_method(row: TokenRow, samples: int, seed: int = 0) -> np.ndarr
     is_kept = find_kept_tokens(row, CLASS, reads_last_token=False)
     units = group_removable_units(row, "token", is_kept)
     draws = draw_kept_units(row.make_generator(seed, 0), len(units), samples, 0.5)
-    return np.array([is_kept | units[kept].any(axis=0) for kept in draws])
+    return np.array([is_kept | units[drawn_units].any(axis=0) for drawn_units in draws])
 
 
 class TestWhatItEquals:
     @pytest.mark.parametrize("options", [{"samples": 0}, {"samples": 3, "keep_probability": 1.0}])
     @pytest.mark.parametrize("gradient", ["model", "attnlrp"])
     @pytest.mark.parametrize("readout", ["cat", "attcat"])
-    def test_without_removed_tokens_it_is_the_read_out(self, readout, gradient, options) -> None:
+    def test_subset_relevance_without_removed_tokens_equals_the_read_out(
+        self, readout, gradient, options
+    ) -> None:
         expected = EXPLAINER.explain(TEXTS, (readout, {"gradient": gradient}))
         ours = explain(TEXTS, readout=readout, gradient=gradient, **options)
         for attribution, other in zip(ours, expected, strict=True):
             assert_close(attribution.scores, other.scores)
 
     @pytest.mark.parametrize(("gradient", "method"), [("attnlrp", "attnlrp"), ("cp", "cp_lrp")])
-    def test_at_the_embeddings_it_is_the_relevance_of_that_gradient(self, gradient, method) -> None:
+    def test_subset_relevance_at_the_embeddings_equals_the_relevance_of_its_gradient(
+        self, gradient, method
+    ) -> None:
         ours = explain(TEXT, readout="embeddings", gradient=gradient, samples=0)
         assert_close(ours.scores, EXPLAINER.explain(TEXT, method).scores)
 
-    def test_where_words_add_up_it_is_the_shapley_value(self) -> None:
+    def test_subset_relevance_of_an_additive_model_equals_the_shapley_value(self) -> None:
         weights = np.zeros((VOCABULARY, 2))
         weights[10:14, 1] = [2.0, 1.0, 0.5, -1.0]
         text = Tokens((make_row([10, 11, 12, 13]),))
@@ -81,20 +85,22 @@ class TestWhatItEquals:
         assert ours.extras["sampling"]["self_test"]["correlation"] == pytest.approx(1.0)
 
     @pytest.mark.parametrize("readout", ["cat", "attcat", "embeddings"])
-    def test_it_is_the_mean_over_sub_texts_explained_one_by_one(self, readout) -> None:
+    def test_subset_relevance_is_the_mean_over_subtexts_explained_one_by_one(self, readout) -> None:
         """A slow twin: every sub-text is a text of its own."""
         method = {"embeddings": "grad_x_input"}.get(readout, readout)
         spec = (method, {"gradient": "attnlrp"})
         whole = EXPLAINER.explain(TEXT, spec, "positive")
         total = whole.scores.copy()
         count = np.ones(len(total))
-        for kept in draw_like_the_method(whole.row, 6):
-            ids = [token_id for token_id, stays in zip(whole.row.ids, kept, strict=True) if stays]
+        for is_drawn in draw_like_the_method(whole.row, 6):
+            ids = [
+                token_id for token_id, stays in zip(whole.row.ids, is_drawn, strict=True) if stays
+            ]
             part = EXPLAINER.explain(
                 Tokens.from_ids([ids], token_type_ids=[[0] * len(ids)]), spec, "positive"
             )
-            total[kept] += part.scores
-            count += kept
+            total[is_drawn] += part.scores
+            count += is_drawn
         ours = explain(TEXT, target="positive", readout=readout, gradient="attnlrp", samples=6)
         assert_close(ours.scores, total / count)
 
@@ -104,13 +110,13 @@ class TestWhatItEquals:
         total = whole.scores.copy()
         count = np.ones(len(total))
         token_id = TOKENIZER.mask_token_id if removal == "mask" else TOKENIZER.pad_token_id
-        for kept in draw_like_the_method(whole.row, 4):
-            row = make_sub_text(whole.row, ~kept, removal, token_id).row
-            assert row.ids == tuple(np.where(kept, whole.row.ids, token_id))
+        for is_drawn in draw_like_the_method(whole.row, 4):
+            row = make_sub_text(whole.row, ~is_drawn, removal, token_id).row
+            assert row.ids == tuple(np.where(is_drawn, whole.row.ids, token_id))
             assert row.is_unmasked == (removal == "replace")
             part = EXPLAINER.explain(row, ("cat", {"gradient": "attnlrp"}), "positive")
-            total[kept] += part.scores[kept]
-            count += kept
+            total[is_drawn] += part.scores[is_drawn]
+            count += is_drawn
         ours = explain(TEXT, target="positive", gradient="attnlrp", removal=removal, samples=4)
         assert_close(ours.scores, total / count)
 
@@ -180,12 +186,12 @@ class TestKindsOfInput:
         is_kept = find_kept_tokens(attribution.row, attribution.target, reads_last_token=True)
         assert is_kept[-1]
         assert np.isfinite(attribution.scores).all()
-        asked = Context(["the cat sat! a dog ran.", "a red mat"], "on a mat")
+        context = Context(["the cat sat! a dog ran.", "a red mat"], "on a mat")
         target = Continuation(" the red dog", joint=True)
-        (joint,) = explain(asked, explainer, target, units="sentence")
+        (joint,) = explain(context, explainer, target, units="sentence")
         assert np.isfinite(joint.scores).all()
 
-    def test_a_model_with_an_encoder_and_a_decoder_removes_source_tokens_alone(self) -> None:
+    def test_only_source_tokens_of_an_encoder_decoder_model_are_removed(self) -> None:
         explainer = Explainer(make_seq2seq_model("bart"), make_seq2seq_tokenizer())
         attributions = explain("the cat sat on a red mat", explainer, Continuation(" a dog"))
         for attribution in attributions:
@@ -204,7 +210,7 @@ class TestKindsOfInput:
 
 
 class TestUncertainty:
-    def test_errors_are_those_of_the_mean_over_draws(self) -> None:
+    def test_errors_are_the_standard_errors_of_the_mean_over_draws(self) -> None:
         """Against the spread of the score itself over many seeds, which four draws know only roughly."""
         runs = [
             explain(TEXT, target="positive", gradient="attnlrp", seed=seed) for seed in range(40)
@@ -271,23 +277,28 @@ class TestSelfTest:
         planted_scores = generator.normal(size=14)
         samples = ScoreSamples(make_row(list(range(10, 22))), seed=seed)
         samples.set_whole_scores(truth * planted_scores)
-        for kept in draw_kept_units(generator, 12, num_samples, 0.5):
-            positions = np.flatnonzero(kept) + 1
+        for is_drawn in draw_kept_units(generator, 12, num_samples, 0.5):
+            positions = np.flatnonzero(is_drawn) + 1
             error = noise * generator.normal()
             scores = truth * planted_scores[positions] + error / len(positions)
             samples.add(positions, scores, truth * planted_scores[positions].sum() + error)
         return samples
 
     def test_exact_scores_predict_subtexts(self) -> None:
-        found = self.fill(16, 0, truth=1.0, noise=0.1).test_prediction()
-        assert found["correlation"] > 0.9
-        assert found["samples"] == 16
+        prediction_test = self.fill(16, 0, truth=1.0, noise=0.1).test_prediction()
+        assert prediction_test["correlation"] > 0.9
+        assert prediction_test["samples"] == 16
 
     def test_random_scores_do_not_predict_subtexts(self) -> None:
         """The noise of a sub-text is in its own scores, and must not help to predict it."""
-        found = [self.fill(16, seed, truth=0.0, noise=1.0).test_prediction() for seed in range(200)]
-        mean = np.mean([test["correlation"] for test in found])
-        error = np.std([test["correlation"] for test in found]) / len(found) ** 0.5
+        prediction_tests = [
+            self.fill(16, seed, truth=0.0, noise=1.0).test_prediction() for seed in range(200)
+        ]
+        mean = np.mean([test["correlation"] for test in prediction_tests])
+        error = (
+            np.std([test["correlation"] for test in prediction_tests])
+            / len(prediction_tests) ** 0.5
+        )
         assert abs(mean) < 4 * error
 
     def test_too_few_subtexts_give_no_correlation(self) -> None:
@@ -313,7 +324,7 @@ class TestRefusals:
             explain(TEXT, **options)
 
 
-def test_it_shares_a_pass_with_methods_that_read_attention_gradients() -> None:
+def test_subset_relevance_shares_a_pass_with_methods_that_read_attention_gradients() -> None:
     alone = explain(TEXT, target="positive")
     _, together = EXPLAINER.explain(TEXT, ["gae", "subset_relevance"], "positive")
     assert_close(together.scores, alone.scores)

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.helpers.hand_computed_metrics import assert_aopc_equals_the_value_by_hand
 from tests.helpers.planted_model import make_attribution, make_planted_explainer
 from tests.helpers.planted_words import WORDS, make_weights, measure_value, sigmoid
 
 
 def test_aopc_equals_the_value_by_hand():
-    explainer = make_planted_explainer(make_weights())
-    attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
-    # Σw = 2; counts of 4 words at 0 … 100 %: 0 0 1 1 2 2 2 3 3 4 4; left: 2, 0, −1, −1, 0
-    original = sigmoid(2)
-    remaining = {0: sigmoid(2), 1: 0.5, 2: sigmoid(-1), 3: sigmoid(-1), 4: 0.5}
-    expected = [original - remaining[count] for count in (0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4)]
-    mean, curve = measure_value(explainer, attribution, "aopc")
-    assert curve == pytest.approx(expected, abs=1e-12)
-    assert mean == pytest.approx(0.416588, abs=1e-6)
+    assert_aopc_equals_the_value_by_hand()
 
 
 def test_aopc_of_the_bottom_order_and_of_another_class_equal_the_values_by_hand():

@@ -20,7 +20,14 @@ from tokenlight.metrics._interval import (
 )
 from tokenlight.metrics._ranking import rank_correlation
 
-ASKING = ("aopc", "lodds", "comprehensiveness", "sufficiency", "hiding_game", "revealing_game")
+MODEL_METRICS = (
+    "aopc",
+    "lodds",
+    "comprehensiveness",
+    "sufficiency",
+    "hiding_game",
+    "revealing_game",
+)
 
 
 def test_nan_scores_cannot_become_an_explanation():
@@ -36,15 +43,15 @@ def test_non_finite_logits_skip_the_metric_with_a_reason():
     )
     with torch.no_grad():
         explainer.model.words.weight[21] = torch.nan
-    evaluation = explainer.evaluate([good, bad], list(ASKING), labels=[0, 1])
-    for name in ASKING:
+    evaluation = explainer.evaluate([good, bad], list(MODEL_METRICS), labels=[0, 1])
+    for name in MODEL_METRICS:
         assert evaluation.rows[0][name] is not None
         assert evaluation.rows[1][name] is None
         assert "returns NaN or infinity for a" in evaluation.rows[1][f"{name}.skipped"]
         assert evaluation.summary[name]["count"] == 1
 
 
-@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("name", MODEL_METRICS)
 def test_scores_that_are_all_equal_rank_in_the_order_of_the_text(name):
     explainer = make_planted_explainer()
     words = [10, 11, 12, 13, 14]
@@ -69,7 +76,7 @@ def test_a_rank_correlation_of_equal_scores_is_left_out_with_its_reason(name, to
     assert list(evaluation.summary[name]["skipped"].values()) == [1]
 
 
-@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("name", MODEL_METRICS)
 def test_a_text_of_one_token_is_measured(name):
     explainer = make_planted_explainer()
     attribution = make_attribution(explainer, [10], [1])
@@ -183,7 +190,7 @@ def test_an_imported_explanation_cannot_be_recomputed():
     assert 'further explanations by "somebody\'s"' in row["kendall.skipped"]
 
 
-def test_a_long_text_explained_in_windows_is_left_out_where_the_model_is_asked(tokenizer):
+def test_metrics_that_run_the_model_leave_out_texts_explained_in_windows(tokenizer):
     explainer = Explainer(tiny_bert(), tokenizer)
     attribution = explainer.explain("good film . " * 30, "attcat", long="stride")
     row = explainer.evaluate(attribution, ["aopc", "rationale"], spans=[[(0, 4)]]).rows[0]
@@ -222,7 +229,7 @@ def test_a_wrong_metric_is_named(metric, message):
         explainer.evaluate(make_attribution(explainer, [10], [1]), metric, labels=[0])
 
 
-def test_degenerate_samples_have_degenerate_intervals():
+def test_an_empty_sample_has_no_interval():
     assert np.isnan(bootstrap_mean([]).mean)
     assert to_json_value(bootstrap_mean([])) == {
         "mean": None,
@@ -230,17 +237,23 @@ def test_degenerate_samples_have_degenerate_intervals():
         "high": None,
         "count": 0,
     }
+    assert bootstrap_curve([(), ()]) == ()
+    assert bootstrap_statistic(0, lambda _: 1.0).count == 0
+
+
+def test_the_interval_of_equal_values_is_that_value():
     single = bootstrap_mean([0.3])
     assert (single.mean, single.low, single.high, single.count) == (0.3, 0.3, 0.3, 1)
     same = bootstrap_mean([0.3] * 9)
     assert (same.low, same.high) == (same.mean, same.mean)
+
+
+def test_the_interval_of_an_outlier_or_of_two_values_contains_the_mean():
     outlier = bootstrap_mean([0.0] * 50 + [1.0])
     assert np.isfinite([outlier.low, outlier.high]).all()
     assert outlier.low <= outlier.mean <= outlier.high
     of_two = bootstrap_mean([0.0, 1.0])
     assert of_two.low <= 0.5 <= of_two.high
-    assert bootstrap_curve([(), ()]) == ()
-    assert bootstrap_statistic(0, lambda _: 1.0).count == 0
 
 
 def test_an_interval_covers_the_true_mean_at_its_nominal_rate():
@@ -252,7 +265,7 @@ def test_an_interval_covers_the_true_mean_at_its_nominal_rate():
     assert 0.88 <= held / 120 <= 0.99
 
 
-def test_a_curve_interval_is_that_of_its_points():
+def test_a_curve_interval_equals_the_intervals_of_its_points():
     table = np.random.default_rng(1).normal(size=(40, 3))
     for interval, column in zip(bootstrap_curve(table), table.T, strict=True):
         single = bootstrap_mean(column)

@@ -64,7 +64,7 @@ def test_presets_are_the_official_readings():
     assert built.display_name == "lodds(preset=attcat)"
 
 
-def test_probabilities_of_a_contrast_and_of_labels_that_do_not_exclude_each_other():
+def test_contrasts_and_independent_labels_have_a_target_probability():
     from tokenlight.metrics._perturbation import target_probability
 
     logits = np.array([1.0, 3.0, -2.0])

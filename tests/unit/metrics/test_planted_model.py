@@ -8,6 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from tests.helpers.hand_computed_metrics import (
+    assert_aopc_equals_the_value_by_hand,
+    assert_comprehensiveness_and_sufficiency_equal_the_values_by_hand,
+)
 from tests.helpers.planted_model import (
     compute_oracle_scores,
     make_attribution,
@@ -84,7 +88,7 @@ def test_oracle_beats_random_beats_inverted(name):
 
 
 @pytest.mark.parametrize("name", ["aopc", "lodds"])
-def test_from_the_bottom_the_direction_is_reversed(name):
+def test_removing_the_lowest_scores_first_reverses_the_direction(name):
     bottom = registry.build("metrics", name, {"order": "bottom"})
     assert bottom.direction != registry.build("metrics", name).direction
     oracle_beats_random_beats_inverted(bottom)
@@ -97,7 +101,7 @@ def test_lower_is_better_for_masking_the_rest():
 
 
 @pytest.mark.parametrize("name", ["hiding_game", "revealing_game"])
-def test_with_the_least_important_first_the_direction_is_reversed(name):
+def test_masking_the_least_important_first_reverses_the_direction(name):
     least = registry.build("metrics", name, {"first": "least"})
     assert least.direction != registry.build("metrics", name).direction
     oracle_beats_random_beats_inverted(least)
@@ -220,13 +224,11 @@ class WithSpecials(aopc.AreaOverPerturbationCurve):
 
 @pytest.mark.parametrize("mutant", [OneTooMany, OneTooFew, WithSpecials])
 def test_the_hand_computed_example_notices_a_slip_in_k(mutant, monkeypatch):
-    from tests.unit.metrics import test_aopc as by_hand
-
-    by_hand.test_aopc_equals_the_value_by_hand()
+    assert_aopc_equals_the_value_by_hand()
     monkeypatch.setattr(registry, "load_class", lambda *_: mutant)
     monkeypatch.setattr(mutant, "name", "aopc")
     with pytest.raises(AssertionError):
-        by_hand.test_aopc_equals_the_value_by_hand()
+        assert_aopc_equals_the_value_by_hand()
 
 
 @pytest.mark.parametrize(
@@ -236,12 +238,10 @@ def test_the_hand_computed_example_notices_a_slip_in_k(mutant, monkeypatch):
 def test_the_hand_computed_example_notices_comprehensiveness_and_sufficiency_swapped(
     name, swapped, monkeypatch
 ):
-    from tests.unit.metrics import test_comprehensiveness as by_hand
-
     real = registry.load_class
     monkeypatch.setattr(
         registry, "load_class", lambda kind, key: swapped if key == name else real(kind, key)
     )
     monkeypatch.setattr(swapped, "name", name)
     with pytest.raises(AssertionError):
-        by_hand.test_comprehensiveness_and_sufficiency_equal_the_values_by_hand()
+        assert_comprehensiveness_and_sufficiency_equal_the_values_by_hand()

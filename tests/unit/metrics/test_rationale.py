@@ -50,7 +50,7 @@ def test_average_precision_treats_equal_scores_as_one_threshold():
         assert precision_recall_area(np.array(scores), gold, use_steps=True) == pytest.approx(area)
 
 
-def test_the_area_is_what_the_official_code_asks_of_scikit_learn():
+def test_the_area_equals_the_value_of_scikit_learn():
     sklearn = pytest.importorskip("sklearn.metrics")
     generator = np.random.default_rng(0)
     for size in (1, 2, 5, 40):

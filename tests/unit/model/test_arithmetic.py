@@ -32,7 +32,7 @@ def test_products_in_tf32_are_as_coarse_as_float16():
     assert arithmetic_eps(CUDA, torch.bfloat16) == torch.finfo(torch.bfloat16).eps
 
 
-def test_plain_arithmetic_is_that_of_the_dtype():
+def test_plain_arithmetic_is_as_coarse_as_the_dtype():
     for device in (CPU, CUDA):
         assert float32_product_precision(device) == "ieee"
         for dtype in (torch.float32, torch.float64, torch.float16):

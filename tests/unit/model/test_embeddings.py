@@ -151,7 +151,7 @@ def test_embeddings_that_a_model_scales_outside_its_modules_are_replaced():
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
-def test_a_copied_explainer_knows_its_own_model(copied):
+def test_a_copied_explainer_refers_to_the_copied_model(copied):
     explainer = Explainer(tiny_bert())
     ids = make_ids(1)
     first = explainer.explain(Tokens.from_ids(ids), "gae")

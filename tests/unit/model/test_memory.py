@@ -35,7 +35,7 @@ def bert_base():
 
 
 @pytest.mark.parametrize(
-    ("asked", "recorded", "free", "expected"),
+    ("requested_tokens", "recorded", "free", "expected"),
     [
         (64, 64, 0, 64),  # small: the free memory is not asked for
         (1 << 20, 64, 1 << 50, (4 << 30) // TOKEN_BYTES),
@@ -44,9 +44,13 @@ def bert_base():
         (1 << 20, 16384, 1, 1),
     ],
 )
-def test_a_pack_takes_no_more_than_is_free(bert_base, monkeypatch, asked, recorded, free, expected):
+def test_a_pack_takes_no_more_than_is_free(
+    bert_base, monkeypatch, requested_tokens, recorded, free, expected
+):
     monkeypatch.setattr(memory, "free_memory", lambda _: free)
-    tokens = memory.limit_pack_tokens(bert_base, asked, gradients=True, recorded_tokens=recorded)
+    tokens = memory.limit_pack_tokens(
+        bert_base, requested_tokens, gradients=True, recorded_tokens=recorded
+    )
     assert tokens == expected
 
 

@@ -225,7 +225,7 @@ class TestGraphBreak:
             with pytest.raises(UnsupportedModel, match=rf"{name} \(Packed\).* no gradient"):
                 explainer.explain(TEXT, method)
 
-    def test_methods_without_gradients_explain_it(self):
+    def test_methods_without_gradients_explain_a_model_without_gradients(self):
         explainer = Explainer(packed_bert("bert.encoder.layer.0.output.dense"), TOKENIZER)
         original = Explainer(tiny_bert(torch.float32), TOKENIZER)
         for method in ("occlusion", "raw_att"):

@@ -120,7 +120,7 @@ def test_a_model_without_thresholds_has_one_regime():
     assert rules.is_batch_invariant
 
 
-def test_perturbed_texts_on_both_sides_of_a_threshold_have_the_logits_of_each_alone():
+def test_perturbed_texts_on_both_sides_of_a_threshold_have_the_logits_of_single_passes():
     model = phi3()
     explainer = Explainer(model)
     row = make_row(BORDER + 4)
@@ -131,7 +131,7 @@ def test_perturbed_texts_on_both_sides_of_a_threshold_have_the_logits_of_each_al
         assert_close(logits, bare_logits(model, variant.ids), FLOAT32)
 
 
-def test_aopc_of_a_long_text_is_that_of_its_shorter_texts_alone():
+def test_aopc_of_a_long_text_equals_the_value_of_single_passes():
     model = phi3()
     explainer = Explainer(model)
     attribution = explainer.explain(make_row(BORDER + 4), "grad_x_input", target=1)

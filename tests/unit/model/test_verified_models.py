@@ -91,7 +91,7 @@ class OwnLinear(torch.nn.Linear):
     pass
 
 
-def test_code_of_others_is_never_remembered():
+def test_models_with_third_party_code_are_never_recorded_as_verified():
     hooked = tiny_bert()
     hooked.bert.register_forward_hook(lambda *_: None)
     patched = tiny_bert()

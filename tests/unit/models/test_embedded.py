@@ -116,7 +116,7 @@ def test_stored_predictions_of_the_samples_are_reproduced(task, loaded):
 
 
 @pytest.mark.parametrize("task", CLASSES)
-def test_accuracy_on_the_forty_samples_equals_that_of_the_card(task):
+def test_accuracy_on_the_forty_samples_equals_the_figure_on_the_card(task):
     rows = samples(task)
     right = sum(plain(row["predicted"]) == plain(row["expected"]) for row in rows)
     assert len(rows) == 40
@@ -141,7 +141,7 @@ def test_own_samples_are_balanced_over_the_labels(task):
     assert len({expected.count(label) for label in set(expected)}) == 1
 
 
-def test_label_names_are_those_of_the_data_sets(loaded):
+def test_label_names_equal_the_names_in_the_data_sets(loaded):
     assert loaded["sentiment"][0].config.id2label == {0: "negative", 1: "positive"}
     assert loaded["topics"][0].config.id2label == {
         0: "World",
@@ -197,7 +197,7 @@ def test_the_tokenizer_gives_character_offsets(loaded):
         ("良い", ["[UNK]", "[UNK]"]),
     ],
 )
-def test_accents_are_dropped_and_other_scripts_are_unknown_as_the_cards_say(text, pieces, loaded):
+def test_accents_are_dropped_and_other_scripts_are_unknown(text, pieces, loaded):
     assert loaded["sentiment"][1].tokenize(text) == pieces
 
 
@@ -247,8 +247,8 @@ def test_every_model_loads_silently(task, capfd):
     load()  # what libraries say while they are imported is not ours
     capfd.readouterr()
     load()
-    written = capfd.readouterr()
-    assert written.out == written.err == ""
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
 
 
 def test_importing_the_package_does_not_import_torch():

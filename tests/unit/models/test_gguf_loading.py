@@ -26,7 +26,7 @@ def explainer(gguf_path):
     return Explainer.from_pretrained(gguf_path, device="cpu")
 
 
-def test_the_logits_are_those_of_the_model_that_was_written(explainer):
+def test_the_logits_equal_the_logits_of_the_model_that_was_saved(explainer):
     input_ids = explainer.tokenizer(TEXT, return_tensors="pt").input_ids
     with torch.no_grad():
         logits = explainer.model(input_ids).logits
@@ -92,7 +92,7 @@ def test_a_folder_with_several_files_is_refused(tmp_path):
         Explainer.from_pretrained(tmp_path)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     with expect_error(BadInput, "gguf-not-found"):
         Explainer.from_pretrained(tmp_path / "missing.gguf")
 
@@ -116,7 +116,7 @@ def test_a_damaged_file_is_refused(gguf_path, tmp_path):
         Explainer.from_pretrained(cut)
 
 
-def test_metadata_that_asks_for_a_larger_model_is_refused_before_it_is_built(tmp_path):
+def test_metadata_of_a_larger_model_is_refused_before_it_is_built(tmp_path):
     path = write_tiny_gguf(tmp_path / "hostile.gguf", embedding_length=1 << 20)
     with pytest.raises(DamagedFile, match="The metadata of") as refusal:
         Explainer.from_pretrained(path)

@@ -73,8 +73,8 @@ def test_a_tokenizer_with_ids_beyond_the_embeddings_is_refused(bert_folder, tmp_
     content["model"]["vocab"]["film"] = 10**6
     (folder / "tokenizer.json").write_text(json.dumps(content))
     explainer = Explainer.from_pretrained(folder)
-    known = explainer.explain("good plot", "grad_x_input")
-    assert known.scores.any()
+    attribution = explainer.explain("good plot", "grad_x_input")
+    assert attribution.scores.any()
     for inputs in ("good film", ["good plot", "good film"]):
         with expect_error(BadInput, "id-outside-vocabulary", mentions="this model knows 0 to 149"):
             explainer.explain(inputs, "grad_x_input")
@@ -186,7 +186,7 @@ def test_hostile_label_names_come_through_as_they_are(tmp_path, tokenizer):
         (False, {"no": "localhost"}, True),
     ],
 )
-def test_without_a_network_only_the_cache_is_asked(monkeypatch, resolves, proxies, expected):
+def test_without_a_network_only_the_cache_is_searched(monkeypatch, resolves, proxies, expected):
     """The hub's library would try for half a minute to reach what has no address."""
     question = {}
 
@@ -218,7 +218,7 @@ def test_a_family_that_is_not_known_is_no_damaged_file(tmp_path):
         Explainer.from_pretrained(str(tmp_path))
 
 
-def test_a_folder_asks_no_network_how_it_pools(tmp_path, monkeypatch):
+def test_the_pooling_of_a_folder_is_found_without_the_network(tmp_path, monkeypatch):
     def looked_up(*_):
         raise AssertionError("a folder needs no network")
 
@@ -226,7 +226,7 @@ def test_a_folder_asks_no_network_how_it_pools(tmp_path, monkeypatch):
     assert read_embedding_config(str(tmp_path))[0] == "mean"
 
 
-def test_an_adapter_alone_is_refused_by_name_with_the_way_to_load_it(tmp_path):
+def test_an_adapter_without_a_model_is_refused_with_the_way_to_load_it(tmp_path):
     described = {"base_model_name_or_path": "some/base", "peft_type": "LORA"}
     (tmp_path / "adapter_config.json").write_text(json.dumps(described))
     with expect_error(UnsupportedModel, "model-is-an-adapter", mentions="some/base") as refusal:
@@ -252,7 +252,7 @@ def save_model(model, path):
     return str(path)
 
 
-def test_a_model_that_writes_is_loaded_as_it_was_saved_and_any_other_in_float32(tmp_path):
+def test_a_language_model_is_loaded_in_its_saved_dtype_and_any_other_in_float32(tmp_path):
     config = LlamaConfig(
         vocab_size=200, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2,

@@ -94,7 +94,7 @@ def test_no_command_that_loads_a_part_of_a_model_runs_its_code(folder, command):
 
 
 @pytest.mark.parametrize("inputs", [{}, {"trust_remote_code": False}])
-def test_no_question_is_asked_on_standard_input(folder, monkeypatch, inputs):
+def test_no_confirmation_is_requested_on_standard_input(folder, monkeypatch, inputs):
     ran = bring_code(folder)
     answers = io.StringIO("y\n" * 50)
     monkeypatch.setattr(sys, "stdin", answers)
@@ -108,9 +108,9 @@ def test_code_of_a_tokenizer_does_not_run(folder, monkeypatch):
     """The model's family is unknown, too: else transformers takes its own class for it."""
     ran = bring_code(folder)
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 50))
-    for named in ({"AutoTokenizer": ["conf.T", None]}, ["conf.T", None]):
+    for auto_map in ({"AutoTokenizer": ["conf.T", None]}, ["conf.T", None]):
         change(folder / "config.json", model_type="mine", auto_map=None)
-        change(folder / "tokenizer_config.json", tokenizer_class="T", auto_map=named)
+        change(folder / "tokenizer_config.json", tokenizer_class="T", auto_map=auto_map)
         with expect_error(
             UnsupportedModel, "model-brings-code", mentions="tokenizer_config.json: auto_map"
         ):
@@ -199,7 +199,7 @@ class TestWeights:
             Explainer.from_pretrained(folder)
 
     @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pkl"])
-    def test_a_folder_with_a_pickle_alone_is_refused_unopened(self, folder, name):
+    def test_a_folder_with_only_a_pickle_is_refused_unopened(self, folder, name):
         (folder / "model.safetensors").rename(folder / name)
         with expect_error(DamagedFile, "weights-pickle"):
             Explainer.from_pretrained(folder)

@@ -72,9 +72,9 @@ def test_a_number_beyond_its_range_is_refused_at_any_depth(changed, fields):
 
 def test_building_ends_where_the_parts_outnumber_the_tensors():
     config = tiny_config(num_hidden_layers=1000)
-    few = {"bert.embeddings.word_embeddings.weight": (150, 32)}
+    weight_shapes = {"bert.embeddings.word_embeddings.weight": (150, 32)}
     with expect_error(DamagedFile, "config-parts", mentions="1 tensors"):
-        held.check_shapes("it", BertForSequenceClassification, config, few, 1 << 40, {})
+        held.check_shapes("it", BertForSequenceClassification, config, weight_shapes, 1 << 40, {})
     assert not torch.nn.modules.module._global_module_registration_hooks
     assert not torch.nn.modules.module._global_parameter_registration_hooks
 

@@ -43,7 +43,7 @@ def run_bare_model(model, row):
         return model(attention_mask=torch.tensor([row.attention_mask]), **arguments)
 
 
-def test_logits_are_those_of_the_bare_model_in_the_order_given():
+def test_logits_equal_the_bare_models_in_the_order_given():
     model = tiny_bert()
     input_rows = make_rows(60)
     all_logits = list(stream_logits(ModelRunner(model), input_rows, batch_tokens=100))
@@ -73,7 +73,7 @@ def test_a_duplicate_runs_once():
         np.testing.assert_array_equal(logits, all_logits[i % 10])
 
 
-def test_rows_that_differ_in_attention_or_segments_alone_are_no_duplicates():
+def test_rows_that_differ_only_in_attention_or_segments_are_no_duplicates():
     row = encode_text("good film", TOKENIZER, max_tokens=None)
     masked = row.mask_positions([False, True, False, False])
     other_segments = type(row)(**{**_fields(row), "token_type_ids": (0, 1, 1, 1)})
@@ -243,7 +243,7 @@ def test_a_row_the_model_cannot_read_is_refused():
 # --- variants with faded embeddings ----------------------------------------------------------------
 
 
-def test_faded_embeddings_are_those_of_the_draw_whatever_the_batch():
+def test_faded_embeddings_follow_the_draw_in_any_batch():
     model = tiny_bert()
     runner = ModelRunner(tiny_bert())
     generator = np.random.default_rng(4)
@@ -290,7 +290,7 @@ def test_embeddings_kept_with_probability_one_stay_and_two_draws_differ():
     assert np.abs(first_draw - second_draw).max() > 1e-6
 
 
-def test_a_decoder_that_reads_the_text_again_reads_it_faded_and_its_start_whole():
+def test_a_decoder_reads_the_faded_text_with_its_start_token_unchanged():
     torch.manual_seed(0)
     config = BartConfig(
         vocab_size=VOCABULARY, d_model=16, encoder_layers=1, decoder_layers=1,

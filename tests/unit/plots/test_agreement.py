@@ -15,12 +15,12 @@ TEXT = "the film is not very good"
 
 def make_attributions(tokenizer, *score_rows, grades=()):
     attribution = Explainer(tiny_bert(), tokenizer).explain(TEXT, "random")
-    made = []
+    attributions = []
     for i, scores in enumerate(score_rows):
         extras = {"trust": {"grade": grades[i], "verdict": ""}} if grades else {}
         row = np.array([0.0, *scores, 0.0])
-        made.append(replace(attribution, scores=row, layers=None, extras=extras))
-    return made
+        attributions.append(replace(attribution, scores=row, layers=None, extras=extras))
+    return attributions
 
 
 def test_equal_orders_agree_and_opposite_ones_contradict(tokenizer):
@@ -57,7 +57,7 @@ def test_supported_methods_that_differ_leave_it_open(tokenizer):
     )
 
 
-def test_methods_that_the_tests_cannot_tell_about_are_named(tokenizer):
+def test_methods_with_inconclusive_tests_are_named(tokenizer):
     up = [1, 2, 3, 4, 5, 6]
     attributions = make_attributions(tokenizer, up, up[::-1], grades=("faithful", "cannot tell"))
     assert describe_agreement(attributions, ["a", "b"]).endswith(
@@ -66,8 +66,8 @@ def test_methods_that_the_tests_cannot_tell_about_are_named(tokenizer):
 
 
 def test_one_method_and_equal_scores_are_not_compared(tokenizer):
-    (one,) = make_attributions(tokenizer, [1, 2, 3, 4, 5, 6])
-    assert describe_agreement([one], ["a"]) == ""
+    (attribution,) = make_attributions(tokenizer, [1, 2, 3, 4, 5, 6])
+    assert describe_agreement([attribution], ["a"]) == ""
     flat = make_attributions(tokenizer, [1, 2, 3, 4, 5, 6], [1] * 6)
     assert compare_methods(flat, ["a", "b"]) == []
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.helpers.colour_contrast import contrast_ratio
+from tests.helpers.colour_contrast import compute_contrast_ratio
 from tokenlight.plots.colours import (
     NUM_STEPS,
     PALETTES,
@@ -14,7 +14,7 @@ from tokenlight.plots.colours import (
     text_colour,
 )
 
-EVERY = [number for number in range(-NUM_STEPS, NUM_STEPS + 1) if number]
+ALL_STEPS = [number for number in range(-NUM_STEPS, NUM_STEPS + 1) if number]
 
 
 @pytest.mark.parametrize("palette", PALETTES)
@@ -51,10 +51,10 @@ def test_the_sign_decides_the_hue():
 
 @pytest.mark.parametrize("palette", PALETTES)
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("number", EVERY)
+@pytest.mark.parametrize("number", ALL_STEPS)
 def test_every_colour_step_is_legible(palette, dark, number):
     background = step_colour(number, dark=dark, palette=palette)
-    assert contrast_ratio(background, text_colour(background)) >= 4.5
+    assert compute_contrast_ratio(background, text_colour(background)) >= 4.5
 
 
 def test_steps_follow_the_score():
@@ -62,6 +62,6 @@ def test_steps_follow_the_score():
     assert score_to_step(1.0, 0.0) == 0
 
 
-def test_contrast_is_that_of_the_standard():
-    assert contrast_ratio((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
-    assert contrast_ratio((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)
+def test_contrast_equals_the_value_of_the_standard():
+    assert compute_contrast_ratio((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
+    assert compute_contrast_ratio((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)

@@ -94,7 +94,7 @@ def test_a_word_half_written_is_both_read_and_explained(rows):
     assert "later" in first["She"][0]
 
 
-def test_one_row_alone_marks_its_token_and_those_after_it(rows):
+def test_a_single_row_marks_its_token_and_the_later_ones(rows):
     [row] = marks_by_text(render_page(rows[2]))
     assert row["She"][0] == ["explained"]
     assert row[" ran"][0] == ["later"]

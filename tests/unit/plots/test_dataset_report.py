@@ -82,11 +82,11 @@ def test_a_report_that_exceeds_one_page_continues_on_the_next(tmp_path, monkeypa
     report = DataSetReport("x")
     for number in range(7):
         report.add([make_word_attribution(f"text number {number}")])
-    written = report.write(tmp_path / "all.html")
-    assert [path.name for path in written] == ["all.html", "all-2.html", "all-3.html"]
-    entries = [read_report_entries(path.read_text(encoding="utf-8")) for path in written]
+    paths = report.write(tmp_path / "all.html")
+    assert [path.name for path in paths] == ["all.html", "all-2.html", "all-3.html"]
+    entries = [read_report_entries(path.read_text(encoding="utf-8")) for path in paths]
     assert [[entry["number"] for entry in part] for part in entries] == [[1, 2, 3], [4, 5, 6], [7]]
-    second = written[1].read_text(encoding="utf-8")
+    second = paths[1].read_text(encoding="utf-8")
     assert 'href="all.html"' in second
     assert 'href="all-3.html"' in second
     assert "Texts 4 to 6, file 2 of 3" in second

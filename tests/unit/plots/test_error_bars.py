@@ -80,8 +80,8 @@ def test_errors_come_back_from_parquet_and_older_folders_have_none():
 
 def test_tables_have_a_column_of_errors_where_there_are_any(tmp_path):
     assert [row["standard_error"] for row in to_token_rows([SAMPLED])] == ERRORS
-    both = to_token_rows([EXACT, SAMPLED])
-    assert [row["standard_error"] for row in both] == [None] * 5 + ERRORS
+    token_rows = to_token_rows([EXACT, SAMPLED])
+    assert [row["standard_error"] for row in token_rows] == [None] * 5 + ERRORS
     assert "standard_error" not in to_token_rows([EXACT])[0]
     path = tokenlight.save([SAMPLED], tmp_path / "a.csv")
     assert path.read_text(encoding="utf-8").splitlines()[2].endswith(",0.9,0.2")

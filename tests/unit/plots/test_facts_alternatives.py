@@ -69,7 +69,7 @@ def test_where_no_probability_was_saved_none_is_given():
     assert describe_chips(attribution, 2) == "rather than: the · London · 5 more"
 
 
-def test_a_logit_alone_has_no_alternatives():
+def test_a_plain_logit_has_no_alternatives():
     attribution = explain_token(against=None)
     assert attribution.alternatives == ()
     assert describe_chips(attribution) == ""

@@ -33,7 +33,7 @@ def test_the_papers_heat_map_has_the_product_of_the_layers_before_their_sum():
     assert names == ["L0", "L1", "L2", "Rollout", "Sum"]
 
 
-def test_product_and_sum_have_colour_scales_of_their_own():
+def test_product_and_sum_have_separate_colour_scales():
     row = make_row(["a b"], [[(0, 1), (2, 3)]], special=False)
     attribution = make_attribution(row, [5, 2], layers=np.array([[2.0, -1], [3, 3]]))
     assert build_layer_table(attribution, rollout=True).scales == (3, 3, 6, 5)

@@ -47,7 +47,7 @@ LIVELY = [
 ]
 
 
-def drawn(text, spans=None, **more):
+def make_text_attribution(text, spans=None, **more):
     row = make_row([text], [split_words(text) if spans is None else spans])
     scores = np.linspace(-1, 1, len(row))
     return make_attribution(row, scores, **more)
@@ -55,14 +55,17 @@ def drawn(text, spans=None, **more):
 
 @pytest.mark.parametrize("text", [*HOSTILE, *LIVELY])
 def test_the_highlighted_text_is_the_original_text(text):
-    for source in (render_page(drawn(text)), render_fragment(drawn(text))):
+    for source in (
+        render_page(make_text_attribution(text)),
+        render_fragment(make_text_attribution(text)),
+    ):
         assert [line.text for line in PageReader(source).lines] == [text]
 
 
 @pytest.mark.parametrize("evil", HOSTILE)
 def test_no_hostile_value_becomes_a_tag_or_an_attribute(evil):
-    plain = render_page(drawn("plain words"))
-    attribution = drawn(
+    plain = render_page(make_text_attribution("plain words"))
+    attribution = make_text_attribution(
         "plain words",
         target=evil,
         prediction=Prediction(evil, 1, ("other", evil), (0.1, 0.9)),
@@ -98,10 +101,11 @@ def test_a_hostile_piece_stays_inside_its_hover_text(evil):
 
 def test_control_characters_are_shown_as_symbols():
     text = "a\x1b[31mb\x00c\x07d\r\ne\x7ff\x9bg\u202eh\u2066i"
-    [line] = PageReader(render_page(drawn(text))).lines
+    [line] = PageReader(render_page(make_text_attribution(text))).lines
     assert line.text == "a␛[31mb␀c␇d␍\ne␡f⟨9B⟩g⟨RLO⟩h⟨LRI⟩i"
     assert not re.search(
-        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", render_page(drawn(text))
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]",
+        render_page(make_text_attribution(text)),
     )
 
 
@@ -243,13 +247,15 @@ def test_the_heat_map_has_one_row_per_layer_and_their_sum():
 
 
 def test_the_choice_of_the_method_is_stated_once_and_other_notes_with_each_text():
-    chosen = "method='auto': attcat, the most faithful"
+    choice_note = "method='auto': attcat, the most faithful"
     cut = "the text was cut"
-    texts = [replace(make_sample(text), notes=(chosen, cut)) for text in ("one film", "two films")]
+    texts = [
+        replace(make_sample(text), notes=(choice_note, cut)) for text in ("one film", "two films")
+    ]
     source = render_page(texts)
-    assert source.count(chosen.replace("'", "&#39;")) == 1
+    assert source.count(choice_note.replace("'", "&#39;")) == 1
     assert source.count(cut) == 2
-    assert render_terminal(texts).count(chosen) == 1
+    assert render_terminal(texts).count(choice_note) == 1
     assert render_terminal(texts).count(cut) == 2
 
 
@@ -461,11 +467,11 @@ def test_the_box_takes_the_brightness_of_the_notebook_around_it(mark, brightness
     assert re.search(rule, style)
 
 
-def test_cells_of_a_table_have_their_own_colour_whatever_a_notebook_says():
+def test_cells_of_a_table_keep_their_colour_in_a_notebook():
     style = PageReader(render_fragment(make_sample())).texts["style"]
     [cells] = re.findall(r"^(.*)\{ color: var\(--ink\); \}$", style, flags=re.MULTILINE)
-    named = {selector.strip() for selector in cells.split(",")}
-    assert {".heat th", ".heat td.none", ".made td"} <= named
+    selectors = {selector.strip() for selector in cells.split(",")}
+    assert {".heat th", ".heat td.none", ".made td"} <= selectors
     looks = re.findall(r'<td class="([^"]*)"', render_fragment(make_sample()))
     assert all(re.match(r"none|later|[af]\d", look) for look in looks), "painted, or named above"
 
@@ -488,6 +494,6 @@ def test_characters_without_width_and_marks_of_direction_are_seen(text, visible)
     assert make_visible(text) == visible
     assert to_single_line(text) == visible
     assert to_single_line("\u200d") == "⟨ZWJ⟩"  # a token of its own
-    drawn = render_page(make_attribution(make_row([text], [[(0, len(text))]]), [0, 1, 0]))
-    assert visible in drawn
-    assert not re.search("[\u00ad\u061c\u200b\u200e\u200f\u2060\ufeff]", drawn)
+    page = render_page(make_attribution(make_row([text], [[(0, len(text))]]), [0, 1, 0]))
+    assert visible in page
+    assert not re.search("[\u00ad\u061c\u200b\u200e\u200f\u2060\ufeff]", page)

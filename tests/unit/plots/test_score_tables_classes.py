@@ -82,7 +82,7 @@ def test_the_terminal_has_tokens_down_and_classes_across():
     assert ["never", "+1", "-1"] in lines
 
 
-def test_several_methods_have_a_table_each_on_scales_of_their_own():
+def test_several_methods_have_separate_tables_and_scales():
     more = [with_method(FIRST, "gae", 1), with_method(SECOND, "gae", 2)]
     groups = build_scenes([FIRST, SECOND, *more])[0].class_groups
     assert [group.methods[0].attribution.method for group in groups] == ["attcat", "gae"]

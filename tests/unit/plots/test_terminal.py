@@ -9,7 +9,7 @@ import pytest
 from markupsafe import escape
 from rich.console import Console
 
-from tests.helpers.colour_contrast import contrast_ratio
+from tests.helpers.colour_contrast import compute_contrast_ratio
 from tests.helpers.expect import expect_error
 from tests.helpers.handmade_attributions import (
     make_attribution,
@@ -190,7 +190,7 @@ def test_a_verdict_begins_with_its_grade():
         assert f"attcat  {verdict}" in render_terminal(attribution, colours=None)
 
 
-def test_a_note_is_on_a_line_of_its_own_below_a_verdict():
+def test_a_note_is_on_a_separate_line_below_a_verdict():
     trust = {"verdict": "removing the top word (dull) drops P", "grade": "faithful"}
     attribution = replace(make_sample(), extras={"trust": trust}, notes=("a note",))
     lines = render_terminal(attribution, colours=None).splitlines()
@@ -285,15 +285,15 @@ def test_each_step_of_256_colours_is_further_from_the_background(monkeypatch, pa
     paint = make_painter(Console(color_system="256"))
     grounds = [tuple(paint(sign * n).bgcolor.get_truecolor()) for n in range(1, NUM_STEPS + 1)]
     blank = (255, 255, 255) if paper == "light" else (0, 0, 0)
-    far = [contrast_ratio(ground, blank) for ground in grounds]
+    far = [compute_contrast_ratio(ground, blank) for ground in grounds]
     assert far == sorted(far)
     assert len(set(grounds)) >= 4
     strong, weak = (1, 0) if sign > 0 else (0, 1)  # green over red, or red over green
     assert all(ground[strong] > ground[weak] and ground[2] <= ground[strong] for ground in grounds)
     for n in range(1, NUM_STEPS + 1):
         style = paint(sign * n)
-        written = tuple(style.color.get_truecolor())
-        assert contrast_ratio(written, tuple(style.bgcolor.get_truecolor())) >= 4.5
+        text_colour = tuple(style.color.get_truecolor())
+        assert compute_contrast_ratio(text_colour, tuple(style.bgcolor.get_truecolor())) >= 4.5
     assert paint(0).bgcolor is None
 
 

@@ -57,12 +57,12 @@ def test_a_very_long_word_shows_what_is_next_to_the_piece():
     assert locate_in_word(row, 2) == TokenInWord("…ghijkl", "mn", "opqrst…")
 
 
-def test_a_row_from_ids_shows_its_pieces_alone():
+def test_a_row_from_ids_shows_only_its_pieces():
     bare = replace(THRILLER, texts=(), spans=(None,) * 5, segments=(None,) * 5)
     assert locate_in_word(bare, 3) == TokenInWord("", bare.surface_forms[3], "")
 
 
-def test_the_order_is_that_of_top():
+def test_the_strongest_pieces_have_the_order_of_top():
     attribution = make_sample()
     assert [(p.text, s) for p, s in find_strongest_tokens(attribution, 4)] == attribution.top(4)
 

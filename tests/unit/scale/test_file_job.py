@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import tokenlight
 from tests.helpers.expect import expect_error
-from tests.helpers.extras import extra_library
+from tests.helpers.extras import import_extra
 from tests.helpers.scale_runs import InProcessEngine, read_output_files, write_parquet
 from tests.helpers.tolerance import FLOAT32
 from tokenlight import Explainer
@@ -333,7 +333,7 @@ class Locked(MemoryFileSystem):
     cat_file = pipe_file = find = info
 
 
-def test_errors_of_an_object_store_are_reported_like_those_of_a_disk(data, model):
+def test_errors_of_an_object_store_are_reported_like_disk_errors(data, model):
     fsspec.register_implementation("locked", Locked, clobber=True)
     reason = "LookupError: no credentials"
     with pytest.raises(BadInput, match=f"locked://data .*{reason}"):
@@ -402,7 +402,7 @@ def test_the_rows_open_in_pandas(complete_folder):
 
 @pytest.mark.extras
 def test_the_rows_open_in_duckdb(complete_folder):
-    duckdb = extra_library("duckdb")
+    duckdb = import_extra("duckdb")
     query = (
         f"select count(*), max(len(tokens) - len(scores)) from '{complete_folder}/rows/*/*.parquet'"
     )
@@ -411,7 +411,7 @@ def test_the_rows_open_in_duckdb(complete_folder):
 
 @pytest.mark.extras
 def test_the_rows_open_in_datasets_which_maps_by_a_mapper(complete_folder, data, model, tmp_path):
-    datasets = extra_library("datasets")
+    datasets = import_extra("datasets")
     files = str(complete_folder / "rows/**/*.parquet")
     read = datasets.load_dataset(
         "parquet", data_files=files, split="train", cache_dir=str(tmp_path)
@@ -438,8 +438,8 @@ def in_a_bucket(store, url, data, complete_folder, model):
 
 @pytest.mark.extras
 def test_an_s3_bucket_is_read_and_written(data, complete_folder, model, monkeypatch):
-    server = extra_library("moto.server")
-    s3fs = extra_library("s3fs")
+    server = import_extra("moto.server")
+    s3fs = import_extra("s3fs")
     running = server.ThreadedMotoServer(port=0)
     running.start()
     host, port = running.get_host_and_port()
@@ -455,8 +455,8 @@ def test_an_s3_bucket_is_read_and_written(data, complete_folder, model, monkeypa
 @pytest.mark.extras
 @pytest.mark.filterwarnings("ignore")  # Third party, 2026-11: the emulator's own deprecations.
 def test_a_google_bucket_is_read_and_written(data, complete_folder, model, monkeypatch):
-    emulator = extra_library("gcp_storage_emulator.server")
-    gcsfs = extra_library("gcsfs")
+    emulator = import_extra("gcp_storage_emulator.server")
+    gcsfs = import_extra("gcsfs")
     running = emulator.create_server("127.0.0.1", 0, in_memory=True)
     running.start()
     port = running._api._httpd.server_address[1]
@@ -470,7 +470,7 @@ def test_a_google_bucket_is_read_and_written(data, complete_folder, model, monke
 @pytest.mark.extras
 @pytest.mark.filterwarnings("ignore")  # Third party, 2026-11: pyspark on pandas 3.
 def test_spark_maps_frames_by_a_mapper(data, complete_folder, model, monkeypatch):
-    extra_library("pyspark")
+    import_extra("pyspark")
     from pyspark.sql import SparkSession
 
     monkeypatch.setenv("PYTHONPATH", str(Path(tokenlight.__file__).parents[1]))

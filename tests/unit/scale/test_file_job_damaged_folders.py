@@ -73,7 +73,7 @@ def zero(path, count=200):
     path.write_bytes(content)
 
 
-def test_rows_that_are_removed_while_it_runs_are_made_again(
+def test_rows_that_are_removed_during_a_run_are_recomputed(
     data, complete_folder, bert_folder, tmp_path
 ):
     folder = tmp_path / "out"
@@ -120,7 +120,7 @@ def test_rows_that_vanish_repeatedly_are_failures(data, complete_folder, bert_fo
     assert read_output_files(folder) == read_output_files(complete_folder)
 
 
-def test_a_folder_that_is_removed_while_it_runs_is_made_again(
+def test_a_folder_that_is_removed_during_a_run_is_recreated(
     data, complete_folder, bert_folder, tmp_path, capsys
 ):
     folder = tmp_path / "out"
@@ -163,7 +163,7 @@ def test_a_folder_that_is_removed_before_a_kill_is_continued(
 
 
 @pytest.mark.parametrize("below", ["rows", "refused"])
-def test_zeroed_bytes_are_found_by_the_checksum_and_made_again(
+def test_zeroed_bytes_are_found_by_the_checksum_and_recomputed(
     data, complete_folder, bert_folder, copy, below, capsys
 ):
     path = copy / below / "00000/00000003.parquet"
@@ -185,7 +185,7 @@ def test_zeroed_bytes_are_found_by_the_checksum_and_made_again(
     )
 
 
-def test_refusals_that_were_removed_are_made_again(
+def test_refusals_that_were_removed_are_recomputed(
     data, complete_folder, bert_folder, copy, capsys
 ):
     shutil.rmtree(copy / "refused")

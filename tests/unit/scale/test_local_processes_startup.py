@@ -107,9 +107,7 @@ def test_a_fork_server_that_is_killed_repeatedly_is_reported_with_a_remedy(
 
 
 @pytest.mark.parametrize("where", ["server", "worker"])
-def test_ctrl_c_while_a_worker_starts_is_answered_by_the_runner_alone(
-    command, arguments, tmp_path, where
-):
+def test_only_the_runner_answers_ctrl_c_while_a_worker_starts(command, arguments, tmp_path, where):
     process = command(PAUSED=where)
     ends = time.monotonic() + DEADLINE_SECONDS
     while not (tmp_path / "reached").exists():

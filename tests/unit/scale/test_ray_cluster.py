@@ -12,9 +12,9 @@ import pytest
 
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.gates import GatedEngine
+from tests.helpers.ray_actors import list_actor_processes
 from tests.helpers.scale_runs import InProcessEngine, read_output_files, write_parquet
 from tests.helpers.tolerance import FLOAT32
-from tests.unit.bench.test_run_ray import actors
 from tokenlight.scale import Engine, explain_dataset, explain_files
 
 ray = pytest.importorskip("ray")
@@ -28,21 +28,19 @@ pytestmark = [
 COUNT = 64
 
 
-def test_an_actor_that_is_killed_is_replaced_and_the_bytes_are_those_of_one_process(
-    bert_folder, tmp_path
-):
+def test_a_killed_actor_is_replaced_and_the_bytes_equal_those_of_one_process(bert_folder, tmp_path):
     data = write_parquet(tmp_path / "a.parquet", COUNT)
     options = {"model": str(bert_folder), "method": "attcat", "block": 4, "progress": False}
     explain_files(data, tmp_path / "here", engine=InProcessEngine(), **options)
     gate = tmp_path / "gate"
-    before = set(actors())
+    before = set(list_actor_processes())
     killed = []
 
     def kill_one():
         ends = time.monotonic() + DEADLINE_SECONDS
         while not killed and time.monotonic() < ends:
             num_made = len(list((tmp_path / "ray").rglob("0*.parquet")))
-            if num_made >= 3 and (alive := set(actors()) - before):
+            if num_made >= 3 and (alive := set(list_actor_processes()) - before):
                 killed.append(min(alive))
                 os.kill(killed[0], signal.SIGKILL)
             time.sleep(0.01)
@@ -78,7 +76,7 @@ explain_files({data!r}, {out!r}, model={model!r}, engine=engine, method="attcat"
 """
 
 
-def test_a_killed_driver_is_resumed_by_the_next(bert_folder, tmp_path):
+def test_the_next_driver_resumes_after_a_killed_one(bert_folder, tmp_path):
     """And its actors end with it: two drivers in turn write what one process writes."""
     data = write_parquet(tmp_path / "a.parquet", COUNT)
     folder = tmp_path / "ray"

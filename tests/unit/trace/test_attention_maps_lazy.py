@@ -83,7 +83,7 @@ def test_lazy_maps_of_answers_give_the_same_scores(method, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_half_precision_differs_by_its_rounding_alone(dtype, monkeypatch):
+def test_half_precision_differs_only_by_its_rounding(dtype, monkeypatch):
     explainer = Explainer(tiny_bert(dtype), tiny_tokenizer())
     expected = explainer.explain("the old film was a good movie", ["gae", "rollout"])
     monkeypatch.setattr(memory, "MAX_KEPT_MAP_BYTES", 0)

@@ -43,7 +43,7 @@ def test_only_what_a_site_reads_of_attention_is_recorded(runner, sites, record_m
     assert plan.is_padded
 
 
-def test_maps_are_lazy_where_blocks_are_computed_again(runner):
+def test_maps_are_lazy_if_blocks_are_recomputed(runner):
     attention = frozenset({Site.ATTENTION})
     plan = make_plan(runner, ROWS, attention, recompute=True)
     assert plan.record_mode == "operands"

@@ -75,7 +75,7 @@ def test_bad_requests_have_a_code_and_a_message(client, body, code):
         ),
     ],
 )
-def test_messages_about_a_wrong_shape(client, address, body, message):
+def test_a_request_of_a_wrong_shape_gets_a_message(client, address, body, message):
     kind = {"content-type": "application/json"}
     answer = client.post(f"/api/{address}", content=body, headers=kind)
     assert assert_error(answer, 422, "invalid")["message"].startswith(message)

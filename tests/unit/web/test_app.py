@@ -25,18 +25,27 @@ def client(models):
         yield running_client
 
 
-def test_models_are_listed_with_all_a_page_needs(client):
-    listed = client.get("/api/models").json()
-    tiny, answers = listed["models"]
-    assert tiny["name"] == "tiny"
-    assert tiny["labels"] == ["negative", "neutral", "positive"]
-    assert tiny["inputs"][0] == ["text"]
-    assert tiny["max_tokens"] == 48
-    assert (tiny["layers"], tiny["heads"], tiny["head_map"]) == (3, 4, True)
+def test_a_classifier_is_listed_with_labels_inputs_and_sizes(client):
+    classifier, _ = client.get("/api/models").json()["models"]
+    assert classifier["name"] == "tiny"
+    assert classifier["labels"] == ["negative", "neutral", "positive"]
+    assert classifier["inputs"][0] == ["text"]
+    assert classifier["max_tokens"] == 48
+    assert (classifier["layers"], classifier["heads"], classifier["head_map"]) == (3, 4, True)
+
+
+def test_a_question_answering_model_is_listed_with_its_task_and_inputs(client):
+    _, answers = client.get("/api/models").json()["models"]
     assert answers["task"] == "span"
     assert answers["inputs"] == [["question", "context"]]
-    assert all("title" in example for example in tiny["examples"] + answers["examples"])
-    assert listed["limits"]["characters"] == ServerLimits().characters
+
+
+def test_the_list_of_models_has_titled_examples_and_the_limits(client):
+    answer = client.get("/api/models").json()
+    examples = [example for model in answer["models"] for example in model["examples"]]
+    assert examples
+    assert all("title" in example for example in examples)
+    assert answer["limits"]["characters"] == ServerLimits().characters
 
 
 def test_every_method_is_listed_and_no_option_that_opens_a_file(client):
@@ -54,27 +63,43 @@ def test_every_method_is_listed_and_no_option_that_opens_a_file(client):
     assert "corpus" not in [o["name"] for o in metrics["token_overlap"]["options"]]
 
 
-def test_downloads_have_the_requested_format(client):
-    first, second = request_explanation(client, method=["attcat", "gae"])["attributions"]
+@pytest.fixture(scope="module")
+def two_attributions(client):
+    """Return the entries of one text by attcat and by gae."""
+    return request_explanation(client, method=["attcat", "gae"])["attributions"]
+
+
+def test_attributions_can_be_downloaded_as_json(client, two_attributions):
+    first, second = two_attributions
     address = f"/api/attribution/{first['id']}"
     single = client.get(address)
     assert Attribution.from_dict(single.json()).layers is not None
     assert single.headers["content-disposition"] == 'attachment; filename="attribution.json"'
     several = client.get(address, params={"also": [second["id"]]}).json()
     assert [attribution["method"] for attribution in several] == ["attcat", "gae"]
+
+
+def test_attributions_can_be_downloaded_as_a_sandboxed_page(client, two_attributions):
+    first, second = two_attributions
+    address = f"/api/attribution/{first['id']}"
     page = client.get(address, params={"format": "html", "also": second["id"]})
     assert page.text.startswith("<!doctype html>")
     assert "gae" in page.text
     assert "'self'" not in page.headers["content-security-policy"]
     assert "sandbox" in page.headers["content-security-policy"]
+
+
+def test_attributions_can_be_downloaded_as_figures(client, two_attributions):
+    first, second = two_attributions
+    address = f"/api/attribution/{first['id']}"
     assert b"<svg" in client.get(address, params={"format": "svg"}).content
     for figure in ("bars", "layers"):
-        drawn = client.get(address, params={"format": "png", "figure": figure})
-        assert drawn.content.startswith(b"\x89PNG")
-    flat = client.get(
+        picture_response = client.get(address, params={"format": "png", "figure": figure})
+        assert picture_response.content.startswith(b"\x89PNG")
+    without_layers = client.get(
         f"/api/attribution/{second['id']}", params={"format": "svg", "figure": "layers"}
     )
-    assert_error(flat, 422, "bad_input")
+    assert_error(without_layers, 422, "bad_input")
 
 
 def test_the_head_map_is_shown_and_can_be_used(client):

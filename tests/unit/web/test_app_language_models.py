@@ -23,7 +23,7 @@ def client(models):
         yield running_client
 
 
-def test_it_is_listed_as_a_language_model(client):
+def test_a_causal_model_is_listed_as_a_language_model(client):
     (facts,) = client.get("/api/models").json()["models"]
     assert facts["task"] == "next token"
     assert facts["inputs"][0] == ["prompt"]
@@ -113,9 +113,9 @@ def test_documents_a_question_and_an_answer_are_explained_as_a_whole(client, mod
     response = client.post("/api/explain", json=payload)
     assert response.status_code == 200, response.text
     context = Context(["the red film", "a blue cat", "a dog"], ABOUT["question"])
-    written = Continuation(None if answer is None else " very good", 16, joint=True)
+    continuation = Continuation(None if answer is None else " very good", 16, joint=True)
     explainer = models.get_model("writer").explainer
-    expected = explainer.explain(context, ["grad_x_input", "gae"], written)
+    expected = explainer.explain(context, ["grad_x_input", "gae"], continuation)
     for entry, attribution in zip(response.json()["attributions"], expected, strict=True):
         assert entry["target"] == attribution.target.name
         names = [*(f"document {number}" for number in (1, 2, 3)), "question"]

@@ -38,12 +38,12 @@ def test_a_models_own_explanations_can_be_run(models, attribution):
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_rows_that_no_served_head_reads(models, attribution, change):
+def test_rows_that_no_served_head_reads_cannot_be_run(models, attribution, change):
     changed = replace(attribution, row=replace(attribution.row, **change))
     assert not can_read(changed, models.get_model("tiny"))
 
 
-def test_ids_types_and_lengths_outside_the_model(models, attribution):
+def test_ids_and_types_outside_the_model_cannot_be_run(models, attribution):
     served_model = models.get_model("tiny")
     row = attribution.row
     ids = (served_model.explainer._runner.vocab_size, *row.ids[1:])
@@ -52,6 +52,6 @@ def test_ids_types_and_lengths_outside_the_model(models, attribution):
     assert not can_read(replace(attribution, row=replace(row, token_type_ids=types)), served_model)
 
 
-def test_targets_outside_the_output(models, attribution):
+def test_targets_outside_the_output_cannot_be_run(models, attribution):
     target = replace(attribution.target, terms=(((7,), 1.0),))
     assert not can_read(replace(attribution, target=target), models.get_model("tiny"))

@@ -100,7 +100,7 @@ def test_the_random_band_is_the_same_for_every_method_and_begins_where_the_game_
     assert other["hide"]["mean"] != band["hide"]["mean"]
 
 
-def test_a_played_game_is_not_computed_again(client, monkeypatch):
+def test_a_played_game_is_not_recomputed(client, monkeypatch):
     from tokenlight.web import games
 
     (entry,) = request_explanation(client, text="good film, bad plot")
@@ -113,7 +113,7 @@ def test_a_played_game_is_not_computed_again(client, monkeypatch):
     assert play_game(client, ids=[entry["id"]], random_orders=4) == first
 
 
-def test_a_game_with_the_users_order(client, models):
+def test_a_game_follows_the_users_order(client, models):
     payload = {"text": TEXT, "order": [4, 1], "random_orders": 0, "target": "neutral"}
     game = play_game(client, **payload)["games"][0]
     assert (game["id"], game["counts"], game["watched"]) == (None, [0, 1, 2], "neutral")

@@ -49,7 +49,7 @@ def test_every_file_the_page_names_is_there():
             assert (path.parent / name).is_file(), f"{path.name} imports {name}"
 
 
-def test_every_id_a_module_asks_for_is_in_the_page():
+def test_every_id_that_a_module_uses_is_in_the_page():
     page_ids = {attributes["id"] for _, attributes in Tags().found if "id" in attributes}
     form = (PAGE / "js/ask.js").read_text(encoding="utf-8")
     text_fields = re.search(r"const ROWS = {(.+?)}", form)[1]

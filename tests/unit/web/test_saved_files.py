@@ -44,10 +44,10 @@ def saved(models):
 def everything(models, saved):
     """A text, an answer and a picture."""
     question = Question(question="who?", context="the cat sat.")
-    answered = models.get_model("answers").explainer.explain(question).to_dict()
+    answer = models.get_model("answers").explainer.explain(question).to_dict()
     photo = np.random.default_rng(0).integers(0, 256, size=(SIDE, SIDE, 3), dtype=np.uint8)
     with_image = Explainer(build_model("vit"), Processor()).explain(photo).to_dict()
-    return json.loads(json.dumps([saved[0], answered, with_image]))
+    return json.loads(json.dumps([saved[0], answer, with_image]))
 
 
 @pytest.fixture(scope="module")
@@ -302,44 +302,64 @@ def test_two_runs_of_one_name_show_their_own_reports(tmp_path):
         assert [client.get(run["report"]).text for run in runs] == ["report a", "report b"]
 
 
-def test_files_folders_and_runs_are_opened_at_start(tmp_path, models):
+@pytest.fixture(scope="module")
+def start_folder(models, tmp_path_factory):
+    """Return a folder with a saved file, a folder of such files and a benchmark run."""
+    root = tmp_path_factory.mktemp("start")
     explainer = models.get_model("tiny").explainer
     attributions = explainer.explain(["good film", "bad plot"])
-    save(attributions[:1], tmp_path / "one.json")
-    folder = tmp_path / "several"
+    save(attributions[:1], root / "one.json")
+    folder = root / "several"
     folder.mkdir()
     save(attributions, folder / "both.json")
     (folder / "other.json").write_text('{"some": "thing"}')
-    run = tmp_path / "first-run"
+    run = root / "first-run"
     run.mkdir()
     (run / "run.json").write_text('{"format": 1, "suite": "attcat_table1", "at": "/data/x/y"}')
     (run / "scores.csv").write_text(
         "model,method,metric,mean\ntiny,attcat,aopc,0.25\ntiny,gae,aopc,\n"
     )
     (run / "report.html").write_text("<!doctype html><title>report</title>")
-    opened_files = open_paths([str(tmp_path / "one.json"), str(folder), str(run)], ServerLimits())
-    with connect_client(AllowList([]), opened_files) as client:
-        assert client.get("/api/models").json()["models"] == []
-        answer = client.get("/api/opened")
-        assert str(tmp_path) not in answer.text
-        files = answer.json()["attributions"]
-        entries_by_file = {file["file"]: file["entries"] for file in files}
-        assert {name: len(entries) for name, entries in entries_by_file.items()} == {
-            "one.json": 1,
-            "both.json": 2,
-        }
-        assert not any(file["served"] for file in files)
-        identity = entries_by_file["one.json"][0]["id"]
-        assert client.get(f"/api/attribution/{identity}?format=html").status_code == 200
-        (benchmark,) = answer.json()["benchmarks"]
-        assert benchmark["name"] == "first-run"
-        assert benchmark["manifest"]["run"]["suite"] == "attcat_table1"
-        assert benchmark["manifest"]["run"]["at"] == "y"
-        assert [row["mean"] for row in benchmark["scores"]] == [0.25, None]
-        report = client.get(benchmark["report"])
-        assert "report" in report.text
-        assert "sandbox" in report.headers["content-security-policy"]
-        assert_error(client.post("/api/explain", json={"text": "a"}), 422, "bad_input")
+    return root
+
+
+@pytest.fixture(scope="module")
+def files_client(start_folder):
+    """Return a client of a server without models, started with all of ``start_folder``."""
+    names = ("one.json", "several", "first-run")
+    opened_files = open_paths([str(start_folder / name) for name in names], ServerLimits())
+    with connect_client(AllowList([]), opened_files) as running_client:
+        yield running_client
+
+
+def test_saved_files_and_folders_are_opened_at_start(files_client, start_folder):
+    answer = files_client.get("/api/opened")
+    assert str(start_folder) not in answer.text
+    files = answer.json()["attributions"]
+    entries_by_file = {file["file"]: file["entries"] for file in files}
+    assert {name: len(entries) for name, entries in entries_by_file.items()} == {
+        "one.json": 1,
+        "both.json": 2,
+    }
+    assert not any(file["served"] for file in files)
+    identity = entries_by_file["one.json"][0]["id"]
+    assert files_client.get(f"/api/attribution/{identity}?format=html").status_code == 200
+
+
+def test_benchmark_runs_are_opened_at_start(files_client):
+    (benchmark,) = files_client.get("/api/opened").json()["benchmarks"]
+    assert benchmark["name"] == "first-run"
+    assert benchmark["manifest"]["run"]["suite"] == "attcat_table1"
+    assert benchmark["manifest"]["run"]["at"] == "y"
+    assert [row["mean"] for row in benchmark["scores"]] == [0.25, None]
+    report = files_client.get(benchmark["report"])
+    assert "report" in report.text
+    assert "sandbox" in report.headers["content-security-policy"]
+
+
+def test_a_server_of_files_has_no_model_and_explains_no_text(files_client):
+    assert files_client.get("/api/models").json()["models"] == []
+    assert_error(files_client.post("/api/explain", json={"text": "a"}), 422, "bad_input")
 
 
 def test_a_benchmark_run_opens_with_its_report(tmp_path, bert_folder):

@@ -111,13 +111,13 @@ POST = b"POST /api/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicat
 
 
 @pytest.mark.parametrize(
-    "begun",
+    "incomplete_request",
     [b"", b"GET /healthz HTT", POST, POST + b'Content-Length: 90\r\n\r\n{"text": "go'],
     ids=["nothing", "a line", "headers", "a body"],
 )
-def test_an_incomplete_request_times_out(begun, capfd):
+def test_an_incomplete_request_times_out(incomplete_request, capfd):
     with slow(receive_seconds=0.2) as (app, address):
-        status, error = read_error(everything(connect(address, begun)))
+        status, error = read_error(everything(connect(address, incomplete_request)))
         assert (status, error["code"]) == (408, "timeout")
         assert not app.begun.is_set()
     assert "Traceback" not in capfd.readouterr().err
@@ -146,7 +146,7 @@ def test_a_request_is_cancelled_when_its_client_disconnects():
         assert app.given_up.wait(DEADLINE_SECONDS)
 
 
-def test_the_next_does_not_wait_for_requests_that_were_abandoned(monkeypatch):
+def test_a_request_does_not_wait_for_abandoned_ones(monkeypatch):
     """Sixty-four leave before they are answered: the model is asked for none of them."""
     texts = []
     first = threading.Event()
@@ -208,8 +208,8 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
 """
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_rejects_waiting_requests_and_exits_with_0(sent, bert_folder):
+@pytest.mark.parametrize("stop_signal", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_rejects_waiting_requests_and_exits_with_0(stop_signal, bert_folder):
     server = start_server_process("--port", 0, "--model", bert_folder, before=WORK_WITHOUT_END)
     try:
         address = re.search(r"http://\S+", server.stdout.readline())[0]
@@ -225,14 +225,14 @@ def test_a_signal_rejects_waiting_requests_and_exits_with_0(sent, bert_folder):
             while client.post("/api/explain", json={"text": "good film"}).status_code != 200:
                 pass
             assert [server.stdout.readline() for _ in waiting] == ["waiting\n"] * 3
-            server.send_signal(sent)
+            server.send_signal(stop_signal)
             for answer in (future.result() for future in waiting):
                 assert answer.status_code == 503, answer.text
                 assert answer.json()["error"]["code"] == "shutting_down"
             assert everything(idle) == everything(dribbling) == b""
     finally:
         if server.poll() is None:
-            server.send_signal(sent)  # an impatient hand changes nothing
+            server.send_signal(stop_signal)  # an impatient hand changes nothing
         _, err = server.communicate(timeout=DEADLINE_SECONDS)
     assert server.returncode == 0, err
     assert "Traceback" not in err

@@ -22,11 +22,11 @@ def test_a_foreign_host_name_is_refused(client, host):
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:1"])
-def test_this_machines_own_names_are_known(client, host):
+def test_the_machines_own_host_names_are_accepted(client, host):
     assert client.get("/healthz", headers={"host": host}).status_code == 200
 
 
-def test_bound_to_all_addresses_it_accepts_addresses_but_no_foreign_name():
+def test_a_server_on_all_addresses_accepts_addresses_but_no_foreign_name():
     guard = RequestGuard(None, "0.0.0.0", ServerLimits(), bool)
     assert guard.accepts_host("192.168.7.1:8000")
     assert guard.accepts_host(socket.gethostname())

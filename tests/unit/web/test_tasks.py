@@ -84,7 +84,7 @@ def test_words_have_the_sum_of_their_tokens_and_their_span(client):
         ({"for": "positive", "rather_than": "negative"}, Contrast("positive", "negative")),
     ],
 )
-def test_the_target_asked_for_is_explained(client, models, requested, target):
+def test_the_requested_target_is_explained(client, models, requested, target):
     (entry,) = request_explanation(client, target=requested)["attributions"]
     expected = models.get_model("tiny").explainer.explain(TEXT, target=target)
     assert entry["target"] == expected.target.name
@@ -163,7 +163,7 @@ def test_an_evaluation_equals_the_librarys(client, models):
     assert [row["text"] for row in answer.json()["rows"]] == [0, 0, 1, 1]
 
 
-def test_an_evaluation_with_labels_and_an_empty_text(client):
+def test_an_evaluation_with_labels_reports_an_empty_text(client):
     payload = {
         "texts": ["the film is good", "  ", "bad plot"],
         "labels": ["positive", None, "negative"],

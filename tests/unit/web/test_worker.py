@@ -77,10 +77,10 @@ def test_a_long_expected_wait_is_refused_with_retry_after(gate):
     gate.open.set()
     worker = ModelWorker("test", gate, ServerLimits(wait_seconds=10))
     worker._expected_seconds[Lane.SHORT] = 7.0  # as seen so far
-    begun = threading.Event()
+    has_started = threading.Event()
     go = threading.Event()
-    first = worker.submit(Lane.SHORT, lambda: (begun.set(), go.wait(DEADLINE_SECONDS)))
-    assert begun.wait(DEADLINE_SECONDS)
+    first = worker.submit(Lane.SHORT, lambda: (has_started.set(), go.wait(DEADLINE_SECONDS)))
+    assert has_started.wait(DEADLINE_SECONDS)
     second = worker.submit(Lane.SHORT, lambda: "second")  # 7 seconds to wait
     with pytest.raises(ApiError) as caught:
         worker.submit(Lane.SHORT, lambda: None)  # 14
@@ -180,14 +180,14 @@ def test_time_spent_on_other_jobs_does_not_count_towards_the_timeout(monkeypatch
 
 def test_long_jobs_start_even_if_short_ones_keep_coming():
     worker = ModelWorker("test", lambda requests: requests, ServerLimits())
-    begun = threading.Event()
+    has_started = threading.Event()
 
     def short():
-        if not begun.is_set():
+        if not has_started.is_set():
             worker.submit(Lane.SHORT, short)
 
     worker.submit(Lane.SHORT, short)
-    assert worker.submit(Lane.LONG, begun.set).future.result(DEADLINE_SECONDS) is None
+    assert worker.submit(Lane.LONG, has_started.set).future.result(DEADLINE_SECONDS) is None
     worker.stop(5)
 
 
@@ -263,18 +263,18 @@ def test_stopping_rejects_waiting_and_running_jobs(gate):
 
 def test_long_work_ends_at_its_next_pause_when_the_server_closes():
     worker = ModelWorker("test", list, ServerLimits())
-    begun = threading.Event()
+    has_started = threading.Event()
     go = threading.Event()
     after = []
 
     def work():
-        begun.set()
+        has_started.set()
         go.wait(DEADLINE_SECONDS)
         pause()
         after.append("went on")
 
     job = worker.submit(Lane.LONG, work)
-    assert begun.wait(DEADLINE_SECONDS)
+    assert has_started.wait(DEADLINE_SECONDS)
     assert not worker.stop(0.01)  # the pass has not ended
     with pytest.raises(ApiError) as caught:
         job.future.result(1)
@@ -317,7 +317,7 @@ def test_no_pause_while_the_model_is_locked():
         assert calls
 
 
-def test_a_batch_gives_each_the_answer_it_would_get_alone():
+def test_a_request_gets_the_same_answer_in_a_batch_as_by_itself():
     served = make_allow_list().get_model("tiny")
     requests = [
         ExplainBody(text="good film"),
