@@ -38,6 +38,26 @@ def list_modules() -> dict[str, Path]:
 
 
 @cache
+def list_stems() -> dict[str, set[str]]:
+    """Return the names of the modules of each package, without leading underscores."""
+    stems_by_package: dict[str, set[str]] = {}
+    for name in list_modules():
+        path = Path(name)
+        stems_by_package.setdefault(path.parent.as_posix(), set()).add(path.name.lstrip("_"))
+    return stems_by_package
+
+
+@cache
+def read_registered_name_tests() -> dict[Path, str]:
+    """Return the content of the test files that name methods and metrics in quotes."""
+    contents = {}
+    for folder in TESTS_BY_REGISTERED_NAME:
+        for path in sorted((TESTS / folder).glob("test_*.py")):
+            contents[path] = path.read_text(encoding="utf-8")
+    return contents
+
+
+@cache
 def list_test_files() -> list[Path]:
     return sorted(TESTS.rglob("test_*.py"))
 
@@ -68,9 +88,7 @@ def find_by_name(module: str) -> list[Path]:
     """
     package = Path(module).parent
     stem = Path(module).name.lstrip("_")
-    siblings = {
-        Path(name).name.lstrip("_") for name in list_modules() if Path(name).parent == package
-    }
+    siblings = list_stems()[package.as_posix()]
     folder = TESTS / "unit" / package
     if not folder.is_dir():
         stem = folder.name
@@ -96,12 +114,9 @@ def find_by_registered_name(module: str) -> list[Path]:
     package, _, name = module.partition("/")
     if package not in REGISTERED or name.startswith("_"):
         return []
-    paths = []
-    for folder in TESTS_BY_REGISTERED_NAME:
-        for path in sorted((TESTS / folder).glob("test_*.py")):
-            if f'"{name}"' in path.read_text(encoding="utf-8"):
-                paths.append(path)
-    return paths
+    return [
+        path for path, content in read_registered_name_tests().items() if f'"{name}"' in content
+    ]
 
 
 @cache
