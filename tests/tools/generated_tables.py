@@ -247,6 +247,11 @@ def server_limits_table() -> str:
             f"{limits.open_pixels:,} pixels in total",
             "422",
         ),
+        (
+            "a picture",
+            f"{_megabytes(limits.picture_bytes)}, {limits.picture_pixels:,} pixels",
+            "422",
+        ),
         ("a heat map as a figure", f"{responses.MAX_HEAT_MAP_NAMES:,} tokens and layers", "422"),
         (
             "text",

@@ -5,6 +5,7 @@ patches, row by row. A visible patch has the id 1 and an occluded one the id 0, 
 replaces tokens can replace patches, too.
 """
 
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from tokenlight.errors.arguments import checked
 
 # Only these formats are opened: for others, such as EPS, Pillow may start a program.
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+BYTES_NAME = "This picture"  # in messages about bytes, which have no file name
 
 
 class PictureKeywords(TypedDict, total=False):
@@ -36,7 +38,7 @@ class Picture:
     """An image to explain.
 
     Args:
-        source: A file, a PIL image, or an array ``height width 3`` of uint8.
+        source: A file or its bytes, a PIL image, or an array ``height width 3`` of uint8.
         fill: What replaces an occluded patch: the image's ``"mean"`` color, ``"zero"`` (the mean color of
             the model's training images), or the image under a ``"blur"`` as wide as a patch.
         processor: A transformers image processor; by default the Explainer's.
@@ -154,15 +156,19 @@ def read_image(source: Any) -> tuple[Any, str]:
     library = import_pillow("reading an image")
     if isinstance(source, library.Image):
         return source.convert("RGB"), ""
-    if not isinstance(source, str | os.PathLike):
+    file: Any
+    if isinstance(source, bytes):
+        file, name = io.BytesIO(source), ""
+    elif isinstance(source, str | os.PathLike):
+        file, name = Path(source), Path(source).name
+    else:
         return library.fromarray(_to_pixel_array(source)).convert("RGB"), ""
     from PIL import ImageOps
 
-    path = Path(source)
     max_pixels = library.MAX_IMAGE_PIXELS
-    with open_image_file(path.name, path, IMAGE_FORMATS, BadInput, max_pixels) as image:
+    with open_image_file(name or BYTES_NAME, file, IMAGE_FORMATS, BadInput, max_pixels) as image:
         # A camera stores how it was held; the model is to read the image as a person sees it.
-        return ImageOps.exif_transpose(image).convert("RGB"), path.name
+        return ImageOps.exif_transpose(image).convert("RGB"), name
 
 
 def _to_pixel_array(source: Any) -> np.ndarray:
@@ -175,8 +181,8 @@ def _to_pixel_array(source: Any) -> np.ndarray:
             return source[..., 0] if source.shape[2:] == (1,) else source
         description = f"an array of dtype {source.dtype} and shape {source.shape}"
     raise BadInput(
-        f"Cannot read an image from {description}. Give a uint8 array height × width × 3, a file "
-        "or a PIL image; for pixel values that are already normalized, give Picture.from_pixels(…).",
+        f"Cannot read an image from {description}. Give a uint8 array height × width × 3, a file, its "
+        "bytes or a PIL image; for pixel values that are already normalized, give Picture.from_pixels(…).",
         code="picture-source",
     )
 

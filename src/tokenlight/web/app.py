@@ -96,7 +96,8 @@ def create_app(
     _add_routes(app, service, "GET", GET_ROUTES)
     _add_routes(app, service, "POST", POST_ROUTES)
     _add_page(app)
-    return RequestGuard(app, host, limits, service.stop)
+    reads_pictures = any(served_model.reads_pictures for served_model in models.values())
+    return RequestGuard(app, host, limits, service.stop, reads_pictures=reads_pictures)
 
 
 def _add_routes(

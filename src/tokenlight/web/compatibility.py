@@ -31,7 +31,8 @@ def _can_read_row(row: TokenRow, served_model: ServedModel) -> bool:
         return False
     if not _has_valid_token_types(row, served_model):
         return False
-    # No served head reads the output at one token, compares with a vector, or sees an image.
+    # No served head reads the output at one token or compares with a vector. An image of a file is shown,
+    # but not run again.
     has_position = row.target_position is not None or bool(row.target_positions)
     return not has_position and row.reference_embedding is None and row.image is None
 

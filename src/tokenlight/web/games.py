@@ -102,7 +102,7 @@ def _describe_band(entry: StoredAttribution, band: dict[str, Any]) -> str:
 
 def get_column_labels(served_model: ServedModel) -> list[str]:
     """Return the labels of the columns of a game's probabilities."""
-    if served_model.task == "classification" and served_model.labels:
+    if served_model.is_classifier and served_model.labels:
         return served_model.labels
     return ["answer" if served_model.task == "span" else "watched"]
 
@@ -147,7 +147,7 @@ def _build_probability_table(
     served_model: ServedModel, target_values: np.ndarray, logits: Sequence[np.ndarray]
 ) -> list[list[float]]:
     """Return a row per variant: the probability of every label, or of the target if labels are not listed."""
-    if served_model.task != "classification" or not served_model.labels:
+    if not served_model.is_classifier or not served_model.labels:
         return [[float(value)] for value in target_values]
     if served_model.explainer._runner.head.problem_type == "multi":
         return [(1 / (1 + np.exp(-row))).tolist() for row in logits]

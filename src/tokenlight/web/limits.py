@@ -25,6 +25,8 @@ class ServerLimits:
     open_bytes: int = 4 * 1024 * 1024  # of an opened file
     open_entries: int = 64  # explanations in an opened file
     open_pixels: int = 2048 * 2048  # of all images in an opened file
+    picture_bytes: int = 8 * 1024 * 1024  # of the file of a picture
+    picture_pixels: int = 4096 * 4096
     methods: int = 12
     evaluated_methods: int = 4
     metrics: int = 4

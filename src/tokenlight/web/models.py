@@ -12,6 +12,7 @@ from tokenlight.explaining.default_method import AUTO_METHOD
 from tokenlight.heads.mask import HeadMask, read_heads
 from tokenlight.models import embedded
 from tokenlight.web.api_errors import ApiError, hide_paths, not_found_error
+from tokenlight.web.example_picture import EXAMPLE_PROMPT, EXAMPLE_TITLE, draw_example_picture
 from tokenlight.web.requests import DOCUMENT_INPUTS
 
 DEFAULT_MODELS = ("tokenlight/sentiment", "tokenlight/topics", "tokenlight/qa")
@@ -24,6 +25,7 @@ CLASSIFIER_INPUTS: tuple[tuple[str, ...], ...] = (("text",), ("text", "pair"))
 INPUTS_BY_TASK: dict[str, tuple[tuple[str, ...], ...]] = {
     "span": (("question", "context"),),
     "next token": (("prompt",), ("text",), *DOCUMENT_INPUTS),
+    "image": (("picture",),),
 }
 TARGETS_BY_TASK = {
     "span": ["predicted", "answer", "contrast"],
@@ -53,20 +55,37 @@ class ServedModel:
 
     @property
     def task(self) -> str:
-        """The task: "classification", "span" or "next token"."""
+        """The task: "classification", "image", "span" or "next token"."""
         head = self.explainer._runner.head
+        if head.task == "image":
+            return "image"
         if head.task == "next":
             return "next token"
         return str(head.kind)
 
     @property
+    def is_classifier(self) -> bool:
+        """Whether it gives every label a probability."""
+        return self.task in ("classification", "image")
+
+    @property
     def accepted_inputs(self) -> tuple[tuple[str, ...], ...]:
         """Combinations of request fields that it reads, the usual one first."""
+        if self.explainer._runner.vision_inputs is not None:
+            return (("picture", "prompt"),)
         return INPUTS_BY_TASK.get(self.task, CLASSIFIER_INPUTS)
+
+    @property
+    def reads_pictures(self) -> bool:
+        """Whether its input is a picture, alone or with a prompt."""
+        return "picture" in self.accepted_inputs[0]
 
     @property
     def examples(self) -> list[dict[str, str]]:
         """Example inputs for the page."""
+        if self.reads_pictures:
+            values = {"picture": draw_example_picture(), "prompt": EXAMPLE_PROMPT}
+            return [{name: values[name] for name in self.accepted_inputs[0]}]
         if EXAMPLES.get(self.name):
             return EXAMPLES[self.name]
         return EXAMPLES[EXAMPLE_MODEL_BY_TASK.get(self.task, self.task)]
@@ -94,7 +113,9 @@ class ServedModel:
         config = self.explainer._runner.model.config.get_text_config()
         examples: list[dict[str, str]] = []
         for example in self.examples:
-            title = truncate_text(next(iter(example.values())), MAX_TITLE_LENGTH)
+            title = EXAMPLE_TITLE
+            if not self.reads_pictures:
+                title = truncate_text(next(iter(example.values())), MAX_TITLE_LENGTH)
             examples.append({"title": title, **example})
         return {
             "name": self.name,
@@ -195,10 +216,10 @@ def load_models(
     for name_or_path in names:
         explainer = Explainer.from_pretrained(name_or_path, **load_options)
         name = public_name(name_or_path)
-        if explainer._runner.head.task not in ("text", "next"):
+        if explainer._runner.head.task not in ("text", "next", "image"):
             raise UnsupportedModel(
-                f"{name} cannot be served. The page serves text classifiers, models that answer "
-                "questions, and language models; explain this one in Python.",
+                f"{name} cannot be served. The page serves classifiers of texts and pictures, models that "
+                "answer questions, and language models; explain this one in Python.",
                 code="model-not-servable",
             )
         explainer.name = name

@@ -1,19 +1,26 @@
 """The bodies of requests, checked for shape and size by pydantic."""
 
+import base64
+import binascii
+import io
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tokenlight.data.alternatives import DEFAULT_ALTERNATIVES
+from tokenlight.data.image import open_image_file
 from tokenlight.data.target import Continuation, Contrast, NextToken
 from tokenlight.data.tokens import Question
+from tokenlight.errors import BadInput, MissingExtra
+from tokenlight.inputs.picture import BYTES_NAME, IMAGE_FORMATS, Picture
 from tokenlight.inputs.prompt import Context
 from tokenlight.web.limits import ServerLimits
 
 _LIMITS = ServerLimits()
 MAX_EVALUATED_METHODS = _LIMITS.evaluated_methods
 BoundedText = Annotated[str, Field(min_length=1, max_length=_LIMITS.characters)]
+EncodedPicture = Annotated[str, Field(min_length=1)]  # the bytes of an image file, in base64
 BoundedName = Annotated[str, Field(min_length=1, max_length=200)]
 AttributionId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{8,64}$")]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -32,6 +39,7 @@ AlternativeTokens = Annotated[
 ]
 LayerOrHead = Annotated[int, Field(ge=0, le=1000)]
 
+PICTURE_INPUTS = (("picture",), ("picture", "prompt"))
 DOCUMENT_INPUTS = (("question", "documents"), ("question", "documents", "answer"))
 # The fields that together are one input.
 INPUT_COMBINATIONS = (
@@ -39,6 +47,7 @@ INPUT_COMBINATIONS = (
     ("text", "pair"),
     ("question", "context"),
     ("prompt",),
+    *PICTURE_INPUTS,
     *DOCUMENT_INPUTS,
 )
 DOCUMENT_SEPARATOR = re.compile(r"\n\s*\n")  # an empty line
@@ -80,9 +89,36 @@ class InputFields(StrictModel):
     pair: BoundedText | None = None
     question: BoundedText | None = None
     context: BoundedText | None = None
+    picture: EncodedPicture | None = None
     prompt: BoundedText | None = None
     documents: BoundedText | None = None  # separated by empty lines
     answer: BoundedText | None = None
+
+    @field_validator("picture")
+    @classmethod
+    def _check_picture(cls, picture: str | None) -> str | None:
+        """Check size and type by the header of the file; the worker decodes its pixels."""
+        if picture is None:
+            return picture
+        content = decode_picture(picture)
+        if len(content) > _LIMITS.picture_bytes:
+            raise ValueError(
+                f"The picture has {len(content):,} bytes, and this server reads {_LIMITS.picture_bytes:,}. "
+                "Give a smaller one."
+            )
+        try:
+            with open_image_file(
+                BYTES_NAME, io.BytesIO(content), IMAGE_FORMATS, BadInput, _LIMITS.picture_pixels
+            ):
+                return picture
+        except BadInput as error:
+            if error.code == "image-too-large":
+                raise ValueError(str(error)) from None
+            raise ValueError(
+                f"The file is not a picture that can be read. Give one of {', '.join(IMAGE_FORMATS)}."
+            ) from None
+        except MissingExtra as error:
+            raise ValueError(str(error)) from None
 
     @property
     def present_fields(self) -> tuple[str, ...]:
@@ -97,6 +133,8 @@ class InputFields(StrictModel):
         if self.documents is not None:
             documents = [part.strip() for part in DOCUMENT_SEPARATOR.split(self.documents)]
             return Context([document for document in documents if document], self.question)
+        if self.picture is not None:
+            return Picture(decode_picture(self.picture), text=self.prompt)
         if self.pair is not None:
             return (self.text, self.pair)
         if self.text is not None:
@@ -105,14 +143,15 @@ class InputFields(StrictModel):
 
 
 class InputBody(InputFields):
-    """A text, a pair, a question about a context or documents (and its answer), or a prompt."""
+    """A text, a pair, a question about a context or documents (and its answer), a prompt or a picture."""
 
     @model_validator(mode="after")
     def _check_single_input(self) -> "InputBody":
         if self.present_fields not in INPUT_COMBINATIONS:
+            present_names = " and ".join(self.present_fields) or "none of them"
             raise ValueError(
                 "Give text, text and pair, question and context, question and documents (and answer), "
-                f"or prompt. This request has {' and '.join(self.present_fields) or 'none of them'}."
+                f"prompt, picture, or picture and prompt. This request has {present_names}."
             )
         return self
 
@@ -242,6 +281,19 @@ class EvaluateBody(StrictModel):
     def present_fields(self) -> tuple[str, ...]:
         """Names of the input fields that the texts have."""
         return self.input_bodies[0].present_fields
+
+
+def decode_picture(picture: str) -> bytes:
+    """Return the bytes of an image file in base64; an address that begins with ``data:`` may be before it.
+
+    Raises:
+        ValueError: It is not base64.
+    """
+    encoded = picture.partition(",")[2] if picture.startswith("data:") else picture
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"The picture is not base64: {error}.") from None
 
 
 def parse_target(target: TargetBody) -> Any:

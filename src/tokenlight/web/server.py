@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -53,11 +54,24 @@ class RequestGuard:
         host: Address that the server listens on.
         limits: How large a body may be.
         stop: Ends the service behind the application; returns whether its work has ended.
+        reads_pictures: Whether a body may hold a picture.
     """
 
-    def __init__(self, app: Any, host: str, limits: ServerLimits, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        app: Any,
+        host: str,
+        limits: ServerLimits,
+        stop: Callable[[], bool],
+        *,
+        reads_pictures: bool = False,
+    ) -> None:
         self._app = app
-        self._limits = limits
+        self._max_body_bytes = limits.body_bytes
+        if reads_pictures:
+            # Base64 writes three bytes as four characters.
+            self._max_body_bytes += math.ceil(limits.picture_bytes / 3) * 4
+        self._max_opened_bytes = limits.open_bytes
         self._stop = stop
         self.is_stopped = False  # whether all work of the service has ended
         host = host.strip("[]").lower()
@@ -81,9 +95,9 @@ class RequestGuard:
         response = _GuardedResponse(scope["path"], send)
         try:
             self._check_headers(scope)
-            max_bytes = self._limits.body_bytes
+            max_bytes = self._max_body_bytes
             if scope["path"] == OPEN_PATH:
-                max_bytes = self._limits.open_bytes
+                max_bytes = self._max_opened_bytes
             body = await _read_body(receive, max_bytes)
             if body is not None:
                 await self._call_app(scope, body, receive, response)

@@ -32,7 +32,7 @@ DOWNLOAD_POLICY = (
 )
 PUBLIC_LIMITS = (  # limits that the page needs to know
     "characters", "methods", "evaluated_methods", "texts", "report_texts", "metrics", "open_bytes",
-    "random_orders",
+    "random_orders", "picture_bytes",
 )  # fmt: skip
 UNTRIED_RESULT = {"works": None, "why": None, "ms": None}
 WARM_UP_WORDS = 4  # words of an example that are explained before the server starts
@@ -63,7 +63,7 @@ class Service:
         for served_model in self.models.values():
             fields: dict[str, Any] = {}
             for name, text in served_model.examples[0].items():
-                fields[name] = " ".join(text.split()[:WARM_UP_WORDS])
+                fields[name] = " ".join(text.split()[:WARM_UP_WORDS])  # a picture is one word
             fields["long"] = "truncate"
             fields["target"] = served_model.explainer._runner.head.default_target
             body = requests.ExplainBody.model_validate(fields)

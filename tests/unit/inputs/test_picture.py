@@ -48,7 +48,7 @@ def test_every_kind_of_picture_reads_the_same(explainer, tmp_path):
     image.save(tmp_path / "photo.png")
     inputs = [
         array, image, Picture(array), Picture(image), tmp_path / "photo.png",
-        Picture(str(tmp_path / "photo.png")),
+        Picture(str(tmp_path / "photo.png")), Picture((tmp_path / "photo.png").read_bytes()),
         Picture.from_pixels((array.transpose(2, 0, 1) / 255 - 0.5) / 0.25, mean=0.5, std=0.25),
     ]  # fmt: skip
     first, *others = (explainer.explain(image_input) for image_input in inputs)

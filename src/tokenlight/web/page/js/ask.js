@@ -2,17 +2,18 @@
 
 import { byId, fill, make } from "./dom.js";
 import { asksDocuments, chosenModel, fieldsInUse, state, update, watch } from "./store.js";
-import { clearError } from "./trouble.js";
+import { clearError, showError } from "./trouble.js";
 import { clear, explain, reportList, showWelcome } from "./work.js";
 
 const LABELS = {
   text: "Text", pair: "Second text", question: "Question", context: "Context to answer from",
-  prompt: "Prompt", documents: "Documents, with an empty line between two",
+  picture: "Picture", prompt: "Prompt", documents: "Documents, with an empty line between two",
   answer: "Answer to explain (if left empty, the model writes its own)",
 };
 const LIST = "One text per line. After a tab, its true label (optional), as a spreadsheet gives it.";
 const ROWS = { text: 2, pair: 2, question: 1, context: 4, prompt: 2, documents: 6, answer: 1, list: 8 };
 const DOCUMENT_FIELDS = ["question", "documents", "answer"];
+const PICTURE_TYPES = ["image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff"];
 const EXAMPLES = 4;
 let isPairRequested = false;
 
@@ -42,7 +43,7 @@ function submit() {
 function useExample(example) {
   isPairRequested = false;
   const filled = Object.fromEntries(Object.keys(LABELS).map((name) => [name, example[name] ?? ""]));
-  update({ ...filled, about: false, several: false, ...defaultChoices() });
+  update({ ...filled, pictureName: example.picture ? example.title : "", about: false, several: false, ...defaultChoices() });
   void explain();
 }
 
@@ -90,6 +91,7 @@ function drawModel() {
 }
 
 function describeModel(model) {
+  if (model.task === "image") return `${model.about || "classifies pictures"} · ${model.labels.length} classes`;
   const labels = model.labels.length && model.labels.length <= 8 ? ` · ${model.labels.join(", ")}` : "";
   const labelText = model.labels.length && model.about?.includes(model.labels.at(-1)) ? "" : labels;
   const size = model.layers ? ` · ${model.layers} layers × ${model.heads} heads` : "";
@@ -108,11 +110,15 @@ function fields() {
   if (container.dataset.names !== names.join() || container.dataset.model !== model.name) {
     container.dataset.names = names.join();
     container.dataset.model = model.name;
-    fill(container, names.map(field));
+    fill(container, names.map((name) => (name === "picture" ? pictureField() : field(name))));
     fill(byId("pair-place"), takesPair && !state.several && pairButton(names.includes("pair")),
       takesDocuments && !state.several && documentsButton(about), takesList(model) && listButton());
   }
   for (const name of names) {
+    if (name === "picture") {
+      drawPicture();
+      continue;
+    }
     const area = byId(`field-${name}`);
     if (area.value !== state[name]) area.value = state[name];
     fitHeight(area);
@@ -130,6 +136,49 @@ function field(name) {
   });
   const label = name === "list" ? LIST : LABELS[name];
   return make("label", { class: "field" }, make("span", { class: name === "text" ? "aside" : "", text: label }), area);
+}
+
+/** A file to choose or to drop, with what was chosen below it. */
+function pictureField() {
+  const file = make("input", { type: "file", id: "field-picture", accept: PICTURE_TYPES.join() });
+  file.addEventListener("change", () => {
+    if (file.files[0]) void readPicture(file.files[0]);
+    file.value = ""; // so that the same file can be chosen again
+  });
+  return make("div", { class: "field picture-field" },
+    make("label", { class: "secondary file", text: "Choose a picture" }, file),
+    make("img", { id: "picture-preview", alt: "" }), make("span", { id: "picture-name" }));
+}
+
+function drawPicture() {
+  const preview = byId("picture-preview");
+  preview.hidden = !state.picture;
+  if (state.picture) preview.src = `data:image/png;base64,${state.picture}`;
+  byId("picture-name").textContent = state.picture ? state.pictureName : "PNG, JPEG, WebP, GIF, BMP or TIFF; or drop it here";
+}
+
+/** Whether a file is to be the picture of the form, not a saved explanation. */
+export function takesPicture(file) {
+  return fieldsInUse().includes("picture") && !/json/.test(file.type) && !/\.json$/i.test(file.name);
+}
+
+/** Check type and size of a file, and put it into the form. */
+export async function readPicture(file) {
+  if (!PICTURE_TYPES.includes(file.type)) {
+    showError(`${file.name} is not a picture that can be read. Choose a PNG, JPEG, WebP, GIF, BMP or TIFF file.`);
+    return;
+  }
+  if (file.size > state.limits.picture_bytes) {
+    const megabytes = (bytes) => (bytes / 1024 ** 2).toFixed(1);
+    showError(`${file.name} has ${megabytes(file.size)} MB, and this page reads ${megabytes(state.limits.picture_bytes)} MB. Make it smaller.`);
+    return;
+  }
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  let characters = "";
+  for (let start = 0; start < bytes.length; start += 0x8000) characters += String.fromCharCode(...bytes.subarray(start, start + 0x8000));
+  clearError();
+  update({ picture: btoa(characters), pictureName: file.name, ...defaultChoices() });
+  void explain();
 }
 
 function pairButton(shown) {

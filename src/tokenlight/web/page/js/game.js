@@ -7,6 +7,7 @@ import { click, canGuess } from "./guess.js";
 import { highlighted, surface } from "./highlight.js";
 import { remember, scheduleRemember } from "./link.js";
 import { clamped, counted, percent } from "./numbers.js";
+import { unitsOf } from "./photo.js";
 import { byToken } from "./scores.js";
 import { state, update, watch } from "./store.js";
 import { segments } from "./tools.js";
@@ -65,7 +66,7 @@ function board() {
   parts = null;
   const rows = played();
   if (!rows.length) {
-    fill(byId("game"), make("h2", { text: "Hide the words, watch the model" }), make("p", { class: "note", text: waiting() }));
+    fill(byId("game"), make("h2", { text: `Hide the ${units()}, watch the model` }), make("p", { class: "note", text: waiting() }));
     return;
   }
   if (state.step > last()) state.step = last();
@@ -78,7 +79,7 @@ function board() {
   const random = rows[0].game.random;
   fill(
     byId("game"),
-    make("h2", { text: state.mode === "hide" ? "Hide the words, watch the model" : "Show the words, watch the model" }),
+    make("h2", { text: `${state.mode === "hide" ? "Hide" : "Show"} the ${units()}, watch the model` }),
     make("p", { class: "lead", text: rules(describeGame(rows[0])) }),
     make("div", { class: "tools" },
       segments("Game", state.mode, { hide: "Hide the strongest first", reveal: "Reveal the strongest first" }, (mode) => {
@@ -109,6 +110,11 @@ function comparing(random) {
     ` Comparing with random orders: ${count} of ${RANDOM_ORDERS} …`);
 }
 
+/** What is hidden: words, or patches of a picture. */
+function units() {
+  return state.entries.length ? unitsOf(state.entries[0].attribution.row) : "words";
+}
+
 function waiting() {
   if (state.gamesFailed) return state.gamesFailed;
   if (!state.served) return "The game needs the model, and the model of this file is not loaded here.";
@@ -118,7 +124,7 @@ function waiting() {
 function rules(watched) {
   return state.mode === "hide"
     ? `Each method first hides what it calls most important. If it is right, the probability of ${watched} falls at once, below the grey band of random orders.`
-    : `All words are hidden; each method first shows what it calls most important. If it is right, the probability of ${watched} returns at once, above the grey band of random orders.`;
+    : `All ${units()} are hidden; each method first shows what it calls most important. If it is right, the probability of ${watched} returns at once, above the grey band of random orders.`;
 }
 
 /** The measured probability, for sentences. */
@@ -142,7 +148,7 @@ function boardRow({ entry, game, line }) {
 function drawUserRow({ entry, game }) {
   const shown = { ...byToken(entry.attribution), weightless: true };
   const text = highlighted(shown, {
-    label: "Your turn: click the words you would hide first",
+    label: `Your turn: click the ${units()} you would hide first`,
     special: false,
     dress(element, stretch, tokens) {
       element.setAttribute("role", "button");
@@ -152,7 +158,7 @@ function drawUserRow({ entry, game }) {
       element.addEventListener("click", () => click(tokens));
     },
   });
-  const note = make("small", { class: "note", text: "Click the words you would hide first." });
+  const note = make("small", { class: "note", text: `Click the ${units()} you would hide first.` });
   parts.yours = { ...row({ ...entry, method: "you" }, game, text, ["You", note], 6), idle: game };
   parts.yours.element.classList.add("yours");
   drawUserTurn();

@@ -3,6 +3,7 @@
 import { inLine, visible } from "./characters.js";
 import { make } from "./dom.js";
 import { passages } from "./passages.js";
+import { isPictureAlone, patchPositions, photo } from "./photo.js";
 import { segmentShares, formatShare } from "./weights.js";
 
 const MIN_SCROLLING_TOKENS = 250; // tokens from which a text scrolls in a box of its own
@@ -13,18 +14,27 @@ const MIN_SCROLLING_TOKENS = 250; // tokens from which a text scrolls in a box o
  */
 export function highlighted(reading, { label, special, dress }) {
   const { row } = reading;
-  const textPassages = passages(row);
-  const box = make("div", { class: row.pieces.length > MIN_SCROLLING_TOKENS ? "text long" : "text", role: "group", "aria-label": label });
-  if (row.pieces.length > MIN_SCROLLING_TOKENS) box.tabIndex = 0; // a box that scrolls must be reached by keys
+  const patches = new Set(patchPositions(row));
+  const textPassages = passages(row).filter(({ segment }) => !patches.size || segment === null || segment > 0);
+  const isLong = row.pieces.length - patches.size > MIN_SCROLLING_TOKENS;
+  const box = make("div", { class: isLong ? "text long" : "text", role: "group", "aria-label": label });
+  if (isLong) box.tabIndex = 0; // a box that scrolls must be reached by keys
+  if (patches.size) {
+    if (!isPictureAlone(row)) box.append(segmentName(reading, { segment: 0 }));
+    box.append(photo(reading, dress));
+  }
   for (const passage of textPassages) {
-    if (textPassages.length > 1 && passage.segment !== null) box.append(segmentName(reading, passage));
+    const isOfText = ({ positions }) => !positions.some((position) => patches.has(position))
+      && (positions.length > 0 || !isPictureAlone(row)); // not the spaces between patches
+    const stretches = passage.stretches.filter(isOfText);
+    if ((textPassages.length > 1 || patches.size) && passage.segment !== null) box.append(segmentName(reading, passage));
     const line = make("p", { class: "line", dir: "auto" });
-    const last = passage.stretches.findLastIndex((stretch) => stretch.positions.length && !stretch.special);
-    passage.stretches.forEach((stretch, index) => {
+    const last = stretches.findLastIndex((stretch) => stretch.positions.length && !stretch.special);
+    stretches.forEach((stretch, index) => {
       if (!stretch.positions.length) line.append(plain(stretch, row.cut && index > last));
       else if (!stretch.special || special) line.append(token(reading, stretch, dress));
     });
-    box.append(line);
+    if (line.hasChildNodes()) box.append(line);
   }
   addKeyboardNavigation(box);
   return box;
@@ -72,7 +82,11 @@ function addKeyboardNavigation(box) {
   box.addEventListener("keydown", (event) => {
     const position = tokens.indexOf(event.target);
     if (position < 0) return;
-    const goals = { ArrowRight: position + 1, ArrowLeft: position - 1, Home: 0, End: tokens.length - 1 };
+    const columns = Number(event.target.closest(".photo")?.dataset.columns ?? 1);
+    const goals = {
+      ArrowRight: position + 1, ArrowLeft: position - 1, Home: 0, End: tokens.length - 1,
+      ArrowDown: columns > 1 ? position + columns : -1, ArrowUp: columns > 1 ? position - columns : -1,
+    };
     const goal = tokens[goals[event.key] ?? -1];
     if (goal) {
       event.preventDefault();

@@ -13,7 +13,7 @@ import { fileOpening, listOpened } from "./opened.js";
 import { predictionPanel } from "./prediction.js";
 import { settings } from "./settings.js";
 import { shareButtons } from "./share.js";
-import { state, update } from "./store.js";
+import { fieldsInUse, state, update } from "./store.js";
 import { tabs } from "./tabs.js";
 import { close } from "./tip.js";
 import { clearError } from "./trouble.js";
@@ -40,7 +40,9 @@ function follow() {
   settings.model = model.name;
   if (!settings.methods.length) settings.methods = [model.method];
   update(settings);
-  if (asks(settings)) void explain({ step: false });
+  // A link carries no picture: it is chosen again.
+  const isComplete = !fieldsInUse().includes("picture") || state.picture;
+  if (asks(settings) && isComplete) void explain({ step: false });
   else {
     clear();
     showWelcome();

@@ -1,6 +1,7 @@
 // Saved files: those the server was started with, and those someone opens here. No model needed.
 
 import { ask } from "./api.js";
+import { readPicture, takesPicture } from "./ask.js";
 import { benchmark } from "./benchmark.js";
 import { byId, fill, make } from "./dom.js";
 import { counted } from "./numbers.js";
@@ -21,7 +22,8 @@ export function fileOpening() {
     const [file] = event.dataTransfer.files;
     if (!file) return;
     event.preventDefault();
-    void openFile(file);
+    if (takesPicture(file)) void readPicture(file);
+    else void openFile(file);
   });
 }
 

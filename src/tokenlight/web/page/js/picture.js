@@ -13,8 +13,10 @@ export function asSvg(element, options) {
   picture.append(draw("rect", { width, height, fill: paper }));
   picture.append(draw("text", { x: EDGE, y: TITLE - 12, fill: ink, "font-family": font, "font-size": 18, "font-weight": 600, text: options.title }));
   for (const shape of shapes) {
-    if (shape.text === undefined) {
-      picture.append(draw("rect", { x: shape.x, y: shape.y, width: shape.width, height: shape.height, rx: shape.radius, fill: shape.fill }));
+    if (shape.image) {
+      picture.append(draw("image", { x: shape.x, y: shape.y, width: shape.width, height: shape.height, href: shape.image, filter: shape.filter, "image-rendering": shape.rendering }));
+    } else if (shape.text === undefined) {
+      picture.append(draw("rect", { x: shape.x, y: shape.y, width: shape.width, height: shape.height, rx: shape.radius, fill: shape.fill, "fill-opacity": shape.opacity }));
     } else {
       picture.append(draw("text", {
         x: shape.x, y: shape.y, fill: shape.fill, "font-family": shape.family, "font-size": shape.size,
@@ -42,10 +44,20 @@ export async function asPng(element, options) {
   pen.fillText(options.title, EDGE, TITLE - 12);
   for (const shape of shapes) {
     pen.fillStyle = shape.fill;
-    if (shape.text === undefined) {
+    if (shape.image) {
+      const photo = new Image();
+      photo.src = shape.image;
+      await photo.decode();
+      pen.filter = shape.filter;
+      pen.imageSmoothingEnabled = shape.rendering !== "pixelated";
+      pen.drawImage(photo, shape.x, shape.y, shape.width, shape.height);
+      pen.filter = "none";
+    } else if (shape.text === undefined) {
+      pen.globalAlpha = shape.opacity;
       pen.beginPath();
       pen.roundRect(shape.x, shape.y, shape.width, shape.height, shape.radius);
       pen.fill();
+      pen.globalAlpha = 1;
     } else {
       pen.font = `${shape.weight} ${shape.size}px ${shape.family}`;
       pen.direction = shape.rtl ? "rtl" : "ltr";
@@ -69,7 +81,7 @@ function cloneWithout(element, { without }) {
     const walk = (node) => {
       if (node.nodeType === Node.TEXT_NODE) shapes.push(...texts(node, offset));
       if (node.nodeType !== Node.ELEMENT_NODE || node.matches(without) || node.hidden) return;
-      shapes.push(...boxes(node, offset));
+      shapes.push(...(node.closest(".photo") ? photoShapes(node, offset) : boxes(node, offset)));
       node.childNodes.forEach(walk);
     };
     element.childNodes.forEach(walk);
@@ -89,8 +101,19 @@ function boxes(element, offset) {
   if (/^rgba\(.*, 0\)$|^transparent$/.test(style.backgroundColor) || element.matches("input, select")) return [];
   return [...element.getClientRects()].map((at) => ({
     x: at.left + offset.x, y: at.top + offset.y, width: at.width, height: at.height,
-    radius: Math.min(parseFloat(style.borderRadius) || 0, at.height / 2), fill: style.backgroundColor,
+    radius: Math.min(parseFloat(style.borderRadius) || 0, at.height / 2), fill: style.backgroundColor, opacity: 1,
   }));
+}
+
+/** The picture of a row, or one of its patches. */
+function photoShapes(element, offset) {
+  if (!element.matches("image, rect")) return [];
+  const at = element.getBoundingClientRect();
+  const style = getComputedStyle(element);
+  return [{
+    x: at.left + offset.x, y: at.top + offset.y, width: at.width, height: at.height, radius: 0,
+    image: element.getAttribute("href"), filter: style.filter, rendering: style.imageRendering, fill: style.fill, opacity: Number(style.fillOpacity),
+  }];
 }
 
 /** Split a text node into one piece per line. */

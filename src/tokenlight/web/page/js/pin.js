@@ -5,6 +5,7 @@ import { draw, make } from "./dom.js";
 import { inLine } from "./characters.js";
 import { remember } from "./link.js";
 import { signed } from "./numbers.js";
+import { patchPositions } from "./photo.js";
 import { byToken, byMagnitude, mergedWords, strongest } from "./scores.js";
 import { state, update } from "./store.js";
 
@@ -17,7 +18,9 @@ export function togglePin(tokens) {
 /** The numbers of the pinned token under every method; a hint where none is pinned. */
 export function pinnedPanel() {
   const fits = state.pin !== null && state.pin < state.entries[0].attribution.row.ids.length;
-  if (!fits) return make("p", { class: "note hint", text: `Hover over a ${state.view.slice(0, -1)} for its numbers; click it to pin it.` });
+  const { image } = state.entries[0].attribution.row;
+  const unit = image ? "patch or word" : state.view.slice(0, -1);
+  if (!fits) return make("p", { class: "note hint", text: `Hover over a ${unit} for its numbers; click it to pin it.` });
   const name = pinnedName(state.entries[0].attribution);
   return make(
     "section", { class: "pinned", "aria-label": `Pinned: ${name}` },
@@ -59,6 +62,7 @@ function pinnedIn(attribution) {
 function pinnedName(attribution) {
   const { shown: { row }, position } = pinnedIn(attribution);
   const [span, segment] = [row.spans[position], row.segments[position]];
+  if (patchPositions(row).includes(position)) return `patch ${row.pieces[position]}`;
   if (!span || segment === null) return inLine(row.pieces[position]);
   const written = Array.from(row.texts[segment]).slice(...span).join("");
   return inLine(written.trim() || written || row.pieces[position]);

@@ -18,7 +18,7 @@ function draw() {
   const download = (id, text, title, run) => make("button", { type: "button", class: "quiet", id, text, title, onclick: run });
   fill(
     byId("share"),
-    state.source ? null : download("copy-link", "Copy link", "This text, model, methods and view as a link", copyLink),
+    state.source || state.entries[0].attribution.row.image ? null : download("copy-link", "Copy link", "This text, model, methods and view as a link", copyLink),
     make("span", { class: "note", text: "Download" }),
     download("download-html", "HTML", "One self-contained page", () => createFile("html", () => fromServer("html"))),
     download("download-png", "PNG", "The coloured text as a picture", () => createFile("png", () => asPng(byId("why"), picture()))),
@@ -76,5 +76,5 @@ function picture() {
   const { label, probabilities, index } = state.prediction;
   const chance = probabilities.length ? ` (${(100 * (probabilities[index] ?? probabilities[0])).toFixed(1)} %)` : "";
   const model = state.entries[0].attribution.model;
-  return { without: ".tools, .hint, .aside, button:not(.token), .pinned, .agreement", title: `${model ? `${model}: ` : ""}${label}${chance}` };
+  return { without: ".tools, .hint, .aside, button:not(.token), .pinned, .agreement, .why", title: `${model ? `${model}: ` : ""}${label}${chance}` };
 }

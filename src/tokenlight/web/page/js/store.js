@@ -12,6 +12,7 @@ export const DEFAULTS = {
 export const state = {
   ...DEFAULTS,
   models: [], known: [], groups: [], limits: {}, ready: false,
+  picture: "", pictureName: "", // a file in base64, which no link can carry
   about: false, several: false, list: "", testAll: false, busy: false, entries: [], prediction: null, refused: [], served: false, source: "",
   trust: new Map(), games: new Map(), gamesFailed: "", guess: null, written: 0,
 };

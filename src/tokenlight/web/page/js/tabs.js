@@ -6,9 +6,11 @@ import { chosenModel, state, update, watch } from "./store.js";
 
 const buttons = () => [...byId("tabs").querySelectorAll("[role=tab]:not([hidden])")];
 
-/** Whether a view has something to show: heads are shown where they were measured. */
+/** Whether a view has something to show: heads where they were measured, and layers of a text. */
 export function available(name) {
-  return name !== "heads" || (!state.source && Boolean(chosenModel()?.head_map));
+  const picture = state.entries[0]?.attribution.row.image;
+  if (name === "layers") return !picture;
+  return name !== "heads" || (!state.source && !picture && Boolean(chosenModel()?.head_map));
 }
 
 /** Listen to clicks and arrows, and show the tab the state names. */
@@ -26,7 +28,7 @@ export function tabs() {
     choose(next.dataset.tab);
     next.focus();
   });
-  watch(["tab", "model", "models", "source"], draw);
+  watch(["tab", "model", "models", "source", "entries"], draw);
   draw();
 }
 

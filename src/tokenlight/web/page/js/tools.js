@@ -4,6 +4,7 @@ import { LEGEND } from "./colours.js";
 import { isContinuation } from "./continuation.js";
 import { make } from "./dom.js";
 import { remember } from "./link.js";
+import { isPictureAlone } from "./photo.js";
 import { state, update } from "./store.js";
 
 /** Tools of the first view. */
@@ -11,7 +12,7 @@ export function viewTools() {
   const several = !isContinuation() && state.entries.length > 1;
   return make(
     "div", { class: "tools" },
-    viewChoice(),
+    isPictureAlone(state.entries[0].attribution.row) ? null : viewChoice(),
     specialChoice(),
     several && referenceChoice(),
     legend(),

@@ -1,6 +1,7 @@
 // Trust in an explanation, in words: the removal test, then its health.
 
 import { draw, make } from "./dom.js";
+import { unitsOf } from "./photo.js";
 import { state } from "./store.js";
 
 const GRADES = {
@@ -30,20 +31,20 @@ export function trustLine(entry) {
       "span", { class: level }, make("span", { "aria-hidden": "true", text: { good: "✓", doubtful: "!", bad: "✗" }[level] ?? "?" }),
       ` ${says}`,
     ))),
-    whyThisGrade(trust),
+    whyThisGrade(trust, unitsOf(entry.attribution.row)),
   );
 }
 
 /** The evidence for a grade: three curves, sub-texts, findings. Files of earlier versions have none. */
-function whyThisGrade(trust) {
+function whyThisGrade(trust, units) {
   const removals = Array.isArray(trust.removals) ? trust.removals : [];
   if (!removals.length || !Array.isArray(trust.findings)) return null;
   return make("details", { class: "why" },
     make("summary", { text: "Why this grade?" }),
     make("div", { class: "removals" }, removals.map((removal) => make("figure", {},
-      make("figcaption", { text: `words ${removal.words_are}` }), curve(removal, trust.words), subtexts(removal)))),
-    make("p", { class: "note", text: "Left: the probability as words are removed, highest score first (line), and what random words do "
-      + "(band, 90 % of them): a good explanation falls below the band. Right: random sub-texts with few words removed (●) or half (○): "
+      make("figcaption", { text: `${units} ${removal.words_are}` }), curve(removal, trust.words, units), subtexts(removal, units)))),
+    make("p", { class: "note", text: `Left: the probability as ${units} are removed, highest score first (line), and what random ${units} do `
+      + `(band, 90 % of them): a good explanation falls below the band. Right: random ${units === "words" ? "sub-texts" : "selections"} with few ${units} removed (●) or half (○): `
       + "with good scores, each kind rises from left to right." }),
     make("ul", { class: "findings" }, trust.findings.map((finding) => make("li", { text: finding, dir: "auto" }))),
   );
@@ -58,25 +59,25 @@ function frame(label, across, up, ...children) {
     draw("text", { x: WIDTH, y: HEIGHT + 14, "text-anchor": "end" }, `${across} →`), ...up);
 }
 
-function curve({ words_are: how, counts, curve: values, random_low: low, random_high: high }, words) {
+function curve({ words_are: how, counts, curve: values, random_low: low, random_high: high }, words, units) {
   const last = words || counts.at(-1) || 1;
   const at = (count, value) => `${(WIDTH * count / last).toFixed(1)} ${(HEIGHT * (1 - value)).toFixed(1)}`;
   const inner = counts.slice(1, 1 + low.length);
   const edge = [at(0, values[0]), ...inner.map((count, i) => at(count, high[i])), ...inner.map((count, i) => at(count, low[i])).reverse()];
   const scale = [["100 %", 4], ["0 %", HEIGHT + 3]].map(([text, y]) => draw("text", { x: -4, y, "text-anchor": "end" }, text));
-  return frame(`Probability as words are ${how}, against random words`, "words removed", scale,
+  return frame(`Probability as ${units} are ${how}, against random ${units}`, `${units === "words" ? units : "parts"} removed`, scale,
     draw("path", { class: "band", d: `M${edge.join("L")}Z` }),
     draw("path", { class: "curve line-0", d: `M${counts.map((count, i) => at(count, values[i])).join("L")}` }));
 }
 
-function subtexts({ words_are: how, random_low: low, subtexts: { sums, log_odds: odds } }) {
+function subtexts({ words_are: how, random_low: low, subtexts: { sums, log_odds: odds } }, units) {
   const scale = (values) => {
     const [least, most] = [Math.min(...values), Math.max(...values)];
     return (value) => (value - least) / (most - least || 1);
   };
   const [x, y] = [scale(sums), scale(odds)];
   const half = (i) => low.length > 1 && i % low.length === low.length - 1;
-  return frame(`Sums of scores and log-odds of random sub-texts, words ${how}`, "sum of scores", [draw("text", { x: 4, y: 4 }, "log-odds ↑")],
+  return frame(`Sums of scores and log-odds of random ${units === "words" ? "sub-texts" : "selections"}, ${units} ${how}`, "sum of scores", [draw("text", { x: 4, y: 4 }, "log-odds ↑")],
     ...sums.map((sum, i) => draw("circle", { class: half(i) ? "dot half" : "dot", r: 3, cx: WIDTH * x(sum), cy: HEIGHT * (1 - y(odds[i])) })));
 }
 

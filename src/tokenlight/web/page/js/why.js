@@ -113,7 +113,7 @@ function numbers(stretch, score, shown, order, reference) {
     [`${surface(stretch)}  ${signed(score)}`, "strong"],
     describeForScreenReader(score, reference).replace(/^[^,]*, /, ""),
     rank ? `number ${rank} of ${order.length} by strength` : "special token, not part of your text",
-    [`as the model reads it: ${split}`, "soft"],
+    stretch.patch ? ["a patch of the picture", "soft"] : [`as the model reads it: ${split}`, "soft"],
   ];
 }
 

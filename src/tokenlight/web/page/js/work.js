@@ -26,7 +26,7 @@ export async function explain({ step = true } = {}) {
   const fields = fieldsInUse();
   const empty = fields.find((field) => !state[field].trim());
   if (empty !== undefined) {
-    showError(`“${empty}” is empty. Type something, or click an example.`);
+    showError(empty === "picture" ? "Choose a picture first, or click an example." : `“${empty}” is empty. Type something, or click an example.`);
     byId(`field-${empty}`)?.focus();
     return;
   }
@@ -97,8 +97,10 @@ export function showResponse(response, source) {
 /** Show an example before anything is explained. */
 export function showWelcome({ filled = false } = {}) {
   const { examples: [example], inputs: [fields] } = chosenModel();
-  if (example && !filled) update(Object.fromEntries(fields.map((name) => [name, example[name] ?? ""])));
-  announce("Press Explain, or type a text of your own.");
+  if (example && !filled) {
+    update({ ...Object.fromEntries(fields.map((name) => [name, example[name] ?? ""])), pictureName: example.picture ? example.title : "" });
+  }
+  announce(fields.includes("picture") ? "Press Explain, or choose a picture of your own." : "Press Explain, or type a text of your own.");
   const first = byId(`field-${fields[0]}`);
   first?.focus();
   first?.select();
@@ -166,7 +168,7 @@ function question(fields) {
 
 /** Whether several tokens are written and explained, not the next one alone. */
 function writesOn() {
-  return state.tokens !== "1" && fieldsInUse()[0] === "prompt" && (chosenModel()?.targets ?? []).includes("token");
+  return state.tokens !== "1" && fieldsInUse().includes("prompt") && (chosenModel()?.targets ?? []).includes("token");
 }
 
 /** The target as the server reads it; null leaves the predicted one. */
