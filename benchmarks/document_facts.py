@@ -5,7 +5,7 @@
 Six documents tell of six people; a question asks for one fact of one of them, which stands in one document
 alone. The model answers in its own words; cases with the right fact in the answer are kept. Scores of that
 answer are summed by document. The cost is the time (on a processor, its own; on a GPU, that which passes)
-relative to generating the answer.
+relative to generating the answer. ``--facts 2`` asks about short documents, with two facts of each person.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,15 @@ import torch
 from counterfactual_pairs import wilson
 
 from tokenlight import Context, Continuation, Explainer
+from tokenlight.data.span_target import answer_log_probability
+from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
 NUM_DOCUMENTS = 6
 MAX_NEW_TOKENS = 16
 METHODS: dict[str, Any] = {
     "attnlrp": "attnlrp",
+    "attnlrp, contrasts": "contrasts",
+    "leave one document out": "deletions",
     "cp_lrp": "cp_lrp",
     "grad_x_input": "grad_x_input",
     "context_cite, 32 ablations": ("context_cite", {"units": "document", "samples": 32}),
@@ -78,6 +82,24 @@ def build_case(seed: int) -> Case:
     return Case(Context(documents, question, "chat"), str(values[fact][index]), index)
 
 
+def build_short_case(seed: int, num_facts: int) -> Case:
+    """Return a case whose documents state so many facts of a person, that which is asked for among them."""
+    draw = np.random.default_rng([29, num_facts, seed])
+    names = draw.choice(NAMES, NUM_DOCUMENTS, replace=False)
+    fact = int(draw.integers(len(FACTS)))
+    others = [int(i) for i in draw.permutation(len(FACTS)) if i != fact]
+    stated = [fact, *others[: num_facts - 1]]
+    values = {i: draw.choice(FACTS[i][2], NUM_DOCUMENTS, replace=False) for i in stated}
+    documents = []
+    for person, name in enumerate(names):
+        order = draw.permutation(stated)
+        sentences = [FACTS[i][0].format(name=name, value=values[i][person]) for i in order]
+        documents.append(" ".join(sentences))
+    index = int(draw.integers(NUM_DOCUMENTS))
+    question = FACTS[fact][1].format(name=names[index])
+    return Case(Context(documents, question, "chat"), str(values[fact][index]), index)
+
+
 def read_clock() -> float:
     """Return the processor's seconds; those of the wall where a GPU computes, once it has finished."""
     if torch.cuda.is_available():
@@ -114,10 +136,44 @@ def generate_answer(explainer: Explainer, context: Context) -> tuple[str, float]
 
 def find_document(explainer: Explainer, case: Case, answer: str, method: Any) -> int:
     """Return the document with the highest sum of scores for the whole answer."""
+    if isinstance(method, str) and method in SCORERS:
+        return int(np.argmax(SCORERS[method](explainer, case, answer)))
     target = Continuation(answer, joint=True)
     (attribution,) = explainer.explain(case.context, method, target, progress=False)
     totals = [part.total for part in attribution.group_by("document")][:NUM_DOCUMENTS]
     return int(np.argmax(totals))
+
+
+def sum_contrasts(explainer: Explainer, case: Case, answer: str) -> Sequence[float]:
+    """Return attnlrp's scores by document: each token rather than its likely alternatives, summed."""
+    totals = np.zeros(NUM_DOCUMENTS)
+    for attribution in explainer.explain(
+        case.context, "attnlrp", Continuation(answer), progress=False
+    ):
+        parts = attribution.group_by("document")[:NUM_DOCUMENTS]
+        totals += [part.total for part in parts]
+    return totals.tolist()
+
+
+def delete_documents(explainer: Explainer, case: Case, answer: str) -> Sequence[float]:
+    """Return how far the log-probability of the answer falls as each document is deleted."""
+    target = Continuation(answer, joint=True)
+    (attribution,) = explainer.explain(case.context, "random", target, progress=False)
+    row = attribution.row
+    perturber = Perturber(row, ReplacementIds.from_model(explainer._runner, explainer.tokenizer))
+    variants = []
+    for document in range(NUM_DOCUMENTS):
+        positions = [i for i, segment in enumerate(row.segments) if segment == document]
+        variants.append(perturber.remove_tokens(np.array(positions)))
+    logits = stream_logits(explainer._runner, [row, *variants])
+    whole, *without = [answer_log_probability(values) for values in logits]
+    return [whole - value for value in without]
+
+
+SCORERS: dict[str, Callable[[Explainer, Case, str], Sequence[float]]] = {
+    "contrasts": sum_contrasts,
+    "deletions": delete_documents,
+}
 
 
 def measure(explainer: Explainer, cases: Iterable[Case], methods: dict[str, Any]) -> dict[str, Any]:
@@ -152,12 +208,16 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--name", help="what the results call the model")
     parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--facts", type=int, choices=range(1, 6), help="facts per document")
     parser.add_argument("--minutes", type=float, help="ask no further case after so many minutes")
     parser.add_argument("--method", nargs="*", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("-o", "--output", required=True)
     arguments = parser.parse_args()
     explainer = Explainer.from_pretrained(arguments.model, dtype="float32")
-    cases = (build_case(seed) for seed in range(arguments.cases))
+    if arguments.facts is None:
+        cases = (build_case(seed) for seed in range(arguments.cases))
+    else:
+        cases = (build_short_case(seed, arguments.facts) for seed in range(arguments.cases))
     methods = {label: METHODS[label] for label in arguments.method}
     results = measure(explainer, limit_minutes(cases, arguments.minutes), methods)
     results["model"] = arguments.name or Path(arguments.model).name

@@ -3,12 +3,23 @@
 "The capital of France is" and "The capital of Italy is": what differs decided. Every template has a blank
 for that word, and a list of words with the answers that count as right. The templates and lists were
 written for this benchmark; which of the pairs a model answers is measured, not assumed.
+
+    python benchmarks/pair_data.py    # write the data of the suite counterfactual_pairs
+
+The suite has a row for every prompt, with one other prompt that differs in the deciding word. Templates that
+were held out were written after the default target was chosen, and are used for no choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SUITES = Path(__file__).parent.parent / "src" / "tokenlight" / "bench" / "suites"
+SUITE_DATA = SUITES / "counterfactual_pairs.jsonl"
 
 # How many of the following words each word of a list is paired with.
 NEIGHBOURS = 2
@@ -192,23 +203,111 @@ LIST_TEMPLATES: tuple[tuple[str, str, Mapping[str, str]], ...] = (
 )
 
 
-def build_pairs() -> list[Pair]:
+@dataclass(frozen=True)
+class Templates:
+    """Templates of every kind."""
+
+    lists: tuple[tuple[str, str, Mapping[str, str]], ...]
+    facts: tuple[tuple[str, tuple[str, ...]], ...]
+    number: tuple[str, ...]
+    gender: tuple[tuple[str, str, str], ...]
+    gender_names: tuple[tuple[str, str, str], ...]
+    giving: tuple[str, ...]
+
+
+FIRST = Templates(
+    LIST_TEMPLATES,
+    FACT_TEMPLATES,
+    NUMBER_TEMPLATES,
+    GENDER_TEMPLATES,
+    GENDER_NAME_TEMPLATES,
+    GIVING_TEMPLATES,
+)
+HELD_OUT = Templates(
+    lists=(
+        ("capitals", "{}'s capital city is", COUNTRIES),
+        ("capitals", "When she moved to the capital of {}, she settled in", COUNTRIES),
+        ("languages", "In {}, the national language is called", LANGUAGES),
+        ("languages", "She comes from {}, so she speaks", LANGUAGES),
+        ("two-hop", "The language that is spoken in the city of {} is", CITY_LANGUAGES),
+        ("opposites", "It was not {}, it was the opposite:", OPPOSITES),
+        ("opposites", "Antonyms: big - small, up - down, {} -", OPPOSITES),
+        ("animals", "The young of a {} is called a", YOUNG),
+        ("colours", "As everyone knows, the color of {} is", COLOURS),
+        ("dates", "Yesterday was {}, so today is", DAYS),
+        ("dates", "First comes {}, then comes", MONTHS),
+        ("numbers", "One more than {} is", NUMBERS),
+        ("professions", "My uncle {} for a living, so he is a", DEEDS),
+        ("professions", "My sister has worked in a {} for years. She is a", PLACES_OF_WORK),
+        ("feelings", "Because he was {}, he began to", FEELINGS),
+    ),
+    facts=(
+        ("The cat is hiding in the {}. Where is the cat? The cat is in the", HIDING_PLACES),
+        (
+            "Mary bought a {} scarf. She wears it every day. The color of the scarf is",
+            THING_COLOURS,
+        ),
+        ("For dinner they cooked {}. Everybody liked the", FOODS),
+        ("The new teacher is called {}. The children like the new teacher, whose name is", NAMES),
+    ),
+    number=(
+        "The {} near the window",
+        "The old {} at the end of the street",
+        "Yesterday I noticed that the {} in the picture",
+    ),
+    gender=(("The {} stood up and raised", "her", "his"), ("My {} is tall, and", "she", "he")),
+    gender_names=(
+        ("{} took a deep breath and closed", "her", "his"),
+        ("I met {} because", "she", "he"),
+    ),
+    giving=(
+        "Yesterday {first} and {second} met at the park, and {giver} handed a letter to",
+        "{first} and {second} were working late, so {giver} offered some coffee to",
+    ),
+)
+
+
+def build_pairs(templates: Templates = FIRST) -> list[Pair]:
     """Return all pairs, each prompt of which names its deciding word and its right answers."""
     pairs: list[Pair] = []
-    for family, template, answers in LIST_TEMPLATES:
+    for family, template, answers in templates.lists:
         prompts = [fill(template, word, answer) for word, answer in answers.items()]
         pairs.extend(_pair_neighbors(family, prompts))
-    for template, words in FACT_TEMPLATES:
+    for template, words in templates.facts:
         prompts = [fill(template, word, word) for word in words]
         pairs.extend(_pair_neighbors("facts in the prompt", prompts))
-    for template in NUMBER_TEMPLATES:
+    for template in templates.number:
         for one, several in NUMBER_WORDS:
             first = fill(template, one, SINGULAR)
             pairs.append(Pair("number", first, fill(template, several, PLURAL)))
-    pairs.extend(_gender_pairs(GENDER_WORDS, GENDER_TEMPLATES))
-    pairs.extend(_gender_pairs(GENDER_NAMES, GENDER_NAME_TEMPLATES))
-    pairs.extend(_giving_pairs())
+    pairs.extend(_gender_pairs(GENDER_WORDS, templates.gender))
+    pairs.extend(_gender_pairs(GENDER_NAMES, templates.gender_names))
+    pairs.extend(_giving_pairs(templates.giving))
     return [pair for pair in pairs if not set(pair.first.answers) & set(pair.second.answers)]
+
+
+def build_suite_rows() -> list[dict[str, Any]]:
+    """Return the rows of the suite: every prompt once, with the first prompt that it is paired with."""
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for origin, templates in (("first", FIRST), ("held out", HELD_OUT)):
+        for pair in build_pairs(templates):
+            for prompt, other in ((pair.first, pair.second), (pair.second, pair.first)):
+                row = {
+                    "text": prompt.text,
+                    "spans": [[prompt.start, prompt.end]],
+                    "completions": list(prompt.answers),
+                    "counterfactual": other.text,
+                    "counterfactual_completions": list(other.answers),
+                    "family": pair.family,
+                    "templates": origin,
+                }
+                rows.setdefault((prompt.text, prompt.start), row)
+    return list(rows.values())
+
+
+def dump_rows(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as JSON Lines."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def fill(template: str, word: str, answers: str) -> Prompt:
@@ -235,9 +334,9 @@ def _gender_pairs(
             yield Pair("gender", fill(template, woman, female), fill(template, man, male))
 
 
-def _giving_pairs() -> Iterator[Pair]:
+def _giving_pairs(templates: tuple[str, ...]) -> Iterator[Pair]:
     """Yield who gives to whom: the giver decides, or the name of who receives."""
-    for template in GIVING_TEMPLATES:
+    for template in templates:
         for index in range(0, len(NAMES), 2):
             first, second = NAMES[index], NAMES[index + 1]
             other = NAMES[(index + 2) % len(NAMES)]
@@ -247,3 +346,7 @@ def _giving_pairs() -> Iterator[Pair]:
             receiver = template.replace("{second}", second).replace("{giver}", second)
             receiver = receiver.replace("{first}", "{}")
             yield Pair("who receives", fill(receiver, first, first), fill(receiver, other, other))
+
+
+if __name__ == "__main__":
+    SUITE_DATA.write_text(dump_rows(build_suite_rows()), encoding="utf-8")

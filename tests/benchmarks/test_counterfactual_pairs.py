@@ -15,10 +15,10 @@ from tests.helpers.copy_model import make_copy_explainer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import counterfactual_pairs as bench
-from pair_data import Pair, build_pairs, fill
+from pair_data import HELD_OUT, SUITE_DATA, Pair, build_pairs, build_suite_rows, dump_rows, fill
 from pair_report import write_page
 
-PAIRS = build_pairs()
+PAIRS = [*build_pairs(), *build_pairs(HELD_OUT)]
 
 
 def test_there_are_more_than_500_pairs_of_every_family():
@@ -49,6 +49,21 @@ def test_no_prompt_contradicts_itself():
     for pair in PAIRS:
         for prompt in (pair.first, pair.second):
             assert answers.setdefault((prompt.text, prompt.start), prompt.answers) == prompt.answers
+
+
+def test_the_suite_has_every_prompt_once_and_is_what_the_templates_give():
+    rows = build_suite_rows()
+    assert SUITE_DATA.read_text("utf-8") == dump_rows(rows)
+    assert len({(row["text"], *row["spans"][0]) for row in rows}) == len(rows)
+    pairs = {frozenset((row["text"], row["counterfactual"])) for row in rows}
+    assert len(pairs) > 500
+    assert {row["templates"] for row in rows} == {"first", "held out"}
+
+
+def test_held_out_templates_share_no_prompt_with_the_first():
+    texts = {row["text"]: row["templates"] for row in build_suite_rows()}
+    for pair in build_pairs(HELD_OUT):
+        assert texts[pair.first.text] == texts[pair.second.text] == "held out"
 
 
 def test_scores_are_summed_by_word_and_special_tokens_left_out():

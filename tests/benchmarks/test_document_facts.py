@@ -15,8 +15,13 @@ import document_facts as bench
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_fact_is_in_one_document_only(seed):
+@pytest.mark.parametrize("num_facts", [None, 1, 2])
+def test_the_fact_is_in_one_document_only(seed, num_facts):
     case = bench.build_case(seed)
+    if num_facts is not None:
+        case = bench.build_short_case(seed, num_facts)
+        # Every sentence states one fact.
+        assert {text.count(".") for text in case.context.documents} == {num_facts}
     documents = list(case.context.documents)
     assert len(documents) == bench.NUM_DOCUMENTS
     stating = [i for i, text in enumerate(documents) if f" {case.value}" in text]
@@ -40,7 +45,9 @@ def test_a_copied_answer_is_traced_to_its_document(monkeypatch):
     monkeypatch.setattr(
         bench, "generate_answer", lambda _explainer, context: (answers[id(context)], 1.0)
     )
-    methods = {"grad_x_input": "grad_x_input", "random": "random"}
+    deletions = "leave one document out"
+    methods = {name: bench.METHODS[name] for name in ("grad_x_input", deletions, "random")}
     results = bench.measure(make_copy_explainer(), [*cases, wrong], methods)
     assert (results["asked"], results["answered"]) == (5, 4)
     assert results["rows"]["grad_x_input"]["right"] == 1.0
+    assert results["rows"][deletions]["right"] == 1.0

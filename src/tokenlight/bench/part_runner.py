@@ -84,13 +84,16 @@ class PartRunner:
         self._check_unchanged("models", f"{cell.model}/{cell.data}", current)
         return explainer
 
-    def _read_examples(self, data: str, labels: tuple[str, ...]) -> list[Example]:
+    def _read_examples(self, model: str, data: str, labels: tuple[str, ...]) -> list[Example]:
         suite = self.run_folder.suite
         plan = self.run_folder.plan
         data_set = suite.get_data_set(data)
         source = plan.sources[data]
         examples = read_chosen_examples(data_set, source, seed=suite.seed, limit=plan.limit)
         self._check_unchanged("data", data, digest_file(source))
+        completed = plan.get_completed(model, data)
+        if completed is not None:
+            examples = completed.select(examples)
         return map_labels(examples, labels, data_set)
 
     def _run_part(self, part: Part) -> dict[str, Any]:
@@ -98,7 +101,7 @@ class PartRunner:
         run_folder = self.run_folder
         cell = run_folder.cells[part.cell]
         explainer = self.get_explainer(cell.checkpoint)
-        all_examples = self.get_examples(cell.data, cell.labels)
+        all_examples = self.get_examples(cell.model, cell.data, cell.labels)
         examples = all_examples[part.first : part.first + part.count]
         options = dict(cell.options)
         if cell.makes_heads:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenlight.bench.completions import CompletedPrompts, has_completions
 from tokenlight.bench.suite import Suite
 from tokenlight.bench.suite_entries import DataSetEntry, MetricEntry
 from tokenlight.data.tokens import Question
@@ -134,6 +135,7 @@ class Plan:
         batch_tokens: Tokens per batch.
         conllu: File of parsed text from which heads files are computed; empty if there is none.
         slice: Examples per part; 0 means as in the suite.
+        completed: ``model/data set`` → the prompts that are measured, for data with expected completions.
     """
 
     cells: tuple[Cell, ...]
@@ -145,6 +147,7 @@ class Plan:
     batch_tokens: int = 2048
     conllu: str = ""
     slice: int = 0
+    completed: dict[str, CompletedPrompts] = field(default_factory=dict)
 
     def iterate_parts(self, suite: Suite) -> Iterator[Part]:
         """Yield the parts model by model, so that a worker loads each model once."""
@@ -155,6 +158,10 @@ class Plan:
             for first in range(0, cell.examples, part_size):
                 count = min(part_size, cell.examples - first)
                 yield Part(cell.number, first, count)
+
+    def get_completed(self, model: str, data: str) -> CompletedPrompts | None:
+        """Return which prompts of a data set a model completes; None if no completions are expected."""
+        return self.completed.get(f"{model}/{data}")
 
     def metrics_for(self, data: str) -> dict[str, Metric]:
         """Return the metrics of a data set by label."""
@@ -317,7 +324,9 @@ def map_labels(
 
 
 def detect_task(example: Example) -> str:
-    """Return the task of an example: classification, pair or qa."""
+    """Return the task of an example: classification, pair, qa or next_token."""
     if isinstance(example.text, Question):
         return "qa"
+    if has_completions(example):
+        return "next_token"
     return "classification" if isinstance(example.text, str) else "pair"

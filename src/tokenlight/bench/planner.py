@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenlight import registry
 from tokenlight.bench import plan as plans
+from tokenlight.bench.completions import CompletedPrompts, find_completed_prompts
 from tokenlight.bench.plan import Cell, Plan, RunRequest
 from tokenlight.bench.plan_checks import (
     find_data_without_model,
@@ -77,6 +78,9 @@ class _Planner:
         self.cells: list[Cell] = []
         self.loaded_models: dict[str, Explainer] = {}
         self.method_errors: dict[str, str] = {}  # method, options and model → error, or empty
+        self.completed: dict[
+            str, CompletedPrompts
+        ] = {}  # model/data set → prompts that are measured
         self.conllu = self._find_file(suite.heads.conllu, "heads") if suite.heads else ""
         self.metrics = tuple(self._resolve_corpus(metric) for metric in suite.metrics)
 
@@ -98,6 +102,7 @@ class _Planner:
             batch_tokens=self.request.batch_tokens or self.suite.batch_tokens,
             conllu=self.conllu,
             slice=self.request.slice or self.suite.slice,
+            completed=self.completed,
         )
 
     def _pair_models_with_data(self) -> list[_ModelOnData]:
@@ -131,8 +136,10 @@ class _Planner:
     def _find_checkpoint(self, model: ModelEntry, requested_model: str) -> str:
         """Return what is loaded: the requested model, that of the suite, its twin, or nothing."""
         if requested_model:
-            if Path(requested_model).is_dir():
-                return str(Path(requested_model).resolve())
+            path = Path(requested_model)
+            is_gguf_file = path.suffix == ".gguf" and path.is_file()
+            if path.is_dir() or is_gguf_file:
+                return str(path.resolve())
             return requested_model
         is_available = not self.request.offline or model.hub.startswith(embedded.NAME_PREFIX)
         if model.hub and is_available:
@@ -197,8 +204,12 @@ class _Planner:
         num_layers, model_error = self._inspect_model(pair, examples)
         problems = [] if model_error in ("", NO_MODEL) else [model_error]
         can_try_methods = bool(examples) and not model_error
+        num_examples = len(examples)
+        completed = self.completed.get(f"{pair.model.name}/{pair.data.name}")
+        if completed is not None:
+            num_examples = len(completed.indices)
         for entry in self.suite.get_methods(pair.data.name):
-            for cell in self._make_cells(entry, pair, num_layers, len(examples)):
+            for cell in self._make_cells(entry, pair, num_layers, num_examples):
                 reason = model_error
                 if can_try_methods:
                     reason = self._find_method_error(cell, entry, num_layers)
@@ -257,6 +268,8 @@ class _Planner:
             mapped_examples = plans.map_labels(examples, pair.model.labels, pair.data)
             explainer = self._get_explainer(pair.model.hub)
             misfits = self._find_misfits(explainer, mapped_examples, pair.data)
+            if plans.detect_task(examples[0]) == "next_token" and not misfits:
+                self._find_completed(explainer, examples, pair)
         except TokenlightError as error:
             return None, str(error)
         num_layers = getattr(explainer.model.config.get_text_config(), "num_hidden_layers", None)
@@ -277,6 +290,12 @@ class _Planner:
                 f"The model {model_kind}, but the data set is for {task}. Give a model for that task.",
                 code="model-task-mismatch",
             )
+        if task == "next_token" and head.task != "next":
+            raise BadInput(
+                "The model is not a language model, but the data set holds prompts to complete. Give a "
+                "causal language model with --models.",
+                code="model-completes-nothing",
+            )
         misfits = []
         if not answers_questions:
             try:
@@ -284,6 +303,19 @@ class _Planner:
             except TokenlightError as error:
                 misfits.append(str(error))
         return misfits + self._find_metric_misfits(head, examples, data)
+
+    def _find_completed(
+        self, explainer: Explainer, examples: Sequence[Example], pair: _ModelOnData
+    ) -> None:
+        """Find the prompts that the model completes as expected; the others are left out."""
+        completed = find_completed_prompts(explainer, examples)
+        if not completed.indices:
+            raise BadInput(
+                f"The model completes none of {completed.num_asked:,} prompts, together with its "
+                "counterfactual, as expected, so nothing can be measured. Give another language model.",
+                code="no-prompt-completed",
+            )
+        self.completed[f"{pair.model.name}/{pair.data.name}"] = completed
 
     def _find_metric_misfits(
         self, head: Any, examples: Sequence[Example], data: DataSetEntry

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenlight.bench import planner, tables
+from tokenlight.bench.completions import LEFT_OUT_REASON
 from tokenlight.bench.part_runner import PartRunner
 from tokenlight.bench.plan import Part, RunRequest
 from tokenlight.bench.run_folder import RunFolder, check_folder_unused
@@ -56,6 +57,11 @@ class RunSummary:
             parts += f", {self.num_kept} kept"
         yield f"{num_cells_run} of {len(run.cells)} cells run: {parts}"
         yield from self._describe_omitted_cells()
+        for name, completed in run.plan.completed.items():
+            yield (
+                f"{name}: {len(completed.indices):,} of {completed.num_asked:,} prompts measured; of the "
+                f"others, {LEFT_OUT_REASON}"
+            )
         num_failed = sum(manifest["failed"] for manifest in run.read_manifests())
         if num_failed:
             yield f"failed examples: {num_failed} (see {run.folder / 'failures.csv'})"

@@ -127,7 +127,7 @@ class DataSetEntry:
     otherwise: str = ""
     text: str = ""
     label: str = ""
-    task: Literal["", "classification", "pair", "qa"] = ""
+    task: Literal["", "classification", "pair", "qa", "next_token"] = ""
     size: PositiveInt | None = None
     sample: Literal["first", "random"] = "first"
     classes: StringTuple = ()

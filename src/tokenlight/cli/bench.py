@@ -44,6 +44,7 @@ def run(
     models: list[str] | None = declare_option(
         "Model to use for NAME, which is a data set, a model of the suite, or MODEL/DATA; without NAME, "
         "for all. Repeatable.",
+        "--models --model",
         metavar=NAMED_PATH,
     ),
     data: Path | None = declare_option(

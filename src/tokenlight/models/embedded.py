@@ -42,7 +42,7 @@ _RESTORE_HINT = (
 _MAX_PATH_LENGTH = 4096
 _MAX_NAME_LENGTH = 255
 # Files of a model folder that decide its outputs.
-_MODEL_FILE_EXTENSIONS = (".safetensors", ".bin", ".json", ".txt", ".model")
+_MODEL_FILE_EXTENSIONS = (".safetensors", ".bin", ".gguf", ".json", ".txt", ".model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +223,16 @@ def digest_file(path: str) -> str:
 
 
 def digest_folder(path: str) -> str:
-    """Return a hash of a model folder's weights, config and vocabulary.
+    """Return a hash of a model folder's weights, config and vocabulary, or of a GGUF file.
 
     For a hub id it is the commit, or empty if that cannot be determined.
     """
     if path.startswith(NAME_PREFIX):
         return digest_file(str(MODELS_FOLDER / CHECKSUMS_FILE))[:16]
-    if not os.path.isdir(path):  # Path.is_dir raises for a name that is too long
+    # Path.is_dir and Path.is_file raise for a name that is too long.
+    if os.path.isfile(path):
+        return digest_file(path)[:16]
+    if not os.path.isdir(path):
         return _find_hub_commit(path)
     digest = hashlib.sha256()
     for file in sorted(Path(path).iterdir()):

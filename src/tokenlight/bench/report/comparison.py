@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Self
 
+from tokenlight.bench.completions import LEFT_OUT_REASON
 from tokenlight.bench.plan import Cell
 from tokenlight.bench.report.values import MethodCost, Panel, Ranking, Score
 from tokenlight.bench.run_folder import RunFolder
@@ -195,10 +196,16 @@ class SuiteReport:
         if not running_cells:
             reasons = sorted({cell.reason for cell in cells})
             return replace(panel, reason="; ".join(reasons))
+        num_planned = max(cell.examples for cell in running_cells)
+        completed = self.run_folder.plan.get_completed(model, data)
+        if completed is not None and completed.num_left_out:
+            num_planned += completed.num_left_out
+            reasons = [LEFT_OUT_REASON, panel.skip_reasons]
+            panel = replace(panel, skip_reasons="; ".join(filter(None, reasons)))
         return replace(
             panel,
             checkpoint=running_cells[0].checkpoint,
-            num_planned=max(cell.examples for cell in running_cells),
+            num_planned=num_planned,
             accuracy=self._compute_accuracy(running_cells[0]),
         )
 
