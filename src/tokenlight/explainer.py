@@ -38,8 +38,8 @@ from tokenlight.explaining.generation import GeneratingSession
 from tokenlight.explaining.session import UNLIMITED_TOKENS, find_pad_id
 from tokenlight.explaining.text_result import TextResult, iter_attributions
 from tokenlight.explaining.token_targets import ENTITIES
-from tokenlight.methods._method import Method
-from tokenlight.model.head import SUPPORTED_SUFFIXES
+from tokenlight.methods.base import Method
+from tokenlight.model.head_detection import SUPPORTED_SUFFIXES
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.results import Evaluation  # returned by evaluate()

@@ -14,7 +14,7 @@ from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
 from tokenlight.evaluation.measure import Record
-from tokenlight.metrics._metric import Metric
+from tokenlight.metrics.base import Metric
 
 METRICS = registry.list_names("metrics")
 TOKENIZER = tiny_tokenizer()

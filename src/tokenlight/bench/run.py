@@ -119,7 +119,7 @@ def run_suite(  # noqa: PLR0913 - independent settings, all but three by keyword
     run_path = Path(folder)
     engine = engine or Engine()
     parsed_suite, suite_problems = read_suite_file(suite_path)
-    plan, plan_problems = planner.make_plan(parsed_suite, request or RunRequest())
+    plan, plan_problems = planner.plan_run(parsed_suite, request or RunRequest())
     if suite_problems or plan_problems:
         raise InvalidSuite(parsed_suite.name, [*suite_problems, *plan_problems])
     check_folder_unused(run_path, plan)

@@ -257,7 +257,7 @@ def diff(
                 write_text(json, dump_json(comparison.to_dict(), indent=1))
         if html is not None:
             with write_errors_reported(html):
-                write_text(html, comparison.render_page())
+                write_text(html, comparison.to_html())
     finally:
         _print_comparison(comparison, examples)
     failures = comparison.list_failures(max_flips, min_focus, max_drop)

@@ -207,7 +207,7 @@ class Comparison:
                 values[_JSON_KEYS.get(name, name)] = value
         return dict(to_json_value(values))
 
-    def render_page(self) -> str:
+    def to_html(self) -> str:
         """Return the intervals and the texts that changed most, coloured by both models, as one HTML page."""
         interval_rows = []
         for name, title in INTERVAL_TITLES.items():

@@ -15,7 +15,7 @@ from tokenlight.evaluation.preflight import parse_labels, parse_spans
 from tokenlight.evaluation.records import shorten_method_names
 from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.metrics._metric import Metric
+from tokenlight.metrics.base import Metric
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer

@@ -13,8 +13,8 @@ from tokenlight.errors import BadInput, TextTooLong, TokenlightError
 from tokenlight.evaluation.case_preparation import complete_cases, describe_method
 from tokenlight.evaluation.records import Failure, Record, shorten_method_names
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._metric import Case, CharacterSpan, Metric
 from tokenlight.metrics._ranking import normalized_ranks
+from tokenlight.metrics.base import Case, CharacterSpan, Metric
 from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
 from tokenlight.progress import progress_bar
 

@@ -16,8 +16,8 @@ from tokenlight.errors import TokenlightError
 from tokenlight.errors.arguments import Count, Seed, check_items, checked
 from tokenlight.evaluation.grade import UNTESTED
 from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
+from tokenlight.evaluation.random_subtexts import NUM_REMOVED_WORDS, ORDER_BLOCKS
 from tokenlight.evaluation.removal_grading import RemovalTest
-from tokenlight.evaluation.subtexts import NUM_REMOVED_WORDS, ORDER_BLOCKS
 from tokenlight.explainer import Explainer
 
 CONSERVATION_TOLERANCE = 1e-3  # share of the relevance that may be lost or created unreported
@@ -102,7 +102,7 @@ def assess_all(
 ) -> list[Attribution]:
     """Test several explanations; see :func:`assess_trust`.
 
-    Explanations of one text are compared with the same random sub-texts, which go through the model once.
+    Explanations of one text are compared with the same random subtexts, which go through the model once.
     Pass them text by text, as ``explain()`` returns them.
 
     Args:

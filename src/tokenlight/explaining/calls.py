@@ -27,7 +27,7 @@ from tokenlight.explaining.session import Session
 from tokenlight.explaining.strategies import run_strategies
 from tokenlight.explaining.streams import explain_isolated, explain_stream
 from tokenlight.explaining.text_result import TextResult
-from tokenlight.methods._method import Method, check_declarations
+from tokenlight.methods.base import Method, check_declarations
 
 
 def check_options(  # noqa: PLR0913 - the keywords users set, each by name

@@ -19,7 +19,7 @@ from tokenlight.explaining.pending_scores import launch_scores
 from tokenlight.explaining.session import Session, verify_rows
 from tokenlight.explaining.text_result import MethodGroups
 from tokenlight.hooks.locks import pause
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Recording

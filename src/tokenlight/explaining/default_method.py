@@ -20,7 +20,7 @@ from tokenlight.explaining.method_support import supports_method
 from tokenlight.explaining.session import Session
 from tokenlight.files.tables import Example
 from tokenlight.inputs.picture import Picture
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 
 AUTO_METHOD = "auto"
 KIND_DESCRIPTIONS = {

@@ -24,7 +24,7 @@ from tokenlight.data.units import CONTINUATION_SEGMENT
 from tokenlight.errors import BadInput, BadTarget, join_first, truncate_text
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.session import Session
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 
 DifferencePlan = tuple[tuple[Any, Any], tuple[Any, Any]]  # two texts, and a target for each
 ALTERNATIVE_NAME = "instead"  # the segment name of the continuation that is subtracted

@@ -4,7 +4,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TokenlightError, UnsupportedModel
 from tokenlight.explaining.pending_scores import launch_scores
 from tokenlight.explaining.session import Session, verify_rows
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.model.objective import trim_logits
 from tokenlight.model.probe_rows import make_probe_row
 from tokenlight.model.runner import ModelRunner

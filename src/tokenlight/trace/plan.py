@@ -124,7 +124,7 @@ class RecordingPlan:
         return self.pass_key not in self.model_cache.checked_passes
 
 
-def make_plan(
+def plan_recording(
     runner: ModelRunner,
     rows: Sequence[TokenRow],
     sites: Sites,

@@ -30,7 +30,7 @@ from tokenlight.model.runner import ModelInputs, ModelRunner
 from tokenlight.trace.attention_maps import AttentionMap, KeptAttentionMap, LazyAttentionMap
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.mixing import MixingRecorder
-from tokenlight.trace.plan import Recompute, RecordingPlan, make_plan
+from tokenlight.trace.plan import Recompute, RecordingPlan, plan_recording
 from tokenlight.trace.sites import EMBEDDING_SITES, Site, Sites
 from tokenlight.trace.tape import Recording
 
@@ -102,7 +102,7 @@ def record(
     Raises:
         UnsupportedModel: If the model does not provide what ``sites`` needs.
     """
-    plan = make_plan(runner, rows, sites, recompute=recompute, inputs=inputs)
+    plan = plan_recording(runner, rows, sites, recompute=recompute, inputs=inputs)
     with attached_instruments(plan) as instruments:
         outputs = _run_model(plan, instruments)
     return collect(plan, instruments, outputs, batch_tokens=batch_tokens)

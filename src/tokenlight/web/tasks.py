@@ -32,8 +32,8 @@ from tokenlight.explaining.input_rows import encode_input
 from tokenlight.explaining.windows import OVERLAP_SHARE, exceeds_max_tokens
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.inputs.prompt import Context
-from tokenlight.methods._method import Method
-from tokenlight.metrics._metric import Metric
+from tokenlight.methods.base import Method
+from tokenlight.metrics.base import Metric
 from tokenlight.registry import format_spec
 from tokenlight.trace.randomization import list_stages
 from tokenlight.trace.recording import record
@@ -48,7 +48,7 @@ from tokenlight.web.requests import AttentionBody, EvaluateBody, ExplainBody
 LONG_WORK_BATCH_TOKENS = 512
 # Random orders of the trust test, the more reliable first.
 TRUST_ORDERS = (8, 4)
-# Three removals of two sub-texts per order, and as many again for the explanation itself.
+# Three removals of two subtexts per order, and as many again for the explanation itself.
 PASSES_PER_TRUST_ORDER = 6
 
 

@@ -41,7 +41,7 @@ def test_curves_and_bands_are_scaled_to_the_words_of_the_text(attribution):
     )
 
 
-def test_sub_texts_are_scaled_and_tell_few_removed_words_from_half(attribution):
+def test_subtexts_are_scaled_and_tell_few_removed_words_from_half(attribution):
     (charts,) = build_removal_charts(with_trust(attribution, REMOVAL))
     assert [dot.is_half for dot in charts.dots] == [False, True, False, True]
     assert (charts.dots[0].x, charts.dots[0].y) == (0, HEIGHT)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tokenlight.metrics._metric import DIRECTION_ARROWS
+from tokenlight.metrics.base import DIRECTION_ARROWS
 
 MAX_REASON_LENGTH = 40  # characters of a reason in a cell of a table
 MISSING = "–"  # shown where there is no number

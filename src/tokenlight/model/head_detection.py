@@ -188,7 +188,7 @@ class PlainForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
 
     Example:
         >>> import torch
-        >>> from tokenlight.model.head import PlainForSequenceClassification
+        >>> from tokenlight.model.head_detection import PlainForSequenceClassification
         >>> class Bag(torch.nn.Module):
         ...     def __init__(self):
         ...         super().__init__()
