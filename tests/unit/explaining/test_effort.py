@@ -20,7 +20,7 @@ FRONTIER = Path(__file__).parents[3] / "docs" / "results" / "frontier" / "fronti
 def test_efforts_are_those_that_the_rule_chose():
     choices = json.loads(FRONTIER.read_text(encoding="utf-8"))["choices"]
     samples = [EFFORT_SAMPLES[name] for name in ("instant", "normal", "thorough")]
-    expected = ["attnlrp"] + [f"subset_relevance, {count} subtexts" for count in samples[1:]]
+    expected = ["attnlrp"] + [f"subset_relevance, {count} sub-texts" for count in samples[1:]]
     assert samples[0] == 0
     assert [choice["chosen"] for choice in choices] == expected
 
