@@ -50,7 +50,7 @@ MIN_INITIAL_TOKEN_PROBABILITY = 0.01
 # A change that a person would notice; half of the probability, if that is less.
 MIN_PROBABILITY_CHANGE = 0.05
 MAX_TIED_SHARE = 0.5  # of the tokens
-# Whole words are removed: of scores that cancel within a word, the test sees the rest alone.
+# Whole words are removed: of scores that cancel within a word, the test sees only the rest.
 MAX_CANCELLED_SHARE = 0.5  # of the total absolute score
 
 

@@ -77,7 +77,7 @@ def explain_continuation(
     """Explain each token of a continuation by one forward pass, and one backward pass per token.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         targeted_rows: The beginnings of one text, the longest last, each with its next token.
         options: Resolved keyword arguments of ``explain()``, with the methods.
 

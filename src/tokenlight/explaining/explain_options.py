@@ -102,7 +102,7 @@ class AttributeKeywords(ExplainKeywords, total=False):
 
 
 class EvaluateKeywords(TypedDict, total=False):
-    """The keywords of evaluate() beside the explanations and the metrics."""
+    """The keywords of evaluate() apart from the explanations and the metrics."""
 
     seed: Seed
     batch_tokens: Annotated[int, Range(1, inf)] | None

@@ -18,7 +18,7 @@ def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
     the tokens of ``row`` and computed by the model in the same way as ``row`` itself.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         method: The method to ask for.
         row: A row like those that will be explained, of any length.
 

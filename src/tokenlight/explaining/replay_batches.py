@@ -73,7 +73,7 @@ def make_replay_batch(
     for name, value in arguments.items():
         if value.device == token_mask.device:
             tensor_names.append(name)
-    # Everything beside the values of the tensors that shapes the pass.
+    # Everything except the values of the tensors that shapes the pass.
     shape_key = (
         token_mask.shape,
         *_describe_rows(runner, rows),

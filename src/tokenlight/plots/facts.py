@@ -383,7 +383,7 @@ def describe_uncertainty(attribution: Attribution) -> str:
 
 
 def describe_stability(attribution: Attribution) -> str:
-    """Say how far the strongest tokens depend on the draws; empty where that was not measured."""
+    """Say how far the strongest tokens depend on the draws; empty if that was not measured."""
     sampling: Any = attribution.extras.get("sampling")
     if not isinstance(sampling, dict) or not isinstance(sampling.get("stability"), float):
         return ""
