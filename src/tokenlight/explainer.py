@@ -485,7 +485,9 @@ class Explainer(GeneratingSession):
         from tokenlight.scale.mapper import Mapper
 
         keywords = {"method": method, "target": target, **options}
-        return Mapper(column, keywords, self._loading, self)
+        return Mapper(
+            text=column, options=keywords, load_arguments=self._loading, loaded_explainer=self
+        )
 
     def _resolve_methods(self, method: Any, seed: int) -> tuple[Method, ...]:
         return resolve_methods(self, method, seed)

@@ -178,7 +178,9 @@ def _run_missing_parts(
     failed_parts = {part for part, _ in failures}
     num_made = len(set(missing_parts) - failed_parts)
     num_kept = len(run_folder.parts) - len(failures) - num_made
-    return RunSummary(run_folder, num_made, num_kept, tuple(failures))
+    return RunSummary(
+        run_folder=run_folder, num_made=num_made, num_kept=num_kept, failed_parts=tuple(failures)
+    )
 
 
 def _describe_finished_cell(run_folder: RunFolder, cell_number: int) -> str:

@@ -98,7 +98,14 @@ def evaluate(
         explainer, methods, [example.text for example in examples], seed
     )
     explain_options = {"target": target, "long": long}
-    experiment = Experiment(methods, metrics, explain_options, seed, data, columns)
+    experiment = Experiment(
+        methods=methods,
+        metrics=metrics,
+        explain_options=explain_options,
+        seed=seed,
+        data_source=data,
+        columns=columns,
+    )
     _run_experiment(explainer, examples, experiment, output)
 
 

@@ -220,7 +220,10 @@ class Comparison:
             first, second = self.attributions[2 * i : 2 * i + 2]
             changed.append(
                 ChangedText(
-                    moved.describe_source(), f"{moved.rank_correlation:+.2f}", first, second
+                    source=moved.describe_source(),
+                    rank_correlation=f"{moved.rank_correlation:+.2f}",
+                    first=first,
+                    second=second,
                 )
             )
         return render_comparison(

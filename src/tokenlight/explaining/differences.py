@@ -163,7 +163,12 @@ def subtract_attributions(this: Attribution, that: Attribution) -> Attribution:
         sign=-1.0,
         row=row,
         target=ResolvedTarget("contrast", f" {verb} ".join(sides), (((0,), 1.0), ((1,), -1.0))),
-        prediction=Prediction(f"{values[0]:.4g} against {values[1]:.4g}", 0, sides, ()),
+        prediction=Prediction(
+            label=f"{values[0]:.4g} against {values[1]:.4g}",
+            index=0,
+            labels=sides,
+            probabilities=(),
+        ),
         logits=np.array(values),
         extras={"difference": {"border": num_shared, "behind": len(this.row)}},
     )

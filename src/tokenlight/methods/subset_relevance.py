@@ -191,7 +191,15 @@ class SubsetRelevance(Method):
         texts = []
         for index, (row, target) in enumerate(zip(tape.rows, tape.targets, strict=True)):
             samples = ScoreSamples(row, self.seed)
-            texts.append(_SampledText(self, row, target, samples, self._find_units(tape, index)))
+            texts.append(
+                _SampledText(
+                    method=self,
+                    row=row,
+                    target=target,
+                    samples=samples,
+                    units=self._find_units(tape, index),
+                )
+            )
         with nested_progress(self._describe_work(), len(texts) * self._max_samples) as advance:
             self._run_round(tape, texts, replacement_id, advance)
             for text, scores in zip(texts, whole_scores.numpy(), strict=True):

@@ -160,7 +160,15 @@ def explain_alone(
 
 def encode_row(served_model: ServedModel, explain_input: Any, long: LongTextPolicy) -> TokenRow:
     """Return an input as the row of tokens that the model reads."""
-    options = ExplainOptions((), "none", "tokenizer", long, 0, 1, False)
+    options = ExplainOptions(
+        methods=(),
+        explain_mask="none",
+        token_types="tokenizer",
+        long=long,
+        seed=0,
+        batch_tokens=1,
+        progress=False,
+    )
     return encode_input(served_model.explainer, explain_input, options)
 
 
