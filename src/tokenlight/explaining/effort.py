@@ -35,7 +35,7 @@ STABLE_MAX_SAMPLES = 128
 
 
 def check_effort(effort: Any, stable: Any, method: Any) -> None:
-    """Check ``effort`` and ``stable``, and that no method is given beside them.
+    """Check ``effort`` and ``stable``, and that no method is given with them.
 
     Raises:
         BadInput: A value is not valid, or the two cannot hold together or with ``method``.
@@ -98,7 +98,7 @@ def choose_by_effort(
     """Choose the method for an effort.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         effort: The effort, checked; None with ``stable`` alone.
         stable: The stability to reach, checked.
         example: The first input, which decides on the kind.
@@ -140,7 +140,7 @@ def _find_objection(session: Session, kind: str, example: Any) -> str:
     """Say why no subtexts are drawn; empty if they are."""
     if kind != "text" or session._runner.head.task != "text":
         what = (
-            "a labelled token" if session._runner.head.task == "token" else KIND_DESCRIPTIONS[kind]
+            "a labeled token" if session._runner.head.task == "token" else KIND_DESCRIPTIONS[kind]
         )
         return f"no higher price was measured for {what} (classified texts alone)"
     row = probe_row(session, example)
