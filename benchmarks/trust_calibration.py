@@ -48,6 +48,13 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation import grade
 from tokenlight.evaluation.grade import GradeThresholds, RemovalResult, judge_removal
+from tokenlight.evaluation.random_subtexts import (
+    ORDER_BLOCKS,
+    RandomSubtexts,
+    compute_log_odds,
+    limit_orders,
+    rank_all_removals,
+)
 from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
 from tokenlight.evaluation.removal_grading import (
     MAX_TIED_SHARE,
@@ -55,13 +62,6 @@ from tokenlight.evaluation.removal_grading import (
     MIN_INITIAL_TOKEN_PROBABILITY,
     MIN_PROBABILITY_CHANGE,
     count_tied,
-)
-from tokenlight.evaluation.subtexts import (
-    ORDER_BLOCKS,
-    RandomSubtexts,
-    compute_log_odds,
-    limit_orders,
-    rank_all_removals,
 )
 from tokenlight.files.tables import read_examples
 from tokenlight.files.write import write_text

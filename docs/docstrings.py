@@ -6,7 +6,7 @@ from typing import Any
 
 import griffe
 
-# docs/hooks.py, which mkdocs loads first, has put this module where it can be found.
+# docs/update_tables.py, which mkdocs loads first, has put this module where it can be found.
 from formulas import as_markdown
 
 

@@ -31,7 +31,7 @@ def advise() -> list[Advice]:
     """The rows of the picture, their numbers from the package's tables."""
     from tokenlight import registry
     from tokenlight.explaining.default_method import load_table
-    from tokenlight.methods._method import describe_cost
+    from tokenlight.methods.base import describe_cost
 
     kinds = load_table()["kinds"]
     text_means = kinds["text"]["means"]
@@ -109,7 +109,7 @@ def _frontier_means() -> dict[str, float]:
     return {
         "attnlrp": by_label["attnlrp"],
         "occlusion": by_label["occlusion:window=1"],
-        "subset_relevance": by_label["subset_relevance, 8 sub-texts"],
+        "subset_relevance": by_label["subset_relevance, 8 subtexts"],
     }
 
 

@@ -38,8 +38,8 @@ from tokenlight.explaining.generation import GeneratingSession
 from tokenlight.explaining.session import UNLIMITED_TOKENS, find_pad_id
 from tokenlight.explaining.text_result import TextResult, iter_attributions
 from tokenlight.explaining.token_targets import ENTITIES
-from tokenlight.methods._method import Method
-from tokenlight.model.head import SUPPORTED_SUFFIXES
+from tokenlight.methods.base import Method
+from tokenlight.model.head_detection import SUPPORTED_SUFFIXES
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.results import Evaluation  # returned by evaluate()
@@ -485,7 +485,9 @@ class Explainer(GeneratingSession):
         from tokenlight.scale.mapper import Mapper
 
         keywords = {"method": method, "target": target, **options}
-        return Mapper(column, keywords, self._loading, self)
+        return Mapper(
+            text=column, options=keywords, load_arguments=self._loading, loaded_explainer=self
+        )
 
     def _resolve_methods(self, method: Any, seed: int) -> tuple[Method, ...]:
         return resolve_methods(self, method, seed)

@@ -25,9 +25,9 @@ Example:
 """
 
 from tokenlight.errors.arguments import Count
-from tokenlight.methods._method import Method
-from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
+from tokenlight.methods.base import Method
 from tokenlight.metrics._ranking import rank_positions
+from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 

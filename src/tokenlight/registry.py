@@ -117,6 +117,11 @@ def _option_ranges(cls: Any) -> dict[str, Range]:
     return ranges
 
 
+def _is_shared_module(name: str) -> bool:
+    """Return whether a module holds a base class or helpers, and no method or metric of its own."""
+    return name == "base" or name.startswith("_")
+
+
 @cache
 def _find_entries(kind: Kind) -> dict[str, EntryPoint]:
     """Return the entry point of each name, without importing any: ``--help`` reads this."""
@@ -124,7 +129,7 @@ def _find_entries(kind: Kind) -> dict[str, EntryPoint]:
     package = importlib.import_module(group)
     entries = {}
     for file in pkgutil.iter_modules(package.__path__):
-        if file.name[0] != "_":
+        if not _is_shared_module(file.name):
             entries[file.name] = EntryPoint(file.name, f"{group}.{file.name}", group)
     for entry in entry_points(group=group):
         entries[entry.name] = entry

@@ -21,7 +21,7 @@ from tests.helpers.relevance_families import (
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
 from tokenlight import Explainer, Tokens, registry
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.methods._method import GRADIENT_RULE_SETS, GradientMethod
+from tokenlight.methods.base import GRADIENT_RULE_SETS, GradientMethod
 from tokenlight.trace import gradients as gradients_module
 
 GRADIENTS = list(GRADIENT_RULE_SETS)

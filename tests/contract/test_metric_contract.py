@@ -16,7 +16,7 @@ from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.metrics._metric import Metric
+from tokenlight.metrics.base import Metric
 
 METRICS = registry.list_names("metrics")
 TOKENIZER = tiny_tokenizer()

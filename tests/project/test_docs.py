@@ -46,10 +46,10 @@ def get_page_name(page: Path) -> str:
 
 @pytest.fixture(scope="module")
 def hooks():
-    """docs/hooks.py as mkdocs loads it."""
+    """docs/update_tables.py as mkdocs loads it."""
     sys.path.insert(0, str(DOCS))
     try:
-        spec = importlib.util.spec_from_file_location("guide_hooks", DOCS / "hooks.py")
+        spec = importlib.util.spec_from_file_location("guide_hooks", DOCS / "update_tables.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         yield module
@@ -119,7 +119,7 @@ def test_links_of_pages_outside_the_guide_lead_to_files(page):
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=get_page_name)
 def test_a_checkout_shows_the_tables_as_they_are(hooks, page):
     content = page.read_text("utf-8")
-    assert hooks.filled(content, site=False) == content, "run: python docs/hooks.py"
+    assert hooks.filled(content, site=False) == content, "run: python docs/update_tables.py"
 
 
 @pytest.mark.parametrize("page", generated_tables.PAGES, ids=get_page_name)

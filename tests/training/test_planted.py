@@ -13,7 +13,7 @@ from tests.helpers.handmade_attributions import make_attribution, make_row, spli
 from tokenlight import SpanTarget, registry
 from tokenlight.data.head import Head
 from tokenlight.files.tables import parse_example
-from tokenlight.metrics._metric import Case
+from tokenlight.metrics.base import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 from training import packed, planted, tasks
 

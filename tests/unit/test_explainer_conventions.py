@@ -18,7 +18,7 @@ from tokenlight.cli.methods import _order_names
 from tokenlight.explaining import default_method
 from tokenlight.explaining.default_method import load_leaderboard, recommend_methods
 from tokenlight.files.tables import read_examples
-from tokenlight.methods._method import FAMILIES
+from tokenlight.methods.base import FAMILIES
 
 TOKENIZER = tiny_tokenizer()
 TEXTS = ["a good film", "a bad and dull film"]

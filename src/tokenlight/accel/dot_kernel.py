@@ -21,7 +21,7 @@ TILE_ROWS = 4
 TILE_WIDTH = 1024
 
 
-# Arguments that follow from the length of a text are not specialised: the kernel would be compiled again
+# Arguments that follow from the length of a text are not specialized: the kernel would be recompiled
 # for each length.
 @triton.jit(do_not_specialize=("count", "tokens", "stride"))
 def _dot_kernel(x, y, out, count, width, tokens, stride, R: tl.constexpr, W: tl.constexpr):

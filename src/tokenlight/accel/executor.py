@@ -58,7 +58,7 @@ class Executor:
         """Start to copy ``tensor`` to the CPU as float64.
 
         Returns:
-            The copy, and an event after which it is complete; None where it already is.
+            The copy, and an event after which it is complete; None if it already is.
         """
         if tensor.device.type == "cuda":
             values = tensor.double().to("cpu", non_blocking=True)

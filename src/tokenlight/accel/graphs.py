@@ -108,7 +108,7 @@ class ReplayBatch:
 
     Attributes:
         tensors: Its inputs on the device.
-        targets: One class per example; empty where the model's own prediction is explained.
+        targets: One class per example; empty if the model's own prediction is explained.
         shape_key: Everything else that determines the operations of its pass.
         text_key: Tells its texts from others.
     """
@@ -132,7 +132,7 @@ class CapturedGraph(Generic[PassT]):
         text_key: The texts of the captured batch.
         checked_cases: Whether a replay was compared with an eager pass: of the same texts (False), of
             others (True).
-        targets: The targets of the last replay; None where they are unknown.
+        targets: The targets of the last replay; None if they are unknown.
     """
 
     graph: torch.cuda.CUDAGraph
@@ -183,7 +183,7 @@ class GraphCache:
 
     @property
     def max_bytes(self) -> int:
-        """Device memory that the graphs may take; 0 where none is captured."""
+        """Device memory that the graphs may take; 0 if none is captured."""
         if self._max_bytes is None:
             self._max_bytes = default_graph_bytes()
         return self._max_bytes
@@ -265,7 +265,7 @@ class GraphCache:
     def _try_replay(
         self, captured: CapturedGraph[PassT], batch: ReplayBatch, run_pass: RunPass[PassT]
     ) -> PassT | None:
-        """Replay a graph; return None where the model was changed since its capture."""
+        """Replay a graph; return None if the model was changed since its capture."""
         if not captured.snapshot.is_memory_unchanged():
             return None
         self._entries.move_to_end(batch.shape_key)
@@ -343,7 +343,7 @@ class GraphCache:
     def _capture(
         self, batch: ReplayBatch, run_pass: RunPass[PassT], transfers: list[Transfer]
     ) -> CapturedGraph[PassT] | None:
-        """Capture the pass of ``batch``; return None where that is impossible."""
+        """Capture the pass of ``batch``; return None if that is impossible."""
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         inputs = [tensor.clone() for tensor in batch.tensors]
         graph = torch.cuda.CUDAGraph()
@@ -362,7 +362,14 @@ class GraphCache:
             return None
         if not capturing.has_read_all:
             return None
-        return CapturedGraph(graph, inputs, transfers, outputs, snapshot, batch.text_key)
+        return CapturedGraph(
+            graph=graph,
+            inputs=inputs,
+            transfers=transfers,
+            outputs=outputs,
+            snapshot=snapshot,
+            text_key=batch.text_key,
+        )
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def head_means(
     Args:
         query: ``batch head query width``.
         key: ``batch head key width``; it may have fewer heads.
-        value: Likewise.
+        value: As ``key``.
         scaling: The factor on scores.
         allowed: A mask (bool) that broadcasts to ``batch head query key``.
         bias: A bias on the scores; broadcasts to ``batch head query key``.

@@ -26,7 +26,7 @@ def run_kernel(name: str, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         **kwargs: Its keyword arguments.
 
     Returns:
-        What the function returns; None where no kernel supports the tensors, or where the device has too
+        What the function returns; None if no kernel supports the tensors, or if the device has too
         little shared memory for it.
     """
     first = tensors if isinstance(tensors, Tensor) else tensors[0]

@@ -31,7 +31,7 @@ def split_half(matrix: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | Non
 
     Returns:
         ``2 × rows`` by columns: the rounded matrix above what rounding left; and the scale by which the
-        product of each row must be multiplied, ``rows`` by 1, or None where the dtype needs none.
+        product of each row must be multiplied, ``rows`` by 1, or None if the dtype needs none.
     """
     scales: Tensor | None = None
     if dtype in SCALED_DTYPES:

@@ -126,7 +126,12 @@ class PartRunner:
         plan = self.run_folder.plan
         # The token limit comes from the plan, not from the memory of the worker, so that batches are alike.
         explain_options = {**asdict(suite.protocol), "batch_tokens": plan.batch_tokens}
-        experiment = Experiment([(cell.name, dict(options))], [], explain_options, suite.seed)
+        experiment = Experiment(
+            methods=[(cell.name, dict(options))],
+            metrics=[],
+            explain_options=explain_options,
+            seed=suite.seed,
+        )
         measure_factor = MEASURE_BATCH_FACTOR.get(explainer._runner.device.type, 1)
 
         start = time.perf_counter()

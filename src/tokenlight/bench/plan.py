@@ -20,7 +20,7 @@ from tokenlight.bench.suite_entries import DataSetEntry, MetricEntry
 from tokenlight.data.tokens import Question
 from tokenlight.errors import BadInput
 from tokenlight.files.tables import EXTENSIONS, Example, read_examples
-from tokenlight.metrics._metric import Metric
+from tokenlight.metrics.base import Metric
 
 MAX_SLUG_LENGTH = 80
 

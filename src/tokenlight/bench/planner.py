@@ -39,7 +39,7 @@ VERSIONED_LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")  # these 
 NO_MODEL = "no local model"
 
 
-def make_plan(suite: Suite, request: RunRequest) -> tuple[Plan, list[str]]:
+def plan_run(suite: Suite, request: RunRequest) -> tuple[Plan, list[str]]:
     """Make the plan of a run. Each model is loaded once, and each method is tried on it.
 
     Args:

@@ -125,7 +125,7 @@ def run_suite(  # noqa: PLR0913 - independent settings, all but three by keyword
     run_path = Path(folder)
     engine = engine or Engine()
     parsed_suite, suite_problems = read_suite_file(suite_path)
-    plan, plan_problems = planner.make_plan(parsed_suite, request or RunRequest())
+    plan, plan_problems = planner.plan_run(parsed_suite, request or RunRequest())
     if suite_problems or plan_problems:
         raise InvalidSuite(parsed_suite.name, [*suite_problems, *plan_problems])
     check_folder_unused(run_path, plan)
@@ -184,7 +184,9 @@ def _run_missing_parts(
     failed_parts = {part for part, _ in failures}
     num_made = len(set(missing_parts) - failed_parts)
     num_kept = len(run_folder.parts) - len(failures) - num_made
-    return RunSummary(run_folder, num_made, num_kept, tuple(failures))
+    return RunSummary(
+        run_folder=run_folder, num_made=num_made, num_kept=num_kept, failed_parts=tuple(failures)
+    )
 
 
 def _describe_finished_cell(run_folder: RunFolder, cell_number: int) -> str:

@@ -131,7 +131,12 @@ def _make_evaluation(run_folder: RunFolder, cell: Cell, records: Sequence[Record
     # The corpus is read here, long after the run was planned.
     for corpus in corpora:
         check_unchanged(run_folder.plan.settings, "corpora", corpus, digest_file(corpus))
-    return Evaluation(tuple(records), metrics, run_folder.suite.seed, frequencies)
+    return Evaluation(
+        records=tuple(records),
+        metrics=metrics,
+        seed=run_folder.suite.seed,
+        document_frequencies=frequencies,
+    )
 
 
 def _build_score_row(cell: Cell, metric: str, summary: Mapping[str, Any], num_failed: int) -> Row:

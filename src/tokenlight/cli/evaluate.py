@@ -98,7 +98,14 @@ def evaluate(
         explainer, methods, [example.text for example in examples], seed
     )
     explain_options = {"target": target, "long": long}
-    experiment = Experiment(methods, metrics, explain_options, seed, data, columns)
+    experiment = Experiment(
+        methods=methods,
+        metrics=metrics,
+        explain_options=explain_options,
+        seed=seed,
+        data_source=data,
+        columns=columns,
+    )
     _run_experiment(explainer, examples, experiment, output)
 
 
@@ -257,7 +264,7 @@ def diff(
                 write_text(json, dump_json(comparison.to_dict(), indent=1))
         if html is not None:
             with write_errors_reported(html):
-                write_text(html, comparison.render_page())
+                write_text(html, comparison.to_html())
     finally:
         _print_comparison(comparison, examples)
     failures = comparison.list_failures(max_flips, min_focus, max_drop)

@@ -169,7 +169,7 @@ def _describe_metric(cls: Any) -> str:
 def _describe_method(name: str, cls: Any) -> str:
     """Describe a method; the cost is in forward (F) and backward (B) passes for n tokens."""
     from tokenlight.explaining.default_method import load_leaderboard
-    from tokenlight.methods._method import describe_cost
+    from tokenlight.methods.base import describe_cost
 
     leaderboard = load_leaderboard()
     facts = [
@@ -217,7 +217,7 @@ def _order_names(kind: Kind) -> list[tuple[str, str]]:
 
 def _group_by_family(excluded_names: set[str]) -> dict[str, list[str]]:
     """Group the methods that can be loaded by family, in the order of ``FAMILIES``."""
-    from tokenlight.methods._method import FAMILIES
+    from tokenlight.methods.base import FAMILIES
 
     names_by_family: dict[str, list[str]] = {}
     families = {

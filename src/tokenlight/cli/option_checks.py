@@ -17,40 +17,61 @@ FLAG_NAMES = {
     "logit": "--target logit",
 }
 # Option → options that it cannot be combined with, since only one input, or one target, can be meant.
-EXCLUSIVE_OPTIONS = {
-    "file": "text pair question context document image chat png",
-    "image": "pair question context document",
-    "chat": "text pair question context document",
-    "document": "text pair context",
-    "question": "text pair",
-    "generate": "continuation target token",
-    "continuation": "target token",
-    "all": "rather_than token",
-    "entities": "token",
-    "above": "rather_than token",
-    "against": "rather_than all entities above logit question",
-    "context": "token continuation generate",
-    "stream": "file rather_than by trust words layers reference",
-    "words": "tokens",
-    "effort": "method reference",
-    "stable": "method reference",
-    "out": "split by trust words layers reference html json csv parquet png fill chat_template "
-    "continuation generate above batch_tokens batch_size",
+EXCLUSIVE_OPTIONS: dict[str, tuple[str, ...]] = {
+    "file": ("text", "pair", "question", "context", "document", "image", "chat", "png"),
+    "image": ("pair", "question", "context", "document"),
+    "chat": ("text", "pair", "question", "context", "document"),
+    "document": ("text", "pair", "context"),
+    "question": ("text", "pair"),
+    "generate": ("continuation", "target", "token"),
+    "continuation": ("target", "token"),
+    "all": ("rather_than", "token"),
+    "entities": ("token",),
+    "above": ("rather_than", "token"),
+    "against": ("rather_than", "all", "entities", "above", "logit", "question"),
+    "context": ("token", "continuation", "generate"),
+    "stream": ("file", "rather_than", "by", "trust", "words", "layers", "reference"),
+    "words": ("tokens",),
+    "effort": ("method", "reference"),
+    "stable": ("method", "reference"),
+    "out": (
+        "split",
+        "by",
+        "trust",
+        "words",
+        "layers",
+        "reference",
+        "html",
+        "json",
+        "csv",
+        "parquet",
+        "png",
+        "fill",
+        "chat_template",
+        "continuation",
+        "generate",
+        "above",
+        "batch_tokens",
+        "batch_size",
+    ),
 }
 # Options → the option that they need, and how to give it.
-REQUIRED_OPTIONS = {
-    "column limit split out": ("file", "--file DATA"),
-    "engine workers keep block": ("out", "--file DATA -o FOLDER"),
-    "address gpus_per_worker": ("ray", "--engine ray"),
-    "stream": ("generate", "--generate N"),
-    "fill": ("image", "--image FILE"),
-    "chat_template": ("chat", "--chat FILE"),
-    "context": ("question", "--question"),
-    "image": ("model", "--model with an image classifier or a vision-language model such as LLaVA"),
-    "chat": ("model", "--model with a language model whose tokenizer has a chat template"),
-    "document": ("model", "--model with a language model, or a model such as T5"),
-    "token": ("model", "--model with a model that labels each token, or tokenlight/masked_lm"),
-    "continuation generate": (
+REQUIRED_OPTIONS: dict[tuple[str, ...], tuple[str, str]] = {
+    ("column", "limit", "split", "out"): ("file", "--file DATA"),
+    ("engine", "workers", "keep", "block"): ("out", "--file DATA -o FOLDER"),
+    ("address", "gpus_per_worker"): ("ray", "--engine ray"),
+    ("stream",): ("generate", "--generate N"),
+    ("fill",): ("image", "--image FILE"),
+    ("chat_template",): ("chat", "--chat FILE"),
+    ("context",): ("question", "--question"),
+    ("image",): (
+        "model",
+        "--model with an image classifier or a vision-language model such as LLaVA",
+    ),
+    ("chat",): ("model", "--model with a language model whose tokenizer has a chat template"),
+    ("document",): ("model", "--model with a language model, or a model such as T5"),
+    ("token",): ("model", "--model with a model that labels each token, or tokenlight/masked_lm"),
+    ("continuation", "generate"): (
         "model",
         "--model with a model that generates text, such as GPT-2 or Llama",
     ),
@@ -100,7 +121,7 @@ def _find_given_options(arguments: Mapping[str, Any]) -> set[str]:
 
 def _check_exclusive_options(given_options: set[str]) -> None:
     for option, excluded_options in EXCLUSIVE_OPTIONS.items():
-        for excluded in excluded_options.split():
+        for excluded in excluded_options:
             if option in given_options and excluded in given_options:
                 raise BadInput(
                     f"{_format_flag(option)} cannot be combined with {_format_flag(excluded)}. "
@@ -113,7 +134,7 @@ def _check_required_options(given_options: set[str], arguments: Mapping[str, Any
     for options, (required, how_to_give) in REQUIRED_OPTIONS.items():
         if required in given_options:
             continue
-        for option in sorted(given_options.intersection(options.split())):
+        for option in sorted(given_options.intersection(options)):
             value = arguments[option]
             if isinstance(value, list):
                 value = value[0]

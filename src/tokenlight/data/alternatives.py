@@ -40,7 +40,7 @@ class Alternative:
     Args:
         token: Its text as it is shown.
         id: Its id, with which ``NextToken(…, against=[id])`` contrasts with it alone.
-        probability: How likely the model finds it; None where that was not saved.
+        probability: How likely the model finds it; None if that was not saved.
     """
 
     token: str

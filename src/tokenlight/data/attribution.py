@@ -290,7 +290,7 @@ class Attribution(LazyDataclass, ExportMixin):
             name = units.SPECIAL_SEGMENT if segment is None else names[segment]
             segment_scores = self.scores[positions[segment]]
             share, total = units.share_and_sum(segment_scores, total_magnitude)
-            shares.append(units.SegmentShare(name, segment, share, total))
+            shares.append(units.SegmentShare(name=name, segment=segment, share=share, total=total))
         return tuple(shares)
 
     def group_by(self, unit: units.Unit) -> list[units.UnitScore]:
@@ -325,7 +325,16 @@ class Attribution(LazyDataclass, ExportMixin):
             share, total = units.share_and_sum(self.scores[group], total_magnitude)
             low, high = intervals.get(tuple(group), (None, None))
             unit_scores.append(
-                units.UnitScore(name, text, segment, tuple(group), share, total, low, high)
+                units.UnitScore(
+                    name=name,
+                    text=text,
+                    segment=segment,
+                    positions=tuple(group),
+                    share=share,
+                    total=total,
+                    low=low,
+                    high=high,
+                )
             )
         return unit_scores
 

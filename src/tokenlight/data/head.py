@@ -82,7 +82,7 @@ class Head:
 
     @property
     def default_target(self) -> Literal["predicted", 0]:
-        """A target that every text has: ``"predicted"``, or output 0 where all outputs are numbers."""
+        """A target that every text has: ``"predicted"``, or output 0 if all outputs are numbers."""
         has_several_outputs = self.problem_type == "regression" and len(self.labels) > 1
         return 0 if has_several_outputs else "predicted"
 
@@ -220,7 +220,7 @@ class Head:
         named = others[: alternatives.MAX_NAMED] if against == "all" else others
         names = alternatives.name_tokens(self.labels, index, named)
         terms = (*token.terms, *alternatives.subtract_terms(others, weights))
-        return ResolvedTarget("token", token.name, terms, names)
+        return ResolvedTarget(kind="token", name=token.name, terms=terms, alternatives=names)
 
     def _contrast_with_tokens(
         self, index: int, others: Sequence[int], logits: np.ndarray

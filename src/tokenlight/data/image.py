@@ -72,7 +72,7 @@ class PatchImage:
         fill: The replacement of an occluded patch.
         name: Name of its file, or a description.
         original_size: Width and height before it was resized, if known.
-        token_positions: Positions of the patches among the tokens of a text; empty where the patches are
+        token_positions: Positions of the patches among the tokens of a text; empty if the patches are
             the last tokens of a row of their own.
     """
 

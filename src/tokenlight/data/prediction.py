@@ -24,7 +24,7 @@ class Prediction:
 
     Args:
         label: The predicted label, answer or number, as text.
-        index: Its class index or token id; 0 where there are no classes.
+        index: Its class index or token id; 0 if there are no classes.
         labels: The labels that ``probabilities`` belong to.
         probabilities: One probability per label; empty for a regression head. A span head has one, the
             product of the start and the end probability.
@@ -55,7 +55,7 @@ class Prediction:
 
     @property
     def probability(self) -> float | None:
-        """Probability of the predicted label; None where the head has no probabilities."""
+        """Probability of the predicted label; None if the head has no probabilities."""
         if not self.probabilities:
             return None
         return self.probabilities[self.label_position]
@@ -81,7 +81,7 @@ def predict_continuation(
     else:
         label = "".join(labels).strip()
     probability = float(np.exp(answer_log_probability(logits[:num_tokens])))
-    return Prediction(label, 0, (label,), (probability,))
+    return Prediction(label=label, index=0, labels=(label,), probabilities=(probability,))
 
 
 def predict_span(logits: np.ndarray, row: TokenRow) -> Prediction:
@@ -117,7 +117,7 @@ def predict_numbers(
     numbers = []
     for prefix, value in zip(prefixes, logits, strict=True):
         numbers.append(f"{prefix}{float(value):.4g}")
-    return Prediction(", ".join(numbers), 0, tuple(labels), ())
+    return Prediction(label=", ".join(numbers), index=0, labels=tuple(labels), probabilities=())
 
 
 def predict_class(
@@ -126,7 +126,12 @@ def predict_class(
     """Return the class with the highest logit; a multi-label head has independent probabilities."""
     probabilities = 1 / (1 + np.exp(-logits)) if problem_type == "multi" else softmax(logits)
     best = int(np.argmax(logits))
-    return Prediction(labels[best], best, tuple(labels), tuple(probabilities.tolist()))
+    return Prediction(
+        label=labels[best],
+        index=best,
+        labels=tuple(labels),
+        probabilities=tuple(probabilities.tolist()),
+    )
 
 
 def predict_token(logits: np.ndarray, vocabulary: Sequence[str]) -> Prediction:

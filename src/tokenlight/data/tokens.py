@@ -90,7 +90,7 @@ class TokenRow(LazyDataclass):
     Args:
         ids: Token ids.
         attention_mask: 1 where the model may attend, 0 where the token is masked.
-        token_type_ids: Segment ids of BERT-like models; None where the model has none.
+        token_type_ids: Segment ids of BERT-like models; None if the model has none.
         pieces: The tokens as the tokenizer names them.
         special_tokens_mask: Whether the tokenizer or the model added the token.
         spans: Character spans in ``texts[segment]``.

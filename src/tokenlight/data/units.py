@@ -165,7 +165,14 @@ def score_sentences(row: TokenRow, scores: np.ndarray) -> list[Sentence]:
         for (start, end), positions in zip(spans, groups, strict=True):
             if positions:
                 score = float(scores[positions].sum())
-                sentence = Sentence(segment, start, end, text[start:end], tuple(positions), score)
+                sentence = Sentence(
+                    segment=segment,
+                    start=start,
+                    end=end,
+                    text=text[start:end],
+                    positions=tuple(positions),
+                    score=score,
+                )
                 sentences.append(sentence)
     return sentences
 
@@ -285,7 +292,7 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def group_labels_by_type(labels: Sequence[str]) -> dict[str, list[int]]:
-    """Return the indices of the labels of each entity type; empty where no label has a prefix."""
+    """Return the indices of the labels of each entity type; empty if no label has a prefix."""
     indices_by_type: dict[str, list[int]] = {}
     for index, label in enumerate(labels):
         if _TAG_PATTERN.fullmatch(label):

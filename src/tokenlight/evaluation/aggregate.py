@@ -12,8 +12,8 @@ from typing import Any
 
 from tokenlight.evaluation.records import Record
 from tokenlight.metrics._interval import Interval, bootstrap_mean
-from tokenlight.metrics._metric import DIRECTION_ARROWS, Measurement, Metric
 from tokenlight.metrics._ranking import Agreement
+from tokenlight.metrics.base import DIRECTION_ARROWS, Measurement, Metric
 
 MetricValues = dict[tuple[int, str], float]  # (index of the text, target) to the value
 MISSING_CELL = "–"

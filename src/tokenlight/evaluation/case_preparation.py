@@ -18,7 +18,7 @@ from tokenlight.data.target import TargetLike
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.streams import isolate_failures
-from tokenlight.metrics._metric import Bounds, Case, Metric, Search, VariantOutputs
+from tokenlight.metrics.base import Bounds, Case, Metric, Search, VariantOutputs
 from tokenlight.perturb.engine import Variant, stream_logits
 from tokenlight.registry import format_spec
 from tokenlight.trace.randomization import randomize_cascade

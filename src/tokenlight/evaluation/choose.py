@@ -188,7 +188,7 @@ def _pick_best(
     chosen = min(ties, key=lambda name: (_estimate_cost(name), -means[name]))
     interval = bootstrap_mean(aopc_by_method[chosen].tolist(), seed=seed)
     reason = _describe_choice(chosen, interval, ties, means, len(candidates))
-    return BestMethod(chosen, reason, means, interval.count)
+    return BestMethod(method=chosen, reason=reason, mean_aopc=means, num_texts=interval.count)
 
 
 def _estimate_cost(method: str) -> float:
@@ -272,4 +272,6 @@ def _find_cached(key: str, num_texts: int) -> BestMethod | None:
     if entry is None or entry["texts"] < min(num_texts, SAMPLE_SIZE):
         return None
     reason = f"{entry['reason']}; measured earlier, possibly on other texts"
-    return BestMethod(entry["method"], reason, entry["measured"], entry["texts"])
+    return BestMethod(
+        method=entry["method"], reason=reason, mean_aopc=entry["measured"], num_texts=entry["texts"]
+    )

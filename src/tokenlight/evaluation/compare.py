@@ -207,7 +207,7 @@ class Comparison:
                 values[_JSON_KEYS.get(name, name)] = value
         return dict(to_json_value(values))
 
-    def render_page(self) -> str:
+    def to_html(self) -> str:
         """Return the intervals and the texts that changed most, coloured by both models, as one HTML page."""
         interval_rows = []
         for name, title in INTERVAL_TITLES.items():
@@ -220,7 +220,10 @@ class Comparison:
             first, second = self.attributions[2 * i : 2 * i + 2]
             changed.append(
                 ChangedText(
-                    moved.describe_source(), f"{moved.rank_correlation:+.2f}", first, second
+                    source=moved.describe_source(),
+                    rank_correlation=f"{moved.rank_correlation:+.2f}",
+                    first=first,
+                    second=second,
                 )
             )
         return render_comparison(

@@ -102,7 +102,14 @@ def collect_omissions(records: Sequence[Record], failures: Sequence[Failure]) ->
     num_texts = _count_texts(records, failures)
     omissions = []
     for (method, metric, reason, is_partial), texts in texts_by_case.items():
-        omission = Omission((method,), metric, frozenset(texts), num_texts, reason, is_partial)
+        omission = Omission(
+            methods=(method,),
+            metric=metric,
+            texts=frozenset(texts),
+            num_texts=num_texts,
+            reason=reason,
+            is_partial=is_partial,
+        )
         omissions.append(omission)
     return omissions
 

@@ -15,7 +15,7 @@ from tokenlight.evaluation.preflight import parse_labels, parse_spans
 from tokenlight.evaluation.records import shorten_method_names
 from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.metrics._metric import Metric
+from tokenlight.metrics.base import Metric
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
@@ -95,7 +95,13 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
     records, _ = shorten_method_names(measured)
     frequencies = load_document_frequencies(explainer.tokenizer, built_metrics)
     replacement_ids = find_replacements(explainer)
-    return Evaluation(records, built_metrics, seed, frequencies, replacement_ids=replacement_ids)
+    return Evaluation(
+        records=records,
+        metrics=built_metrics,
+        seed=seed,
+        document_frequencies=frequencies,
+        replacement_ids=replacement_ids,
+    )
 
 
 def _is_scalar(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """Grade one explanation from what each removal says about it, and say what is weak in the evidence.
 
-A good grade needs every removal in favor by both tests, the top words and the sums over random sub-texts,
+A good grade needs every removal in favor by both tests, the top words and the sums over random subtexts,
 and the sums under all removals together beyond what shuffled scores reach.
 ``benchmarks/trust_calibration.py`` chooses the thresholds on one half of its texts; ``docs/results/trust``
 says what they do on the other half.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tokenlight.evaluation.subtexts import RemovalEvidence
+from tokenlight.evaluation.random_subtexts import RemovalEvidence
 
 # These words are written to files; do not change them.
 FAITHFUL = "faithful"
@@ -39,7 +39,7 @@ class GradeThresholds:
         faithful_joint_rank: The joint rank, for "faithful".
         alone_share: Share at which a removal counts as good by this test only.
         alone_rank: Rank at which a removal counts as good by this test only.
-        hopeless_rank: Joint rank up to which no more sub-texts are tried.
+        hopeless_rank: Joint rank up to which no more subtexts are tried.
         max_special_share: Share of the total absolute score that may fall on special tokens.
         min_words: Words that a text needs for a grade.
     """
@@ -105,7 +105,7 @@ def is_decided(
     joint_rank: float,
     thresholds: GradeThresholds = DEFAULT_THRESHOLDS,
 ) -> bool:
-    """Return whether more random sub-texts would hardly change the grade."""
+    """Return whether more random subtexts would hardly change the grade."""
     is_hopeless = (
         joint_rank <= thresholds.hopeless_rank
         and min(result.share_beaten for result in results) < thresholds.share

@@ -13,8 +13,8 @@ from tokenlight.errors import BadInput, TextTooLong, TokenlightError
 from tokenlight.evaluation.case_preparation import complete_cases, describe_method
 from tokenlight.evaluation.records import Failure, Record, shorten_method_names
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._metric import Case, CharacterSpan, Metric
 from tokenlight.metrics._ranking import normalized_ranks
+from tokenlight.metrics.base import Case, CharacterSpan, Metric
 from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
 from tokenlight.progress import progress_bar
 
@@ -164,15 +164,17 @@ def _make_cases(
         label = None if labels is None else labels[text_index]
         text_spans = None if spans is None else spans[text_index]
         original = Perturber(attribution.row, replacement_ids)
-        case = Case(attribution, original, head, label, text_spans)
+        case = Case(
+            attribution=attribution, original=original, head=head, label=label, spans=text_spans
+        )
         record = Record(
-            text_index,
-            describe_method(attribution),
-            attribution.target.name,
-            attribution.prediction.label,
-            None if label is None else head.labels[label],
-            len(attribution),
-            {},
+            text_index=text_index,
+            method=describe_method(attribution),
+            target=attribution.target.name,
+            predicted=attribution.prediction.label,
+            label=None if label is None else head.labels[label],
+            num_tokens=len(attribution),
+            measurements={},
             num_truncated=attribution.row.num_truncated,
         )
         cases.append(_MeasuredCase(case, record))

@@ -22,7 +22,7 @@ from tokenlight.explaining import input_rows
 from tokenlight.explaining.default_method import make_sample_input
 from tokenlight.explaining.token_targets import ENTITIES
 from tokenlight.files.tables import Example
-from tokenlight.metrics._metric import CharacterSpan, Metric
+from tokenlight.metrics.base import CharacterSpan, Metric
 
 SpanAnnotations = tuple[CharacterSpan, ...] | None  # of one text
 

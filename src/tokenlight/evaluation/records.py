@@ -9,7 +9,7 @@ from math import nan
 from typing import Any, Literal
 
 from tokenlight.metrics._interval import to_json_value
-from tokenlight.metrics._metric import Measurement
+from tokenlight.metrics.base import Measurement
 
 # Field to key in JSON, where they differ. Files of earlier versions have these keys.
 _RECORD_KEYS = {

@@ -98,10 +98,24 @@ def list_removals(
     removals = [Removal(DELETE, "deleted", row)]
     special_ids = ReplacementIds.from_model(explainer._runner, explainer.tokenizer)
     mask_ids = np.full((1, len(row)), special_ids.mask_id)
-    removals.append(Removal(MASK, _MASK_PARTICIPLES[special_ids.mask_name], row, mask_ids))
+    removals.append(
+        Removal(
+            name=MASK,
+            participle=_MASK_PARTICIPLES[special_ids.mask_name],
+            row=row,
+            replacement_ids=mask_ids,
+        )
+    )
     likely_ids = draw_replacement_ids(explainer, row, words, generator)
     if likely_ids is not None:
-        removals.append(Removal(INFILL, "replaced by likely words", row, likely_ids))
+        removals.append(
+            Removal(
+                name=INFILL,
+                participle="replaced by likely words",
+                row=row,
+                replacement_ids=likely_ids,
+            )
+        )
     return removals
 
 

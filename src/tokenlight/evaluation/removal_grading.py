@@ -18,8 +18,7 @@ from tokenlight.evaluation.grade import (
     is_decided,
 )
 from tokenlight.evaluation.measure import check_single_window, check_token_scores
-from tokenlight.evaluation.removal import LogitsCache, TargetProbability, list_removals
-from tokenlight.evaluation.subtexts import (
+from tokenlight.evaluation.random_subtexts import (
     NUM_REMOVED_WORDS,
     ORDER_BLOCKS,
     RandomSubtexts,
@@ -27,6 +26,7 @@ from tokenlight.evaluation.subtexts import (
     limit_orders,
     rank_all_removals,
 )
+from tokenlight.evaluation.removal import LogitsCache, TargetProbability, list_removals
 from tokenlight.evaluation.verdict import (
     RemovedUnits,
     describe_cancellation,
@@ -37,8 +37,8 @@ from tokenlight.evaluation.verdict import (
     list_findings,
 )
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._metric import check_has_probabilities
 from tokenlight.metrics._perturbation import target_probability
+from tokenlight.metrics.base import check_has_probabilities
 from tokenlight.perturb.engine import Variant
 
 # Number of the random stream of a text, which differs from those that methods draw from.
@@ -50,19 +50,19 @@ MIN_INITIAL_TOKEN_PROBABILITY = 0.01
 # A change that a person would notice; half of the probability, if that is less.
 MIN_PROBABILITY_CHANGE = 0.05
 MAX_TIED_SHARE = 0.5  # of the tokens
-# Whole words are removed: of scores that cancel within a word, the test sees the rest alone.
+# Whole words are removed: of scores that cancel within a word, the test sees only the rest.
 MAX_CANCELLED_SHARE = 0.5  # of the total absolute score
 
 
 class RemovalTest:
     """Test explanations of one model against chance.
 
-    The random sub-texts of the current text are kept, for each target. Testing an explanation of another
+    The random subtexts of the current text are kept, for each target. Testing an explanation of another
     text discards them, so pass explanations text by text.
 
     Args:
         explainer: The model that made the explanations.
-        seed: Seed of the random sub-texts.
+        seed: Seed of the random subtexts.
         max_orders: The most random orders to try; a clear grade needs fewer.
         num_top_words: Words that are removed at once.
     """
@@ -83,7 +83,7 @@ class RemovalTest:
         self.subtexts: dict[ResolvedTarget, RandomSubtexts] = {}
 
     def get_subtexts(self, attribution: Attribution) -> RandomSubtexts:
-        """Return the random sub-texts for this text and target, prepared on first use."""
+        """Return the random subtexts for this text and target, prepared on first use."""
         row = attribution.row
         target = attribution.target
         if row.fingerprint != self.text_fingerprint:
@@ -100,7 +100,7 @@ class RemovalTest:
         return self.subtexts[target]
 
     def prefetch(self, attributions: Sequence[Attribution]) -> None:
-        """Run all sub-texts that the first look at these explanations needs, packed together.
+        """Run all subtexts that the first look at these explanations needs, packed together.
 
         Args:
             attributions: Explanations of one text for one target.

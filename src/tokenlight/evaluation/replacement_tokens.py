@@ -6,8 +6,8 @@ from typing import Any
 
 from tokenlight.errors import BadInput
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._metric import Metric
 from tokenlight.metrics._ranking import removals_by_metric
+from tokenlight.metrics.base import Metric
 from tokenlight.perturb.engine import ReplacementIds
 
 # Field to key in JSON, where they differ.

@@ -7,7 +7,7 @@ from typing import Any
 from tokenlight.errors import MissingExtra
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.files.write import write_bytes
-from tokenlight.metrics._metric import DIRECTION_ARROWS
+from tokenlight.metrics.base import DIRECTION_ARROWS
 from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.charts import Line, draw_lines, new_figure, render_figure
 from tokenlight.plots.html import _get_environment, seal_page
@@ -98,7 +98,7 @@ def _metrics_with_curves(evaluation: Evaluation, metrics: Sequence[str] | None =
     return [key for key in selected if any(key in part.curves for part in parts)]
 
 
-def render_page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
+def render_evaluation_page(evaluation: Evaluation, *, title: str = "Faithfulness") -> str:
     """Return tables and curves as one HTML page without scripts or external resources."""
     environment = _get_environment()
     template = environment.get_template("evaluation.html.j2")
@@ -129,4 +129,4 @@ def save_report(evaluation: Evaluation, folder: Path) -> None:
     png = _render_png(evaluation)
     if png:
         write_bytes(folder / "curves.png", png)
-    write_bytes(folder / "report.html", render_page(evaluation).encode("utf-8"))
+    write_bytes(folder / "report.html", render_evaluation_page(evaluation).encode("utf-8"))

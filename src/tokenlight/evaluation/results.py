@@ -31,8 +31,8 @@ from tokenlight.evaluation.records import Failure, Record
 from tokenlight.evaluation.replacement_tokens import replacement_warnings
 from tokenlight.files.write import dump_json, writable, write_parquet, write_text
 from tokenlight.metrics._interval import Interval, to_json_value
-from tokenlight.metrics._metric import Metric, MetricSummary
 from tokenlight.metrics._ranking import Agreement, compare_removal_orders
+from tokenlight.metrics.base import Metric, MetricSummary
 from tokenlight.perturb.engine import ReplacementIds
 
 if TYPE_CHECKING:

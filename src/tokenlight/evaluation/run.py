@@ -37,8 +37,8 @@ from tokenlight.files.parsing import read_json
 from tokenlight.files.parts import FolderCheck, claim_folder, read_manifest, read_part, write_part
 from tokenlight.files.stores import Folder
 from tokenlight.files.tables import Example
-from tokenlight.methods._method import Method, check_declarations
-from tokenlight.metrics._metric import Metric
+from tokenlight.methods.base import Method, check_declarations
+from tokenlight.metrics.base import Metric
 from tokenlight.progress import progress_bar
 from tokenlight.registry import format_spec
 

@@ -16,8 +16,8 @@ from tokenlight.errors import TokenlightError
 from tokenlight.errors.arguments import Count, Seed, check_items, checked
 from tokenlight.evaluation.grade import UNTESTED
 from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
+from tokenlight.evaluation.random_subtexts import NUM_REMOVED_WORDS, ORDER_BLOCKS
 from tokenlight.evaluation.removal_grading import RemovalTest
-from tokenlight.evaluation.subtexts import NUM_REMOVED_WORDS, ORDER_BLOCKS
 from tokenlight.explainer import Explainer
 
 CONSERVATION_TOLERANCE = 1e-3  # share of the relevance that may be lost or created unreported
@@ -67,8 +67,8 @@ def assess_trust(
         max_orders: The most random orders of the words to compare it with; a clear case needs fewer.
         num_top_words: Words that are removed at once.
         seed: Seed of the random orders.
-        repeat: Whether to explain the text once more beside a longer one, to see that other texts in a
-            batch do not change its scores.
+        repeat: Whether to explain the text once more in a batch with a longer one, to see that other texts
+            in a batch do not change its scores.
 
     Returns:
         The same explanation with ``extras["trust"]``: a dict with the ``grade``, the ``verdict`` in words,
@@ -102,7 +102,7 @@ def assess_all(
 ) -> list[Attribution]:
     """Test several explanations; see :func:`assess_trust`.
 
-    Explanations of one text are compared with the same random sub-texts, which go through the model once.
+    Explanations of one text are compared with the same random subtexts, which go through the model once.
     Pass them text by text, as ``explain()`` returns them.
 
     Args:
@@ -151,7 +151,7 @@ def run_health_checks(
     Args:
         explainer: The model that was explained.
         attribution: The explanation to check.
-        repeat: Whether to explain the text again beside a longer one.
+        repeat: Whether to explain the text again in a batch with a longer one.
 
     Returns:
         One dict with ``check``, ``state`` and ``says`` for each check: conservation (if the method conserves
@@ -208,7 +208,7 @@ def _check_ties(attribution: Attribution) -> HealthCheck:
 
 
 def _repeat_in_batch(explainer: Explainer, attributions: Sequence[Attribution]) -> list[Repeated]:
-    """Explain a text again beside a longer one, by all methods that can be repeated, in one call.
+    """Explain a text again in a batch with a longer one, by all methods that can be repeated, in one call.
 
     Args:
         explainer: The model that was explained.
@@ -255,7 +255,7 @@ def _explain_beside_neighbor(
 def _check_batch_invariance(
     explainer: Explainer, attribution: Attribution, repeated: Repeated
 ) -> HealthCheck | None:
-    """Compare with the same explanation beside a longer text: padding must not change its scores."""
+    """Compare with the same explanation in a batch with a longer text: padding must not change its scores."""
     if repeated is None:
         return None
     if isinstance(repeated, TokenlightError):

@@ -207,7 +207,7 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
             f"{_format_change(-removal['log_odds_fall'])} in log-odds ({num_top} random: "
             f"{_format_change(-high)} to {_format_change(-low)}), more than "
             f"{100 * removal['beaten']:.0f} % of random choices of equal size; the sums of its scores "
-            f"follow {num_subtexts} random sub-texts with r = {removal['correlation']:.2f}, better than "
+            f"follow {num_subtexts} random subtexts with r = {removal['correlation']:.2f}, better than "
             f"{100 * removal['correlation_rank']:.0f} % of shuffled scores"
         )
     return findings

@@ -37,7 +37,7 @@ def draw_replacement_ids(
         generator: The source of randomness.
 
     Returns:
-        Ids of shape ``draw token``, equal to those of the row outside of ``words``; None where no model can
+        Ids of shape ``draw token``, equal to those of the row outside of ``words``; None if no model can
         propose words: a row without a text, or a model without a tokenizer.
     """
     if explainer._runner.head.task == "next" and row.source_length is None:

@@ -13,7 +13,7 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.session import Session, describe_row
-from tokenlight.methods._method import Method, class_path, code_digest
+from tokenlight.methods.base import Method, class_path, code_digest
 from tokenlight.perturb.engine import ReplacementIds
 from tokenlight.registry import registered_name
 from tokenlight.version import VERSION

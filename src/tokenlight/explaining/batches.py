@@ -155,7 +155,7 @@ def launch_batch(
     The device is waited for only where a target or a method must know the logits before it can go on.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         rows: The rows of the batch.
         targets: One target per row; "all" stands for several.
         options: Resolved keyword arguments of ``explain()``, with the methods.
@@ -228,12 +228,14 @@ def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
         scores = launch_scores(options.methods, tape)
         rounds.append(TargetRound(tape.targets, scores, tape.checks))
     return PendingBatch(
-        session,
-        options,
-        PassLogits(masked_rows, recording.fetched_logits, recording.has_attention_sink),
-        PassLogits(rows, predicting.fetched_logits),
-        num_rounds,
-        rounds,
+        session=session,
+        options=options,
+        explained_pass=PassLogits(
+            masked_rows, recording.fetched_logits, recording.has_attention_sink
+        ),
+        predicting_pass=PassLogits(rows, predicting.fetched_logits),
+        num_rounds=num_rounds,
+        rounds=rounds,
         notes=[],
     )
 

@@ -27,7 +27,7 @@ from tokenlight.explaining.session import Session
 from tokenlight.explaining.strategies import run_strategies
 from tokenlight.explaining.streams import explain_isolated, explain_stream
 from tokenlight.explaining.text_result import TextResult
-from tokenlight.methods._method import Method, check_declarations
+from tokenlight.methods.base import Method, check_declarations
 
 
 def check_options(  # noqa: PLR0913 - the keywords users set, each by name
@@ -83,7 +83,7 @@ def explain_list(
     """Explain a list of texts, all by the same methods.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         texts: At least one input.
         method: One method or a list, as users give them.
         target: One target, or a list with one per text.
@@ -158,7 +158,7 @@ def add_methods(
     """Add the methods to the options, with a method of our choice in place of ``"auto"``.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         options: The checked keywords of the call.
         method: One method or a list, as users give them.
         example: The first input, which decides on the default.
@@ -186,7 +186,7 @@ def resolve_methods(session: Session, method: Any, seed: int) -> tuple[Method, .
     """Build the methods of a call.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         method: A name, a (name, options) pair, a Method, or a list of these.
         seed: The seed of methods that sample, unless their options set one.
 

@@ -19,7 +19,7 @@ from tokenlight.explaining.pending_scores import launch_scores
 from tokenlight.explaining.session import Session, verify_rows
 from tokenlight.explaining.text_result import MethodGroups
 from tokenlight.hooks.locks import pause
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Recording
@@ -77,7 +77,7 @@ def explain_continuation(
     """Explain each token of a continuation by one forward pass, and one backward pass per token.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         targeted_rows: The beginnings of one text, the longest last, each with its next token.
         options: Resolved keyword arguments of ``explain()``, with the methods.
 

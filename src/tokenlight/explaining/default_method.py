@@ -20,7 +20,7 @@ from tokenlight.explaining.method_support import supports_method
 from tokenlight.explaining.session import Session
 from tokenlight.files.tables import Example
 from tokenlight.inputs.picture import Picture
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 
 AUTO_METHOD = "auto"
 KIND_DESCRIPTIONS = {
@@ -82,7 +82,7 @@ def choose_default_method(session: Session, kind: str, example: Any) -> str:
     The choice is made once per kind of input.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         kind: The kind of input, from :func:`detect_input_kind`.
         example: An input of this kind; the model is asked on a short row like it.
 

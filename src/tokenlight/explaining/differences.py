@@ -24,7 +24,7 @@ from tokenlight.data.units import CONTINUATION_SEGMENT
 from tokenlight.errors import BadInput, BadTarget, join_first, truncate_text
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.session import Session
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 
 DifferencePlan = tuple[tuple[Any, Any], tuple[Any, Any]]  # two texts, and a target for each
 ALTERNATIVE_NAME = "instead"  # the segment name of the continuation that is subtracted
@@ -163,7 +163,12 @@ def subtract_attributions(this: Attribution, that: Attribution) -> Attribution:
         sign=-1.0,
         row=row,
         target=ResolvedTarget("contrast", f" {verb} ".join(sides), (((0,), 1.0), ((1,), -1.0))),
-        prediction=Prediction(f"{values[0]:.4g} against {values[1]:.4g}", 0, sides, ()),
+        prediction=Prediction(
+            label=f"{values[0]:.4g} against {values[1]:.4g}",
+            index=0,
+            labels=sides,
+            probabilities=(),
+        ),
         logits=np.array(values),
         extras={"difference": {"border": num_shared, "behind": len(this.row)}},
     )

@@ -18,24 +18,24 @@ from tokenlight.explaining.default_method import (
 )
 from tokenlight.explaining.method_support import supports_method
 from tokenlight.explaining.session import Session
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 
 Effort = Literal["instant", "normal", "thorough"]
 SAMPLING_METHOD = "subset_relevance"
-# What the rule chose: the sub-texts beside the whole text; none is the default method.
+# What the rule chose: the subtexts beside the whole text; none is the default method.
 EFFORT_SAMPLES = {"instant": 0, "normal": 8, "thorough": 64}
 EFFORT_REASONS = {
     "normal": "ahead of the one-pass methods, Shapley values and integrated gradients",
-    "thorough": "ahead of 8 sub-texts",
+    "thorough": "ahead of 8 subtexts",
 }
-MIN_SAMPLES = 2  # the fewest sub-texts that were measured, and found ahead of one pass
+MIN_SAMPLES = 2  # the fewest subtexts that were measured, and found ahead of one pass
 MAX_PASSES = 1 << 20
-STABLE_ROUND = 8  # sub-texts between two looks at the stability
+STABLE_ROUND = 8  # subtexts between two looks at the stability
 STABLE_MAX_SAMPLES = 128
 
 
 def check_effort(effort: Any, stable: Any, method: Any) -> None:
-    """Check ``effort`` and ``stable``, and that no method is given beside them.
+    """Check ``effort`` and ``stable``, and that no method is given with them.
 
     Raises:
         BadInput: A value is not valid, or the two cannot hold together or with ``method``.
@@ -53,7 +53,7 @@ def check_effort(effort: Any, stable: Any, method: Any) -> None:
         )
     if stable is not None and effort is not None and count_samples(effort) == 0:
         raise BadInput(
-            f"stable={stable} needs sub-texts to compare, but effort={effort!r} pays for one pass alone. "
+            f"stable={stable} needs subtexts to compare, but effort={effort!r} pays for one pass alone. "
             "Leave out the effort, or give a higher one.",
             code="stable-without-effort",
         )
@@ -85,7 +85,7 @@ def _check_stable(stable: Any) -> None:
 
 
 def count_samples(effort: str | int) -> int:
-    """Return the number of sub-texts that an effort pays for; 0 for the one pass of the default method."""
+    """Return the number of subtexts that an effort pays for; 0 for the one pass of the default method."""
     if isinstance(effort, str):
         return EFFORT_SAMPLES[effort]
     num_samples = int(effort) - 1  # the whole text takes one pass
@@ -98,7 +98,7 @@ def choose_by_effort(
     """Choose the method for an effort.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         effort: The effort, checked; None with ``stable`` alone.
         stable: The stability to reach, checked.
         example: The first input, which decides on the kind.
@@ -107,7 +107,7 @@ def choose_by_effort(
         The method, its options, and a note that says why.
 
     Raises:
-        BadInput: ``stable`` was asked for where no sub-texts are drawn.
+        BadInput: ``stable`` was asked for where no subtexts are drawn.
     """
     kind = detect_input_kind(session, example)
     stated = _describe_request(effort, stable)
@@ -118,7 +118,7 @@ def choose_by_effort(
     if objection:
         if stable is not None:
             raise BadInput(
-                f"stable={stable} draws sub-texts, but {objection}. Leave out stable, or give "
+                f"stable={stable} draws subtexts, but {objection}. Leave out stable, or give "
                 "method='subset_relevance:stable=0.95' to try it all the same.",
                 code="stable-unsupported",
             )
@@ -137,10 +137,10 @@ def _describe_request(effort: str | int | None, stable: float | None) -> str:
 
 
 def _find_objection(session: Session, kind: str, example: Any) -> str:
-    """Say why no sub-texts are drawn; empty if they are."""
+    """Say why no subtexts are drawn; empty if they are."""
     if kind != "text" or session._runner.head.task != "text":
         what = (
-            "a labelled token" if session._runner.head.task == "token" else KIND_DESCRIPTIONS[kind]
+            "a labeled token" if session._runner.head.task == "token" else KIND_DESCRIPTIONS[kind]
         )
         return f"no higher price was measured for {what} (classified texts alone)"
     row = probe_row(session, example)
@@ -152,7 +152,7 @@ def _find_objection(session: Session, kind: str, example: Any) -> str:
 
 
 def _plan_sampling(effort: str | int | None, stable: float | None) -> tuple[dict[str, Any], str]:
-    """Return the options of the method that draws sub-texts, and the reason for them."""
+    """Return the options of the method that draws subtexts, and the reason for them."""
     if stable is not None:
         max_samples = STABLE_MAX_SAMPLES if effort is None else count_samples(effort)
         options = {
@@ -161,11 +161,11 @@ def _plan_sampling(effort: str | int | None, stable: float | None) -> tuple[dict
             "max_samples": max_samples,
         }
         return options, (
-            f"{SAMPLING_METHOD}, sub-texts until {100 * float(stable):g} % of the top 5 tokens would be "
+            f"{SAMPLING_METHOD}, subtexts until {100 * float(stable):g} % of the top 5 tokens would be "
             f"named again by others, at most {max_samples}"
         )
     num_samples = count_samples(effort or "normal")
-    reason = f"{SAMPLING_METHOD}, {num_samples} sub-texts ({num_samples + 1} passes)"
+    reason = f"{SAMPLING_METHOD}, {num_samples} subtexts ({num_samples + 1} passes)"
     if effort in EFFORT_REASONS:
         reason += f", {EFFORT_REASONS[str(effort)]} in AOPC on both tasks measured"
     return {"samples": num_samples}, reason

@@ -22,7 +22,7 @@ from tokenlight.errors.arguments import Range, Seed
 from tokenlight.files.tables import Example, parse_example
 from tokenlight.inputs.picture import Picture, is_picture
 from tokenlight.inputs.prompt import Chat, Context
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.trace.sites import Sites
 
 TargetedRow = tuple[TokenRow, TargetLike]  # a row of tokens and the target to explain in it
@@ -45,7 +45,7 @@ class ExplainOptions:
         batch_size: The most rows that go through the model at once.
         default_method_reason: The name of the method that ``method="auto"`` chose, and why.
         effort: The price that a person is willing to pay, which chooses the method.
-        stable: The stability at which no more sub-texts are drawn.
+        stable: The stability at which no more subtexts are drawn.
     """
 
     methods: tuple[Method, ...]
@@ -102,7 +102,7 @@ class AttributeKeywords(ExplainKeywords, total=False):
 
 
 class EvaluateKeywords(TypedDict, total=False):
-    """The keywords of evaluate() beside the explanations and the metrics."""
+    """The keywords of evaluate() apart from the explanations and the metrics."""
 
     seed: Seed
     batch_tokens: Annotated[int, Range(1, inf)] | None

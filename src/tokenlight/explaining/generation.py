@@ -126,7 +126,7 @@ class CachedDecoder:
     """Predicts one token after another, and reads each token once where the model keeps keys and values.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         prompt: The prompt.
     """
 

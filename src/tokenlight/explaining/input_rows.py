@@ -131,7 +131,7 @@ def encode_input(
     """Return one input as the row of tokens that the model reads.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         text: An input of any kind.
         options: Resolved keyword arguments of ``explain()``.
         encoding: The tokenizer's output for the text, if all texts were tokenized together.
@@ -353,7 +353,7 @@ def encode_image_prompt(
     """Return an image with a text as the row that a vision-language model reads.
 
     Args:
-        session: The model with its tokenizer and processor.
+        session: The model, its tokenizer or processor, and its limits.
         image_input: A Picture, or an image alone.
         options: Resolved keyword arguments of ``explain()``; those for texts are refused.
         continuation: A text that the model might write after it.
@@ -376,10 +376,10 @@ def encode_image_prompt(
     picture = image_input if isinstance(image_input, Picture) else Picture(image_input)
     # A picture may bring the processor that it was prepared for.
     encoder = PicturePromptEncoder(
-        session.tokenizer,
-        picture.processor or session._processor,
-        vision_inputs.image_token_id,
-        vision_inputs.find_grid,
+        tokenizer=session.tokenizer,
+        processor=picture.processor or session._processor,
+        image_token_id=vision_inputs.image_token_id,
+        grid_shape=vision_inputs.find_grid,
     )
     max_tokens = session.max_tokens
     if max_tokens is not None and continuation is not None:

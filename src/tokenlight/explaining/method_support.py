@@ -4,7 +4,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TokenlightError, UnsupportedModel
 from tokenlight.explaining.pending_scores import launch_scores
 from tokenlight.explaining.session import Session, verify_rows
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.model.objective import trim_logits
 from tokenlight.model.probe_rows import make_probe_row
 from tokenlight.model.runner import ModelRunner
@@ -18,7 +18,7 @@ def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
     the tokens of ``row`` and computed by the model in the same way as ``row`` itself.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         method: The method to ask for.
         row: A row like those that will be explained, of any length.
 

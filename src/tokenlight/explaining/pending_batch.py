@@ -114,7 +114,7 @@ class PendingBatch:
     """A batch that the device is computing.
 
     Attributes:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         options: Resolved keyword arguments of ``explain()``, with the methods.
         explained_pass: The forward pass that is explained.
         predicting_pass: The pass over the rows without an explain mask, which gives the predictions.
@@ -134,7 +134,12 @@ class PendingBatch:
     @property
     def results(self) -> PassResults:
         """The results on the device."""
-        return PassResults(self.explained_pass, self.predicting_pass, self.num_rounds, self.rounds)
+        return PassResults(
+            explained_pass=self.explained_pass,
+            predicting_pass=self.predicting_pass,
+            num_rounds=self.num_rounds,
+            rounds=self.rounds,
+        )
 
     @classmethod
     def from_replay(
@@ -149,11 +154,11 @@ class PendingBatch:
         """Return the batch of ``rows`` that a replay, or its eager pass, computed.
 
         Args:
-            session: The model with its tokenizer.
+            session: The model, its tokenizer and its limits.
             options: Resolved keyword arguments of ``explain()``, including methods that do not run the model.
             results: The results of the pass.
             rows: The rows that went through the model.
-            targets: Their targets; empty where the model's predictions are explained.
+            targets: Their targets; empty if the model's predictions are explained.
             token_mask: ``batch token``, false at padding.
         """
         (target_round,) = results.rounds

@@ -10,7 +10,7 @@ from tokenlight.accel.executor import NotCapturable, current_executor
 from tokenlight.accel.transfer import AsyncTensor, Deferred
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite, short_repr
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.trace.tape import Tape
 
 

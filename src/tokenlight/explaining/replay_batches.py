@@ -10,7 +10,7 @@ from tokenlight.accel.graphs import ReplayBatch
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.model.arithmetic import float32_product_precision
 from tokenlight.model.objective import ArgmaxTargets
 from tokenlight.model.padding import needs_padding
@@ -73,7 +73,7 @@ def make_replay_batch(
     for name, value in arguments.items():
         if value.device == token_mask.device:
             tensor_names.append(name)
-    # Everything beside the values of the tensors that shapes the pass.
+    # Everything except the values of the tensors that shapes the pass.
     shape_key = (
         token_mask.shape,
         *_describe_rows(runner, rows),

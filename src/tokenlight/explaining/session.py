@@ -9,7 +9,7 @@ from tokenlight.data.tokens import TokenRow, apply_explain_mask
 from tokenlight.errors import BadInput, UnsupportedModel, check_choice
 from tokenlight.errors.arguments import checked
 from tokenlight.explaining.explain_options import ExplainOptions
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.model.packing import CPU_PADDING_POLICY, GPU_PADDING_POLICY, pack_batches
 from tokenlight.model.padding import round_up
 from tokenlight.model.runner import ModelRunner, Pooling, Similarity

@@ -161,7 +161,7 @@ def run_strategies(
     """Explain each text for its target.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         texts: Inputs of any kind the model reads; an Example brings metadata for the results.
         targets: One target per text.
         options: Resolved keyword arguments of ``explain()``, with the methods.
@@ -205,7 +205,13 @@ def _plan_texts(
             continue
         text_index = None if is_only_text else (first_index or 0) + index
         with text_index_in_errors(text_index):
-            plans.append(_plan_text(TextRequest(session, text, target, options, row)))
+            plans.append(
+                _plan_text(
+                    TextRequest(
+                        session=session, text=text, target=target, options=options, encoded_row=row
+                    )
+                )
+            )
     return plans
 
 

@@ -38,7 +38,7 @@ def build_targeted_rows(
     """Return the rows that answer one question about one text, each with its target.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         text: An input of any kind the model reads.
         target: What to explain. A continuation has a row for each of its tokens; a text with labels for
             tokens has one for each word if all are asked for.

@@ -54,7 +54,7 @@ def resolve_token_labels(session: Session, row: TokenRow, target: Any) -> list[T
     that the model gives this label.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         row: The tokens of the text.
         target: A TokenTarget names words; ``"all"`` stands for every word, ``"entities"`` for every entity.
 
@@ -147,7 +147,7 @@ def _target_words(
     """Return a row and the target that means these words together.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         row: The tokens of the text.
         first_positions: The position of each word's first token.
         label: A label, a type of labels, or a Contrast of two.
@@ -175,7 +175,7 @@ def _sum_over_words(
     """Return a row and the target that is the sum of the words' logits.
 
     Args:
-        session: The model with its tokenizer.
+        session: The model, its tokenizer and its limits.
         row: The tokens of the text.
         first_positions: The position of each word's first token.
         indices_by_side: The label of each word; twice for a contrast.

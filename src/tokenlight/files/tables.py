@@ -161,7 +161,14 @@ def parse_example(
     parsed_text = parse_text(row, columns, is_named=text is not None, location=location)
     spans = parse_annotated_spans(row, columns, parsed_text, location)
     extra_columns = {str(name): row[name] for name in row if str(name) in columns.unread}
-    return Example(parsed_text, true_label, spans, location, columns, extra_columns)
+    return Example(
+        text=parsed_text,
+        label=true_label,
+        spans=spans,
+        location=location,
+        columns=columns,
+        extra_columns=extra_columns,
+    )
 
 
 def to_json_value(value: Any) -> Any:

@@ -141,7 +141,9 @@ def _parse_words(written_form: _WrittenForm, text: str, start: int, end: int) ->
             span = (word_start, word_start + len(form))
             start = span[1]
         head = int(fields[_HEAD]) - 1  # The file counts from 1; 0 is the root.
-        words.append(Word(form, span, head if head >= 0 else None, fields[_DEPREL]))
+        words.append(
+            Word(form=form, span=span, head=head if head >= 0 else None, relation=fields[_DEPREL])
+        )
     return words
 
 
@@ -220,7 +222,11 @@ def _convert_spacy_sentence(sentence: Any) -> ParsedSentence:
         is_root = token.head.i == token.i
         head = None if is_root else indices.get(token.head.i)
         relation = _SPACY_RELATIONS.get(token.dep_, token.dep_)
-        words.append(Word(token.text, (start, start + len(token.text)), head, relation))
+        words.append(
+            Word(
+                form=token.text, span=(start, start + len(token.text)), head=head, relation=relation
+            )
+        )
     return ParsedSentence(sentence.text, tuple(words))
 
 

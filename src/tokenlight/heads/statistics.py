@@ -252,7 +252,13 @@ def compute_head_statistics(
             advance(len(batch))
     offsets = _count_word_offsets(sentences, options.relations)
     return HeadStatistics(
-        options, offsets, hits, num_tested, positions, num_queries, len(sentences)
+        options=options,
+        offsets=offsets,
+        hits=hits,
+        num_tested=num_tested,
+        positions=positions,
+        num_queries=num_queries,
+        num_sentences=len(sentences),
     )
 
 

@@ -87,7 +87,7 @@ class AttentionOperands:
         params: How scores became attention.
         query: ``batch head query width``.
         key: ``batch head key width``, as the model has it: perhaps with fewer heads.
-        value: Likewise.
+        value: As ``key``.
         context: The product of the attention map and the values, ``batch head query width``.
         logsumexp: That of each row of scores, ``batch head query``, where a kernel returned it.
     """
@@ -179,7 +179,7 @@ def _append_sinks(scores: Tensor, sinks: Tensor) -> Tensor:
 
 
 def _has_blind_query(allowed: Tensor) -> bool:
-    """Return whether some query sees no key; True where that cannot be read, which changes no number."""
+    """Return whether any query has no visible key; True if that cannot be read, which changes no result."""
     return current_executor().read_flag(partial(_find_blind_query, allowed), fallback=True)
 
 

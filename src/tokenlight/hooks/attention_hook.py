@@ -59,7 +59,7 @@ class AttentionRecorder:
         token_mask: ``batch token``: true where a token is not padding.
         modules: The modules whose attention is recorded.
         keeps_values: Whether to record contexts and values.
-        uses_fused_kernels: False where every operation must be visible, so that relevance can be traced.
+        uses_fused_kernels: False if every operation must be visible, so that relevance can be traced.
         records_cross_attention: Whether a decoder's attention to its source is recorded as well.
         zeroed_token: ``batch``: the token of each row whose value is set to zero.
         maps: Attention maps, each ``batch head query key``, on the graph.
@@ -160,7 +160,7 @@ def attend(
         module: The attention layer.
         query: ``batch head query width``.
         key: ``batch head key width``, perhaps with fewer heads (grouped-query attention).
-        value: Likewise.
+        value: As ``key``.
         attention_mask: Boolean, or added to the scores.
         scaling: The factor on scores; by default one over the root of the width.
         **kwargs: What else the layer passes.
@@ -183,7 +183,15 @@ def attend(
     _check_lengths(module, recorder, query, key)
     recorder.has_sink = recorder.has_sink or params.sinks is not None
     context, logsumexp = _attend_recorded(recorder, tensors, mask, params)
-    operands = AttentionOperands(mask, params, query, key, value, context, logsumexp)
+    operands = AttentionOperands(
+        mask=mask,
+        params=params,
+        query=query,
+        key=key,
+        value=value,
+        context=context,
+        logsumexp=logsumexp,
+    )
     recorder.record(operands, repeated_key, repeated_value)
     return context.transpose(1, 2).contiguous(), None
 

@@ -13,7 +13,7 @@ from tokenlight.hooks.patching import forward_hooks
 
 
 class BiasedOutput(NamedTuple):
-    """What a module returned that adds a bias to every token.
+    """Output of a module that adds a bias to every token.
 
     Attributes:
         layer: The block that it belongs to, counted from 0 in the order of calls.

@@ -87,7 +87,9 @@ class _BlockCheckpoint:
     recomputed: _RecomputedBlock
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        call = _BlockCall(self, args, kwargs, _current_autocast((args, kwargs)))
+        call = _BlockCall(
+            checkpoint=self, args=args, kwargs=kwargs, autocast=_current_autocast((args, kwargs))
+        )
         with torch.autograd.graph.saved_tensors_hooks(call.number_tensor, call.read_tensor):
             return self.forward(*args, **kwargs)
 

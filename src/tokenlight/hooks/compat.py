@@ -79,7 +79,7 @@ def attend_with_logsumexp(
     ``scaled_dot_product_attention`` drops these sums, and computing them again costs half an attention.
 
     Returns:
-        The output and the log-sum-exp (``batch head query``); None where SDPA would choose another kernel.
+        The output and the log-sum-exp (``batch head query``); None if SDPA would choose another kernel.
     """
     is_grouped = query.shape[1] != key.shape[1]
     backend = torch._fused_sdp_choice(

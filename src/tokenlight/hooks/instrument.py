@@ -200,7 +200,11 @@ def _take_new_hooks(modules: Sequence[nn.Module], first_id: int) -> list[SavedHo
             table = getattr(module, table_name)
             new_keys = [key for key in table if key >= first_id]
             for key in new_keys:
-                hooks.append(SavedHook(index, table_name, key, table.pop(key)))
+                hooks.append(
+                    SavedHook(
+                        module_index=index, table_name=table_name, key=key, hook=table.pop(key)
+                    )
+                )
     return hooks
 
 

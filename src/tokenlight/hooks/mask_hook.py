@@ -27,7 +27,7 @@ from tokenlight.hooks.patching import patched_attributes
 
 
 class _MaskState(threading.local):
-    shape: torch.Size | None = None  # of the padding mask; None where nothing is known of it
+    shape: torch.Size | None = None  # of the padding mask; None if nothing is known of it
     is_full: bool = False  # whether it masks nothing
 
 

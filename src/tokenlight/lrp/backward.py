@@ -28,7 +28,7 @@ NUM_LEADING_ARGUMENTS = 4
 
 
 class BackwardMode:
-    """What backward passes over one recorded forward pass propagate: gradients, or relevance by rules.
+    """The quantity that backward passes over one recorded forward pass propagate: gradients or relevance.
 
     It is an object and not a thread-local, because autograd runs the backward pass of a GPU in a thread of
     its own.

@@ -47,7 +47,7 @@ class MeasuredNorm(NamedTuple):
 
 
 class NormParameters(NamedTuple):
-    """Which attributes of a module hold the numbers of its norm; None where it has no such number."""
+    """Which attributes of a module hold the numbers of its norm; None if it has no such number."""
 
     weight_name: str | None
     weight_offset: float  # what is added to the weight, 1 in Gemma

@@ -269,7 +269,7 @@ class _TracingMode(TorchFunctionMode):
         if shares_gradient:
             shared_factors = self.backward_mode.share_gradient(call.operation, call.factors)
             args, keywords = _replace_arguments(args, keywords, call.factors, shared_factors)
-        # Nobody asks for the gradient that a rewritten one replaces, so its graph need not be kept.
+        # The gradient that a rewritten one replaces is not needed, so its graph need not be kept.
         with torch.set_grad_enabled(requirements.keeps_original_graph or not is_nonlinear):
             value = self._compute_value(func, args, keywords)
         if shares_gradient and call.operation is Operation.ATTENTION:

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.errors.arguments import Count
 from tokenlight.methods._maps import Layer, resolve_layers
-from tokenlight.methods._method import GradientMethod
+from tokenlight.methods.base import GradientMethod
 from tokenlight.model.objective import Quantity
 from tokenlight.model.runner import ModelRunner
 from tokenlight.models import embedded as models

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tokenlight.accel.transfer import to_device
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 

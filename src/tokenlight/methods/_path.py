@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Extras, Method
 from tokenlight.methods._perturbation import pad_scores
+from tokenlight.methods.base import Extras, Method
 from tokenlight.model.embeddings import CapturedEmbeddings, EmbeddingSite
 from tokenlight.model.objective import Quantity
 from tokenlight.trace.extra_passes import BaselineToken

@@ -12,7 +12,7 @@ from torch import Tensor
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit, find_removable_units
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.perturb.engine import Variant
 from tokenlight.trace.extra_passes import BaselineToken
 from tokenlight.trace.tape import Tape

@@ -12,7 +12,7 @@ from tokenlight.accel.transfer import AsyncTensor, Deferred
 from tokenlight.lrp.rule_sets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 from tokenlight.lrp.rules import RuleSet
 from tokenlight.methods._maps import read_roll_out, weighted_sum
-from tokenlight.methods._method import Extras, Method, check_activations
+from tokenlight.methods.base import Extras, Method, check_activations
 from tokenlight.trace.relevance import RelevancePath, RelevanceResult
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape

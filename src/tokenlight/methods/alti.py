@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods._maps import roll_out, take_last
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.trace.mixing import Mixing
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
-from tokenlight.methods._method import Method
 from tokenlight.methods.alti import TokenToTokenInteractions
+from tokenlight.methods.base import Method
 from tokenlight.trace.tape import Tape
 
 

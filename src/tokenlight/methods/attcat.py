@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods._maps import sum_over_sides
-from tokenlight.methods._method import GradientMethod
+from tokenlight.methods.base import GradientMethod
 from tokenlight.methods.cat import ClassActivationTokens, Hidden, class_activations
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape

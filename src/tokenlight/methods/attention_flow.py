@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.errors import MissingExtra
-from tokenlight.methods._method import Method
 from tokenlight.methods._perturbation import pad_scores
+from tokenlight.methods.base import Method
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 

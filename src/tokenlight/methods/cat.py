@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from tokenlight.methods._method import GradientMethod
+from tokenlight.methods.base import GradientMethod
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 

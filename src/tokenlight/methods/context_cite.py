@@ -7,8 +7,8 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import NotFinite
 from tokenlight.errors.arguments import Count, Seed
-from tokenlight.methods._method import Cost, Extras
 from tokenlight.methods._perturbation import UnitMethod
+from tokenlight.methods.base import Cost, Extras
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 from tokenlight.trace.tape import Tape
 

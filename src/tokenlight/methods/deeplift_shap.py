@@ -5,8 +5,8 @@ from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods import _path
-from tokenlight.methods._method import Cost
 from tokenlight.methods._path import PathMethod, PathScores
+from tokenlight.methods.base import Cost
 from tokenlight.trace.rescale import RescaledModules, rescale_rule
 from tokenlight.trace.tape import Tape
 

@@ -13,7 +13,7 @@ from tokenlight.methods._maps import (
     reduce_to_tokens,
     resolve_reduce,
 )
-from tokenlight.methods._method import GRADIENT_RULE_SETS, GradientMethod
+from tokenlight.methods.base import GRADIENT_RULE_SETS, GradientMethod
 from tokenlight.trace.tape import Tape
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.methods._method import EmbeddingGradientMethod
+from tokenlight.methods.base import EmbeddingGradientMethod
 from tokenlight.trace.tape import Tape
 
 

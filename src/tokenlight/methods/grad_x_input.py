@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tokenlight.methods._method import EmbeddingGradientMethod
+from tokenlight.methods.base import EmbeddingGradientMethod
 from tokenlight.trace.tape import Tape
 
 

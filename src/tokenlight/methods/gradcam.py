@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from tokenlight.methods._maps import resolve_layers
-from tokenlight.methods._method import GradientMethod
+from tokenlight.methods.base import GradientMethod
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 

@@ -5,8 +5,8 @@ import torch
 
 from tokenlight.errors.arguments import Count, Seed
 from tokenlight.methods import _path
-from tokenlight.methods._method import Cost
 from tokenlight.methods._path import PathMethod, PathScores
+from tokenlight.methods.base import Cost
 from tokenlight.trace.extra_passes import BaselineToken
 from tokenlight.trace.tape import Tape
 

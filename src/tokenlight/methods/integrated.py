@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from tokenlight.errors.arguments import Count
-from tokenlight.methods._method import Cost
 from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
+from tokenlight.methods.base import Cost
 from tokenlight.trace.tape import Tape
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tokenlight.errors.arguments import Count
 from tokenlight.methods import _path
-from tokenlight.methods._method import Cost
 from tokenlight.methods._path import PathMethod, PathScores
+from tokenlight.methods.base import Cost
 from tokenlight.model.embeddings import EmbeddingSite
 from tokenlight.trace.extra_passes import BaselineToken
 from tokenlight.trace.sites import Site

@@ -8,8 +8,8 @@ from tokenlight.data.units import Unit
 from tokenlight.errors import MissingExtra
 from tokenlight.errors.arguments import Count, Seed
 from tokenlight.methods import _perturbation
-from tokenlight.methods._method import Cost
 from tokenlight.methods._perturbation import Baseline
+from tokenlight.methods.base import Cost
 from tokenlight.registry import Range
 from tokenlight.trace.tape import Tape
 

@@ -9,8 +9,8 @@ from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Count
 from tokenlight.methods import _perturbation
-from tokenlight.methods._method import Cost
 from tokenlight.methods._perturbation import Baseline
+from tokenlight.methods.base import Cost
 from tokenlight.trace.tape import Tape
 
 

@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from tokenlight.errors.arguments import Seed
-from tokenlight.methods._method import Method
 from tokenlight.methods._perturbation import pad_scores
+from tokenlight.methods.base import Method
 from tokenlight.trace.tape import Tape
 
 

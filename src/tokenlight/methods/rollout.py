@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tokenlight.methods import _maps
 from tokenlight.methods._maps import Reduce
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 

@@ -9,8 +9,8 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors.arguments import Count, Seed
 from tokenlight.methods import _perturbation
-from tokenlight.methods._method import Cost, Extras
 from tokenlight.methods._perturbation import Baseline
+from tokenlight.methods.base import Cost, Extras
 from tokenlight.trace.tape import Tape
 
 

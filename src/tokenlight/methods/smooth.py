@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.errors.arguments import Count, Seed
-from tokenlight.methods._method import Cost
 from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
+from tokenlight.methods.base import Cost
 from tokenlight.trace.tape import Tape
 
 

@@ -15,7 +15,10 @@ from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Count, Seed
 from tokenlight.lrp.backward import backward_by_rules
-from tokenlight.methods._method import (
+from tokenlight.methods._perturbation import Baseline, pad_scores
+from tokenlight.methods._sampling import ScoreSamples
+from tokenlight.methods.attcat import AttentiveClassActivationTokens
+from tokenlight.methods.base import (
     GRADIENT_RULE_SETS,
     Cost,
     Extras,
@@ -23,18 +26,15 @@ from tokenlight.methods._method import (
     Method,
     check_activations,
 )
-from tokenlight.methods._perturbation import Baseline, pad_scores
-from tokenlight.methods._sampling import ScoreSamples
-from tokenlight.methods.attcat import AttentiveClassActivationTokens
 from tokenlight.methods.cat import ClassActivationTokens
 from tokenlight.methods.grad_x_input import GradientTimesInput
-from tokenlight.perturb.sub_texts import (
-    Removal,
-    SubText,
+from tokenlight.perturb.subtexts import (
+    RemovalMode,
+    Subtext,
     draw_kept_units,
     find_kept_tokens,
     group_removable_units,
-    make_sub_text,
+    make_subtext,
 )
 from tokenlight.progress import nested_progress
 from tokenlight.registry import Range
@@ -48,16 +48,16 @@ GRADIENTS_AT_STATES = frozenset({Site.HIDDEN_GRADIENT, Site.EMBEDDING_GRADIENT})
 
 
 class SubsetRelevance(Method):
-    r"""Mean relevance of each token over the text and random sub-texts that hold the token.
+    r"""Mean relevance of each token over the text and random subtexts that hold the token.
 
     .. math:: s_i = \frac{1}{1 + |\{m : i \in S_m\}|} \Bigl( r_i(x) + \sum_{m:\, i \in S_m}
         r_i(x_{S_m}) \Bigr), \qquad m = 1 \dots M
 
     :math:`S_m` keeps each unit with probability p; :math:`x_S`, ``token``, is the text without the other
     units; :math:`r_i(x_S)` is the share of token i in the target by one forward and one rewritten backward
-    pass over :math:`x_S`, such as that of cat. All sub-texts are read for the target of the whole text.
+    pass over :math:`x_S`, such as that of cat. All subtexts are read for the target of the whole text.
     Special tokens, templates, the question about a context, an answer span and written text are in every
-    sub-text. Draws are balanced: each unit is in :math:`pM` of the M sub-texts, rounded at random.
+    subtext. Draws are balanced: each unit is in :math:`pM` of the M subtexts, rounded at random.
 
     What it estimates: let :math:`f(p)` be the expected target where each unit stays with probability p. Its
     derivative in the presence of unit i, the mean of :math:`y(x_{S\cup i}) - y(x_{S\setminus i})`, is the
@@ -70,17 +70,17 @@ class SubsetRelevance(Method):
     and occlusion of single tokens where the target is a sum of one term per token and the read-out returns
     the terms.
 
-    Uncertainty: ``standard_errors`` has a standard error for every score, from the spread over sub-texts.
-    ``extras["sampling"]`` has the number of sub-texts; ``stability``, the share of the top ``top_k`` tokens
+    Uncertainty: ``standard_errors`` has a standard error for every score, from the spread over subtexts.
+    ``extras["sampling"]`` has the number of subtexts; ``stability``, the share of the top ``top_k`` tokens
     that would be expected again with other draws; and ``self_test``, which costs no pass: the correlation
-    between the target of sub-texts and the sum of their tokens' scores, where the scores come from the other
-    half of the sub-texts.
+    between the target of subtexts and the sum of their tokens' scores, where the scores come from the other
+    half of the subtexts.
 
     Differs from the paper: the paper is about exact marginal contributions; rewritten gradients in
     their place, the whole text among the samples, and the balanced draws are our own.
 
     Args:
-        samples: The number of sub-texts M; 0 reads the whole text alone. With ``stable``, of each round.
+        samples: The number of subtexts M; 0 reads the whole text alone. With ``stable``, of each round.
         keep_probability: The probability p that a unit stays.
         gradient: Which gradient is read: as in cat. ``"cp"`` treats attention maps and the norms'
             deviations as constants, and the slope of an activation is output over input.
@@ -95,8 +95,8 @@ class SubsetRelevance(Method):
         stable: Go on in rounds until ``stability`` reaches this share, or ``max_samples``; each text
             takes as many rounds as it needs.
         top_k: The number of tokens whose ``stability`` is measured.
-        max_samples: The most sub-texts of a text with ``stable``.
-        seed: Seed of the sub-texts.
+        max_samples: The most subtexts of a text with ``stable``.
+        seed: Seed of the subtexts.
     """
 
     samples: Annotated[int, Range(0, 1 << 20)] = 8
@@ -104,7 +104,7 @@ class SubsetRelevance(Method):
     gradient: Gradient = "cp"
     readout: Readout = "cat"
     units: Unit = "token"
-    removal: Removal = "delete"
+    removal: RemovalMode = "delete"
     baseline: Baseline = "pad"
     stable: Annotated[float, Range(0, 1)] | None = None
     top_k: Count = 5
@@ -124,7 +124,7 @@ class SubsetRelevance(Method):
             )
         if self.stable is not None and self.samples == 0:
             raise BadInput(
-                "stable needs sub-texts to compare, but samples=0 draws none. Give at least 1 sample per "
+                "stable needs subtexts to compare, but samples=0 draws none. Give at least 1 sample per "
                 "round.",
                 code="stable-without-samples",
             )
@@ -185,13 +185,21 @@ class SubsetRelevance(Method):
         return _sum_layers(self._readout_method(replace(tape, gradient_rules=rules)))
 
     def _draw_samples(self, tape: Tape) -> list[ScoreSamples]:
-        # On their way from the device while the sub-texts are drawn.
+        # On their way from the device while the subtexts are drawn.
         whole_scores = AsyncTensor(self._score_whole_texts(tape))
         replacement_id = self._replacement_id(tape)
         texts = []
         for index, (row, target) in enumerate(zip(tape.rows, tape.targets, strict=True)):
             samples = ScoreSamples(row, self.seed)
-            texts.append(_SampledText(self, row, target, samples, self._find_units(tape, index)))
+            texts.append(
+                _SampledText(
+                    method=self,
+                    row=row,
+                    target=target,
+                    samples=samples,
+                    units=self._find_units(tape, index),
+                )
+            )
         with nested_progress(self._describe_work(), len(texts) * self._max_samples) as advance:
             self._run_round(tape, texts, replacement_id, advance)
             for text, scores in zip(texts, whole_scores.numpy(), strict=True):
@@ -204,13 +212,13 @@ class SubsetRelevance(Method):
 
     @property
     def _max_samples(self) -> int:
-        """The most sub-texts of a text."""
+        """The most subtexts of a text."""
         return self.samples if self.stable is None else max(self.samples, self.max_samples)
 
     def _describe_work(self) -> str:
         if self.stable is None:
-            return "sub-texts"
-        return f"sub-texts, until the top {self.top_k} are stable"
+            return "subtexts"
+        return f"subtexts, until the top {self.top_k} are stable"
 
     def _needs_more(self, text: "_SampledText") -> bool:
         if self.stable is None or not len(text.units):
@@ -227,18 +235,18 @@ class SubsetRelevance(Method):
         replacement_id: int,
         advance: Callable[[float], None],
     ) -> None:
-        """Draw ``samples`` further sub-texts of each text and add their scores."""
+        """Draw ``samples`` further subtexts of each text and add their scores."""
         owners: list[_SampledText] = []
-        sub_texts: list[SubText] = []
+        subtexts: list[Subtext] = []
         for text in texts:
-            for sub_text in text.draw_sub_texts(replacement_id):
+            for subtext in text.draw_subtexts(replacement_id):
                 owners.append(text)
-                sub_texts.append(sub_text)
-        if not sub_texts:
+                subtexts.append(subtext)
+        if not subtexts:
             return
         targets = []
-        for text, sub_text in zip(owners, sub_texts, strict=True):
-            targets.append(sub_text.move_target(text.target))
+        for text, subtext in zip(owners, subtexts, strict=True):
+            targets.append(subtext.move_target(text.target))
 
         def read(indices: list[int], recording: Recording) -> tuple[AsyncTensor, AsyncTensor]:
             batch_targets = [targets[index] for index in indices]
@@ -248,7 +256,7 @@ class SubsetRelevance(Method):
 
         batches = read_recordings(
             tape.recording.runner,
-            [sub_text.row for sub_text in sub_texts],
+            [subtext.row for subtext in subtexts],
             self.recorded_sites,
             read,
             batch_tokens=tape.recording.batch_tokens,
@@ -258,12 +266,12 @@ class SubsetRelevance(Method):
         for indices, (scores, values) in batches:
             for line, index in enumerate(indices):
                 results[index] = scores.numpy()[line], float(values.numpy()[line])
-        for index, (text, sub_text) in enumerate(zip(owners, sub_texts, strict=True)):
+        for index, (text, subtext) in enumerate(zip(owners, subtexts, strict=True)):
             scores_of_row, value = results[index]
-            text.samples.add(sub_text.original_positions, scores_of_row[sub_text.positions], value)
+            text.samples.add(subtext.original_positions, scores_of_row[subtext.positions], value)
 
     def _find_units(self, tape: Tape, index: int) -> np.ndarray:
-        """Return ``unit token``: the units of one example that a sub-text may lack."""
+        """Return ``unit token``: the units of one example that a subtext may lack."""
         row = tape.rows[index]
         is_kept = find_kept_tokens(
             row,
@@ -296,18 +304,16 @@ class _SampledText:
     units: np.ndarray
     num_rounds: int = 0
 
-    def draw_sub_texts(self, replacement_id: int) -> list[SubText]:
-        """Draw the sub-texts of the next round; one that keeps no unit is left out."""
+    def draw_subtexts(self, replacement_id: int) -> list[Subtext]:
+        """Draw the subtexts of the next round; one that keeps no unit is left out."""
         method = self.method
         generator = self.row.make_generator(method.seed, self.num_rounds)
         self.num_rounds += 1
         num_units = len(self.units)
         is_kept = draw_kept_units(generator, num_units, method.samples, method.keep_probability)
-        sub_texts = []
+        subtexts = []
         for kept_units in is_kept:
             if kept_units.any():
                 is_removed = self.units[~kept_units].any(axis=0)
-                sub_texts.append(
-                    make_sub_text(self.row, is_removed, method.removal, replacement_id)
-                )
-        return sub_texts
+                subtexts.append(make_subtext(self.row, is_removed, method.removal, replacement_id))
+        return subtexts

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from tokenlight.methods._maps import roll_out, take_last
-from tokenlight.methods._method import Cost, Method
+from tokenlight.methods.base import Cost, Method
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 from tokenlight.trace.value_zeroing import value_zeroing_distances

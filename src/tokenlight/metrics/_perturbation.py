@@ -12,8 +12,8 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.units import Unit, find_removable_units
 from tokenlight.errors import BadInput, NotFinite
 from tokenlight.errors.arguments import Count
-from tokenlight.metrics._metric import Case, Direction, Measurement, Metric, VariantOutputs
 from tokenlight.metrics._ranking import RankOrder, rank_subset, shares_to_counts
+from tokenlight.metrics.base import Case, Direction, Measurement, Metric, VariantOutputs
 from tokenlight.perturb.engine import Perturber
 from tokenlight.perturb.variants import Variant
 

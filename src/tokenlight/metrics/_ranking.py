@@ -12,7 +12,7 @@ from tokenlight.data.ranks import compute_midranks
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.metrics._interval import Interval
-from tokenlight.metrics._metric import CharacterSpan, Metric
+from tokenlight.metrics.base import CharacterSpan, Metric
 from tokenlight.perturb.engine import ReplacementIds
 
 RankOrder = Literal["top", "bottom"]

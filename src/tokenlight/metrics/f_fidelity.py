@@ -7,8 +7,8 @@ import numpy as np
 
 from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Count, Seed
-from tokenlight.metrics._metric import Case, Direction
 from tokenlight.metrics._perturbation import Perturb, PerturbationMetric
+from tokenlight.metrics.base import Case, Direction
 
 RANDOM_STREAM = 4  # number of this metric's random stream of a text
 DEFAULT_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)

@@ -6,8 +6,8 @@ from tokenlight.data.odds import target_log_odds
 from tokenlight.data.ranks import compute_midranks
 from tokenlight.data.units import Unit
 from tokenlight.errors.arguments import Count, Seed
-from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
 from tokenlight.metrics._perturbation import find_sources, remove_units
+from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
 from tokenlight.perturb.variants import Variant
 
 # Number of this metric's random stream of a text, which differs from the one that methods are fitted on.

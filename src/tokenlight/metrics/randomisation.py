@@ -4,8 +4,8 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors.arguments import Seed
-from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
 from tokenlight.metrics._ranking import RankCorrelation, check_rankable, rank_correlation
+from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
 
 
 class ParameterRandomization(Metric):

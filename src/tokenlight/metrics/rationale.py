@@ -8,8 +8,8 @@ import numpy as np
 
 from tokenlight.errors import BadInput
 from tokenlight.metrics._interval import bootstrap_statistic
-from tokenlight.metrics._metric import Case, Measurement, Metric, MetricSummary, VariantOutputs
 from tokenlight.metrics._ranking import find_annotated_tokens, rank_positions, visible_share
+from tokenlight.metrics.base import Case, Measurement, Metric, MetricSummary, VariantOutputs
 
 
 class Rationale(Metric):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
 from tokenlight.metrics._ranking import find_annotated_tokens
+from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
 
 
 class SignAgreement(Metric):

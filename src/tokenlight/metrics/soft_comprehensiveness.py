@@ -6,9 +6,9 @@ import numpy as np
 
 from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Count, Seed
-from tokenlight.metrics._metric import Case, Measurement, Metric, VariantOutputs
 from tokenlight.metrics._perturbation import target_probabilities
 from tokenlight.metrics._ranking import check_rankable
+from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
 from tokenlight.perturb.variants import Variant
 
 RANDOM_STREAM = 3  # number of this metric's random stream of a text

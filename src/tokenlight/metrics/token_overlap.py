@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenlight.errors.arguments import Count
 from tokenlight.metrics._interval import Interval, bootstrap_statistic
-from tokenlight.metrics._metric import Case, Measurement, Metric, MetricSummary, VariantOutputs
+from tokenlight.metrics.base import Case, Measurement, Metric, MetricSummary, VariantOutputs
 
 IdfVariant = Literal["log", "smooth", "none"]
 CURVE_SIZES = tuple(range(10, 101, 10))

@@ -1,1 +1,1 @@
-"""What a model is: its head, inputs, outputs, embeddings and padding, and whether to trust its numbers."""
+"""A model: its runner, head, inputs, outputs, embeddings and padding, and the probe of its logits."""

@@ -240,7 +240,14 @@ def _find_hook_points(values: list[_ModuleValue], state: Tensor) -> list[HookPoi
     hook_points = []
     for item in outputs_first:
         for axes in _matching_axes(item.value, state):
-            hook_points.append(HookPoint(item.path, item.argument, axes, item.call_index))
+            hook_points.append(
+                HookPoint(
+                    module_path=item.path,
+                    argument=item.argument,
+                    swapped_axes=axes,
+                    call_index=item.call_index,
+                )
+            )
     return hook_points
 
 

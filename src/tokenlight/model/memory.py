@@ -43,7 +43,7 @@ def limit_pack_tokens(
 
 
 def estimate_token_bytes(runner: Any, *, gradients: bool) -> int:
-    """Estimate the bytes that one token of a pass takes; 0 where the config names no sizes."""
+    """Estimate the bytes that one token of a pass takes; 0 if the config names no sizes."""
     config = runner.model.config.get_text_config()
     hidden_size = getattr(config, "hidden_size", 0) or 0
     inner_size = getattr(config, "intermediate_size", 0) or 4 * hidden_size

@@ -92,7 +92,9 @@ def plan_padding(
         pad_id = runner.vocab_size  # an id that no token has
     # Right padding: the real tokens of a row come first.
     is_real = np.arange(width) < np.array(lengths)[:, None]
-    return PaddedBatch(is_real, pad_id, has_padding, runner.device)
+    return PaddedBatch(
+        is_real=is_real, pad_id=pad_id, has_padding=has_padding, device=runner.device
+    )
 
 
 def needs_padding(lengths: Sequence[int]) -> bool:

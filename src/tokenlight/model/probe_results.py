@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ProbeResults:
-    """Results of probes of one model; None where the probe has not run yet.
+    """Results of probes of one model; None if the probe has not run yet.
 
     Attributes:
         is_padding_invariant: Whether padding leaves the logits of a short row unchanged.

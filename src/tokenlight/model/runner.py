@@ -26,7 +26,7 @@ from tokenlight.model.batch_inputs import (
     build_model_inputs,
     shared_source_length,
 )
-from tokenlight.model.head import detect_head, unwrap_pretrained
+from tokenlight.model.head_detection import detect_head, unwrap_pretrained
 from tokenlight.model.probe import verify_model
 from tokenlight.model.probe_results import get_probe_results
 from tokenlight.model.regimes import BatchRules

@@ -98,12 +98,12 @@ def read_header(path: Path) -> GGUFHeader:
     _check_fields(path, architecture, metadata, num_tensors)
     _check_extents(path, table, sizes, _data_start(path, metadata, end_of_header), num_bytes)
     return GGUFHeader(
-        path,
-        architecture,
-        metadata,
-        {tensor.name: tensor.shape for tensor in table},
-        tuple(sorted({sizes[tensor.type_code].name for tensor in table})),
-        num_bytes,
+        path=path,
+        architecture=architecture,
+        metadata=metadata,
+        shapes={tensor.name: tensor.shape for tensor in table},
+        tensor_types=tuple(sorted({sizes[tensor.type_code].name for tensor in table})),
+        num_bytes=num_bytes,
     )
 
 
@@ -183,7 +183,9 @@ class _HeaderReader:
             # The fastest dimension comes first in the file, and last in torch.
             shape = tuple(self._unpack("Q") for _ in range(num_dimensions))[::-1]
             type_code = self._unpack("I")
-            table[name] = _TensorEntry(name, shape, type_code, self._unpack("Q"))
+            table[name] = _TensorEntry(
+                name=name, shape=shape, type_code=type_code, offset=self._unpack("Q")
+            )
         return list(table.values())
 
     def _read_value(self, type_code: int) -> Any:

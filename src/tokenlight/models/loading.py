@@ -22,7 +22,7 @@ from tokenlight.errors import (
     join_first,
 )
 from tokenlight.errors.arguments import refuse_unknown
-from tokenlight.model.head import SUPPORTED_SUFFIXES, describe_supported_models
+from tokenlight.model.head_detection import SUPPORTED_SUFFIXES, describe_supported_models
 from tokenlight.model.vision import find_image_token_id
 from tokenlight.models.embedded import NAME_PREFIX, TASKS, quiet_transformers, resolve_path
 from tokenlight.models.gguf_loading import find_gguf_file, load_gguf

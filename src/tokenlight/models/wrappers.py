@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.model.head import PlainForSequenceClassification
+from tokenlight.model.head_detection import PlainForSequenceClassification
 from tokenlight.model.runner import Pooling, Similarity
 from tokenlight.models.embedded import resolve_path
 from tokenlight.models.safety import add_offline_option, fetch_file, read_model_json

@@ -16,7 +16,7 @@ from tokenlight.plots.continuations import is_continuation
 MAX_LABELS = 8  # bars of a prediction
 SPECIAL_SHARE_THRESHOLD = 0.5  # a larger share of the scores on special tokens is worth a warning
 # What a method draws, by its name in ``extras["sampling"]``.
-SAMPLE_NOUNS = {"samples": "sub-texts", "orders": "orders"}
+SAMPLE_NOUNS = {"samples": "subtexts", "orders": "orders"}
 # A larger share of the scores on the first of at least so many tokens of a prompt is worth a note.
 SINK_SHARE_THRESHOLD = 1 / 3
 MIN_SINK_TOKENS = 4
@@ -383,7 +383,7 @@ def describe_uncertainty(attribution: Attribution) -> str:
 
 
 def describe_stability(attribution: Attribution) -> str:
-    """Say how far the strongest tokens depend on the draws; empty where that was not measured."""
+    """Say how far the strongest tokens depend on the draws; empty if that was not measured."""
     sampling: Any = attribution.extras.get("sampling")
     if not isinstance(sampling, dict) or not isinstance(sampling.get("stability"), float):
         return ""

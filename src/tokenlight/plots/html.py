@@ -218,7 +218,7 @@ def _bar_width(score: float, scale: float) -> float:
 
 
 def _whisker_ends(score: float, error: float, scale: float) -> tuple[float, float]:
-    """Return both ends of the whisker of a bar, one standard error to each side, in per cent."""
+    """Return both ends of the whisker of a bar, one standard error to each side, in percent."""
     low = max(0.0, abs(score) - error)
     return _bar_width(low, scale), _bar_width(abs(score) + error, scale)
 

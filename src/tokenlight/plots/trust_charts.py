@@ -1,4 +1,4 @@
-"""Charts behind a grade of trust: the curve of each removal, and its random sub-texts, as SVG paths."""
+"""Charts behind a grade of trust: the curve of each removal, and its random subtexts, as SVG paths."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -11,7 +11,7 @@ HEIGHT = 90
 
 
 class Dot(NamedTuple):
-    """A sub-text in a scatter plot: its coordinates, and whether half of the words were removed."""
+    """A subtext in a scatter plot: its coordinates, and whether half of the words were removed."""
 
     x: float
     y: float
@@ -25,7 +25,7 @@ class RemovalCharts(NamedTuple):
         participle: What is done to removed words, such as ``deleted``.
         curve: Path of the probability as words are removed, highest score first.
         band: Path around 90 % of what random words do.
-        dots: The sub-texts: the sum of the scores that are left, and the log-odds.
+        dots: The subtexts: the sum of the scores that are left, and the log-odds.
     """
 
     participle: str

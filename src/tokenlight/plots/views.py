@@ -81,7 +81,7 @@ class MarkedLine(NamedTuple):
 
     @property
     def scores(self) -> list[float]:
-        """The scores of its tokens; empty where the text was truncated."""
+        """The scores of its tokens; empty if the text was truncated."""
         scores = []
         for mark in self.marks:
             if mark.score is not None and not mark.is_special:

@@ -179,7 +179,14 @@ def cut_into_blocks(row_counts: Sequence[int], block_size: int, limit: int | Non
         remaining -= num_used
         for first_row in range(0, num_used, block_size):
             num_rows = min(block_size, num_used - first_row)
-            blocks.append(Block(len(blocks), source_index, first_row, num_rows))
+            blocks.append(
+                Block(
+                    index=len(blocks),
+                    source_index=source_index,
+                    first_row=first_row,
+                    num_rows=num_rows,
+                )
+            )
     return blocks
 
 

@@ -86,11 +86,20 @@ class Manifest:
         files: list[BlockFile] = []
         for index, entry in sorted(self.entries.items()):
             name = self.blocks[index].file_name
-            files.append(BlockFile(index, f"rows/{name}", entry["bytes"], entry.get("sha256")))
+            files.append(
+                BlockFile(
+                    block=index,
+                    name=f"rows/{name}",
+                    size=entry["bytes"],
+                    sha256=entry.get("sha256"),
+                )
+            )
             if entry["refused"]:
                 size = entry.get("refused_bytes")
                 sha256 = entry.get("refused_sha256")
-                files.append(BlockFile(index, f"refused/{name}", size, sha256))
+                files.append(
+                    BlockFile(block=index, name=f"refused/{name}", size=size, sha256=sha256)
+                )
         return files
 
     def find_missing(self) -> dict[int, str]:

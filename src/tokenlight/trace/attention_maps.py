@@ -65,7 +65,7 @@ class AttentionMap(ABC):
 
         Returns:
             ``mean batch query key``: the mean of the map, and with a gradient also of the map times its
-            gradient and of the positive part; None where there is no kernel.
+            gradient and of the positive part; None if there is no kernel.
         """
 
 
@@ -174,7 +174,7 @@ class AttentionMaps:
 
     Args:
         recording: The recording.
-        gradients: The gradient at each map's ``graph_tensor``; None where none was asked for.
+        gradients: The gradient at each map's ``graph_tensor``; None if none was asked for.
         gradient_share: What a rewritten gradient leaves to the map of a product's gradient.
     """
 
@@ -233,7 +233,7 @@ class AttentionMaps:
         return values.mean(dim=1)
 
     def _compute_means_by_kernel(self, block: int) -> dict[int, Tensor]:
-        """Compute all means of a block without its map; empty where no kernel can."""
+        """Compute all means of a block without its map; empty if no kernel can."""
         if self._recording.encoder_decoder is not None:
             return {}
         gradient = None if self._gradients is None else self._gradients[block]

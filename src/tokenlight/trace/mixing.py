@@ -55,7 +55,7 @@ class Mixing:
         projection: The output projection, ``hidden (head·width)``.
         residual: The block's input, to which attention is added.
         stream: The residual stream after attention.
-        norm: The norm after the sum; None where the block normalizes before attention.
+        norm: The norm after the sum; None if the block normalizes before attention.
         last_norm: The norm that gives the block's output, or the last hidden state after the last block.
     """
 
@@ -95,7 +95,11 @@ class MixingRecorder:
     def _record_call(self, module: nn.Module, args: Any, _kwargs: Any, output: Any) -> None:
         if args and isinstance(output, Tensor):
             block = len(self._attention_recorder.maps)
-            self._calls.append(_ModuleCall(block, module, args[0].detach(), output.detach()))
+            self._calls.append(
+                _ModuleCall(
+                    block=block, module=module, inputs=args[0].detach(), output=output.detach()
+                )
+            )
 
     def build_mixings(self, hidden_states: Sequence[Tensor]) -> tuple[Mixing, ...]:
         """Build the mixing of every block from h^0 … h^L.
@@ -129,8 +133,20 @@ class MixingRecorder:
         last_norm = _find_last_norm(norms_after, block_output, is_normed_before)
         weight = _projection_matrix(projection.module)
         if is_normed_before:
-            return Mixing(weight, block_input, residual_sum, None, last_norm)
-        return Mixing(weight, block_input, stream_norm.output, _record_norm(stream_norm), last_norm)
+            return Mixing(
+                projection=weight,
+                residual=block_input,
+                stream=residual_sum,
+                norm=None,
+                last_norm=last_norm,
+            )
+        return Mixing(
+            projection=weight,
+            residual=block_input,
+            stream=stream_norm.output,
+            norm=_record_norm(stream_norm),
+            last_norm=last_norm,
+        )
 
 
 def _select_norms(calls: Sequence[_ModuleCall]) -> list[_ModuleCall]:
@@ -206,7 +222,9 @@ def _record_norm(call: _ModuleCall) -> RecordedNorm:
     inputs = call.inputs.to(torch.promote_types(call.inputs.dtype, torch.float32))
     scaled = inputs / (_mean_square(inputs) + _norm_eps(call.module)).sqrt()
     is_centered = weight is None or not _is_close(scaled * weight, call.output)
-    return RecordedNorm(weight, call.inputs, call.output, is_centered)
+    return RecordedNorm(
+        weight=weight, inputs=call.inputs, output=call.output, is_centered=is_centered
+    )
 
 
 def _norm_eps(module: nn.Module) -> float:

@@ -23,7 +23,7 @@ from tokenlight.trace.sites import (
     Sites,
 )
 
-# What is computed again rather than kept: blocks and maps (True), maps alone, or nothing (False).
+# What is recomputed rather than kept: blocks and maps (True), only maps, or nothing (False).
 Recompute = bool | Literal["maps"]
 SITES_BY_EMBEDDING: dict[EmbeddingSite, Sites] = {
     "hidden": frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}),
@@ -46,7 +46,7 @@ class RecordingPlan:
         arguments: The arguments of the model.
         token_mask: ``batch token``: true where a token is not padding.
         pad_id: The padding id for a model without one.
-        source_length: Tokens that an encoder reads; None where one part reads all.
+        source_length: Tokens that an encoder reads; None for encoder-only and decoder-only models.
         recomputes_blocks: Whether blocks are computed again in the backward pass.
         record_mode: Which form of attention is recorded.
         attention: The attention implementation of the pass.
@@ -124,7 +124,7 @@ class RecordingPlan:
         return self.pass_key not in self.model_cache.checked_passes
 
 
-def make_plan(
+def plan_recording(
     runner: ModelRunner,
     rows: Sequence[TokenRow],
     sites: Sites,

@@ -30,7 +30,7 @@ from tokenlight.model.runner import ModelInputs, ModelRunner
 from tokenlight.trace.attention_maps import AttentionMap, KeptAttentionMap, LazyAttentionMap
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.mixing import MixingRecorder
-from tokenlight.trace.plan import Recompute, RecordingPlan, make_plan
+from tokenlight.trace.plan import Recompute, RecordingPlan, plan_recording
 from tokenlight.trace.sites import EMBEDDING_SITES, Site, Sites
 from tokenlight.trace.tape import Recording
 
@@ -68,7 +68,7 @@ class PassOutputs:
     Attributes:
         logits: The logits, on the graph.
         hidden_states: h^0 … h^L; only h^0, or none, if the model does not return them.
-        num_encoder_states: How many of them are an encoder's; None where there is no encoder.
+        num_encoder_states: How many of them are an encoder's; None if there is no encoder.
         eager_maps: The maps that the model itself returned, where they are read.
     """
 
@@ -96,13 +96,13 @@ def record(
         sites: The sites to record.
         batch_tokens: Tokens that further passes over these rows may run at once.
         recompute: Compute blocks again in the backward pass, and maps whenever they are read; ``"maps"``
-            computes maps alone again.
+            recomputes only maps.
         inputs: The inputs of the model, where they are already built.
 
     Raises:
         UnsupportedModel: If the model does not provide what ``sites`` needs.
     """
-    plan = make_plan(runner, rows, sites, recompute=recompute, inputs=inputs)
+    plan = plan_recording(runner, rows, sites, recompute=recompute, inputs=inputs)
     with attached_instruments(plan) as instruments:
         outputs = _run_model(plan, instruments)
     return collect(plan, instruments, outputs, batch_tokens=batch_tokens)
@@ -147,13 +147,13 @@ def attached_instruments(plan: RecordingPlan) -> Iterator[Instruments]:
                 captured_biased_outputs(runner.model, runner.encoder)
             )
         yield Instruments(
-            recorder,
-            mixing,
-            backward_mode,
-            unsupported_ops,
-            embeddings,
-            first_block_input,
-            biased_outputs,
+            attention=recorder,
+            mixing=mixing,
+            backward_mode=backward_mode,
+            unsupported_ops=unsupported_ops,
+            embeddings=embeddings,
+            first_block_input=first_block_input,
+            biased_outputs=biased_outputs,
         )
 
 
@@ -243,7 +243,12 @@ def _run_model(plan: RecordingPlan, instruments: Instruments) -> PassOutputs:
     eager_maps: tuple[Tensor, ...] = ()
     if plan.reads_eager_maps:
         eager_maps = _read_eager_maps(runner, outputs)
-    return PassOutputs(logits, hidden_states, num_encoder_states, eager_maps)
+    return PassOutputs(
+        logits=logits,
+        hidden_states=hidden_states,
+        num_encoder_states=num_encoder_states,
+        eager_maps=eager_maps,
+    )
 
 
 def collect(

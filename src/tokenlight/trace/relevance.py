@@ -49,7 +49,7 @@ class RelevancePath:
 
     @property
     def catches_maps(self) -> bool:
-        """Whether relevance is caught at attention maps; a rewritten gradient reads the input alone."""
+        """Whether relevance is caught at attention maps; a rewritten gradient reads only the input."""
         return self.keeps_maps and not self.rules.rewrites_gradients
 
 
@@ -128,10 +128,10 @@ def propagate(
             for state, gradient in zip(states, state_relevance, strict=True)
         ]
     return RelevanceResult(
-        state_relevance,
-        _relevance_of_maps(recording, maps, map_relevance, gated, rules),
-        initial_relevance,
-        [gated.arrived[block] for block in sorted(gated.arrived)],
+        hidden_states=state_relevance,
+        attention=_relevance_of_maps(recording, maps, map_relevance, gated, rules),
+        initial_relevance=initial_relevance,
+        contexts=[gated.arrived[block] for block in sorted(gated.arrived)],
     )
 
 

@@ -90,7 +90,9 @@ class AttributionStore:
         self, attribution: Attribution, model: str | None, *, pinned: bool = False
     ) -> StoredAttribution:
         """Store an attribution; the oldest ones that are not ``pinned`` make room."""
-        entry = StoredAttribution(secrets.token_urlsafe(12), attribution, model, pinned)
+        entry = StoredAttribution(
+            id=secrets.token_urlsafe(12), attribution=attribution, model=model, pinned=pinned
+        )
         with self._lock:
             self._entries[entry.id] = entry
         self.update_sizes([entry])

@@ -13,9 +13,9 @@ import numpy as np
 from tokenlight.data.span_target import softmax
 from tokenlight.errors import BadInput, join_first
 from tokenlight.evaluation.measure import check_single_window
-from tokenlight.metrics._metric import check_has_probabilities
 from tokenlight.metrics._perturbation import target_probability
 from tokenlight.metrics._ranking import rank_subset
+from tokenlight.metrics.base import check_has_probabilities
 from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
 from tokenlight.plots.characters import to_single_line
 from tokenlight.web.attribution_store import StoredAttribution

@@ -228,7 +228,9 @@ def load_models(
         if head_map is not None:
             HeadMask.from_dict(head_map)  # a damaged file is found at start
         description = descriptions.get(name_or_path, "")
-        served_models.append(ServedModel(name, explainer, description, head_map))
+        served_models.append(
+            ServedModel(name=name, explainer=explainer, description=description, head_map=head_map)
+        )
     if head_maps:
         served_names = [model.name for model in served_models]
         raise UnknownName.from_choices("model of --heads", next(iter(head_maps)), served_names)

@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tokenlight import registry
 from tokenlight.explaining.default_method import recommend_methods
-from tokenlight.methods._method import Method, describe_cost
+from tokenlight.methods.base import Method, describe_cost
 from tokenlight.web.api_errors import ApiError
 
 GIVEN_HEADS = "given"  # stands for the head map that the server was started with

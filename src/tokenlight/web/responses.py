@@ -90,7 +90,7 @@ def compute_agreement(attributions: Sequence[Attribution]) -> dict[str, Any] | N
 
 
 def _correlate(ranks: np.ndarray | None, other_ranks: np.ndarray | None) -> float | None:
-    """Return the correlation of normalized ranks; None where all scores of one method are equal."""
+    """Return the correlation of normalized ranks; None if all scores of one method are equal."""
     if ranks is None or other_ranks is None:
         return None
     return round(float(np.clip(ranks @ other_ranks, -1, 1)), 6)

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput, TokenlightError
-from tokenlight.methods._method import FAMILIES
+from tokenlight.methods.base import FAMILIES
 from tokenlight.version import VERSION
 from tokenlight.web import options, requests, responses, tasks, text_reports
 from tokenlight.web.api_errors import ApiError, not_found_error, shutting_down_error, to_api_error

@@ -32,8 +32,8 @@ from tokenlight.explaining.input_rows import encode_input
 from tokenlight.explaining.windows import OVERLAP_SHARE, exceeds_max_tokens
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.inputs.prompt import Context
-from tokenlight.methods._method import Method
-from tokenlight.metrics._metric import Metric
+from tokenlight.methods.base import Method
+from tokenlight.metrics.base import Metric
 from tokenlight.registry import format_spec
 from tokenlight.trace.randomization import list_stages
 from tokenlight.trace.recording import record
@@ -48,7 +48,7 @@ from tokenlight.web.requests import AttentionBody, EvaluateBody, ExplainBody
 LONG_WORK_BATCH_TOKENS = 512
 # Random orders of the trust test, the more reliable first.
 TRUST_ORDERS = (8, 4)
-# Three removals of two sub-texts per order, and as many again for the explanation itself.
+# Three removals of two subtexts per order, and as many again for the explanation itself.
 PASSES_PER_TRUST_ORDER = 6
 
 
@@ -160,7 +160,15 @@ def explain_alone(
 
 def encode_row(served_model: ServedModel, explain_input: Any, long: LongTextPolicy) -> TokenRow:
     """Return an input as the row of tokens that the model reads."""
-    options = ExplainOptions((), "none", "tokenizer", long, 0, 1, False)
+    options = ExplainOptions(
+        methods=(),
+        explain_mask="none",
+        token_types="tokenizer",
+        long=long,
+        seed=0,
+        batch_tokens=1,
+        progress=False,
+    )
     return encode_input(served_model.explainer, explain_input, options)
 
 

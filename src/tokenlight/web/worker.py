@@ -240,7 +240,7 @@ class ModelWorker:
         ``work_slice_seconds``, before it is interrupted again.
 
         Raises:
-            JobAbandoned: Nobody waits for the job any more.
+            JobAbandoned: No client waits for the job any more.
         """
         next_interruption = 0.0
         with closing(run_in_steps(job.payload)) as steps:

@@ -119,7 +119,7 @@ def test_a_plan_survives_its_file():
 def test_every_layer_of_the_model_at_hand_is_a_cell(bert_folder, tmp_path):
     methods = [{"name": "gradcam", "label": "layer {layer}", "each": {"layer": "layers"}}]
     suite, _ = read_suite_file(write_suite(tmp_path, bert_folder, 2, methods=methods))
-    plan, problems = planning.make_plan(suite, RunRequest())
+    plan, problems = planning.plan_run(suite, RunRequest())
     assert problems == []
     layers = load_explainer(str(bert_folder), "cpu").model.config.num_hidden_layers
     assert [cell.method for cell in plan.cells] == [f"layer {i}" for i in range(layers + 1)]

@@ -183,7 +183,7 @@ def test_a_part_of_another_cell_or_run_does_not_count(suite, complete_run, bert_
         tables.merge_parts(run)
     rows = [{"text": text, "label": 0} for text in make_sentences(COUNT)]
     stranger = write_suite(tmp_path / "other", bert_folder, 0, rows=rows)
-    planned, _ = planning.make_plan(read_suite_file(stranger)[0], RunRequest())
+    planned, _ = planning.plan_run(read_suite_file(stranger)[0], RunRequest())
     theirs = RunFolder.create_or_resume(
         tmp_path / "else", stranger, read_suite_file(stranger)[0], planned
     )
@@ -201,7 +201,7 @@ def test_files_that_change_during_a_run_are_refused(bert_folder, tmp_path, what)
     model = tmp_path / "model"
     shutil.copytree(bert_folder, model)
     path = write_suite(tmp_path / "suite", model, 8, methods=["random"], slice=2)
-    planned, problems = planning.make_plan(read_suite_file(path)[0], RunRequest())
+    planned, problems = planning.plan_run(read_suite_file(path)[0], RunRequest())
     assert not problems
     run = RunFolder.create_or_resume(tmp_path / "run", path, read_suite_file(path)[0], planned)
     tasks = list(run.parts)
@@ -425,7 +425,7 @@ def _begun(suite, folder):
     from tokenlight.bench.suite import read_suite_file
 
     described, _ = read_suite_file(suite)
-    plan, problems = planning.make_plan(described, RunRequest())
+    plan, problems = planning.plan_run(described, RunRequest())
     assert problems == []
     return RunFolder.create_or_resume(Path(folder), suite, described, plan).folder
 

@@ -153,7 +153,7 @@ def test_a_method_that_fails_on_a_model_is_refused_unless_the_model_is_a_twin(
     models = [{"name": "big", "hub": "someone/big", "twin": "tokenlight/sentiment"}]
     path = write_suite(tmp_path / "b", bert_folder, 1, rows=rows, methods=methods, models=models)
     suite, _ = read_suite_file(path)
-    plan, problems = planning.make_plan(suite, RunRequest(offline=True))
+    plan, problems = planning.plan_run(suite, RunRequest(offline=True))
     assert problems == []
     assert [cell.is_run for cell in plan.cells] == [True, False]
     assert "layer=99" in plan.cells[1].reason

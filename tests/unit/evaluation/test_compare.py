@@ -98,7 +98,7 @@ def test_texts_that_changed_have_their_source_and_label_and_whole_words(tokenize
     (shown_text,) = [line for line in lines if "the film is" in line]
     assert shown_text.endswith(" …")
     assert set(shown_text.split()[1:-1]) <= set(long_text.split())
-    page = comparison.render_page()
+    page = comparison.to_html()
     assert "id r&lt;3&gt;" in page
     assert "<script" not in page
     assert comparison.to_dict()["moved"][0][1] in moved_by_text

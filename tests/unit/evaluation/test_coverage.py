@@ -18,7 +18,7 @@ from tokenlight.cli.evaluate import evaluate
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.evaluation import run as resuming
 from tokenlight.evaluation.measure import Failure, Record
-from tokenlight.evaluation.report import render_page
+from tokenlight.evaluation.report import render_evaluation_page
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Experiment, evaluate_file
 from tokenlight.files.tables import Example
@@ -198,7 +198,7 @@ def test_a_resumed_evaluation_has_the_same_report(explainer, tmp_path, monkeypat
         "with at least one word.",
     )
     assert resumed.to_dict() == evaluation.to_dict()
-    assert render_page(resumed) == render_page(evaluation)
+    assert render_evaluation_page(resumed) == render_evaluation_page(evaluation)
 
 
 def test_other_versions_of_the_libraries_are_refused_by_the_folder(

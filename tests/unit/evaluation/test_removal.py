@@ -7,8 +7,8 @@ import pytest
 
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
+from tokenlight.evaluation.random_subtexts import RandomSubtexts
 from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
-from tokenlight.evaluation.subtexts import RandomSubtexts
 from tokenlight.perturb.engine import ReplacementIds
 
 TEXT = "A charming film, and often very funny."
@@ -68,7 +68,7 @@ def test_a_replacement_of_the_mask_token_is_named(tokenizer, monkeypatch):
     ]
 
 
-def test_random_sub_texts_are_run_once(sentiment):
+def test_random_subtexts_are_run_once(sentiment):
     attribution = sentiment.explain(TEXT, "random")
     cache = {}
     probability = TargetProbability(sentiment, attribution, cache)
@@ -81,7 +81,7 @@ def test_random_sub_texts_are_run_once(sentiment):
     for item, same in zip(first, again, strict=True):
         assert item.to_dict() == same.to_dict()
     subtexts.measure(-attribution.scores, 2)
-    # Three removals of two sub-texts: the inverted order alone was missing.
+    # Three removals of two subtexts: the inverted order alone was missing.
     assert len(cache) <= num_texts + 6
 
 

@@ -9,7 +9,7 @@ import re
 
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
-from tokenlight.evaluation.report import draw_figure, render_page, save_report
+from tokenlight.evaluation.report import draw_figure, render_evaluation_page, save_report
 
 
 def measure(metric: str):
@@ -21,13 +21,13 @@ def measure(metric: str):
 
 
 def render_hostile_page() -> str:
-    return render_page(measure("aopc"), title="<script>alert(1)</script>")
+    return render_evaluation_page(measure("aopc"), title="<script>alert(1)</script>")
 
 
 def test_a_metric_with_a_curve_names_its_axis(tmp_path):
     evaluation = measure("aopc")
     assert [axes.get_ylabel() for axes in draw_figure(evaluation).axes] == ["aopc"]
-    assert "<h2>Curves</h2>" in render_page(evaluation)
+    assert "<h2>Curves</h2>" in render_evaluation_page(evaluation)
     save_report(evaluation, tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"curves.png", "report.html"}
 
@@ -35,7 +35,7 @@ def test_a_metric_with_a_curve_names_its_axis(tmp_path):
 def test_without_any_curve_there_is_neither_heading_nor_picture(tmp_path):
     evaluation = measure("kendall")
     assert draw_figure(evaluation).axes == []
-    source = render_page(evaluation)
+    source = render_evaluation_page(evaluation)
     assert "Curves" not in source
     assert "<img" not in source
     save_report(evaluation, tmp_path)

@@ -7,8 +7,8 @@ import pytest
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.report import MAX_DISTINCT_LINES, NUM_NAMED_METHODS, draw_figure
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.metrics._metric import Measurement
 from tokenlight.metrics.aopc import AreaOverPerturbationCurve
+from tokenlight.metrics.base import Measurement
 
 
 def build_evaluation(methods):

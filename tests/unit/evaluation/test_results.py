@@ -160,12 +160,12 @@ def test_an_evaluation_is_saved_with_rows_summary_and_report(explainer, tmp_path
 
 
 def test_the_report_escapes_what_it_shows(explainer):
-    from tokenlight.evaluation.report import render_page
+    from tokenlight.evaluation.report import render_evaluation_page
 
     attribution = replace(
         explainer.explain(TEXTS[0], "attcat"), method="<script>alert(1)</script>$x$"
     )
-    report = render_page(explainer.evaluate([attribution], "aopc"), title="<b>")
+    report = render_evaluation_page(explainer.evaluate([attribution], "aopc"), title="<b>")
     assert "<script" not in report
     assert "&lt;script&gt;" in report
     assert "<b>" not in report

@@ -16,13 +16,13 @@ from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_config
 from tests.helpers.tolerance import assert_close
 from tokenlight import Continuation, Explainer
 from tokenlight.evaluation.measure import Record
-from tokenlight.evaluation.report import render_page
+from tokenlight.evaluation.report import render_evaluation_page
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Experiment, evaluate_file, explain_shard
 from tokenlight.files.tables import Example
 from tokenlight.metrics._interval import bootstrap_mean
-from tokenlight.metrics._metric import Measurement
 from tokenlight.metrics.aopc import AreaOverPerturbationCurve
+from tokenlight.metrics.base import Measurement
 from tokenlight.metrics.precision_at_k import PrecisionAtK
 from tokenlight.metrics.token_overlap import TokenOverlap
 
@@ -100,7 +100,7 @@ def test_classes_are_averaged_and_texts_are_counted(explainer, tmp_path):
     assert summary["mean"] == pytest.approx(values.mean())
     assert (summary["low"], summary["high"]) == pytest.approx((expected.low, expected.high))
     assert {interval.count for interval in evaluation.curves["aopc"][1]} == {3}
-    assert re.findall(r"· \d+ texts?", render_page(evaluation)) == ["· 3 texts"]
+    assert re.findall(r"· \d+ texts?", render_evaluation_page(evaluation)) == ["· 3 texts"]
 
 
 def test_agreement_is_counted_by_texts(explainer, tmp_path):
@@ -180,7 +180,7 @@ def test_a_text_with_one_class_left_out_is_not_counted_as_left_out():
     )
     assert [omission["partly"] for omission in evaluation.to_dict()["left_out"]] == [True, False]
     assert evaluation.summary["aopc"]["count"] == 2
-    page_text = " ".join(re.sub(r"<[^>]*>", " ", render_page(evaluation)).split())
+    page_text = " ".join(re.sub(r"<[^>]*>", " ", render_evaluation_page(evaluation)).split())
     assert "attcat only in part measured by aopc 1 of 3" in page_text
     assert "attcat not measured by aopc 1 of 3" in page_text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tokenlight import registry
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.metrics._metric import Measurement
 from tokenlight.metrics._ranking import compare_removal_orders
+from tokenlight.metrics.base import Measurement
 
 WAYS = ("delete", "mask", "pad")
 

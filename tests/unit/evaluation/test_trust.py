@@ -19,9 +19,9 @@ from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_bert_lm, tiny_
 from tokenlight import Attribution, Explainer, Question, TokenTarget
 from tokenlight.data.postprocess import merge_words
 from tokenlight.evaluation.grade import RemovalResult, assign_grade, is_decided, judge_removal
+from tokenlight.evaluation.random_subtexts import ORDER_BLOCKS
 from tokenlight.evaluation.removal import TargetProbability
 from tokenlight.evaluation.removal_grading import RemovalTest, count_tied
-from tokenlight.evaluation.subtexts import ORDER_BLOCKS
 from tokenlight.evaluation.trust import assess_all, assess_trust, run_health_checks
 
 WORDS = list(range(10, 26))

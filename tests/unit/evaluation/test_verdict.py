@@ -141,5 +141,5 @@ def test_findings_give_probabilities_log_odds_and_both_tests():
     assert first == (
         "words deleted: the 2 top words move P(positive) from 90.0 % to 40.0 %, −2.6 in log-odds "
         "(2 random: −0.3 to +0.5), more than 97 % of random choices of equal size; the sums of its "
-        "scores follow 12 random sub-texts with r = 0.83, better than 99 % of shuffled scores"
+        "scores follow 12 random subtexts with r = 0.83, better than 99 % of shuffled scores"
     )

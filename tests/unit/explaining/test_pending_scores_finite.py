@@ -13,7 +13,7 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import BadInput, NotFinite
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.trace.sites import Site
 
 EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())

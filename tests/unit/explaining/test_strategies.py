@@ -13,7 +13,7 @@ from tokenlight import Continuation, Contrast, Explainer, RankedAbove
 from tokenlight.explaining.calls import check_options
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.strategies import STRATEGIES, BatchedRows, TextRequest, run_strategies
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 
 LONG_TEXT = " ".join(["good film"] * 40)
 

@@ -12,7 +12,7 @@ from tests.helpers.families import build_model
 from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Contrast, Explainer, Tokens, registry
 from tokenlight.errors import BadInput, BadTarget
-from tokenlight.methods._method import describe_cost
+from tokenlight.methods.base import describe_cost
 
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)

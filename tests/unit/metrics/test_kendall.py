@@ -10,7 +10,7 @@ from tests.helpers.planted_model import MASK, PAD, make_attribution, make_plante
 from tests.helpers.planted_words import WORDS, make_weights
 from tokenlight import registry
 from tokenlight.data.target import ResolvedTarget
-from tokenlight.metrics._metric import Case
+from tokenlight.metrics.base import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 

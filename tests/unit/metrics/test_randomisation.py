@@ -15,7 +15,7 @@ from tests.helpers.planted_model import (
     make_planted_explainer,
 )
 from tokenlight import registry
-from tokenlight.metrics._metric import Case
+from tokenlight.metrics.base import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 

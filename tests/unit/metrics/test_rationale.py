@@ -10,7 +10,7 @@ from tests.helpers.handmade_attributions import make_row as text_row
 from tests.helpers.planted_model import MASK, PAD
 from tokenlight import registry
 from tokenlight.data.head import Head
-from tokenlight.metrics._metric import Case, Measurement
+from tokenlight.metrics.base import Case, Measurement
 from tokenlight.metrics.rationale import precision_recall_area
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 

@@ -11,7 +11,7 @@ from tests.helpers.handmade_attributions import make_row as text_row
 from tokenlight import registry
 from tokenlight.data.head import Head
 from tokenlight.errors import BadInput
-from tokenlight.metrics._metric import Case
+from tokenlight.metrics.base import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.planted_model import MASK, PAD, make_attribution, make_planted_explainer
 from tests.helpers.planted_words import make_weights
 from tokenlight import registry
-from tokenlight.metrics._metric import Case
+from tokenlight.metrics.base import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 

@@ -9,7 +9,7 @@ from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.model_cache import get_model_cache
-from tokenlight.trace.plan import make_plan
+from tokenlight.trace.plan import plan_recording
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
 
@@ -36,7 +36,7 @@ def runner():
     ids=str,
 )
 def test_only_what_a_site_reads_of_attention_is_recorded(runner, sites, record_mode):
-    plan = make_plan(runner, ROWS, frozenset(sites))
+    plan = plan_recording(runner, ROWS, frozenset(sites))
     assert plan.record_mode == record_mode
     assert plan.records_attention == (record_mode != "nothing")
     assert plan.attention == ("own" if record_mode == "nothing" else runner.recorded_attention)
@@ -45,16 +45,16 @@ def test_only_what_a_site_reads_of_attention_is_recorded(runner, sites, record_m
 
 def test_maps_are_lazy_if_blocks_are_recomputed(runner):
     attention = frozenset({Site.ATTENTION})
-    plan = make_plan(runner, ROWS, attention, recompute=True)
+    plan = plan_recording(runner, ROWS, attention, recompute=True)
     assert plan.record_mode == "operands"
     assert plan.recomputes_blocks
-    mixing = make_plan(runner, ROWS, attention | {Site.MIXING}, recompute=True)
+    mixing = plan_recording(runner, ROWS, attention | {Site.MIXING}, recompute=True)
     assert mixing.record_mode == "maps"
     assert not mixing.recomputes_blocks
 
 
 def test_a_site_of_embeddings_needs_no_hidden_states(runner):
-    plan = make_plan(runner, ROWS, frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}))
+    plan = plan_recording(runner, ROWS, frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}))
     assert not plan.returns_hidden_states
     assert plan.needs_gradients
     assert list(plan.embedding_hooks) == ["hidden"]
@@ -62,12 +62,12 @@ def test_a_site_of_embeddings_needs_no_hidden_states(runner):
 
 def test_the_input_of_the_first_block_is_enough_once_it_was_seen_to_be_h0(runner):
     sites = frozenset({Site.RELEVANCE_GRADIENT})
-    first = make_plan(runner, ROWS, sites)
+    first = plan_recording(runner, ROWS, sites)
     assert first.returns_hidden_states
     assert first.captures_first_block
     assert first.is_unchecked
     record(runner, ROWS, sites)
     assert get_model_cache(runner.model).first_block_takes_embeddings
-    second = make_plan(runner, ROWS, sites)
+    second = plan_recording(runner, ROWS, sites)
     assert not second.returns_hidden_states
     assert not second.is_unchecked

@@ -11,7 +11,7 @@ import torch
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import BadInput
-from tokenlight.methods._method import Method
+from tokenlight.methods.base import Method
 from tokenlight.trace.sites import Site
 
 TOKENIZER = tiny_tokenizer()

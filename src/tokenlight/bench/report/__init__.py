@@ -1,1 +1,1 @@
-"""Reports on runs: our numbers beside the published ones, in words, tables and figures."""
+"""Reports on runs: our numbers next to the published ones, in words, tables and figures."""

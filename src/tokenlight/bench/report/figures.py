@@ -16,7 +16,7 @@ from tokenlight.evaluation.corpus import ClassWeights, compute_class_weights
 from tokenlight.evaluation.report import X_AXIS_LABELS
 from tokenlight.files.parsing import parse_json
 from tokenlight.heads.mask import read_heads
-from tokenlight.metrics._metric import DIRECTION_ARROWS
+from tokenlight.metrics.base import DIRECTION_ARROWS
 from tokenlight.plots import charts, figures
 from tokenlight.plots.figures import draw_highlighted_text
 

@@ -1,9 +1,9 @@
-"""The numbers of a report, ours beside the published ones. The templates of all formats read these."""
+"""The numbers of a report, ours next to the published ones. The templates of all formats read these."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tokenlight.metrics._metric import DIRECTION_ARROWS
+from tokenlight.metrics.base import DIRECTION_ARROWS
 
 MAX_REASON_LENGTH = 40  # characters of a reason in a cell of a table
 MISSING = "–"  # shown where there is no number
@@ -19,7 +19,7 @@ def format_number(value: float, *, sign: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Score:
-    """One method measured by one metric, beside the published number.
+    """One method measured by one metric, and its published value.
 
     Args:
         mean: Our mean; None if there is none.

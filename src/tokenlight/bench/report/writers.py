@@ -63,7 +63,7 @@ class RunReport(SuiteReport):
         """
         if report_format == "html":
             output = output or self.run_folder.folder / "report.html"
-            text = render_page(self, self.rendered_figures)
+            text = render_html(self, self.rendered_figures)
         elif report_format == "md":
             figure_links = [] if figures is None else self._write_figures(figures, output)
             text = render_markdown(self, figure_links)
@@ -152,7 +152,7 @@ def render_latex(report: SuiteReport) -> str:
     return _render_template(report, "report.tex.j2", escape_latex, math=math, plain=plain)
 
 
-def render_page(report: SuiteReport, rendered_figures: Sequence[RenderedFigure]) -> str:
+def render_html(report: SuiteReport, rendered_figures: Sequence[RenderedFigure]) -> str:
     """Render one self-contained HTML page with its figures: no script, no outside resource, all escaped."""
     style = _render_template(report, "report.css.j2", str)
     return _render_template(

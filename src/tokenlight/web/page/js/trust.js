@@ -35,7 +35,7 @@ export function trustLine(entry) {
   );
 }
 
-/** The evidence for a grade: three curves, sub-texts, findings. Files of earlier versions have none. */
+/** The evidence for a grade: three curves, subtexts, findings. Files of earlier versions have none. */
 function whyThisGrade(trust, units) {
   const removals = Array.isArray(trust.removals) ? trust.removals : [];
   if (!removals.length || !Array.isArray(trust.findings)) return null;
@@ -44,7 +44,7 @@ function whyThisGrade(trust, units) {
     make("div", { class: "removals" }, removals.map((removal) => make("figure", {},
       make("figcaption", { text: `${units} ${removal.words_are}` }), curve(removal, trust.words, units), subtexts(removal, units)))),
     make("p", { class: "note", text: `Left: the probability as ${units} are removed, highest score first (line), and what random ${units} do `
-      + `(band, 90 % of them): a good explanation falls below the band. Right: random ${units === "words" ? "sub-texts" : "selections"} with few ${units} removed (●) or half (○): `
+      + `(band, 90 % of them): a good explanation falls below the band. Right: random ${units === "words" ? "subtexts" : "selections"} with few ${units} removed (●) or half (○): `
       + "with good scores, each kind rises from left to right." }),
     make("ul", { class: "findings" }, trust.findings.map((finding) => make("li", { text: finding, dir: "auto" }))),
   );
@@ -77,7 +77,7 @@ function subtexts({ words_are: how, random_low: low, subtexts: { sums, log_odds:
   };
   const [x, y] = [scale(sums), scale(odds)];
   const half = (i) => low.length > 1 && i % low.length === low.length - 1;
-  return frame(`Sums of scores and log-odds of random ${units === "words" ? "sub-texts" : "selections"}, ${units} ${how}`, "sum of scores", [draw("text", { x: 4, y: 4 }, "log-odds ↑")],
+  return frame(`Sums of scores and log-odds of random ${units === "words" ? "subtexts" : "selections"}, ${units} ${how}`, "sum of scores", [draw("text", { x: 4, y: 4 }, "log-odds ↑")],
     ...sums.map((sum, i) => draw("circle", { class: half(i) ? "dot half" : "dot", r: 3, cx: WIDTH * x(sum), cy: HEIGHT * (1 - y(odds[i])) })));
 }
 

@@ -1,9 +1,9 @@
-"""Random sub-texts: what chance does to one text, shared by all explanations that are tested on it.
+"""Random subtexts: what chance does to one text, shared by all explanations that are tested on it.
 
-Words are removed in random orders, other ones for each removal. Each order gives two sub-texts: one without
+Words are removed in random orders, other ones for each removal. Each order gives two subtexts: one without
 its first few words, one without its first half. Two tests read them. The top words of an explanation must do
 more than the first words of random orders, and the sums of its scores over the words that are left must
-predict the log-odds of the sub-texts better than the same scores shuffled among the words.
+predict the log-odds of the subtexts better than the same scores shuffled among the words.
 """
 
 from collections.abc import Sequence
@@ -48,12 +48,12 @@ class RemovalEvidence:
         counts: Words that were removed at each point of the curve: none, the top words, half, and for the
             first removal all.
         curve: The probability at each point, when words are removed in the order of their scores.
-        random: The probabilities of the sub-texts, of shape ``order point``: the top words, half.
+        random: The probabilities of the subtexts, of shape ``order point``: the top words, half.
         share_beaten: Share of the random removals of as many words that have a smaller effect.
         num_stronger: Random choices of as many words as the top words that lower the probability as much.
-        correlation: Correlation of the sums of scores with the log-odds of the sub-texts.
-        correlation_rank: Share of shuffled scores that predict the sub-texts less well.
-        sums: The sum of scores of the words that are left in each sub-text, of shape ``order point``.
+        correlation: Correlation of the sums of scores with the log-odds of the subtexts.
+        correlation_rank: Share of shuffled scores that predict the subtexts less well.
+        sums: The sum of scores of the words that are left in each subtext, of shape ``order point``.
         all_correlations: The correlation, then that of each shuffle; the same shuffles for every removal.
     """
 
@@ -81,7 +81,7 @@ class RemovalEvidence:
         return fall > TIE_TOLERANCE and 2 * self.num_stronger < len(self.random)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values: the numbers, the curve with its random interval, and the sub-texts."""
+        """Return JSON values: the numbers, the curve with its random interval, and the subtexts."""
         low, high = np.percentile(self.random, INTERVAL, axis=0)
         odds = compute_log_odds(self.random)
         return {
@@ -111,7 +111,7 @@ def _round_all(values: np.ndarray) -> list[float]:
 
 
 class RandomSubtexts:
-    """Random sub-texts of one text for one target, under every removal.
+    """Random subtexts of one text for one target, under every removal.
 
     Args:
         probability: Computes the probability of the target.
@@ -122,7 +122,7 @@ class RandomSubtexts:
 
     Attributes:
         words: Token positions of each word.
-        counts: Words that are removed from a sub-text: the number of top words, and half.
+        counts: Words that are removed from a subtext: the number of top words, and half.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class RandomSubtexts:
 
     @property
     def max_change(self) -> float:
-        """The largest change of the probability by any sub-text so far."""
+        """The largest change of the probability by any subtext so far."""
         probabilities = [np.concatenate(orders) for orders in self._random if orders]
         if not probabilities:
             return 0.0
@@ -236,7 +236,7 @@ class RandomSubtexts:
     def _list_missing_texts(
         self, own_orders: Sequence[np.ndarray], num_orders: int
     ) -> list[PerturbedText]:
-        """Return, for each removal, the sub-texts of the given orders, then those of new random orders."""
+        """Return, for each removal, the subtexts of the given orders, then those of new random orders."""
         texts = []
         for removal, orders in zip(self.removals, self.orders, strict=True):
             for own_order in own_orders:
@@ -263,7 +263,7 @@ class RandomSubtexts:
         share_beaten = float((is_beaten + 0.5 * is_tied).mean())
         top_point = self.counts.index(self.num_top_words)
         num_stronger = int((~is_beaten[:, top_point]).sum())
-        # Sub-texts: sums of scores, shuffled and not, against log-odds.
+        # Subtexts: sums of scores, shuffled and not, against log-odds.
         presence = self._presence(removal_index, len(random))
         shuffled = np.vstack([word_scores, word_scores[self.shuffles]])  # shuffle word
         sums = presence @ shuffled.T  # order point shuffle
@@ -288,7 +288,7 @@ class RandomSubtexts:
         )
 
     def _presence(self, removal_index: int, num_orders: int) -> np.ndarray:
-        """Return which words are left in each sub-text, of shape ``order point word``."""
+        """Return which words are left in each subtext, of shape ``order point word``."""
         presence = np.ones((num_orders, len(self.counts), len(self.words)))
         for j in range(num_orders):
             for point, count in enumerate(self.counts):
@@ -315,9 +315,9 @@ def _rank_first(values: np.ndarray) -> float:
 
 
 def _correlate(sums: np.ndarray, odds: np.ndarray) -> np.ndarray:
-    """Correlate sums with log-odds among sub-texts of one size, and average over the sizes.
+    """Correlate sums with log-odds among subtexts of one size, and average over the sizes.
 
-    Sub-texts of different sizes are not compared: a shorter text loses log-odds whatever was removed.
+    Subtexts of different sizes are not compared: a shorter text loses log-odds whatever was removed.
 
     Args:
         sums: Of shape ``order point shuffle``.

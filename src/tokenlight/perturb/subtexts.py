@@ -1,4 +1,4 @@
-"""Random sub-texts: a text with a random part of its units, and where each of its tokens came from."""
+"""Random subtexts: a text with a random part of its units, and where each of its tokens came from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +11,11 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import CONTINUATION_SEGMENT, QUESTION_SEGMENT, Unit, group_by_unit
 
-Removal = Literal["delete", "mask", "replace"]
+RemovalMode = Literal["delete", "mask", "replace"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SubText:
+class Subtext:
     """A text without some of its units.
 
     Attributes:
@@ -29,7 +29,7 @@ class SubText:
     original_positions: np.ndarray
 
     def move_target(self, target: ResolvedTarget) -> ResolvedTarget:
-        """Return a target of the whole text as this sub-text has it: an answer span moves with its tokens."""
+        """Return a target of the whole text as this subtext has it: an answer span moves with its tokens."""
         if target.kind != "span":
             return target
         terms = []
@@ -42,7 +42,7 @@ class SubText:
 def find_kept_tokens(
     row: TokenRow, target: ResolvedTarget, *, reads_last_token: bool
 ) -> np.ndarray:
-    """Return ``token``: true where a token is part of every sub-text.
+    """Return ``token``: true where a token is part of every subtext.
 
     These are special tokens and templates; the tokens that the target is read at; the question about
     documents or a context; what was already written; and the patches of an image in a prompt.
@@ -76,7 +76,7 @@ def _in_segment(row: TokenRow, segment: int) -> np.ndarray:
 
 
 def group_removable_units(row: TokenRow, unit: Unit, is_kept: np.ndarray) -> np.ndarray:
-    """Return ``unit token``: true at the tokens of each unit that a sub-text may lack."""
+    """Return ``unit token``: true at the tokens of each unit that a subtext may lack."""
     groups = []
     for group in group_by_unit(row, unit):
         removable = [position for position in group if not is_kept[position]]
@@ -91,7 +91,7 @@ def group_removable_units(row: TokenRow, unit: Unit, is_kept: np.ndarray) -> np.
 def draw_kept_units(
     generator: np.random.Generator, num_units: int, num_samples: int, keep_probability: float
 ) -> np.ndarray:
-    """Draw which units each sub-text keeps.
+    """Draw which units each subtext keeps.
 
     The draw is balanced: of all samples, each unit is in ``keep_probability · num_samples``, rounded up or
     down at random, and in at least one. So no token is left without a score, and the scores of all tokens
@@ -100,8 +100,8 @@ def draw_kept_units(
     Args:
         generator: The source of randomness.
         num_units: Number of units.
-        num_samples: Number of sub-texts.
-        keep_probability: Expected share of the units that a sub-text keeps.
+        num_samples: Number of subtexts.
+        keep_probability: Expected share of the units that a subtext keeps.
 
     Returns:
         ``sample unit``: true where a unit is kept.
@@ -112,10 +112,10 @@ def draw_kept_units(
     return is_kept
 
 
-def make_sub_text(
-    row: TokenRow, is_removed: np.ndarray, removal: Removal, replacement_id: int
-) -> SubText:
-    """Make the sub-text that lacks some tokens.
+def make_subtext(
+    row: TokenRow, is_removed: np.ndarray, removal: RemovalMode, replacement_id: int
+) -> Subtext:
+    """Make the subtext that lacks some tokens.
 
     Args:
         row: The whole text.
@@ -129,14 +129,14 @@ def make_sub_text(
     is_picture = row.image is not None and not row.image.token_positions
     if is_picture:
         occluded = _replace_ids(row, is_removed, OCCLUDED_ID)
-        return SubText(occluded, kept_positions, kept_positions)
+        return Subtext(occluded, kept_positions, kept_positions)
     if removal == "delete":
         deleted = row.take(kept_positions.tolist())
-        return SubText(deleted, np.arange(len(kept_positions)), kept_positions)
+        return Subtext(deleted, np.arange(len(kept_positions)), kept_positions)
     replaced = _replace_ids(row, is_removed, replacement_id)
     if removal == "mask":
         replaced = replaced.mask_positions(is_removed.tolist())
-    return SubText(replaced, kept_positions, kept_positions)
+    return Subtext(replaced, kept_positions, kept_positions)
 
 
 def _replace_ids(row: TokenRow, is_replaced: Sequence[bool] | np.ndarray, new_id: int) -> TokenRow:

@@ -164,7 +164,7 @@ def _classification_head(model: PreTrainedModel) -> Head:
     if not problem_type and config.num_labels == 1:
         problem_type = "regression"
     problem = PROBLEM_TYPES.get(problem_type or "", "single")
-    return Head("classification", labels, problem, task)  # type: ignore[arg-type]
+    return Head(kind="classification", labels=labels, problem_type=problem, task=task)  # type: ignore[arg-type]
 
 
 def describe_supported_models() -> str:
@@ -188,7 +188,7 @@ class PlainForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
 
     Example:
         >>> import torch
-        >>> from tokenlight.model.head import PlainForSequenceClassification
+        >>> from tokenlight.model.head_detection import PlainForSequenceClassification
         >>> class Bag(torch.nn.Module):
         ...     def __init__(self):
         ...         super().__init__()

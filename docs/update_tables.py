@@ -4,7 +4,7 @@ A method is a file under ``src/tokenlight/methods``; its page, its place in the 
 row in the table come from that file alone. Nothing here needs mkdocs to be imported, so that the
 tests can ask for the same pages.
 
-    python docs/hooks.py        # write the tables into the pages, for who reads them in a checkout
+    python docs/update_tables.py        # write the tables into the pages, for who reads them in a checkout
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ def recommended_table() -> str:
     """The methods that measured best for a text, as ``tokenlight methods`` lists them first."""
     from tokenlight import registry
     from tokenlight.explaining.default_method import load_leaderboard, recommend_methods
-    from tokenlight.methods._method import describe_cost
+    from tokenlight.methods.base import describe_cost
 
     found = load_leaderboard()
     ranks = {name: f" {own[0]:.1f} |" for name, own in found.get("ranks", {}).items()}
@@ -336,7 +336,7 @@ def families_table(*, site: bool) -> str:
     """The methods that are not recommended, by family, with what they cost."""
     from tokenlight import registry
     from tokenlight.explaining.default_method import recommend_methods
-    from tokenlight.methods._method import FAMILIES, describe_cost
+    from tokenlight.methods.base import FAMILIES, describe_cost
 
     families: dict[str, list[str]] = {family: [] for family in FAMILIES}
     for name in registry.list_names("methods"):

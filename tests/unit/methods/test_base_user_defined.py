@@ -11,8 +11,8 @@ from tokenlight import Explainer, registry
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.evaluation.run import Experiment, evaluate_file
 from tokenlight.files.tables import Example
-from tokenlight.methods._method import Method
-from tokenlight.metrics._metric import Measurement, Metric
+from tokenlight.methods.base import Method
+from tokenlight.metrics.base import Measurement, Metric
 from tokenlight.trace.sites import Site
 
 TEXT = "we love this dull old movie"
@@ -131,14 +131,14 @@ class TestOneNameTwice:
         attributions = [explainer.explain(TEXT, TopOne()), explainer.explain(TEXT, twin())]
         with pytest.raises(
             BadInput,
-            match=r"test_method_user_defined\.TopOne and by .*have the same name, 'top_one'",
+            match=r"test_base_user_defined\.TopOne and by .*have the same name, 'top_one'",
         ):
             explainer.evaluate(attributions, "aopc")
 
     def test_a_name_of_a_registered_method_is_refused(self, explainer):
         with expect_error(BadInput, "duplicate-method-name") as caught:
             explainer.explain(TEXT, Rollout())
-        for path in ("test_method_user_defined.Rollout", "tokenlight.methods.rollout."):
+        for path in ("test_base_user_defined.Rollout", "tokenlight.methods.rollout."):
             assert path in str(caught.value)
 
 
