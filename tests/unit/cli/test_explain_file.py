@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -13,8 +12,7 @@ import torch
 from transformers import BertForTokenClassification
 
 import tokenlight as library
-from tests.helpers.commands import run_command
-from tests.helpers.deadlines import DEADLINE_SECONDS
+from tests.helpers.commands import run_command, start_command
 from tests.helpers.html_reader import read_report_entries
 from tests.helpers.tiny import randomize_weights, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT32, assert_close
@@ -352,30 +350,26 @@ def test_ctrl_c_keeps_finished_texts(tokenlight, classifier, tmp_path, monkeypat
 
 
 def test_sigterm_keeps_finished_texts_and_leaves_no_partial_file(classifier, tmp_path):
-    path, page, progress_file = (
-        tmp_path / name for name in ("many.txt", "out/a.csv", "shown.json")
-    )
+    path = tmp_path / "many.txt"
     path.write_text("a good film\n" * 20_000)
-    command = [sys.executable, "-m", "tokenlight", "explain", "--file", path, "-m", classifier]
-    with progress_file.open("w") as stream:
-        process = subprocess.Popen(
-            [*map(str, command), "--json", "-", "--csv", str(page)],
-            stdout=stream, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-    while not progress_file.stat().st_size and process.poll() is None:
+    table = tmp_path / "out" / "a.csv"
+    command = start_command(
+        "explain", "--file", path, "-m", classifier, "--json", "-", "--csv", table
+    )
+    while not command.output_path.stat().st_size and command.process.is_alive():
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
-    assert process.returncode == 130, errors
-    num_explained = len(json.loads(progress_file.read_text()))
+    command.process.terminate()
+    result = command.wait()
+    assert result.status == 130, result.errors
+    num_explained = len(json.loads(result.output))
     assert 0 < num_explained < 20_000
-    written_rows = {row["place"] for row in csv.DictReader(page.read_text().splitlines())}
+    written_rows = {row["place"] for row in csv.DictReader(table.read_text().splitlines())}
     assert len(written_rows) in (
         num_explained,
         num_explained - 1,
     )  # a text may be shown when the signal comes, and not yet kept
-    assert f"stopped: {len(written_rows)} of 20000 texts are shown and written." in errors
-    assert [file.name for file in page.parent.iterdir()] == ["a.csv"]
+    assert f"stopped: {len(written_rows)} of 20000 texts are shown and written." in result.errors
+    assert [file.name for file in table.parent.iterdir()] == ["a.csv"]
 
 
 def test_annotated_spans_are_not_read(tokenlight, classifier, tmp_path):
@@ -460,8 +454,6 @@ def test_a_file_of_lines_has_no_columns_to_name(tokenlight, classifier, tmp_path
 
 
 def test_evaluate_looks_for_the_file_before_it_imports_torch():
-    import subprocess
-    import sys
 
     code = (
         "import sys\n"
