@@ -28,7 +28,7 @@ ROWS = (
 )  # fmt: skip
 
 
-def tiny_bert_tokens(dtype):
+def build_token_classifier(dtype):
     return randomize_weights(BertForTokenClassification(tiny_config()), dtype)
 
 
@@ -254,10 +254,10 @@ def test_an_error_that_concerns_every_text_ends_the_command_at_once(
     assert "Did you mean 'positive'" in errors
     assert "left out" not in errors
 
-    def missing(*_, **__):
+    def raise_missing_extra(*_, **__):
         raise MissingExtra("no library.")
 
-    monkeypatch.setattr("tokenlight.explainer.Explainer.explain_texts", missing)
+    monkeypatch.setattr("tokenlight.explainer.Explainer.explain_texts", raise_missing_extra)
     errors = tokenlight("explain", "--file", reviews, "-m", classifier)[2]
     assert errors.splitlines()[1:] == ["error: no library."]
 
@@ -289,8 +289,12 @@ def test_an_unknown_target_or_option_ends_the_command(
     ("model", "options", "message"),
     [
         (tiny_bert_qa, (), "Give a file with the columns 'question' and 'context'"),
-        (tiny_bert_tokens, (), "Use --target all for every word"),
-        (tiny_bert_tokens, ("--token", "film", "--target", "nobody"), "Unknown label 'nobody'"),
+        (build_token_classifier, (), "Use --target all for every word"),
+        (
+            build_token_classifier,
+            ("--token", "film", "--target", "nobody"),
+            "Unknown label 'nobody'",
+        ),
     ],
 )
 def test_a_model_of_another_kind_is_refused(tokenlight, tmp_path, reviews, model, options, message):
@@ -312,7 +316,7 @@ def test_an_error_of_one_text_skips_only_that_text(tokenlight, classifier, revie
     assert code == 0
     assert "rather than negative" in output
     folder = tmp_path / "model"
-    tiny_bert_tokens(torch.float32).save_pretrained(folder)
+    build_token_classifier(torch.float32).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     code, output, errors = tokenlight("explain", "--file", reviews, "-m", folder, "--token", "dull")
     assert code == 2
@@ -329,13 +333,13 @@ def test_ctrl_c_keeps_finished_texts(tokenlight, classifier, tmp_path, monkeypat
     real = Explainer.explain_texts
     turns = []
 
-    def interrupted(self, inputs, *arguments, **options):
+    def interrupt_later(self, inputs, *arguments, **options):
         turns.append(1)
         if len(turns) == 3:
             raise KeyboardInterrupt
         return real(self, inputs, *arguments, **options)
 
-    monkeypatch.setattr(Explainer, "explain_texts", interrupted)
+    monkeypatch.setattr(Explainer, "explain_texts", interrupt_later)
     code, output, errors = tokenlight(
         "explain", "--file", path, "-m", classifier, "--json", "-", "--csv", page,
         "--html", tmp_path / "all.html",
@@ -401,12 +405,12 @@ def test_texts_are_explained_in_chunks_that_grow(tokenlight, classifier, tmp_pat
     path.write_text("a good film\n" * 20)
     real = Explainer.explain_texts
 
-    def watched(self, inputs, *arguments, **options):
+    def record_chunk(self, inputs, *arguments, **options):
         chunk_sizes.append(len(inputs))
         return real(self, inputs, *arguments, **options)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Explainer, "explain_texts", watched)
+        patched.setattr(Explainer, "explain_texts", record_chunk)
         code, output, _ = tokenlight("explain", "--file", path, "-m", classifier)
     assert code == 0
     assert chunk_sizes == [1, 7, 12]

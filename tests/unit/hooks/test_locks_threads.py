@@ -32,7 +32,7 @@ TOKENIZER = tiny_tokenizer()
 TEXTS = ["the film is not very charming", "a dull plot"]
 
 
-def models_with_one_config():
+def build_models_with_one_config():
     config = tiny_config()
     return [
         randomize_weights(BertForSequenceClassification(config), torch.float64) for _ in range(2)
@@ -46,19 +46,19 @@ def share_encoder(source, model):
     return model
 
 
-def models_with_one_encoder():
+def build_models_with_one_encoder():
     first = tiny_bert()
     return [first, share_encoder(first, tiny_bert())]
 
 
-def models_with_one_embedding():
+def build_models_with_one_embedding():
     first = tiny_bert()
     second = tiny_bert()
     second.bert.embeddings = first.bert.embeddings
     return [first, second]
 
 
-def models_sharing_after_use():
+def build_models_sharing_after_use():
     first = tiny_bert()
     second = tiny_bert()
     for model in (first, second):
@@ -67,15 +67,15 @@ def models_sharing_after_use():
 
 
 SHARING_MODELS = [
-    models_with_one_config,
-    models_with_one_encoder,
-    models_with_one_embedding,
-    models_sharing_after_use,
+    build_models_with_one_config,
+    build_models_with_one_encoder,
+    build_models_with_one_embedding,
+    build_models_sharing_after_use,
 ]
 
 
 @contextmanager
-def instrumented_in_thread(model):
+def instrument_in_thread(model):
     """Start a thread that instruments ``model``; yields the event that it has done so."""
     finished = threading.Event()
 
@@ -143,10 +143,10 @@ class TestSharedParts:
             if context is instrumented
             else rescale_rule(first, "none")
         )
-        with instrumented_in_thread(tiny_bert()) as finished:
+        with instrument_in_thread(tiny_bert()) as finished:
             assert finished.wait(DEADLINE_SECONDS), "a model that shares nothing need not wait"
         with locked:
-            waiting = instrumented_in_thread(second)
+            waiting = instrument_in_thread(second)
             finished = waiting.__enter__()
             assert not finished.wait(0.2)
         assert finished.wait(DEADLINE_SECONDS)

@@ -32,11 +32,11 @@ INPUTS = {
 SMALL = {"num_labels": 3, "pad_token_id": 0, "vocab_size": VOCABULARY}
 
 
-def tiny_gpt2():
+def build_gpt2():
     return GPT2ForSequenceClassification(GPT2Config(n_embd=8, n_layer=2, n_head=2, **SMALL)).eval()
 
 
-def tiny_llama():
+def build_llama():
     config = LlamaConfig(
         hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, **SMALL
     )
@@ -51,7 +51,7 @@ def is_original():
 
 
 @pytest.mark.parametrize("inputs", INPUTS)
-@pytest.mark.parametrize("make", [tiny_bert, tiny_gpt2, tiny_llama])
+@pytest.mark.parametrize("make", [tiny_bert, build_gpt2, build_llama])
 def test_masks_are_not_read_and_scores_are_unchanged(make, inputs, monkeypatch):
     explainer = Explainer(make(), tiny_tokenizer())
     texts = INPUTS[inputs]()
@@ -83,12 +83,12 @@ def test_transformers_is_restored_when_the_last_thread_is_done():
     other_has_started = Barrier(2)
     other_may_end = Barrier(2)
 
-    def other():
+    def hold_the_mask():
         with mask_hook.known_mask([row], shape):
             other_has_started.wait()
             other_may_end.wait()
 
-    thread = Thread(target=other)
+    thread = Thread(target=hold_the_mask)
     thread.start()
     other_has_started.wait()
     with mask_hook.known_mask([row], shape):

@@ -51,7 +51,7 @@ def paligemma():
     return Explainer(build_model("paligemma"), make_image_tokenizer())
 
 
-def llava_processor():
+def make_llava_processor():
     size = {"height": SIDE, "width": SIDE}
     reader = transformers.CLIPImageProcessorPil(size=size, crop_size=size)
     return transformers.LlavaProcessor(
@@ -60,13 +60,13 @@ def llava_processor():
     )  # fmt: skip
 
 
-def paligemma_processor():
+def make_paligemma_processor():
     reader = transformers.SiglipImageProcessorPil(size={"height": SIDE, "width": SIDE})
     reader.image_seq_length = 16
     return transformers.PaliGemmaProcessor(reader, make_image_tokenizer())
 
 
-def idefics_processor():
+def make_idefics_processor():
     edge = {"longest_edge": SIDE}
     reader = transformers.Idefics3ImageProcessorPil(
         size=edge, max_image_size=edge, do_image_splitting=False
@@ -173,7 +173,7 @@ def make_planted_model():
     return model
 
 
-def bright(patch):
+def make_bright_picture(patch):
     values = np.zeros((3, SIDE, SIDE), dtype=np.float32)
     row, column = (PATCH * i for i in divmod(patch, 4))
     values[:, row : row + PATCH, column : column + PATCH] = 2.0
@@ -186,7 +186,8 @@ def test_the_deciding_patch_ranks_first_at_every_position():
     explainer = Explainer(model, make_image_tokenizer())
     ids = torch.tensor([[IMAGE] * 16 + [8, 9, 10, 11]])
     visible = [
-        torch.from_numpy(np.stack([v])).double() for v in (bright(0), np.zeros_like(bright(0)))
+        torch.from_numpy(np.stack([v])).double()
+        for v in (make_bright_picture(0), np.zeros_like(make_bright_picture(0)))
     ]
     with torch.no_grad():
         last = [
@@ -197,7 +198,7 @@ def test_the_deciding_patch_ranks_first_at_every_position():
     methods = ["integrated_gradients", ("occlusion", {"window": 1, "baseline": "pad"}), "attnlrp"]
     first = np.zeros(len(methods))
     for patch in range(16):
-        inputs = Picture.from_pixels(bright(patch), fill="zero", text=QUESTION)
+        inputs = Picture.from_pixels(make_bright_picture(patch), fill="zero", text=QUESTION)
         attributions = explainer.explain(inputs, methods, target=NextToken(red))
         first += [np.abs(attribution.patches()).argmax() == patch for attribution in attributions]
     assert first.tolist() == [16, 16, 16]
@@ -274,9 +275,9 @@ def test_a_free_continuation_is_what_the_model_generates(family):
 @pytest.mark.parametrize(
     ("family", "processor", "pieces"),
     [
-        ("llava", llava_processor, 0),
-        ("paligemma", paligemma_processor, 1),
-        ("idefics3", idefics_processor, 3),
+        ("llava", make_llava_processor, 0),
+        ("paligemma", make_paligemma_processor, 1),
+        ("idefics3", make_idefics_processor, 3),
     ],
 )
 def test_a_processor_is_read_as_the_models_own_code_reads_it(family, processor, pieces):
@@ -346,7 +347,7 @@ def test_a_chat_begins_with_the_picture():
 
 
 def test_a_mapping_of_an_image_and_a_text_is_read_too(llava):
-    explainer = Explainer(llava.model.float(), llava_processor())
+    explainer = Explainer(llava.model.float(), make_llava_processor())
     from_mapping = explainer.explain({"image": CATS, "text": QUESTION}, "grad_x_input")
     from_picture = explainer.explain(Picture(CATS, text=QUESTION), "grad_x_input")
     llava.model.double()
@@ -399,7 +400,7 @@ def test_a_row_of_another_model_is_refused(llava):
 
 
 def test_crops_of_a_picture_are_refused():
-    expected = idefics_processor()
+    expected = make_idefics_processor()
     expected.image_processor.do_image_splitting = True
     expected.image_processor.size = {"longest_edge": 2 * SIDE}
     with expect_error(BadInput, "image-crops"):
@@ -480,7 +481,7 @@ def test_trust_names_patches_and_words(llava):
 
 def test_the_command_explains_an_image_with_a_text(tmp_path):
     build_model("llava", torch.float32).save_pretrained(tmp_path / "llava")
-    llava_processor().save_pretrained(tmp_path / "llava")
+    make_llava_processor().save_pretrained(tmp_path / "llava")
     Image.fromarray(CATS).save(tmp_path / "cats.png")
     out = tmp_path / "out.json"
     path = CliRunner().invoke(
