@@ -192,17 +192,17 @@ from tokenlight.hooks.locks import pause
 from tokenlight.web import tasks
 from tokenlight.web.worker import Lane, ModelWorker
 queue_job = ModelWorker.submit
-def told(self, lane, *given):
-    job = queue_job(self, lane, *given)
+def submit_and_print(self, lane, *arguments):
+    job = queue_job(self, lane, *arguments)
     if lane is Lane.LONG:
         print("waiting", flush=True)
     return job
-ModelWorker.submit = told
-def endless(*_):
+ModelWorker.submit = submit_and_print
+def evaluate_forever(*_):
     while True:
         time.sleep(0.01)
         pause()
-tasks.evaluate = endless
+tasks.evaluate = evaluate_forever
 # As libraries do that start workers of their own, Ray among them.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
 """
