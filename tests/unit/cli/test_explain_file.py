@@ -28,7 +28,7 @@ ROWS = (
 )  # fmt: skip
 
 
-def build_token_classifier(dtype):
+def tiny_bert_tokens(dtype):
     return randomize_weights(BertForTokenClassification(tiny_config()), dtype)
 
 
@@ -289,9 +289,9 @@ def test_an_unknown_target_or_option_ends_the_command(
     ("model", "options", "message"),
     [
         (tiny_bert_qa, (), "Give a file with the columns 'question' and 'context'"),
-        (build_token_classifier, (), "Use --target all for every word"),
+        (tiny_bert_tokens, (), "Use --target all for every word"),
         (
-            build_token_classifier,
+            tiny_bert_tokens,
             ("--token", "film", "--target", "nobody"),
             "Unknown label 'nobody'",
         ),
@@ -316,7 +316,7 @@ def test_an_error_of_one_text_skips_only_that_text(tokenlight, classifier, revie
     assert code == 0
     assert "rather than negative" in output
     folder = tmp_path / "model"
-    build_token_classifier(torch.float32).save_pretrained(folder)
+    tiny_bert_tokens(torch.float32).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     code, output, errors = tokenlight("explain", "--file", reviews, "-m", folder, "--token", "dull")
     assert code == 2

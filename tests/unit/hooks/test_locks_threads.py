@@ -32,7 +32,7 @@ TOKENIZER = tiny_tokenizer()
 TEXTS = ["the film is not very charming", "a dull plot"]
 
 
-def build_models_with_one_config():
+def models_with_one_config():
     config = tiny_config()
     return [
         randomize_weights(BertForSequenceClassification(config), torch.float64) for _ in range(2)
@@ -46,19 +46,19 @@ def share_encoder(source, model):
     return model
 
 
-def build_models_with_one_encoder():
+def models_with_one_encoder():
     first = tiny_bert()
     return [first, share_encoder(first, tiny_bert())]
 
 
-def build_models_with_one_embedding():
+def models_with_one_embedding():
     first = tiny_bert()
     second = tiny_bert()
     second.bert.embeddings = first.bert.embeddings
     return [first, second]
 
 
-def build_models_sharing_after_use():
+def models_sharing_after_use():
     first = tiny_bert()
     second = tiny_bert()
     for model in (first, second):
@@ -67,10 +67,10 @@ def build_models_sharing_after_use():
 
 
 SHARING_MODELS = [
-    build_models_with_one_config,
-    build_models_with_one_encoder,
-    build_models_with_one_embedding,
-    build_models_sharing_after_use,
+    models_with_one_config,
+    models_with_one_encoder,
+    models_with_one_embedding,
+    models_sharing_after_use,
 ]
 
 

@@ -32,11 +32,11 @@ INPUTS = {
 SMALL = {"num_labels": 3, "pad_token_id": 0, "vocab_size": VOCABULARY}
 
 
-def build_gpt2():
+def tiny_gpt2():
     return GPT2ForSequenceClassification(GPT2Config(n_embd=8, n_layer=2, n_head=2, **SMALL)).eval()
 
 
-def build_llama():
+def tiny_llama():
     config = LlamaConfig(
         hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, **SMALL
     )
@@ -51,7 +51,7 @@ def is_original():
 
 
 @pytest.mark.parametrize("inputs", INPUTS)
-@pytest.mark.parametrize("make", [tiny_bert, build_gpt2, build_llama])
+@pytest.mark.parametrize("make", [tiny_bert, tiny_gpt2, tiny_llama])
 def test_masks_are_not_read_and_scores_are_unchanged(make, inputs, monkeypatch):
     explainer = Explainer(make(), tiny_tokenizer())
     texts = INPUTS[inputs]()

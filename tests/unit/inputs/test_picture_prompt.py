@@ -51,7 +51,7 @@ def paligemma():
     return Explainer(build_model("paligemma"), make_image_tokenizer())
 
 
-def make_llava_processor():
+def llava_processor():
     size = {"height": SIDE, "width": SIDE}
     reader = transformers.CLIPImageProcessorPil(size=size, crop_size=size)
     return transformers.LlavaProcessor(
@@ -60,13 +60,13 @@ def make_llava_processor():
     )  # fmt: skip
 
 
-def make_paligemma_processor():
+def paligemma_processor():
     reader = transformers.SiglipImageProcessorPil(size={"height": SIDE, "width": SIDE})
     reader.image_seq_length = 16
     return transformers.PaliGemmaProcessor(reader, make_image_tokenizer())
 
 
-def make_idefics_processor():
+def idefics_processor():
     edge = {"longest_edge": SIDE}
     reader = transformers.Idefics3ImageProcessorPil(
         size=edge, max_image_size=edge, do_image_splitting=False
@@ -275,9 +275,9 @@ def test_a_free_continuation_is_what_the_model_generates(family):
 @pytest.mark.parametrize(
     ("family", "processor", "pieces"),
     [
-        ("llava", make_llava_processor, 0),
-        ("paligemma", make_paligemma_processor, 1),
-        ("idefics3", make_idefics_processor, 3),
+        ("llava", llava_processor, 0),
+        ("paligemma", paligemma_processor, 1),
+        ("idefics3", idefics_processor, 3),
     ],
 )
 def test_a_processor_is_read_as_the_models_own_code_reads_it(family, processor, pieces):
@@ -347,7 +347,7 @@ def test_a_chat_begins_with_the_picture():
 
 
 def test_a_mapping_of_an_image_and_a_text_is_read_too(llava):
-    explainer = Explainer(llava.model.float(), make_llava_processor())
+    explainer = Explainer(llava.model.float(), llava_processor())
     from_mapping = explainer.explain({"image": CATS, "text": QUESTION}, "grad_x_input")
     from_picture = explainer.explain(Picture(CATS, text=QUESTION), "grad_x_input")
     llava.model.double()
@@ -400,7 +400,7 @@ def test_a_row_of_another_model_is_refused(llava):
 
 
 def test_crops_of_a_picture_are_refused():
-    expected = make_idefics_processor()
+    expected = idefics_processor()
     expected.image_processor.do_image_splitting = True
     expected.image_processor.size = {"longest_edge": 2 * SIDE}
     with expect_error(BadInput, "image-crops"):
@@ -481,7 +481,7 @@ def test_trust_names_patches_and_words(llava):
 
 def test_the_command_explains_an_image_with_a_text(tmp_path):
     build_model("llava", torch.float32).save_pretrained(tmp_path / "llava")
-    make_llava_processor().save_pretrained(tmp_path / "llava")
+    llava_processor().save_pretrained(tmp_path / "llava")
     Image.fromarray(CATS).save(tmp_path / "cats.png")
     out = tmp_path / "out.json"
     path = CliRunner().invoke(
