@@ -67,7 +67,7 @@ def score_words(explainer: Explainer, example: Example, foil: str) -> dict[str, 
     columns = example.extra_columns
     record: dict[str, Any] = {"text": example.text, "foil": foil}
     record |= {"family": columns["family"], "templates": columns["templates"]}
-    foil_id = list(explainer._live.head.labels).index(foil)
+    foil_id = list(explainer._runner.head.labels).index(foil)
     spans = [(0, *span) for span in example.spans or ()]
     for name, against in (*AGAINST.items(), ("foil", [foil_id])):
         target = NextToken("predicted", against=against)

@@ -92,17 +92,17 @@ def test_colours_and_brightness_are_chosen_and_kept(visit):
     page = visit.open(text=TEXT).page
     painted = page.locator("#why .token:text-is('never')")
 
-    def shows(colour: str) -> None:
+    def expect_colour(colour: str) -> None:
         expect(painted).to_have_css("background-color", colour)  # waits while colours fade
 
-    shows("rgb(20, 110, 48)")
+    expect_colour("rgb(20, 110, 48)")
     page.get_by_title("Blue and orange, safe for colour blindness").click()
-    shows("rgb(0, 84, 160)")
+    expect_colour("rgb(0, 84, 160)")
     page.get_by_role("button", name="Dark", exact=True).click()
-    shows("rgb(86, 160, 240)")
+    expect_colour("rgb(86, 160, 240)")
     page.reload()
     painted.wait_for()
-    shows("rgb(86, 160, 240)")
+    expect_colour("rgb(86, 160, 240)")
 
 
 def test_the_system_colour_scheme_is_the_default(visitor):

@@ -12,7 +12,7 @@ from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 STEP_MILLISECONDS = 650  # PACE in game.js
 
 
-def probability(explainer, attribution, hidden) -> float:
+def compute_probability(explainer, attribution, hidden) -> float:
     """P(positive) of the text with these tokens hidden, asked of the model itself."""
     original = Perturber(
         attribution.row, ReplacementIds.from_model(explainer._runner, explainer.tokenizer)
@@ -22,7 +22,7 @@ def probability(explainer, attribution, hidden) -> float:
     return float(chances[1] / chances.sum())
 
 
-def ready(visit, method="attcat"):
+def open_game(visit, method="attcat"):
     visit.open(text=TEXT, method=method, tab="game")
     visit.page.locator("#game .keys .band").first.wait_for()
     visit.page.locator("#game .comparing").wait_for(state="detached")  # all random orders are there
@@ -39,7 +39,7 @@ def list_hidden_tokens(page, method="attcat") -> list[str]:
 
 
 def test_arrow_keys_hide_tokens_and_the_page_shows_the_models_probability(visit, explainer):
-    page = ready(visit)
+    page = open_game(visit)
     attribution = explainer.explain(TEXT, "attcat")
     positions = np.flatnonzero(~np.array(attribution.row.special_tokens_mask))
     order = rank_subset(attribution.scores, positions)
@@ -51,14 +51,14 @@ def test_arrow_keys_hide_tokens_and_the_page_shows_the_models_probability(visit,
         assert sorted(list_hidden_tokens(page)) == sorted(
             attribution.tokens[i] for i in order[:step]
         )
-        expected = 100 * probability(explainer, attribution, order[:step])
+        expected = 100 * compute_probability(explainer, attribution, order[:step])
         assert number(page) == pytest.approx(expected, abs=0.11)
     assert visit.list_api_requests() == requests_before, "a move must not ask the server"
     page.wait_for_url("**step=3**")
 
 
 def test_the_mouse_drags_the_slider_and_the_curve(visit):
-    page = ready(visit)
+    page = open_game(visit)
     box = page.locator("#slider").bounding_box()
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 8, middle)
@@ -75,17 +75,17 @@ def test_the_mouse_drags_the_slider_and_the_curve(visit):
 
 
 def test_the_revealing_game_starts_with_all_tokens_hidden(visit, explainer):
-    page = ready(visit)
+    page = open_game(visit)
     page.locator("#game").get_by_role("button", name="Reveal the strongest first").click()
     attribution = explainer.explain(TEXT, "attcat")
     positions = np.flatnonzero(~np.array(attribution.row.special_tokens_mask))
     assert len(list_hidden_tokens(page)) == len(positions)
-    expected = 100 * probability(explainer, attribution, positions)
+    expected = 100 * compute_probability(explainer, attribution, positions)
     assert number(page) == pytest.approx(expected, abs=0.11)
 
 
 def test_every_method_is_compared_with_the_same_random_orders(visit):
-    page = ready(visit, ["attcat", "gae", "random"])
+    page = open_game(visit, ["attcat", "gae", "random"])
     assert page.locator("#game .board-row h3").count() == 4  # and you
     notes = page.locator("#game .board-row .meter-note").all_text_contents()
     assert len(set(notes)) == 1
@@ -95,7 +95,7 @@ def test_every_method_is_compared_with_the_same_random_orders(visit):
 
 
 def test_the_game_plays_automatically_and_stops(visit):
-    page = ready(visit)
+    page = open_game(visit)
     # The browser's timers follow this clock, so the number of steps does not depend on the machine.
     page.clock.install(time=0)
     page.clock.pause_at(3600)  # seconds; from here on only run_for() moves it
@@ -109,12 +109,12 @@ def test_the_game_plays_automatically_and_stops(visit):
 
 
 def test_words_that_the_user_hides_are_masked_for_the_model(visit, explainer):
-    page = ready(visit)
+    page = open_game(visit)
     page.locator(".yours .token:text-is('never')").click()
     page.locator(".count:text-is('1 of 14 tokens hidden')").wait_for()
     attribution = explainer.explain(TEXT, "attcat")
     position = attribution.tokens.index("never")
-    expected = 100 * probability(explainer, attribution, [position])
+    expected = 100 * compute_probability(explainer, attribution, [position])
     assert number(page, "you") == pytest.approx(expected, abs=0.11)
     assert list_hidden_tokens(page, "you") == ["never"]
     page.locator(".yours .token:text-is('never')").click()

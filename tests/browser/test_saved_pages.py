@@ -70,7 +70,7 @@ def open_page(chromium):
         context.close()
 
 
-def notebook(source: str, where: tuple[str, str], *, dark: bool) -> str:
+def render_notebook(source: str, where: tuple[str, str], *, dark: bool) -> str:
     ink, ground = ("white", "#111111") if dark else ("black", "#ffffff")
     style = NOTEBOOK.replace("INK", ink).replace("GROUND", ground)
     return (
@@ -79,7 +79,7 @@ def notebook(source: str, where: tuple[str, str], *, dark: bool) -> str:
     )
 
 
-def unreadable(page) -> list[tuple[str, float]]:
+def find_unreadable_texts(page) -> list[tuple[str, float]]:
     contrasts = [
         (text, compute_contrast_ratio(tuple(map(int, ink)), tuple(map(int, paper))))
         for text, ink, paper in page.evaluate(COLOURS)
@@ -143,8 +143,8 @@ def test_sentences_of_a_long_text_have_their_numbers_on_one_line(open_page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("dark", [True, False])
 def test_a_notebook_without_a_known_mark_does_not_paint_our_tables(open_page, scheme, dark):
-    source = notebook(render_fragment(make_attributions(1.0)), ("", ""), dark=dark)
-    assert unreadable(open_page(source, scheme=scheme)) == []
+    source = render_notebook(render_fragment(make_attributions(1.0)), ("", ""), dark=dark)
+    assert find_unreadable_texts(open_page(source, scheme=scheme)) == []
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_a_notebook_without_a_known_mark_does_not_paint_our_tables(open_page, sc
 def test_the_box_follows_the_notebooks_brightness(open_page, where, dark):
     scheme = "light" if dark else "dark"  # the system's, which the notebook overrules
     page = open_page(
-        notebook(render_fragment(make_attributions(1.0)), where, dark=dark), scheme=scheme
+        render_notebook(render_fragment(make_attributions(1.0)), where, dark=dark), scheme=scheme
     )
     paper = page.locator("article").evaluate("one => getComputedStyle(one).backgroundColor")
     assert paper == ("rgb(22, 26, 31)" if dark else "rgb(255, 255, 255)")
-    assert unreadable(page) == []
+    assert find_unreadable_texts(page) == []

@@ -71,13 +71,13 @@ def test_a_busy_server_is_retried_and_the_queue_position_is_shown(visit):
     }
     answers = iter([True])
 
-    def once(route):
+    def answer_busy_first(route):
         if next(answers, False):
             route.fulfill(status=429, json=busy, headers={"Retry-After": "2"})
         else:
             route.continue_()
 
-    visit.page.route("**/api/explain", once)
+    visit.page.route("**/api/explain", answer_busy_first)
     visit.page.click("#explain")
     visit.page.get_by_text(
         "12 requests for this model came before yours. Retrying in 2 s …"

@@ -48,7 +48,7 @@ def plan(
             disturbances.kill_at_random, campaign, job, count(20), chance
         )
     for job, count_of_job in ((local, 10), (bench, 8), (evaluate, 6)):
-        disturbances_by_name |= disturbed_otherwise(campaign, job, count(count_of_job), chance)
+        disturbances_by_name |= plan_other_disturbances(campaign, job, count(count_of_job), chance)
     for job in (jobs.explain_text(files), local, bench, evaluate):
         disturbances_by_name[f"pipe {job.name}"] = partial(disturbances.cut_pipes, campaign, job)
     for name, make in (("explain", jobs.explain), ("evaluate", jobs.evaluate)):
@@ -65,7 +65,7 @@ def plan(
     return disturbances_by_name
 
 
-def disturbed_otherwise(
+def plan_other_disturbances(
     campaign: Campaign, job: Job, count: int, chance: random.Random
 ) -> dict[str, Callable[[], None]]:
     """What is done to every command that can be given again, beside kills at random."""

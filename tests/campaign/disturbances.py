@@ -68,11 +68,13 @@ def _kill_once(
         moment_text = f"at {moment:.1f} s"
         running.wait_until(lambda: False, moment)
     else:
-        files = len(_files(out)) + chance.randint(1, max(2, max_files // KILLS_IN_A_ROW))
+        files = len(_list_files(out)) + chance.randint(1, max(2, max_files // KILLS_IN_A_ROW))
         moment_text = f"after {files} files"
-        running.wait_until(lambda: len(_files(out)) >= files, campaign.seconds)
+        running.wait_until(lambda: len(_list_files(out)) >= files, campaign.seconds)
     victim = running.process.pid
-    workers = [process for process in running.descendants() if _megabytes(process) > OF_WORKERS]
+    workers = [
+        process for process in running.descendants() if _measure_megabytes(process) > OF_WORKERS
+    ]
     of_a_worker = bool(workers) and chance.random() < 0.4
     if of_a_worker:
         victim = chance.choice(workers)
@@ -83,12 +85,12 @@ def _kill_once(
     return killed, f"{'worker' if of_a_worker else 'command'} {moment_text}", ended
 
 
-def _files(out: Path) -> list[Path]:
+def _list_files(out: Path) -> list[Path]:
     """Whole files that a command has left so far."""
     return [path for path in out.rglob("*") if path.is_file() and not path.name.startswith(".")]
 
 
-def _megabytes(process: int) -> float:
+def _measure_megabytes(process: int) -> float:
     try:
         pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -139,7 +141,7 @@ def fill_disks(campaign: Campaign, job: Job, count: int, chance: random.Random) 
                 resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
 
             # Its own words go to pipes, which the limit does not concern.
-            disturbed = _piped(campaign, job, folder, narrow)
+            disturbed = _run_piped(campaign, job, folder, narrow)
             description = f"files of at most {max_bytes} bytes"
             campaign.judge(f"disk: {job.name}", job, folder, description, disturbed)
         else:
@@ -149,7 +151,7 @@ def fill_disks(campaign: Campaign, job: Job, count: int, chance: random.Random) 
         shutil.rmtree(folder)
 
 
-def _piped(campaign: Campaign, job: Job, folder: Path, before: Callable[[], None]) -> Ended:
+def _run_piped(campaign: Campaign, job: Job, folder: Path, before: Callable[[], None]) -> Ended:
     running = campaign.start(
         job, folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before
     )
@@ -251,14 +253,14 @@ def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def _empty(path: Path) -> None:
+def _write_nothing(path: Path) -> None:
     path.write_bytes(b"")
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "zeros in": _zero,
     "half of": _cut,
-    "nothing in": _empty,
+    "nothing in": _write_nothing,
     "no": Path.unlink,
 }
 
@@ -272,7 +274,8 @@ def damage_outputs(campaign: Campaign, job: Job, count: int, chance: random.Rand
     finished_folder = campaign.new_folder()
     campaign.run(job, finished_folder)
     names = sorted(
-        str(path.relative_to(finished_folder / "out")) for path in _files(finished_folder / "out")
+        str(path.relative_to(finished_folder / "out"))
+        for path in _list_files(finished_folder / "out")
     )
     settings = [name for name in names if name.endswith("job.json") or "/" not in name]
     for case in range(count):
@@ -301,10 +304,12 @@ def remove_while_running(campaign: Campaign, job: Job, count: int, chance: rando
         out = folder / "out"
         running = campaign.start(job, folder)
         goal = chance.randint(3, max(4, len(expected) // 2))
-        running.wait_until(lambda out=out, goal=goal: len(_files(out)) >= goal, campaign.seconds)
-        removed_paths = [path for path in _files(out) if path.suffix in (".parquet", ".jsonl")][
-            : goal // 2
-        ]
+        running.wait_until(
+            lambda out=out, goal=goal: len(_list_files(out)) >= goal, campaign.seconds
+        )
+        removed_paths = [
+            path for path in _list_files(out) if path.suffix in (".parquet", ".jsonl")
+        ][: goal // 2]
         for path in removed_paths:
             path.unlink(missing_ok=True)
         ended = running.ended(campaign.seconds)
@@ -335,7 +340,7 @@ def change_what_is_read(
         expected, _ = private.reference(job)
         running = private.start(job, folder)
         out = folder / "out"
-        running.wait_until(lambda out=out: len(_files(out)) > 3, private.seconds)
+        running.wait_until(lambda out=out: len(_list_files(out)) > 3, private.seconds)
         if is_model:
             make_model(files.model, seed=5)
         else:

@@ -74,15 +74,15 @@ class Tally:
         everything: Counter[Verdict] = Counter()
         for kind, counts in self.counts.items():
             everything.update(counts)
-            lines.append(_line(kind, counts))
-        lines.append(_line("all", everything))
+            lines.append(_format_line(kind, counts))
+        lines.append(_format_line("all", everything))
         width = max(len(line[0]) for line in lines)
         return "\n".join(
             line[0].ljust(width) + "".join(cell.rjust(8) for cell in line[1:]) for line in lines
         )
 
 
-def _line(kind: str, counts: Counter[Verdict]) -> tuple[str, ...]:
+def _format_line(kind: str, counts: Counter[Verdict]) -> tuple[str, ...]:
     return (kind, str(counts.total()), *(str(counts[verdict]) for verdict in VERDICTS))
 
 

@@ -28,7 +28,7 @@ MEMORY = 6 << 30  # bytes of address space beyond what a child holds at its begi
 SILENT_SECONDS = WAITING_SECONDS + 300
 
 
-def bombs() -> dict[str, dict[str, Any]]:
+def make_bombs() -> dict[str, dict[str, Any]]:
     """What is written over a good folder's files: fields for JSON files, by file."""
     doubling = [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40
     forever = "{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}"
@@ -54,11 +54,13 @@ def bombs() -> dict[str, dict[str, Any]]:
         },
         "a regex without end": {"tokenizer.json": {"pre_tokenizer": endless}},
         "an architecture of transformers": {"config.json": {"architectures": ["AutoModel"]}},
-        "ids beyond the embeddings": {"tokenizer.json": {"added_tokens": list(map(added_token, far_words))}},
+        "ids beyond the embeddings": {
+            "tokenizer.json": {"added_tokens": [make_added_token(word) for word in far_words]}
+        },
     }  # fmt: skip
 
 
-def added_token(content: str) -> dict[str, Any]:
+def make_added_token(content: str) -> dict[str, Any]:
     """Return an entry of tokenizer.json for a token that the vocabulary does not have."""
     switches = ("special", "single_word", "lstrip", "rstrip", "normalized")
     return {"id": 10**6, "content": content, **dict.fromkeys(switches, False)}
@@ -91,7 +93,7 @@ def folder_cases(
         messages = [{"role": "user", "content": "good film"}]
         explainer.explain(Chat(messages) if is_chat else text)
 
-    for name, files in {**bombs(), **make_bad_folders(good)}.items():
+    for name, files in {**make_bombs(), **make_bad_folders(good)}.items():
         yield name, lambda files=files: load(files)
 
 
@@ -130,7 +132,7 @@ def try_cases(campaign: Campaign, kind: str, arguments: list[str], max_cases: in
         case: dict[str, Any] = {}
         first_of_process = first
         try:
-            for message in _lines(running, SILENT_SECONDS):
+            for message in _read_messages(running, SILENT_SECONDS):
                 if "outcome" not in message:
                     case = message
                     continue
@@ -151,7 +153,7 @@ def try_cases(campaign: Campaign, kind: str, arguments: list[str], max_cases: in
             return  # there are no more
 
 
-def _lines(running: Running, seconds: float) -> Iterator[dict[str, Any]]:
+def _read_messages(running: Running, seconds: float) -> Iterator[dict[str, Any]]:
     """What a child tells, until it ends or tells nothing for too long."""
     stream = running.process.stdout
     assert stream is not None

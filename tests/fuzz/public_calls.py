@@ -134,7 +134,7 @@ class Fixtures:
         )
 
 
-def _results(fixtures: Fixtures) -> dict[str, Call]:
+def _list_result_calls(fixtures: Fixtures) -> dict[str, Call]:
     """What is done with explanations and evaluations."""
     attributions = fixtures.plain.explain([TEXT, "bad film"], "attcat")
     attribution = attributions[0]
@@ -195,7 +195,7 @@ def _results(fixtures: Fixtures) -> dict[str, Call]:
     }  # fmt: skip
 
 
-def _explaining(fixtures: Fixtures) -> dict[str, Call]:
+def _list_explain_calls(fixtures: Fixtures) -> dict[str, Call]:
     """What is asked of an Explainer."""
     plain = fixtures.plain
     keywords = (
@@ -210,12 +210,12 @@ def _explaining(fixtures: Fixtures) -> dict[str, Call]:
     ids = torch.tensor([[2, 5, 3]])
     batch = {"text": ["good film", "bad film"]}
     return {
-        "Explainer": Call(Explainer, {"model": plain.model, "tokenizer": plain.tokenizer}, _explained),
+        "Explainer": Call(Explainer, {"model": plain.model, "tokenizer": plain.tokenizer}, _explain_once),
         "from_pretrained": Call(
-            Explainer.from_pretrained, {"name": fixtures.model_folder}, _explained, HUB_OPTIONS
+            Explainer.from_pretrained, {"name": fixtures.model_folder}, _explain_once, HUB_OPTIONS
         ),
-        "explain": Call(plain.explain, {"inputs": TEXT}, _drained),
-        "explain several": Call(plain.explain, {"inputs": [TEXT, "bad film"], "method": ["attcat"]}, _drained),
+        "explain": Call(plain.explain, {"inputs": TEXT}, _drain),
+        "explain several": Call(plain.explain, {"inputs": [TEXT, "bad film"], "method": ["attcat"]}, _drain),
         "attribute": Call(plain.attribute, {"inputs": ids}, options=keywords),
         "default_method": Call(plain.default_method),
         "mapper": Call(plain.mapper, {"column": "text"}, lambda mapper: mapper(batch), keywords),
@@ -225,7 +225,7 @@ def _explaining(fixtures: Fixtures) -> dict[str, Call]:
     }  # fmt: skip
 
 
-def _inputs(fixtures: Fixtures) -> dict[str, Call]:
+def _list_input_calls(fixtures: Fixtures) -> dict[str, Call]:
     """Kinds of input and of target, each explained by a model that reads it."""
     plain = fixtures.plain
     writer = fixtures.writer
@@ -234,7 +234,7 @@ def _inputs(fixtures: Fixtures) -> dict[str, Call]:
     messages = [{"role": "user", "content": "good film"}]
 
     def make_call(explainer: Explainer, text: Any) -> Callable[[Any], Any]:
-        return lambda target: _drained(explainer.explain(text, target=target))
+        return lambda target: _drain(explainer.explain(text, target=target))
 
     return {
         "Tokens": Call(Tokens, {"rows": Tokens.from_ids([[2, 5, 3]]).rows}, plain.explain),
@@ -261,11 +261,11 @@ def _inputs(fixtures: Fixtures) -> dict[str, Call]:
         "a free Continuation": Call(Continuation, {"max_new_tokens": 2}, make_call(writer, prompt)),
         "TokenTarget": Call(TokenTarget, {"token": "film"}, make_call(fixtures.tagger, "the film")),
         "SpanTarget": Call(SpanTarget, {}, make_call(fixtures.answers, QUESTION)),
-        "a masked word": Call(fixtures.masked.explain, {"inputs": "the [MASK] was good"}, _drained),
+        "a masked word": Call(fixtures.masked.explain, {"inputs": "the [MASK] was good"}, _drain),
     }
 
 
-def _others(fixtures: Fixtures) -> dict[str, Call]:
+def _list_other_calls(fixtures: Fixtures) -> dict[str, Call]:
     """Files, embedded models, the registry, engines, and what authors of plug-ins use."""
     table = fixtures.folder / "texts.csv"
     files = {
@@ -293,18 +293,23 @@ def _others(fixtures: Fixtures) -> dict[str, Call]:
     }
 
 
-def _explained(explainer: Explainer) -> Any:
+def _explain_once(explainer: Explainer) -> Any:
     return explainer.explain("good film", "attcat")
 
 
-def _drained(result: Any) -> Any:
+def _drain(result: Any) -> Any:
     """Iterators work when they are read."""
     return list(result) if isinstance(result, Iterator) else result
 
 
 def calls(fixtures: Fixtures) -> dict[str, Call]:
     """Every public call by its name."""
-    return {**_results(fixtures), **_explaining(fixtures), **_inputs(fixtures), **_others(fixtures)}
+    return {
+        **_list_result_calls(fixtures),
+        **_list_explain_calls(fixtures),
+        **_list_input_calls(fixtures),
+        **_list_other_calls(fixtures),
+    }
 
 
 def misspell(name: str, rng: random.Random) -> str:

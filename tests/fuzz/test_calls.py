@@ -37,7 +37,7 @@ VALUES = (
 )  # fmt: skip
 
 
-def inputs_to_explain(explainer):
+def make_inputs(explainer):
     for value in VALUES:
         yield f"text {value!r:.30}", lambda value=value: explainer.explain(value)
         yield f"texts {value!r:.30}", lambda value=value: explainer.explain([TEXT, value])
@@ -47,7 +47,7 @@ def inputs_to_explain(explainer):
         yield f"mask {value!r:.30}", mask
 
 
-def keywords_to_explain(explainer):
+def make_keywords(explainer):
     """Each keyword of explain() with each value."""
     for word in ("method", "target", "explain_mask", "token_types", "long", "seed", "batch_tokens"):
         for value in VALUES:
@@ -57,7 +57,7 @@ def keywords_to_explain(explainer):
             )
 
 
-def targets(explainer, answers, words):
+def make_targets(explainer, answers, words):
     for value in VALUES:
         for name, make_target in {
             "contrast": lambda value: Contrast(value, 0),
@@ -93,7 +93,7 @@ def targets(explainer, answers, words):
         )
 
 
-def options(explainer):
+def make_options(explainer):
     """Every option of every method and metric with a value from the list."""
     chance = random.Random(4)
     for kind in ("methods", "metrics"):
@@ -116,7 +116,7 @@ def options(explainer):
                     yield f"{name} {option}={value!r:.30}", act
 
 
-def results(explainer, tmp_path):
+def make_results(explainer, tmp_path):
     attribution = explainer.explain(TEXT)
     for value in VALUES:
         yield f"evaluate {value!r:.30}", lambda value=value: explainer.evaluate(value, ["aopc"])
@@ -146,7 +146,7 @@ def results(explainer, tmp_path):
         yield f"chat {value!r:.30}", lambda value=value: explainer.explain(Chat(value))
 
 
-def models(bert_folder):
+def make_models(bert_folder):
     for value in (
         "",
         "x" * 5000,
@@ -205,33 +205,33 @@ def explainers(tokenizer):
 
 def test_a_bad_input_or_keyword_is_explained_or_refused(explainers):
     inputs = {
-        **dict(inputs_to_explain(explainers.plain)),
-        **dict(keywords_to_explain(explainers.plain)),
+        **dict(make_inputs(explainers.plain)),
+        **dict(make_keywords(explainers.plain)),
     }
     assert len(inputs) >= 300
     count_outcomes(inputs, python=True)
 
 
 def test_a_bad_target_is_explained_or_refused(explainers):
-    inputs = dict(targets(explainers.plain, explainers.answers, explainers.words))
+    inputs = dict(make_targets(explainers.plain, explainers.answers, explainers.words))
     assert len(inputs) >= 300
     count_outcomes(inputs, python=True)
 
 
 def test_a_bad_option_is_taken_or_refused(explainers):
-    inputs = dict(options(explainers.plain))
+    inputs = dict(make_options(explainers.plain))
     assert len(inputs) >= 150
     count_outcomes(inputs, python=True)
 
 
 def test_a_bad_use_of_a_result_gives_an_answer_or_is_refused(explainers, tmp_path):
-    inputs = dict(results(explainers.plain, tmp_path))
+    inputs = dict(make_results(explainers.plain, tmp_path))
     assert len(inputs) >= 300
     count_outcomes(inputs, python=True)
 
 
 def test_a_bad_model_name_device_or_dtype_is_refused(bert_folder):
-    inputs = dict(models(bert_folder))
+    inputs = dict(make_models(bert_folder))
     assert len(inputs) >= 60
     count_outcomes(inputs, python=True)
 

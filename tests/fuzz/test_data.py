@@ -35,7 +35,7 @@ GOOD = {
 }
 
 
-def texts():
+def make_texts():
     """Files of words thrown together, and good ones with a piece put in somewhere."""
     chance = random.Random(1)
     for ending, good in GOOD.items():
@@ -62,7 +62,7 @@ def texts():
             )
 
 
-def tables():
+def make_tables():
     """Parquet files with columns of every kind."""
     columns = {
         "time far": pa.array([2**40], pa.timestamp("s")),
@@ -104,7 +104,7 @@ def test_a_bad_data_file_is_read_or_refused(tmp_path):
 
     inputs = {
         name: lambda name=name, content=content: use(name, content)
-        for name, content in (*texts(), *tables())
+        for name, content in (*make_texts(), *make_tables())
     }
     assert len(inputs) >= 400
     count_outcomes(inputs)

@@ -30,7 +30,7 @@ TEXTS = (
 )
 
 
-def bases(tokenizer):
+def make_bases(tokenizer):
     """Explanations of the kinds a file holds, as JSON values: with layers, a pair, an answer."""
     plain = Explainer(tiny_bert(), tokenizer)
     answers = Explainer(tiny_bert_qa(), tokenizer)
@@ -66,7 +66,7 @@ def test_a_bad_saved_explanation_is_shown_or_refused(tokenizer, tmp_path):
         use_file(file, tmp_path)
 
     inputs = {f"the file is {text[:20]!r}": text for text in TEXTS}
-    for seed, (kind, content, count) in enumerate(bases(tokenizer)):
+    for seed, (kind, content, count) in enumerate(make_bases(tokenizer)):
         inputs[f"{kind} as it is"] = json.dumps(content)
         for mutation, value in mutate(content, count, seed).items():
             inputs[f"{kind} {mutation}"] = json.dumps(value)

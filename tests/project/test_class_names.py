@@ -13,14 +13,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def classes(path: Path):
+def list_classes(path: Path):
     tree = ast.parse(path.read_text("utf-8"))
     return (node.name for node in tree.body if isinstance(node, ast.ClassDef))
 
 
 def test_no_class_name_is_used_twice():
     sources = (ROOT / "src" / "tokenlight").rglob("*.py")
-    counted = Counter(name for path in sources for name in classes(path))
+    counted = Counter(name for path in sources for name in list_classes(path))
     assert {name for name, times in counted.items() if times > 1} == set()
 
 

@@ -121,7 +121,7 @@ def test_nothing_that_can_run_code_is_opened():
             assert not lines, f"{path}: {lines[0]}"
 
 
-def in_a_new_process(code: str) -> str:
+def run_in_a_new_process(code: str) -> str:
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
@@ -142,7 +142,7 @@ def test_importing_the_package_imports_neither_torch_nor_anything_optional():
         "jinja2",
     ]
     code = f"import tokenlight, sys; print([n for n in {heavy} if n in sys.modules])"
-    assert in_a_new_process(code) == "[]"
+    assert run_in_a_new_process(code) == "[]"
 
 
 def test_explaining_needs_only_the_tiny_core():
@@ -167,7 +167,7 @@ def test_explaining_needs_only_the_tiny_core():
         "a = Explainer(tiny_bert(), tiny_tokenizer()).explain('good film', 'attcat')\n"
         "print(len(a.scores), bool(a.to_dict()))"
     )
-    assert in_a_new_process(code) == "4 True"
+    assert run_in_a_new_process(code) == "4 True"
 
 
 def test_public_names_are_what_can_be_imported():

@@ -89,7 +89,7 @@ def test_every_citation_is_a_full_reference(kind, pages):
 
 def test_links_inside_the_guide_lead_to_pages_and_headings(pages):
     for address, markdown in pages.items():
-        for link in LINK.findall(without_code(markdown)):
+        for link in LINK.findall(remove_code(markdown)):
             assert_leads(link, address, pages)
 
 
@@ -111,7 +111,7 @@ def assert_leads(link: str, address: str, pages: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("page", ROOT_PAGES, ids=get_page_name)
 def test_links_of_pages_outside_the_guide_lead_to_files(page):
-    for link in LINK.findall(without_code(page.read_text("utf-8"))):
+    for link in LINK.findall(remove_code(page.read_text("utf-8"))):
         if not link.startswith(("http://", "https://", "#")):
             assert (ROOT / link.partition("#")[0]).exists(), f"{page.name} links to {link}"
 
@@ -133,13 +133,13 @@ def test_tables_generated_from_the_tests_are_up_to_date(page):
 def test_links_of_the_guide_lead_to_files_in_a_checkout():
     """Where no page is generated."""
     for page in DOCS.rglob("*.md"):
-        for link in LINK.findall(without_code(page.read_text("utf-8"))):
+        for link in LINK.findall(remove_code(page.read_text("utf-8"))):
             if not link.startswith(("http://", "https://", "#")):
                 path = page.parent / link.partition("#")[0]
                 assert path.exists(), f"{get_page_name(page)} links to {link}"
 
 
-def without_code(markdown: str) -> str:
+def remove_code(markdown: str) -> str:
     return re.sub(r"^( *)```.*?^\1```$", "", markdown, flags=re.DOTALL | re.MULTILINE)
 
 

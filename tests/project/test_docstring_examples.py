@@ -12,12 +12,12 @@ SOURCE = Path(__file__).parents[2] / "src"
 PATHS = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
 
 
-def module_name(path: Path) -> str:
+def format_module_name(path: Path) -> str:
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return ".".join(parts).removesuffix(".__init__")
 
 
-@pytest.mark.parametrize("name", [module_name(path) for path in PATHS])
+@pytest.mark.parametrize("name", [format_module_name(path) for path in PATHS])
 def test_examples_of_a_module_run(name: str) -> None:
     module = importlib.import_module(name)
     # A class that is re-exported is tested where it is defined.

@@ -22,7 +22,7 @@ for name in [name for name in globals() if not name.startswith("_")]:
 MAX_CODE_WIDTH = 80  # what a code block of the guide shows at once on a laptop
 
 
-def runner() -> Any:
+def load_runner() -> Any:
     spec = importlib.util.spec_from_file_location("tutorial_runner", FOLDER / "run.py")
     assert spec is not None
     assert spec.loader is not None
@@ -31,7 +31,7 @@ def runner() -> Any:
     return module
 
 
-def words(outputs: list[dict[str, Any]]) -> list[str]:
+def read_words(outputs: list[dict[str, Any]]) -> list[str]:
     """What a cell printed, without its numbers: their last digits differ from processor to processor."""
     outputs_shown = [output.get("text") or output["data"]["text/plain"] for output in outputs]
     return [" ".join(NUMBER.sub("#", text).split()) for text in outputs_shown]
@@ -45,12 +45,12 @@ def read_notebook(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_tutorial_runs_and_prints_what_it_shows(path: Path) -> None:
     notebook = read_notebook(path)
-    run = runner()
+    run = load_runner()
     package = run.missing_package(path.stem)
     if package:
         pytest.skip(f"{package} is not installed: see tests/QUARANTINES.md")
     for cell, fresh in zip(run.code_cells(notebook), run.outputs(notebook), strict=True):
-        assert words(fresh) == words(cell["outputs"]), "run: python docs/tutorials/run.py"
+        assert read_words(fresh) == read_words(cell["outputs"]), "run: python docs/tutorials/run.py"
 
 
 @pytest.mark.extras
@@ -58,7 +58,7 @@ def test_jupyter_runs_every_tutorial_in_one_kernel(tmp_path: Path) -> None:
     """A kernel starts once, for all of them; each begins without the names of the last."""
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
-    run = runner()
+    run = load_runner()
     paths = [path for path in NOTEBOOKS if not run.missing_package(path.stem)]
     combined = nbformat.v4.new_notebook()
     for path in paths:
@@ -89,13 +89,13 @@ def test_a_tutorial_has_a_goal_a_picture_a_mistake_and_exercises(path: Path) -> 
     for part in ("**Ten minutes. You bring**", "**You leave with**", "## Exercises", "<summary>"):
         assert part in prose, part
     assert re.search(r"[Mm]istakes? (people make|\d)", prose)
-    outputs = [output for cell in runner().code_cells(notebook) for output in cell["outputs"]]
+    outputs = [output for cell in load_runner().code_cells(notebook) for output in cell["outputs"]]
     assert any("image/png" in output.get("data", {}) for output in outputs)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_guide_shows_a_tutorial_without_cutting_its_code(path: Path) -> None:
-    for cell in runner().code_cells(read_notebook(path)):
+    for cell in load_runner().code_cells(read_notebook(path)):
         longest = max(map(len, "".join(cell["source"]).splitlines()))
         assert longest <= MAX_CODE_WIDTH
         assert cell["source"], "a cell without code"

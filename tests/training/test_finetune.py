@@ -35,7 +35,7 @@ def write(folder: Path, name: str, rows: list[dict]) -> None:
         lines.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def sentences(count: int, seed: int) -> list[dict]:
+def make_sentences(count: int, seed: int) -> list[dict]:
     """Fillers around one word that decides: great or dull."""
     generator = random.Random(seed)
     rows = []
@@ -49,8 +49,8 @@ def sentences(count: int, seed: int) -> list[dict]:
 @pytest.fixture
 def reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "data"
-    write(folder / "sst2", "train.jsonl.gz", sentences(64, seed=1))
-    write(folder / "sst2", "dev.jsonl.gz", sentences(40, seed=2))
+    write(folder / "sst2", "train.jsonl.gz", make_sentences(64, seed=1))
+    write(folder / "sst2", "dev.jsonl.gz", make_sentences(40, seed=2))
     (folder / "sst2" / "labels.json").write_text('{"0": "negative", "1": "positive"}')
     monkeypatch.setenv("TOKENLIGHT_DATA", str(folder))
     return folder

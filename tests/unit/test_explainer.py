@@ -45,12 +45,12 @@ class TestExplainReturns:
     def test_an_iterator_is_answered_one_by_one(self):
         consumed_texts = []
 
-        def endless():
+        def yield_forever():
             while True:
                 consumed_texts.append(1)
                 yield TEXTS[len(consumed_texts) % 3]
 
-        stream = EXPLAINER.explain(endless(), "cat")
+        stream = EXPLAINER.explain(yield_forever(), "cat")
         first = [next(stream) for _ in range(3)]
         assert [attribution.text for attribution in first] == [TEXTS[1], TEXTS[2], TEXTS[0]]
         assert len(consumed_texts) <= 8
@@ -121,13 +121,13 @@ class TestExplainReturns:
         explainer = Explainer(tiny_bert(), TOKENIZER)
         sizes = []
 
-        def short_of_memory(explainer, rows, targets, options, **more_options):
+        def run_out_of_memory(explainer, rows, targets, options, **more_options):
             sizes.append(len(rows))
             if len(rows) > 1:
                 raise torch.OutOfMemoryError("no room")
             return launch_batch(explainer, rows, targets, options, **more_options)
 
-        monkeypatch.setattr("tokenlight.explaining.batches.launch_batch", short_of_memory)
+        monkeypatch.setattr("tokenlight.explaining.batches.launch_batch", run_out_of_memory)
         attributions = explainer.explain(TEXTS, "attcat")
         assert sizes[0] == 3
         for attribution, other in zip(

@@ -44,7 +44,7 @@ def bart() -> Explainer:
     return Explainer(make_seq2seq_model("bart"), make_seq2seq_tokenizer())
 
 
-def rounding(name: str) -> float:
+def estimate_rounding(name: str) -> float:
     """What of a score may be rounding: routers of experts compute in float32 whatever the model does."""
     eps = torch.finfo(
         torch.float32 if SEQ2SEQ_FAMILIES[name][2] == "float32 router" else torch.float64
@@ -84,7 +84,7 @@ def test_loss_gradients_at_the_embeddings_cover_source_and_continuation(name: st
     loss = -torch.log_softmax(logits, dim=-1)[WORDS.index(CONTINUATION.split()[0])]
     slopes = torch.cat(torch.autograd.grad(loss, embeddings), dim=1)[0].sum(dim=-1).abs()
     np.testing.assert_allclose(
-        attribution.scores, (slopes / slopes.sum()).numpy(), rtol=rounding(name) * 100
+        attribution.scores, (slopes / slopes.sum()).numpy(), rtol=estimate_rounding(name) * 100
     )
 
 
@@ -101,7 +101,7 @@ def test_every_family_is_explained_from_its_own_logits_in_any_padded_batch(
         assert attribution.row.source_length == S
         expected = logits[position, WORDS.index(CONTINUATION.split()[position])]
         assert attribution.logits[attribution.target.index] == pytest.approx(
-            expected, rel=rounding(name), abs=rounding(name)
+            expected, rel=estimate_rounding(name), abs=estimate_rounding(name)
         )
     monkeypatch.setattr(
         "tokenlight.explaining.strategies.can_share_forward", lambda *_: False
@@ -115,7 +115,7 @@ def test_every_family_is_explained_from_its_own_logits_in_any_padded_batch(
             attribution.scores,
             expected.scores,
             rtol=0,
-            atol=rounding(name) * np.abs(expected.scores).max(),
+            atol=estimate_rounding(name) * np.abs(expected.scores).max(),
         )
 
 
@@ -146,11 +146,11 @@ def test_class_activations_of_both_parts_equal_the_papers_formula(name: str) -> 
         expected[part] += products
     scale = float(expected.abs().max())
     np.testing.assert_allclose(
-        attribution.scores, expected.numpy(), rtol=0, atol=rounding(name) * scale
+        attribution.scores, expected.numpy(), rtol=0, atol=estimate_rounding(name) * scale
     )
 
 
-def _maps(model: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor], Tensor]:
+def _list_maps(model: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor], Tensor]:
     """Encoder, decoder and cross maps of one text, and the target, on one graph."""
     model.set_attn_implementation("eager")
     outputs, _, _ = run_teacher_forced(model, output_attentions=True)
@@ -164,7 +164,7 @@ def test_attcat_weights_every_state_by_the_attention_it_receives_where_it_is_rea
 ) -> None:
     terms = bart.explain(SOURCE, "cat", Continuation(CONTINUATION, against=None))[-1].layers
     attribution = bart.explain(SOURCE, "attcat", Continuation(CONTINUATION, against=None))[-1]
-    encoder, decoder, cross, _ = _maps(make_seq2seq_model("bart"))
+    encoder, decoder, cross, _ = _list_maps(make_seq2seq_model("bart"))
     received = [maps[0].mean(dim=(0, 1)) for maps in encoder]
     received.append(torch.stack([maps[0].mean(dim=(0, 1)) for maps in cross]).mean(dim=0))
     received += [maps[0].mean(dim=(0, 1)) for maps in decoder]
@@ -179,7 +179,7 @@ def test_attcat_weights_every_state_by_the_attention_it_receives_where_it_is_rea
 
 def test_gae_follows_the_papers_rules_through_cross_attention(bart: Explainer) -> None:
     attribution = bart.explain(SOURCE, "gae", Continuation(CONTINUATION, against=None))[-1]
-    encoder, decoder, cross, target = _maps(make_seq2seq_model("bart"))
+    encoder, decoder, cross, target = _list_maps(make_seq2seq_model("bart"))
     gradients = torch.autograd.grad(target, [*encoder, *decoder, *cross])
     steps = [
         (maps * gradient)[0].clamp(min=0).mean(dim=0).detach().numpy()
@@ -197,13 +197,13 @@ def test_gae_follows_the_papers_rules_through_cross_attention(bart: Explainer) -
     for self_attention, cross_attention in zip(selves, crosses, strict=True):
         tt = tt + self_attention @ tt
         ts = ts + self_attention @ ts
-        ts = ts + _normalized(tt).T @ cross_attention @ _normalized(ss)
+        ts = ts + _normalize(tt).T @ cross_attention @ _normalize(ss)
     expected = np.concatenate((ts[-1], tt[-1]))
     expected[-1] = 0.0
     np.testing.assert_allclose(attribution.scores, expected, rtol=0, atol=1e-12)
 
 
-def _normalized(relevance: np.ndarray) -> np.ndarray:
+def _normalize(relevance: np.ndarray) -> np.ndarray:
     """Equations 8 and 9 of Chefer et al. 2021."""
     rest = relevance - np.eye(len(relevance))
     sums = rest.sum(axis=1, keepdims=True)
@@ -213,7 +213,7 @@ def _normalized(relevance: np.ndarray) -> np.ndarray:
 
 def test_rollout_goes_through_both_attentions_of_a_decoder_block(bart: Explainer) -> None:
     attribution = bart.explain(SOURCE, "rollout", Continuation(CONTINUATION))[-1]
-    encoder, decoder, cross, _ = _maps(make_seq2seq_model("bart"))
+    encoder, decoder, cross, _ = _list_maps(make_seq2seq_model("bart"))
     means = [
         [m[0].mean(dim=0).detach().numpy() for m in kind] for kind in (encoder, decoder, cross)
     ]

@@ -179,7 +179,7 @@ class TestCarriers:
 
     @pytest.mark.parametrize("mode", ["mean", "cls"])
     def test_a_sentence_transformer_is_compared_with_its_own_pooling(self, mode):
-        held = sentence_transformer(mode)
+        held = build_sentence_transformer(mode)
         attribution = Explainer(held).explain(("a good film", "a bad film"), "grads")
         same = Explainer(held[0].auto_model, TOKENIZER, pooling=mode).explain(
             ("a good film", "a bad film"), "grads"
@@ -188,13 +188,13 @@ class TestCarriers:
         np.testing.assert_array_equal(attribution.scores, same.scores)
 
     def test_a_module_after_the_pooling_that_changes_the_vectors_is_refused(self):
-        held = sentence_transformer("mean")
+        held = build_sentence_transformer("mean")
         held.append(nn.Linear(2, 2))
         with pytest.raises(UnsupportedModel, match="has a Linear module after its pooling"):
             Explainer(held)
 
 
-def sentence_transformer(mode: str):
+def build_sentence_transformer(mode: str):
     """What sentence-transformers' class offers, of real modules."""
 
     class Transformer(nn.Module):

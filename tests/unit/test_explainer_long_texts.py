@@ -35,13 +35,13 @@ ATTRIBUTION = EXPLAINER.explain(LONG, "attcat", long="stride")
 def test_windows_that_do_not_fit_together_are_read_in_halves():
     sizes = []
 
-    def short_of_memory(_module, _arguments, keywords):
+    def run_out_of_memory(_module, _arguments, keywords):
         if not torch.is_grad_enabled():  # the windows are read before they are explained
             sizes.append(len(keywords["input_ids"]))
             if sizes[-1] > 1:
                 raise torch.OutOfMemoryError("no room")
 
-    handle = EXPLAINER.model.register_forward_pre_hook(short_of_memory, with_kwargs=True)
+    handle = EXPLAINER.model.register_forward_pre_hook(run_out_of_memory, with_kwargs=True)
     try:
         attribution = EXPLAINER.explain(LONG, "attcat", long="stride")
     finally:
@@ -190,13 +190,13 @@ class TestTerminal:
             assert lines == [line.rstrip() for line in lines]
 
 
-def shown_sentences(attribution):
+def list_shown_sentences(attribution):
     return build_scenes(attribution, ("tokens",))[0].methods[0].views[0].sentences
 
 
 class TestParts:
     def test_shown_sentences_join_to_the_whole_text(self):
-        parts = shown_sentences(ATTRIBUTION)
+        parts = list_shown_sentences(ATTRIBUTION)
         joined = "".join(m.text for part in parts for m in part.marks if not m.is_special)
         assert joined == LONG
         assert [part.line_number for part in parts] == list(range(1, len(parts) + 1))
@@ -211,7 +211,7 @@ class TestParts:
         )
         scores = np.arange(len(row), dtype=float)
         attribution = make_attribution(row, scores, extras={"windows": []})
-        second = shown_sentences(attribution)[1]
+        second = list_shown_sentences(attribution)[1]
         assert second.text == "the cat sat."
         assert second.score == pytest.approx(attribution.sentences()[1].score)
 

@@ -48,7 +48,7 @@ def test_the_patch_that_decides_is_found(explained, method):
     assert min(hits) > 0.3
 
 
-def oracle(attribution, position, sign):
+def make_oracle(attribution, position, sign):
     """The coloured patch first (or last), the others alike."""
     scores = np.zeros(len(attribution))
     scores[1 + position] = sign
@@ -75,12 +75,12 @@ def test_the_oracle_beats_random_and_random_beats_the_inverse(explained, name):
     means = []
     for group in (
         [
-            oracle(attribution, position, 1)
+            make_oracle(attribution, position, 1)
             for attribution, position in zip(first, positions, strict=True)
         ],
         chance,
         [
-            oracle(attribution, position, -1)
+            make_oracle(attribution, position, -1)
             for attribution, position in zip(first, positions, strict=True)
         ],
     ):

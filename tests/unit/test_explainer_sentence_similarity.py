@@ -28,7 +28,7 @@ def explainer():
     return make_embedder()
 
 
-def vector(explainer, text, pooling="mean", first=None):
+def compute_vector(explainer, text, pooling="mean", first=None):
     """The twin: tokens through the model, pooled by hand, normalized; ``first``: given h^0."""
     if first is None:
         first = embed_text(explainer, text)
@@ -47,7 +47,8 @@ class TestCosine:
         explainer = make_embedder(pooling)
         with torch.no_grad():
             expected = float(
-                vector(explainer, PAIR[0], pooling) @ vector(explainer, PAIR[1], pooling)
+                compute_vector(explainer, PAIR[0], pooling)
+                @ compute_vector(explainer, PAIR[1], pooling)
             )
         attribution = explainer.explain(PAIR)
         assert attribution.logits[0] == pytest.approx(expected, abs=1e-12)
@@ -56,7 +57,9 @@ class TestCosine:
     def test_gradient_times_input_is_taken_of_the_whole_cosine(self, explainer):
         """One backward through both texts at once gives what the two halves give."""
         first = [embed_text(explainer, text).detach().requires_grad_() for text in PAIR]
-        vectors = [vector(explainer, text, first=h) for text, h in zip(PAIR, first, strict=True)]
+        vectors = [
+            compute_vector(explainer, text, first=h) for text, h in zip(PAIR, first, strict=True)
+        ]
         slopes = torch.autograd.grad(vectors[0] @ vectors[1], first)
         expected = torch.cat([(g * h).sum(-1)[0] for g, h in zip(slopes, first, strict=True)])
         attribution = explainer.explain(PAIR, "grad_x_input")
@@ -92,7 +95,7 @@ class TestCosine:
         attribution = explainer.explain(PAIR, ("occlusion", {"baseline": "mask", "window": 1}))
         encoded = explainer.tokenizer(PAIR[0])["input_ids"]
         with torch.no_grad():
-            other = vector(explainer, PAIR[1])
+            other = compute_vector(explainer, PAIR[1])
             for position in range(1, len(encoded) - 1):
                 changed = [*encoded]
                 changed[position] = explainer.tokenizer.mask_token_id

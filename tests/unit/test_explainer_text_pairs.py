@@ -181,11 +181,11 @@ def test_other_texts_in_a_batch_and_the_padding_side_change_no_score(family, met
     more = 4
     for is_left in (True, False):
 
-        def padded(values, fill, is_left=is_left):
+        def pad_values(values, fill, is_left=is_left):
             return [[fill] * more + list(values) if is_left else list(values) + [fill] * more]
 
-        types = None if row.token_type_ids is None else padded(row.token_type_ids, 0)
-        ids = Tokens.from_ids(padded(row.ids, pad), padded([1] * len(row), 0), types)
+        types = None if row.token_type_ids is None else pad_values(row.token_type_ids, 0)
+        ids = Tokens.from_ids(pad_values(row.ids, pad), pad_values([1] * len(row), 0), types)
         padded_attribution = explainer.explain(ids, method)
         np.testing.assert_allclose(padded_attribution.scores, alone.scores, atol=1e-9)
 

@@ -494,7 +494,7 @@ def test_a_limit_that_is_no_number_of_bytes_is_refused(monkeypatch):
         graphs.default_graph_bytes()
 
 
-def padded_batches(count, shape=(3, 9), seed=0):
+def make_padded_batches(count, shape=(3, 9), seed=0):
     draw = torch.Generator().manual_seed(seed)
     for _ in range(count):
         ids = torch.randint(5, 50, shape, generator=draw)
@@ -512,7 +512,7 @@ def test_a_replayed_pass_equals_the_eager_pass(method, target, monkeypatch):
     model = tiny_bert().cuda()
     explainer = Explainer(model)
     eager = Explainer(model)
-    for tokens in padded_batches(8):
+    for tokens in make_padded_batches(8):
         attributions = explainer.explain(tokens, method, target=target)
         with monkeypatch.context() as never:
             never.setattr(replay_batches, "MAX_REPLAYED_PRODUCTS", 0)
@@ -534,7 +534,7 @@ def test_a_replayed_pass_equals_the_eager_pass(method, target, monkeypatch):
 def test_a_check_of_a_replayed_pass_names_the_target_of_its_own_batch():
     model = tiny_bert().cuda()
     explainer = Explainer(model)
-    for tokens in padded_batches(6):
+    for tokens in make_padded_batches(6):
         explainer.explain(tokens, "rollout")
     model.classifier.weight.data.zero_()  # in place: the same model to a replay
     with pytest.raises(NotFinite, match=r"target '\w+' has zero gradient at every token of text 0"):
@@ -545,7 +545,7 @@ def test_a_check_of_a_replayed_pass_names_the_target_of_its_own_batch():
 def test_a_changed_model_is_not_replayed():
     model = tiny_bert().cuda()
     explainer = Explainer(model)
-    for tokens in padded_batches(6):
+    for tokens in make_padded_batches(6):
         before = explainer.explain(tokens, "attcat", target=1)
     model.classifier.weight = torch.nn.Parameter(3 * model.classifier.weight.detach())
     after = explainer.explain(tokens, "attcat", target=1)
@@ -558,7 +558,7 @@ def test_a_pass_that_reads_from_the_device_is_not_captured():
     model = tiny_bert().cuda()
     model.bert.register_forward_hook(lambda *_: float(torch.ones(1, device="cuda").sum()) and None)
     explainer = Explainer(model)
-    for tokens in padded_batches(5):
+    for tokens in make_padded_batches(5):
         explainer.explain(tokens, "attcat", target=1)
     assert list(explainer._runner.graph_cache._entries.values()).count(graphs.NOT_CAPTURABLE) >= 1
     assert torch.rand(3, device="cuda").isfinite().all()

@@ -15,14 +15,14 @@ SPLIT_ERRORS = {torch.bfloat16: 2.0**-16, torch.float16: 2.0**-20}
 NUM_ROWS, NUM_IN, NUM_OUT = 5, 48, 33
 
 
-def random(*shape, seed=0, dtype=torch.float32):
+def draw_matrix(*shape, seed=0, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 @pytest.mark.parametrize("dtype", SPLIT_ERRORS)
 def test_a_split_matrix_multiplies_like_the_whole_one(dtype):
-    wide = random(NUM_ROWS, NUM_OUT)
-    weight = random(NUM_OUT, NUM_IN, seed=1, dtype=dtype)
+    wide = draw_matrix(NUM_ROWS, NUM_OUT)
+    weight = draw_matrix(NUM_OUT, NUM_IN, seed=1, dtype=dtype)
     product = multiply_split(split_half(wide, dtype), weight)
     assert product.dtype == torch.float32
     expected = wide.double() @ weight.double()
@@ -33,9 +33,9 @@ def test_a_split_matrix_multiplies_like_the_whole_one(dtype):
 @pytest.mark.parametrize("scale", [1e-30, 1e-9, 1e9, 1e30])
 @pytest.mark.parametrize("dtype", SPLIT_ERRORS)
 def test_rows_of_any_size_neither_overflow_nor_vanish(dtype, scale):
-    wide = random(NUM_ROWS, NUM_OUT) * scale
+    wide = draw_matrix(NUM_ROWS, NUM_OUT) * scale
     wide[0] = 0
-    weight = random(NUM_OUT, NUM_IN, seed=1, dtype=dtype)
+    weight = draw_matrix(NUM_OUT, NUM_IN, seed=1, dtype=dtype)
     product = multiply_split(split_half(wide, dtype), weight)
     expected = wide.double() @ weight.double()
     bound = SPLIT_ERRORS[dtype] * (wide.abs().double() @ weight.abs().double())
@@ -44,8 +44,8 @@ def test_rows_of_any_size_neither_overflow_nor_vanish(dtype, scale):
 
 @pytest.mark.parametrize("dtype", SPLIT_ERRORS)
 def test_magnitudes_in_half_precision_multiply_exactly(dtype):
-    first = random(NUM_ROWS, NUM_IN, dtype=dtype).abs()
-    second = random(NUM_IN, NUM_OUT, seed=1, dtype=dtype).abs()
+    first = draw_matrix(NUM_ROWS, NUM_IN, dtype=dtype).abs()
+    second = draw_matrix(NUM_IN, NUM_OUT, seed=1, dtype=dtype).abs()
     expected = first.double() @ second.double()
     # Only the sums round, once per term.
     torch.testing.assert_close(
@@ -54,18 +54,18 @@ def test_magnitudes_in_half_precision_multiply_exactly(dtype):
 
 
 def test_a_processor_multiplies_in_float32():
-    matrix = random(3, 3, dtype=torch.bfloat16)
+    matrix = draw_matrix(3, 3, dtype=torch.bfloat16)
     assert not products.has_half_products(matrix, matrix)
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", SPLIT_ERRORS)
 def test_the_z_plus_rule_gives_the_same_relevance_with_half_products(dtype, bias, monkeypatch):
-    features = random(2, NUM_ROWS, NUM_IN, dtype=dtype)
-    weight = random(NUM_OUT, NUM_IN, seed=1, dtype=dtype)
-    shift = random(NUM_OUT, seed=2, dtype=dtype) if bias else None
+    features = draw_matrix(2, NUM_ROWS, NUM_IN, dtype=dtype)
+    weight = draw_matrix(NUM_OUT, NUM_IN, seed=1, dtype=dtype)
+    shift = draw_matrix(NUM_OUT, seed=2, dtype=dtype) if bias else None
     output = torch.nn.functional.linear(features, weight, shift)
-    relevance = random(2, NUM_ROWS, NUM_OUT, seed=3) * 1e-6
+    relevance = draw_matrix(2, NUM_ROWS, NUM_OUT, seed=3) * 1e-6
     case = RuleCase(output, (features, weight, shift), batch_size=2)
     (expected,) = z_plus(relevance, case)
     monkeypatch.setattr(rules, "has_half_products", lambda *_: True)

@@ -48,7 +48,7 @@ def test_a_narrow_terminal_wraps_the_cells():
     assert sum(line.count("word") for line in lines) == 20
 
 
-def timers():
+def list_timers():
     return [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
 
 
@@ -59,7 +59,7 @@ def test_a_progress_bar_writes_nothing_to_standard_output(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("tokenlight.progress.SHOW_DELAY_SECONDS", 0)
     with progress_bar("working", 2, True) as advance:
-        for timer in timers():
+        for timer in list_timers():
             timer.join()  # nothing is done yet, and the bar is there
         advance(1)
         sys.stdout.write("the answer\n")
@@ -75,5 +75,5 @@ def test_work_that_is_done_at_once_has_no_progress_bar(monkeypatch, capsys):
     monkeypatch.setattr("tokenlight.progress.SHOW_DELAY_SECONDS", 3600)
     with progress_bar("working", 2, True) as advance:
         advance(2)
-    assert not timers()
+    assert not list_timers()
     assert capsys.readouterr().err == ""

@@ -331,10 +331,10 @@ def test_without_the_extra_no_run_is_started(suite, tmp_path, capsys, monkeypatc
 
 
 def test_a_run_without_a_finished_part_has_no_report(suite, tmp_path, capsys, monkeypatch):
-    def broken(_run, tasks, **_):
+    def yield_failures(_run, tasks, **_):
         yield from (Outcome(number, error="out of luck") for number in range(len(tasks)))
 
-    monkeypatch.setattr("tokenlight.scale.local_processes.run_local_tasks", broken)
+    monkeypatch.setattr("tokenlight.scale.local_processes.run_local_tasks", yield_failures)
     folder = str(tmp_path / "run")
     with pytest.raises(SystemExit) as end:
         main(["bench", "run", str(suite), "-o", folder])
@@ -399,7 +399,7 @@ def test_a_run_resumes_after_a_full_disk(suite, complete_run, tmp_path):
 
 def test_a_worker_that_dies_three_times_loses_only_its_part(suite, tmp_path, monkeypatch):
     """Kill whichever worker holds a part, as a system out of memory does, until it is given up."""
-    run = RunFolder.open(_begun(suite, tmp_path / "run"))
+    run = RunFolder.open(plan_run(suite, tmp_path / "run"))
     victim = run.parts[1]
     real = processes._WorkerProcess.send_task
 
@@ -419,7 +419,7 @@ def test_a_worker_that_dies_three_times_loses_only_its_part(suite, tmp_path, mon
     assert run.find_error(victim) == "killed"
 
 
-def _begun(suite, folder):
+def plan_run(suite, folder):
     """A run that is planned, and not a part of it made."""
     from tokenlight.bench import planner as planning
     from tokenlight.bench.suite import read_suite_file

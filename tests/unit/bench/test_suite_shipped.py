@@ -54,7 +54,7 @@ OWN_SUITES = {
 }
 
 
-def numbers(suite):
+def list_numbers(suite):
     """Every published number as (cell, method, metric, mean)."""
     for cell, methods in suite.published.items():
         for method, by_metric in methods.items():
@@ -62,7 +62,7 @@ def numbers(suite):
                 yield cell, method, metric, number["mean"] if isinstance(number, dict) else number
 
 
-def rows(suite, layers=12):
+def list_rows(suite, layers=12):
     return {
         variant.group or variant.label
         for method in suite.methods
@@ -72,7 +72,7 @@ def rows(suite, layers=12):
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_suite_has_every_number_of_its_table_and_each_is_plausible(name):
-    published = list(numbers(load_suite(name)))
+    published = list(list_numbers(load_suite(name)))
     assert len(published) == NUMBERS[name]
     for cell, method, metric, mean in published:
         low, high = RANGES[metric]
@@ -84,9 +84,9 @@ def test_the_best_of_each_column_is_the_one_the_paper_prints_in_bold(name):
     suite = load_suite(name)
     (best_method, others) = OWN_SUITES[name]
     better = get_directions(suite)
-    columns = {(cell, metric) for cell, _, metric, _ in numbers(suite)}
+    columns = {(cell, metric) for cell, _, metric, _ in list_numbers(suite)}
     for cell, metric in columns:
-        column = {m: mean for c, m, k, mean in numbers(suite) if (c, k) == (cell, metric)}
+        column = {m: mean for c, m, k, mean in list_numbers(suite) if (c, k) == (cell, metric)}
         sign = 1 if better[metric] == "higher" else -1
         best = max(column, key=lambda method: sign * column[method])
         assert best == others.get((cell, metric), best_method)
@@ -120,7 +120,7 @@ def test_random_masks_are_printed_with_their_spread():
 @pytest.mark.parametrize("name", NUMBERS)
 def test_every_claim_and_figure_names_existing_rows_metrics_and_data(name):
     suite = load_suite(name)
-    known_rows = rows(suite)
+    known_rows = list_rows(suite)
     data = {entry.name for entry in suite.data}
     metrics = {entry.label for entry in suite.metrics}
     assert suite.expect

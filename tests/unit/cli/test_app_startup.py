@@ -87,7 +87,7 @@ def leave(arguments):
     return end.value.code
 
 
-def failing(error):
+def make_failing_function(error):
     def fail(*_, **__):
         raise error
 
@@ -96,7 +96,7 @@ def failing(error):
 
 def test_a_refusal_is_one_clean_message(monkeypatch, capsys):
     monkeypatch.setattr(
-        "tokenlight.cli.explain.load_explainer", failing(BadInput("no \x1b[31mway."))
+        "tokenlight.cli.explain.load_explainer", make_failing_function(BadInput("no \x1b[31mway."))
     )
     assert leave(["explain", "text"]) == 2
     output = capsys.readouterr()
@@ -105,7 +105,9 @@ def test_a_refusal_is_one_clean_message(monkeypatch, capsys):
 
 
 def test_verbose_adds_the_traceback(monkeypatch, capsys):
-    monkeypatch.setattr("tokenlight.cli.explain.load_explainer", failing(BadInput("no way.")))
+    monkeypatch.setattr(
+        "tokenlight.cli.explain.load_explainer", make_failing_function(BadInput("no way."))
+    )
     assert leave(["explain", "text", "--verbose"]) == 2
     errors = capsys.readouterr().err
     assert "Traceback" in errors
@@ -138,12 +140,12 @@ def test_an_unknown_model_prints_only_our_error(monkeypatch, capsys, tmp_path, a
     files["TEXTS"].write_text("good film\n")
     files["PARSED"].write_text("1\tfilm\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n")
 
-    def unreachable(*_, **__):
+    def fail_to_connect(*_, **__):
         assert not logging.getLogger("huggingface_hub.utils").isEnabledFor(logging.WARNING)
         raise OSError("We couldn't connect to the hub.")
 
     for loader in (transformers.AutoConfig, transformers.AutoTokenizer):
-        monkeypatch.setattr(loader, "from_pretrained", unreachable)
+        monkeypatch.setattr(loader, "from_pretrained", fail_to_connect)
     assert leave([str(files.get(word, word)) for word in arguments]) == 2
     *before, line = capsys.readouterr().err.splitlines()
     assert before == ([f"loading {UNKNOWN} …"] if arguments[0] == "serve" else [])
@@ -152,12 +154,16 @@ def test_an_unknown_model_prints_only_our_error(monkeypatch, capsys, tmp_path, a
 
 
 def test_an_interrupt_ends_with_130(monkeypatch):
-    monkeypatch.setattr("tokenlight.cli.explain.load_explainer", failing(KeyboardInterrupt()))
+    monkeypatch.setattr(
+        "tokenlight.cli.explain.load_explainer", make_failing_function(KeyboardInterrupt())
+    )
     assert leave(["explain", "text"]) == 130
 
 
 def test_an_unexpected_error_keeps_its_traceback(monkeypatch):
-    monkeypatch.setattr("tokenlight.cli.explain.load_explainer", failing(ZeroDivisionError()))
+    monkeypatch.setattr(
+        "tokenlight.cli.explain.load_explainer", make_failing_function(ZeroDivisionError())
+    )
     with pytest.raises(ZeroDivisionError):
         cli.main(["explain", "text"])
 
@@ -202,7 +208,9 @@ def test_an_unexpected_error_keeps_its_traceback(monkeypatch):
 def test_wrong_arguments_are_refused_before_a_model_is_loaded(
     monkeypatch, capsys, arguments, message
 ):
-    monkeypatch.setattr("tokenlight.cli.explain.load_explainer", failing(AssertionError("loaded")))
+    monkeypatch.setattr(
+        "tokenlight.cli.explain.load_explainer", make_failing_function(AssertionError("loaded"))
+    )
     assert leave(["explain", *arguments]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 

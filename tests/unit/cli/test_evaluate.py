@@ -68,13 +68,13 @@ def test_an_interrupted_evaluate_reports_what_is_kept(
     real = resuming._compute_shard
     turns = []
 
-    def interrupted(*call_arguments):
+    def interrupt_later(*call_arguments):
         turns.append(1)
         if len(turns) == 2:
             raise KeyboardInterrupt
         return real(*call_arguments)
 
-    monkeypatch.setattr(resuming, "_compute_shard", interrupted)
+    monkeypatch.setattr(resuming, "_compute_shard", interrupt_later)
     arguments = (
         "evaluate",
         data_file,

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -13,8 +12,7 @@ import torch
 from transformers import BertForTokenClassification
 
 import tokenlight as library
-from tests.helpers.commands import run_command
-from tests.helpers.deadlines import DEADLINE_SECONDS
+from tests.helpers.commands import run_command, start_command
 from tests.helpers.html_reader import read_report_entries
 from tests.helpers.tiny import randomize_weights, tiny_bert_qa, tiny_config, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT32, assert_close
@@ -256,10 +254,10 @@ def test_an_error_that_concerns_every_text_ends_the_command_at_once(
     assert "Did you mean 'positive'" in errors
     assert "left out" not in errors
 
-    def missing(*_, **__):
+    def raise_missing_extra(*_, **__):
         raise MissingExtra("no library.")
 
-    monkeypatch.setattr("tokenlight.explainer.Explainer.explain_texts", missing)
+    monkeypatch.setattr("tokenlight.explainer.Explainer.explain_texts", raise_missing_extra)
     errors = tokenlight("explain", "--file", reviews, "-m", classifier)[2]
     assert errors.splitlines()[1:] == ["error: no library."]
 
@@ -292,7 +290,11 @@ def test_an_unknown_target_or_option_ends_the_command(
     [
         (tiny_bert_qa, (), "Give a file with the columns 'question' and 'context'"),
         (tiny_bert_tokens, (), "Use --target all for every word"),
-        (tiny_bert_tokens, ("--token", "film", "--target", "nobody"), "Unknown label 'nobody'"),
+        (
+            tiny_bert_tokens,
+            ("--token", "film", "--target", "nobody"),
+            "Unknown label 'nobody'",
+        ),
     ],
 )
 def test_a_model_of_another_kind_is_refused(tokenlight, tmp_path, reviews, model, options, message):
@@ -331,13 +333,13 @@ def test_ctrl_c_keeps_finished_texts(tokenlight, classifier, tmp_path, monkeypat
     real = Explainer.explain_texts
     turns = []
 
-    def interrupted(self, inputs, *arguments, **options):
+    def interrupt_later(self, inputs, *arguments, **options):
         turns.append(1)
         if len(turns) == 3:
             raise KeyboardInterrupt
         return real(self, inputs, *arguments, **options)
 
-    monkeypatch.setattr(Explainer, "explain_texts", interrupted)
+    monkeypatch.setattr(Explainer, "explain_texts", interrupt_later)
     code, output, errors = tokenlight(
         "explain", "--file", path, "-m", classifier, "--json", "-", "--csv", page,
         "--html", tmp_path / "all.html",
@@ -352,30 +354,26 @@ def test_ctrl_c_keeps_finished_texts(tokenlight, classifier, tmp_path, monkeypat
 
 
 def test_sigterm_keeps_finished_texts_and_leaves_no_partial_file(classifier, tmp_path):
-    path, page, progress_file = (
-        tmp_path / name for name in ("many.txt", "out/a.csv", "shown.json")
-    )
+    path = tmp_path / "many.txt"
     path.write_text("a good film\n" * 20_000)
-    command = [sys.executable, "-m", "tokenlight", "explain", "--file", path, "-m", classifier]
-    with progress_file.open("w") as stream:
-        process = subprocess.Popen(
-            [*map(str, command), "--json", "-", "--csv", str(page)],
-            stdout=stream, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-    while not progress_file.stat().st_size and process.poll() is None:
+    table = tmp_path / "out" / "a.csv"
+    command = start_command(
+        "explain", "--file", path, "-m", classifier, "--json", "-", "--csv", table
+    )
+    while not command.output_path.stat().st_size and command.process.is_alive():
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
-    assert process.returncode == 130, errors
-    num_explained = len(json.loads(progress_file.read_text()))
+    command.process.terminate()
+    result = command.wait()
+    assert result.status == 130, result.errors
+    num_explained = len(json.loads(result.output))
     assert 0 < num_explained < 20_000
-    written_rows = {row["place"] for row in csv.DictReader(page.read_text().splitlines())}
+    written_rows = {row["place"] for row in csv.DictReader(table.read_text().splitlines())}
     assert len(written_rows) in (
         num_explained,
         num_explained - 1,
     )  # a text may be shown when the signal comes, and not yet kept
-    assert f"stopped: {len(written_rows)} of 20000 texts are shown and written." in errors
-    assert [file.name for file in page.parent.iterdir()] == ["a.csv"]
+    assert f"stopped: {len(written_rows)} of 20000 texts are shown and written." in result.errors
+    assert [file.name for file in table.parent.iterdir()] == ["a.csv"]
 
 
 def test_annotated_spans_are_not_read(tokenlight, classifier, tmp_path):
@@ -407,12 +405,12 @@ def test_texts_are_explained_in_chunks_that_grow(tokenlight, classifier, tmp_pat
     path.write_text("a good film\n" * 20)
     real = Explainer.explain_texts
 
-    def watched(self, inputs, *arguments, **options):
+    def record_chunk(self, inputs, *arguments, **options):
         chunk_sizes.append(len(inputs))
         return real(self, inputs, *arguments, **options)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Explainer, "explain_texts", watched)
+        patched.setattr(Explainer, "explain_texts", record_chunk)
         code, output, _ = tokenlight("explain", "--file", path, "-m", classifier)
     assert code == 0
     assert chunk_sizes == [1, 7, 12]
@@ -460,8 +458,6 @@ def test_a_file_of_lines_has_no_columns_to_name(tokenlight, classifier, tmp_path
 
 
 def test_evaluate_looks_for_the_file_before_it_imports_torch():
-    import subprocess
-    import sys
 
     code = (
         "import sys\n"

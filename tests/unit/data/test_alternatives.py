@@ -33,7 +33,7 @@ def resolve(target) -> ResolvedTarget:
     return resolved
 
 
-def log_odds(logits: np.ndarray, index: int) -> float:
+def compute_log_odds(logits: np.ndarray, index: int) -> float:
     return float(logits[index] - np.logaddexp.reduce(np.delete(logits, index)))
 
 
@@ -133,14 +133,14 @@ class TestOdds:
     def test_the_probability_of_a_token_is_over_the_whole_vocabulary(self):
         """Whatever it was contrasted with: a changed text may turn to any other token."""
         target = resolve(NextToken(0, against=2))
-        expected = log_odds(LOGITS, 0)
+        expected = compute_log_odds(LOGITS, 0)
         assert target_log_odds(HEAD, target, LOGITS) == pytest.approx(expected, rel=1e-12)
         probability = np.exp(target_log_probability(HEAD, target, LOGITS))
         assert probability == pytest.approx(np.exp(4.0) / np.exp(LOGITS).sum(), rel=1e-12)
 
     def test_named_alternatives_share_the_probability_with_the_token(self):
         target = resolve(NextToken(0, against=[1, 5]))
-        expected = log_odds(LOGITS[[0, 1, 5]], 0)
+        expected = compute_log_odds(LOGITS[[0, 1, 5]], 0)
         assert target_log_odds(HEAD, target, LOGITS) == pytest.approx(expected, rel=1e-12)
 
 

@@ -180,14 +180,14 @@ def test_a_resumed_evaluation_has_the_same_report(explainer, tmp_path, monkeypat
     real = resuming._compute_shard
     turns = []
 
-    def interrupted(*arguments):
+    def interrupt_later(*arguments):
         turns.append(1)
         if len(turns) == 2:
             raise KeyboardInterrupt
         return real(*arguments)
 
     evaluation, _ = evaluate_file(explainer, examples, job, tmp_path / "whole")
-    monkeypatch.setattr(resuming, "_compute_shard", interrupted)
+    monkeypatch.setattr(resuming, "_compute_shard", interrupt_later)
     with pytest.raises(KeyboardInterrupt):
         evaluate_file(explainer, examples, job, tmp_path / "part")
     resumed, _ = evaluate_file(explainer, examples, job, tmp_path / "part")
@@ -214,10 +214,10 @@ def test_other_versions_of_the_libraries_are_refused_by_the_folder(
 def test_a_text_that_cannot_be_measured_is_not_reported_as_unexplained(
     explainer, tmp_path, monkeypatch
 ):
-    def broken(*_, **__):
+    def raise_error(*_, **__):
         raise ValueError("bad luck")
 
-    monkeypatch.setattr(resuming, "measure", broken)
+    monkeypatch.setattr(resuming, "measure", raise_error)
     job = Experiment([("attcat", {})], [("aopc", {})])
     evaluation, _ = evaluate_file(explainer, [Example(SHORT)], job, tmp_path)
     note = "1 of 1 text was not measured by any metric (attcat): Unexpected ValueError: bad luck"

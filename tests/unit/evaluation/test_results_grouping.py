@@ -124,7 +124,7 @@ def test_one_explanation_per_text_has_the_same_summary_as_before():
     ]  # fmt: skip
 
 
-def overlap(*parts):
+def make_overlap_records(*parts):
     """Parts: (text, class, {token: weight})."""
     return [
         record(text, {"token_overlap": Measurement(
@@ -139,7 +139,9 @@ def test_the_overlap_of_classes_draws_texts_and_sums_all_their_explanations():
     once = [(0, 0, {"5": 4.0, "6": 1.0}), (1, 1, {"5": 1.0, "7": 1.0})]
     metric = TokenOverlap(k=1, idf="smooth")
     pair = [
-        Evaluation(tuple(overlap(*parts)), {"token_overlap": metric}).summary["token_overlap"]
+        Evaluation(tuple(make_overlap_records(*parts)), {"token_overlap": metric}).summary[
+            "token_overlap"
+        ]
         for parts in (twice, once)
     ]
     assert pair[0] == pair[1]
@@ -149,7 +151,7 @@ def test_the_overlap_of_classes_draws_texts_and_sums_all_their_explanations():
 def test_the_words_of_one_text_may_be_of_several_classes():
     parts = [(0, 0, {"5": 1.0}), (0, 1, {"5": 1.0}), (1, 1, {"6": 3.0})]
     metric = TokenOverlap(k=1, idf="none")
-    evaluation = Evaluation(tuple(overlap(*parts)), {"token_overlap": metric})
+    evaluation = Evaluation(tuple(make_overlap_records(*parts)), {"token_overlap": metric})
     # Class 0 lists token 5, class 1 token 6 (3 > 1): nothing in common.
     assert evaluation.summary["token_overlap"]["mean"] == 0.0
     assert evaluation.summary["token_overlap"]["count"] == 2

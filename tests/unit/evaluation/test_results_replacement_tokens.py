@@ -11,17 +11,19 @@ from tokenlight.metrics.base import Measurement
 WAYS = ("delete", "mask", "pad")
 
 
-def metrics(name="aopc"):
+def make_metrics(name="aopc"):
     return {way: registry.build("metrics", name, {"perturb": way}) for way in WAYS}
 
 
-def means(**orders):
+def make_means(**orders):
     """Methods of an order, best first, with means 0.9, 0.8 …"""
     return {way: {m: 0.9 - i / 10 for i, m in enumerate(order)} for way, order in orders.items()}
 
 
 def test_the_same_order_under_every_removal_is_stable():
-    notes = list(compare_removal_orders(metrics(), means(delete="abcd", mask="abcd", pad="abcd")))
+    notes = list(
+        compare_removal_orders(make_metrics(), make_means(delete="abcd", mask="abcd", pad="abcd"))
+    )
     assert notes == [
         (
             True,
@@ -34,17 +36,17 @@ def test_the_same_order_under_every_removal_is_stable():
 def test_a_low_tau_or_another_best_method_is_unstable():
     # abcd against dcba: every pair turned. abcd against bacd: one of six pairs, tau 4 / 6.
     ((steady, sentence),) = compare_removal_orders(
-        metrics(), means(delete="abcd", mask="dcba", pad="abcd")
+        make_metrics(), make_means(delete="abcd", mask="dcba", pad="abcd")
     )
     assert not steady
     assert "tau -1.00 between tokens deleted and replaced by [MASK]" in sentence
     ((steady, _),) = compare_removal_orders(
-        metrics(), means(delete="abcd", mask="abdc", pad="abcd")
+        make_metrics(), make_means(delete="abcd", mask="abdc", pad="abcd")
     )
     assert steady
     # Another is first.
     assert list(
-        compare_removal_orders(metrics(), means(delete="abcd", mask="bacd", pad="abcd"))
+        compare_removal_orders(make_metrics(), make_means(delete="abcd", mask="bacd", pad="abcd"))
     ) == [
         (
             False,
@@ -56,28 +58,30 @@ def test_a_low_tau_or_another_best_method_is_unstable():
 
 
 def test_the_lowest_is_first_if_lower_is_better():
-    orders = means(delete="abc", mask="abc", pad="abc")
-    ((_, sentence),) = compare_removal_orders(metrics("sufficiency"), orders)
+    orders = make_means(delete="abc", mask="abc", pad="abc")
+    ((_, sentence),) = compare_removal_orders(make_metrics("sufficiency"), orders)
     assert sentence.endswith("; c is first.")
 
 
 def test_incomparable_removals_give_no_warning():
-    assert not list(compare_removal_orders(metrics(), means(delete="ab", mask="ba", pad="ab")))
-    one_metric = {"delete": metrics()["delete"]}
-    assert not list(compare_removal_orders(one_metric, means(delete="abc")))
+    assert not list(
+        compare_removal_orders(make_metrics(), make_means(delete="ab", mask="ba", pad="ab"))
+    )
+    one_metric = {"delete": make_metrics()["delete"]}
+    assert not list(compare_removal_orders(one_metric, make_means(delete="abc")))
     other = {
         **one_metric,
         "mask": registry.build("metrics", "aopc", {"perturb": "mask", "until": 0.5}),
     }
-    assert not list(compare_removal_orders(other, means(delete="abc", mask="cba")))
-    missing = means(delete="abc", mask="cba", pad="abc")
+    assert not list(compare_removal_orders(other, make_means(delete="abc", mask="cba")))
+    missing = make_means(delete="abc", mask="cba", pad="abc")
     missing["mask"]["a"] = float("nan")
-    assert not list(compare_removal_orders(metrics(), missing))
+    assert not list(compare_removal_orders(make_metrics(), missing))
 
 
 def test_an_evaluation_warns_in_its_notes_and_on_its_page(tmp_path):
-    requests = {f"aopc {way}": metric for way, metric in metrics().items()}
-    orders = means(delete="abc", mask="cba", pad="abc")
+    requests = {f"aopc {way}": metric for way, metric in make_metrics().items()}
+    orders = make_means(delete="abc", mask="cba", pad="abc")
     records = tuple(
         Record(
             0,

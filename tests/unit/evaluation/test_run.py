@@ -26,43 +26,43 @@ def explainer(tokenizer):
     return Explainer(tiny_bert(dtype=torch.float32), tokenizer, name="tiny")
 
 
-def examples(count=10):
+def make_examples(count=10):
     return [Example(f"{TEXTS[i % 4]} {'fun ' * (i + 1)}", i % 3) for i in range(count)]
 
 
-def plain(evaluation: Evaluation):
+def format_rows(evaluation: Evaluation):
     return [json.dumps(row) for row in evaluation.rows]
 
 
 def test_an_interrupted_evaluation_resumes_where_it_stopped(explainer, tmp_path, monkeypatch):
     monkeypatch.setattr(resuming, "SHARD_SIZE", 3)
-    evaluation, _ = evaluate_file(explainer, examples(), JOB, tmp_path / "whole")
+    evaluation, _ = evaluate_file(explainer, make_examples(), JOB, tmp_path / "whole")
     real = resuming._compute_shard
     shards = []
 
-    def interrupted(*arguments):
+    def interrupt_later(*arguments):
         shards.append(arguments[-1])
         if len(shards) == 3:
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(resuming, "_compute_shard", interrupted)
+    monkeypatch.setattr(resuming, "_compute_shard", interrupt_later)
     with pytest.raises(KeyboardInterrupt):
-        evaluate_file(explainer, examples(), JOB, tmp_path / "part")
+        evaluate_file(explainer, make_examples(), JOB, tmp_path / "part")
     assert count_finished_texts(tmp_path / "part") == 6
-    resumed, refused = evaluate_file(explainer, examples(), JOB, tmp_path / "part")
+    resumed, refused = evaluate_file(explainer, make_examples(), JOB, tmp_path / "part")
     assert shards == [0, 3, 6, 6, 9]  # finished shards are not repeated
-    assert plain(resumed) == plain(evaluation)
+    assert format_rows(resumed) == format_rows(evaluation)
     assert refused == []
     assert [row["text"] for row in resumed.rows[::2]] == list(range(10))
 
 
 def test_other_settings_in_the_same_folder_are_refused(explainer, tmp_path):
-    evaluate_file(explainer, examples(2), JOB, tmp_path)
+    evaluate_file(explainer, make_examples(2), JOB, tmp_path)
     with pytest.raises(BadInput, match=r"other settings: seed \(was 0, now 1\)"):
-        evaluate_file(explainer, examples(2), replace(JOB, seed=1), tmp_path)
+        evaluate_file(explainer, make_examples(2), replace(JOB, seed=1), tmp_path)
     with pytest.raises(BadInput, match=r"texts \(was 2, now 3\)"):
-        evaluate_file(explainer, examples(3), JOB, tmp_path)
+        evaluate_file(explainer, make_examples(3), JOB, tmp_path)
 
 
 def test_every_character_of_an_answer_survives_its_file(tokenizer, tmp_path):
@@ -83,12 +83,12 @@ def test_every_character_of_an_answer_survives_its_file(tokenizer, tmp_path):
 
 
 def test_a_retrained_model_of_the_same_name_is_refused_by_the_folder(explainer, tmp_path):
-    evaluate_file(explainer, examples(2), JOB, tmp_path)
-    evaluate_file(explainer, examples(2), JOB, tmp_path)
+    evaluate_file(explainer, make_examples(2), JOB, tmp_path)
+    evaluate_file(explainer, make_examples(2), JOB, tmp_path)
     with torch.no_grad():
         explainer.model.classifier.weight.add_(0.1)
     with pytest.raises(BadInput, match=r"other settings: weights \(was"):
-        evaluate_file(explainer, examples(2), JOB, tmp_path)
+        evaluate_file(explainer, make_examples(2), JOB, tmp_path)
 
 
 def test_a_failing_text_does_not_stop_the_others(explainer, tmp_path):
@@ -107,7 +107,7 @@ def test_a_failing_text_does_not_stop_the_others(explainer, tmp_path):
 
 def test_an_unsupported_method_does_not_stop_the_others(explainer, tmp_path):
     job = replace(JOB, methods=[("attcat", {}), ("gradcam", {"layer": 99})])
-    evaluation, refused = evaluate_file(explainer, examples(3), job, tmp_path)
+    evaluation, refused = evaluate_file(explainer, make_examples(3), job, tmp_path)
     assert evaluation.methods == ("attcat",)
     assert {r.method for r in refused} == {"gradcam"}
     assert len(refused) == 3

@@ -35,12 +35,12 @@ def explainer(tokenizer):
 def test_a_variant_that_fails_in_one_shard_keeps_its_full_name(explainer, tmp_path, monkeypatch):
     real = explainer.explain_texts
 
-    def failing(texts, methods, **options):
+    def fail_on_bad_texts(texts, methods, **options):
         if PLAIN in methods and any("bad" in failure.text for failure in texts):
             raise NotFinite("transatt gives NaN")
         return real(texts, methods, **options)
 
-    monkeypatch.setattr(explainer, "explain_texts", failing)
+    monkeypatch.setattr(explainer, "explain_texts", fail_on_bad_texts)
     monkeypatch.setattr(resuming, "SHARD_SIZE", 2)
     examples = [Example(text) for text in (GOOD, GOOD, BAD, BAD)]
     job = Experiment([PLAIN, OTHER], ["aopc"])

@@ -156,7 +156,7 @@ def test_the_verdict_states_the_effect_of_every_removal():
     trust = assess_planted("oracle")
     top_words = ", ".join(trust["top_words"])
     effect, same, random = trust["verdict"].split("; ")
-    label = f"P(LABEL_{_predicted()})"
+    label = f"P(LABEL_{_predict_label()})"
     assert effect.startswith(f"with the 3 top words ({top_words}) deleted, {label} falls from ")
     assert same == "it also falls when they are masked"
     num_random = 2 * trust["orders"]  # of each removal
@@ -165,7 +165,7 @@ def test_the_verdict_states_the_effect_of_every_removal():
     assert trust["findings"][1].startswith("words masked: the 3 top words move ")
 
 
-def _predicted():
+def _predict_label():
     return make_attribution(make_planted_explainer(), WORDS, [0] * len(WORDS)).prediction.index
 
 
@@ -267,7 +267,7 @@ def test_equal_token_scores_of_unequal_words_are_not_tested(tokenizer):
 
 def test_mostly_tied_scores_are_inconclusive():
     explainer = make_planted_explainer()
-    truth = compute_oracle_scores(explainer, WORDS, _predicted())
+    truth = compute_oracle_scores(explainer, WORDS, _predict_label())
     scores = np.where(truth == truth.max(), 1.0, 0.0)
     trust = assess_trust(explainer, make_attribution(explainer, WORDS, scores)).extras["trust"]
     assert trust["grade"] == "cannot tell"

@@ -23,16 +23,16 @@ def explainer():
     return Explainer(tiny_bert(), tiny_tokenizer())
 
 
-def pending(value):
+def is_pending(value):
     return "_fields" in vars(value)
 
 
 def test_a_lazy_attribution_builds_its_fields_once_and_releases_its_batch(explainer):
     attribution = explainer.explain(TEXTS, "attcat")[0]
-    assert pending(attribution)
+    assert is_pending(attribution)
     assert attribution.steps == ()
     assert attribution.method == "attcat"
-    assert not pending(attribution)
+    assert not is_pending(attribution)
     assert not attribution.scores.flags.writeable
     np.testing.assert_allclose(
         attribution.layers.sum(axis=0), attribution.scores, rtol=1e-12, atol=1e-15
@@ -69,9 +69,9 @@ def test_a_row_tokenized_in_a_batch_equals_the_row_tokenized_by_itself():
     tokenizer = tiny_tokenizer()
     for text, encoding in zip(TEXTS, encode_batch(TEXTS, tokenizer), strict=True):
         later = encode_text(text, tokenizer, max_tokens=None, encoding=encoding)
-        assert pending(later)
+        assert is_pending(later)
         assert later == encode_text(text, tokenizer, max_tokens=None)
-        assert not pending(later)
+        assert not is_pending(later)
 
 
 def test_batches_on_a_gpu_hold_more_tokens():

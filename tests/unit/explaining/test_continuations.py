@@ -37,11 +37,11 @@ def passes(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> Any:
     counts: Counter[str] = Counter()
     grad = torch.autograd.grad
 
-    def counting(*arguments: Any, **options: Any) -> Any:
+    def count_passes(*arguments: Any, **options: Any) -> Any:
         counts["backwards"] += 1
         return grad(*arguments, **options)
 
-    monkeypatch.setattr(torch.autograd, "grad", counting)
+    monkeypatch.setattr(torch.autograd, "grad", count_passes)
 
     def forward(_: Any, __: Any, options: dict[str, Any]) -> None:
         counts["forwards"] += len(options["input_ids"])

@@ -116,13 +116,13 @@ def test_a_cache_that_changes_predictions_is_refused():
     model = explainer._runner.model
     forward = model.forward
 
-    def broken(*arguments: Any, **options: Any) -> Any:
+    def roll_cached_logits(*arguments: Any, **options: Any) -> Any:
         outputs = forward(*arguments, **options)
         if options.get("use_cache"):
             outputs.logits = torch.roll(outputs.logits, 1, dims=-1)
         return outputs
 
-    model.forward = broken
+    model.forward = roll_cached_logits
     with expect_error(UnsupportedModel, "cache-changes-prediction"):
         list(explainer.generate(PROMPT, "grad_x_input", max_new_tokens=3))
 

@@ -60,13 +60,13 @@ def test_a_score_that_is_not_finite_is_named_by_its_position(number, layers, loc
     values = scores(layers)
     values[(1, 2, 3) if layers else (1, 3)] = number
     with expect_error(NotFinite, "scores-not-finite", mentions=f"{location} of a text of 5"):
-        EXPLAINER.explain(TEXTS, _named(values))
+        EXPLAINER.explain(TEXTS, _make_named_method(values))
 
 
 @pytest.mark.parametrize("shape", [(2, 8), (1, 10), (10,), (2, 3, 9), (2, 3, 1, 10)])
 def test_scores_of_another_shape_are_refused(shape):
     with expect_error(BadInput, "method-scores-shape", mentions="for 2 texts of up to 10"):
-        EXPLAINER.explain(TEXTS, _named(np.ones(shape)))
+        EXPLAINER.explain(TEXTS, _make_named_method(np.ones(shape)))
 
 
 METHODS = ["lime", "gae", "lrp", "attcat", "random", "attnlrp", "grad_x_input"]
@@ -86,10 +86,10 @@ def test_nan_of_the_model_is_reported_for_every_method(method):
 def test_a_sum_that_overflows_is_refused():
     values = np.full((2, 3, 10), 1e308)
     with expect_error(NotFinite, "scores-not-finite", mentions="token 0 of a text of 10"):
-        EXPLAINER.explain(TEXTS, _named(values))
+        EXPLAINER.explain(TEXTS, _make_named_method(values))
 
 
-def _named(values):
+def _make_named_method(values):
     class Named(FixedScores):
         name = "given"
 

@@ -115,10 +115,10 @@ class TestFiles:
         path = ATTRIBUTION.save(tmp_path / "a.json")
         before = path.read_bytes()
 
-        def full(*_):
+        def raise_disk_full(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(Path, "open", full)
+        monkeypatch.setattr(Path, "open", raise_disk_full)
         with pytest.raises(OSError, match="No space"):
             PAIR.save(path)
         monkeypatch.undo()

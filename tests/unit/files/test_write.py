@@ -16,7 +16,7 @@ from tokenlight.files.saved import save
 from tokenlight.files.write import dump_csv, dump_json, write_text
 
 
-def names(folder):
+def list_names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -55,7 +55,7 @@ def test_a_link_is_followed_and_stays(tmp_path):
     later.symlink_to(tmp_path / "real" / "new.txt")
     write_text(later, "new")
     assert (later.is_symlink(), (tmp_path / "real" / "new.txt").read_text()) == (True, "new")
-    assert names(tmp_path / "real") == ["a.txt", "new.txt"]
+    assert list_names(tmp_path / "real") == ["a.txt", "new.txt"]
 
 
 def test_a_path_that_is_not_a_file_is_refused_and_unchanged(tmp_path):
@@ -71,7 +71,7 @@ def test_a_path_that_is_not_a_file_is_refused_and_unchanged(tmp_path):
         with expect_error(BadInput, "output-not-a-file", mentions=str(path)):
             write_text(path, "text")
     assert stat.S_ISFIFO(pipe.lstat().st_mode)
-    assert names(tmp_path) == ["circle", "folder", "pipe", "through"]
+    assert list_names(tmp_path) == ["circle", "folder", "pipe", "through"]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
@@ -105,5 +105,5 @@ def test_no_nan_is_written_as_json(wrong, tmp_path):
         dump_json({"a": [wrong]})
     with expect_error(NotFinite, "json-not-finite"):
         save([make_sample(options={"residual": wrong})], tmp_path / "a.json")
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
     assert json.loads(dump_json({"a": "é"})) == {"a": "é"}

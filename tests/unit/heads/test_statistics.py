@@ -34,7 +34,7 @@ FILLERS = ("the", "a", "very", "red", "blue", "green", "one", "two", "three")
 VERBS = ("love", "hate", "sat")
 
 
-def planted_model():
+def build_planted_model():
     """A BERT of one block and three heads of 48 numbers. Head 0 of a token at place p looks for the
     place p − 1; head 1 of a subject looks for a verb; head 2 looks at every token alike."""
     from transformers import BertForSequenceClassification
@@ -72,7 +72,7 @@ def planted_model():
     return model.eval()
 
 
-def corpus():
+def make_corpus():
     """A subject, one to six fillers, a verb: the head of nsubj at no fixed place."""
     generator = np.random.default_rng(0)
     result = []
@@ -100,8 +100,8 @@ def corpus():
 
 @pytest.fixture(scope="module")
 def statistics():
-    explainer = Explainer(planted_model(), TOKENIZER)
-    return compute_head_statistics(explainer._runner, TOKENIZER, corpus(), batch_tokens=64)
+    explainer = Explainer(build_planted_model(), TOKENIZER)
+    return compute_head_statistics(explainer._runner, TOKENIZER, make_corpus(), batch_tokens=64)
 
 
 def test_exactly_the_planted_heads_are_found(statistics):
@@ -121,13 +121,13 @@ def test_the_shares_equal_the_constructed_ones(statistics):
 
 
 def test_the_official_reading_counts_special_tokens_and_offset_zero():
-    explainer = Explainer(planted_model(), TOKENIZER)
+    explainer = Explainer(build_planted_model(), TOKENIZER)
     reading = StatisticsOptions.for_alignment("official", explainer._runner, TOKENIZER)
     assert reading == StatisticsOptions(
         align="official", include_zero_offset=True, exclude_special=False, explain_mask="sep"
     )
-    statistics = compute_head_statistics(explainer._runner, TOKENIZER, corpus(), reading)
-    ours = compute_head_statistics(explainer._runner, TOKENIZER, corpus())
+    statistics = compute_head_statistics(explainer._runner, TOKENIZER, make_corpus(), reading)
+    ours = compute_head_statistics(explainer._runner, TOKENIZER, make_corpus())
     assert statistics.num_queries == ours.num_queries + 2 * 60
     # [CLS] has nothing to its left, so the share falls below one.
     assert 0.8 < statistics.position_shares[0, 0, statistics.max_offset - 1] < 1.0
@@ -135,7 +135,7 @@ def test_the_official_reading_counts_special_tokens_and_offset_zero():
 
 
 def test_the_official_reading_masks_no_separator_for_questions_or_where_there_is_none():
-    runner = Explainer(planted_model(), TOKENIZER)._runner
+    runner = Explainer(build_planted_model(), TOKENIZER)._runner
     asks = SimpleNamespace(head=Head("span"))
     bare = SimpleNamespace(sep_token_id=None)
     assert StatisticsOptions.for_alignment("official", asks, TOKENIZER).explain_mask == "none"
@@ -144,7 +144,7 @@ def test_the_official_reading_masks_no_separator_for_questions_or_where_there_is
 
 
 def test_explicit_options_take_precedence_over_the_official_alignment():
-    runner = Explainer(planted_model(), TOKENIZER)._runner
+    runner = Explainer(build_planted_model(), TOKENIZER)._runner
     overrides = {"include_zero_offset": False, "exclude_special": None, "explain_mask": "none"}
     assert StatisticsOptions.for_alignment(
         "official", runner, TOKENIZER, **overrides
@@ -168,8 +168,8 @@ def test_thresholds_typed_by_hand_take_the_place_of_the_corpus_ones(statistics):
 
 
 def test_batches_change_no_count(statistics):
-    explainer = Explainer(planted_model(), TOKENIZER)
-    single = compute_head_statistics(explainer._runner, TOKENIZER, corpus(), batch_tokens=1)
+    explainer = Explainer(build_planted_model(), TOKENIZER)
+    single = compute_head_statistics(explainer._runner, TOKENIZER, make_corpus(), batch_tokens=1)
     np.testing.assert_array_equal(single.hits, statistics.hits)
     np.testing.assert_array_equal(single.positions, statistics.positions)
 
@@ -188,7 +188,7 @@ def test_a_model_that_padding_changes_reads_sentences_of_one_length_together(
     monkeypatch.setattr(ModelRunner, "verify", unproof)
     monkeypatch.setattr("tokenlight.heads.statistics.record", recorded)
     statistics_value = compute_head_statistics(
-        Explainer(planted_model(), TOKENIZER)._runner, TOKENIZER, corpus()
+        Explainer(build_planted_model(), TOKENIZER)._runner, TOKENIZER, make_corpus()
     )
     np.testing.assert_array_equal(statistics_value.positions, statistics.positions)
 
@@ -201,7 +201,7 @@ def test_a_model_with_maps_of_another_model_is_refused():
     )  # fmt: skip
     runner = Explainer(FalconForSequenceClassification(config).eval(), TOKENIZER)._runner
     with expect_error(UnsupportedModel, "attention-changes-logits"):
-        compute_head_statistics(runner, TOKENIZER, corpus()[:2])
+        compute_head_statistics(runner, TOKENIZER, make_corpus()[:2])
 
 
 def test_an_encoder_without_a_head_is_probed_with_nonzero_outputs(monkeypatch):
@@ -212,15 +212,15 @@ def test_an_encoder_without_a_head_is_probed_with_nonzero_outputs(monkeypatch):
         "_probe_logits",
         lambda *args, **kwargs: probed.append(probe(*args, **kwargs)) or probed[-1],
     )
-    runner = Explainer(planted_model().bert, TOKENIZER)._runner
-    compute_head_statistics(runner, TOKENIZER, corpus()[:2])
+    runner = Explainer(build_planted_model().bert, TOKENIZER)._runner
+    compute_head_statistics(runner, TOKENIZER, make_corpus()[:2])
     assert len(probed) == 7  # bare twice, alone, padded twice, another text, listened to
     assert all(bool((logits != 0).all()) for logits in probed)
 
 
 def test_no_sentence_is_refused():
     with expect_error(BadInput, "no-sentence"):
-        compute_head_statistics(Explainer(planted_model(), TOKENIZER)._runner, TOKENIZER, [])
+        compute_head_statistics(Explainer(build_planted_model(), TOKENIZER)._runner, TOKENIZER, [])
 
 
 def test_a_heads_file_is_read_back_as_its_mask(statistics, tmp_path):
@@ -435,11 +435,11 @@ def run(*arguments):
 
 def write_model_and_corpus(folder):
     """Write the planted model and its corpus in CoNLL-U format; return the folder."""
-    model = planted_model().float()
+    model = build_planted_model().float()
     model.save_pretrained(folder / "model")
     TOKENIZER.save_pretrained(folder / "model")
     lines = []
-    for sentence in corpus():
+    for sentence in make_corpus():
         lines.append(f"# text = {sentence.text}")
         for number, word in enumerate(sentence.words, start=1):
             head = 0 if word.head is None else word.head + 1
@@ -523,7 +523,7 @@ def test_the_command_refuses_thresholds_and_masks_that_mean_nothing(folder, argu
 
 
 def test_the_command_reads_an_encoder_without_a_head(folder):
-    planted_model().float().bert.save_pretrained(folder / "encoder")
+    build_planted_model().float().bert.save_pretrained(folder / "encoder")
     TOKENIZER.save_pretrained(folder / "encoder")
     completed = run(folder / "encoder", "--conllu", folder / "corpus.conllu", "--limit", 1)
     assert completed.exit_code == 0, completed.output

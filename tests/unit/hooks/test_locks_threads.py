@@ -75,7 +75,7 @@ SHARING_MODELS = [
 
 
 @contextmanager
-def instrumented_in_thread(model):
+def instrument_in_thread(model):
     """Start a thread that instruments ``model``; yields the event that it has done so."""
     finished = threading.Event()
 
@@ -143,10 +143,10 @@ class TestSharedParts:
             if context is instrumented
             else rescale_rule(first, "none")
         )
-        with instrumented_in_thread(tiny_bert()) as finished:
+        with instrument_in_thread(tiny_bert()) as finished:
             assert finished.wait(DEADLINE_SECONDS), "a model that shares nothing need not wait"
         with locked:
-            waiting = instrumented_in_thread(second)
+            waiting = instrument_in_thread(second)
             finished = waiting.__enter__()
             assert not finished.wait(0.2)
         assert finished.wait(DEADLINE_SECONDS)

@@ -83,12 +83,12 @@ def test_transformers_is_restored_when_the_last_thread_is_done():
     other_has_started = Barrier(2)
     other_may_end = Barrier(2)
 
-    def other():
+    def hold_the_mask():
         with mask_hook.known_mask([row], shape):
             other_has_started.wait()
             other_may_end.wait()
 
-    thread = Thread(target=other)
+    thread = Thread(target=hold_the_mask)
     thread.start()
     other_has_started.wait()
     with mask_hook.known_mask([row], shape):

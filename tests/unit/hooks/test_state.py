@@ -33,7 +33,7 @@ def make_row(length):
     return row
 
 
-def big_bird():
+def build_big_bird():
     return build_model_from_config("BigBird", {**SMALL, **BLOCKS})
 
 
@@ -59,14 +59,14 @@ class StatefulLayer(torch.nn.Module):
         return self.layer(vectors)
 
 
-def stateful_bert():
+def build_stateful_bert():
     model = build_model_from_config("Bert", SMALL)
     model.classifier = StatefulLayer(model.classifier)
     return model
 
 
 def test_state_of_a_pass_is_removed_after_it():
-    model = stateful_bert()
+    model = build_stateful_bert()
     before = state_tree(model)
     Explainer(model).explain([make_row(5), make_row(9)], ["grad_x_input", "gae"])
     assert find_changes(before, state_tree(model)) == []
@@ -74,7 +74,7 @@ def test_state_of_a_pass_is_removed_after_it():
 
 
 def test_state_of_a_failed_pass_is_removed():
-    model = stateful_bert()
+    model = build_stateful_bert()
     before = state_tree(model)
 
     def fail(*_):
@@ -97,7 +97,7 @@ def test_values_of_a_config_are_restored():
 
 
 def test_block_sparse_attention_is_restored_after_a_short_text():
-    model = big_bird()
+    model = build_big_bird()
     fresh = copy.deepcopy(model)
     explainer = Explainer(model)
     explainer.explain(make_row(7), "grad_x_input")
@@ -130,7 +130,7 @@ def test_a_source_longer_than_the_threshold_is_read_block_sparse():
 
 
 def test_attention_that_is_replaced_draws_no_random_numbers_of_the_user():
-    explainer = Explainer(big_bird())
+    explainer = Explainer(build_big_bird())
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)
@@ -139,7 +139,7 @@ def test_attention_that_is_replaced_draws_no_random_numbers_of_the_user():
 
 
 def test_attention_is_replaced_once():
-    model = big_bird()
+    model = build_big_bird()
     explainer = Explainer(model)
     replacements = []
     attention_class = type(model.base_model.encoder.layer[0].attention)
@@ -157,7 +157,7 @@ def test_attention_is_replaced_once():
 
 @pytest.mark.parametrize("length", [BORDER - 2, 40])
 def test_recomputed_blocks_equal_the_blocks_of_the_pass(length):
-    explainer = Explainer(big_bird())
+    explainer = Explainer(build_big_bird())
     row = make_row(length)
     explainer._runner.verify(row, reads_attention=False)
     sites = frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT})

@@ -56,7 +56,7 @@ def short_limits(monkeypatch):
     monkeypatch.setattr(limited, "SECONDS", 1)
 
 
-def folder_with(tmp_path, bert_folder, **parts):
+def write_folder(tmp_path, bert_folder, **parts):
     folder = tmp_path / "model"
     shutil.copytree(bert_folder, folder)
     content = json.loads((folder / "tokenizer.json").read_text())
@@ -75,7 +75,7 @@ def folder_with(tmp_path, bert_folder, **parts):
     ids=["doubling", "regex", "bytes of bytes", "decoder"],
 )
 def test_hostile_rules_are_refused_when_a_folder_is_loaded(tmp_path, bert_folder, parts):
-    folder = folder_with(tmp_path, bert_folder, **parts)
+    folder = write_folder(tmp_path, bert_folder, **parts)
     with pytest.raises(DamagedFile, match=r"tokenizer(\.json)? of .*model"):
         Explainer.from_pretrained(folder)
 
@@ -83,7 +83,7 @@ def test_hostile_rules_are_refused_when_a_folder_is_loaded(tmp_path, bert_folder
 def test_rules_that_are_slow_on_one_text_are_stopped_at_that_text(tmp_path, bert_folder):
     pre_tokenizer = {"type": "Sequence", "pretokenizers": [LATER, {"type": "BertPreTokenizer"}]}
     explainer = Explainer.from_pretrained(
-        folder_with(tmp_path, bert_folder, pre_tokenizer=pre_tokenizer)
+        write_folder(tmp_path, bert_folder, pre_tokenizer=pre_tokenizer)
     )
     assert explainer.explain("good film").scores.any()
     with pytest.raises(
@@ -116,18 +116,18 @@ def test_known_rules_are_not_tested_in_advance(bert_folder):
 
 
 def test_a_table_of_characters_is_known_by_its_longest_replacement():
-    def table(replacement: bytes) -> str:
+    def make_table(replacement: bytes) -> str:
         import base64
 
         index = bytes(8)
         return base64.b64encode(len(index).to_bytes(4, "little") + index + replacement).decode()
 
-    def rules(text: str):
+    def make_rules(text: str):
         return {"normalizer": {"type": "Precompiled", "precompiled_charsmap": text}}
 
-    assert uncertain_rules(rules(table(b"a\x00" + b"b" * 33))) is None
-    assert uncertain_rules(rules(table(b"a\x00" + b"b" * 3300))) is not None
-    assert uncertain_rules(rules("not base64")) is not None
+    assert uncertain_rules(make_rules(make_table(b"a\x00" + b"b" * 33))) is None
+    assert uncertain_rules(make_rules(make_table(b"a\x00" + b"b" * 3300))) is not None
+    assert uncertain_rules(make_rules("not base64")) is not None
 
 
 def test_a_tokenizer_that_the_caller_passes_has_no_limits():

@@ -38,12 +38,12 @@ def explainer():
     return Explainer(build_model("vit"), Processor())
 
 
-def photo(seed=0):
+def draw_photo(seed=0):
     return np.random.default_rng(seed).integers(0, 256, size=(SIDE, SIDE, 3), dtype=np.uint8)
 
 
 def test_every_kind_of_picture_reads_the_same(explainer, tmp_path):
-    array = photo()
+    array = draw_photo()
     image = Image.fromarray(array)
     image.save(tmp_path / "photo.png")
     inputs = [
@@ -59,7 +59,7 @@ def test_every_kind_of_picture_reads_the_same(explainer, tmp_path):
 
 
 def test_an_array_of_pictures_is_a_list_of_them(explainer):
-    attributions = explainer.explain(np.stack([photo(0), photo(1)]))
+    attributions = explainer.explain(np.stack([draw_photo(0), draw_photo(1)]))
     assert isinstance(attributions, list)
     assert len(attributions) == 2
     assert attributions[0].row.fingerprint != attributions[1].row.fingerprint
@@ -67,19 +67,19 @@ def test_an_array_of_pictures_is_a_list_of_them(explainer):
 
 def test_pictures_with_the_same_patches_are_distinguished(explainer):
     """All pictures of one size have the same token ids; nothing may take them for one another."""
-    attributions = explainer.explain([photo(0), photo(1)], ["random", "attcat"])
+    attributions = explainer.explain([draw_photo(0), draw_photo(1)], ["random", "attcat"])
     assert not np.array_equal(attributions[0].scores, attributions[2].scores)
     measured = explainer.evaluate(attributions, "deletion")
     assert [record.text_index for record in measured.records] == [0, 0, 1, 1]
 
 
 def test_the_exif_orientation_is_applied(explainer, tmp_path):
-    image = Image.fromarray(photo())
+    image = Image.fromarray(draw_photo())
     note = Image.Exif()
     note[0x0112] = 6  # turned to the right
     image.save(tmp_path / "held.png", exif=note)
     rotated = explainer.explain(tmp_path / "held.png").row.image.rgb
-    np.testing.assert_array_equal(rotated, np.rot90(photo(), -1))
+    np.testing.assert_array_equal(rotated, np.rot90(draw_photo(), -1))
 
 
 @pytest.mark.parametrize("fill", ["mean", "zero", "blur"])
@@ -158,9 +158,11 @@ def test_pictures_of_different_sizes_do_not_change_each_others_scores():
 
 
 def test_a_stream_of_pictures_is_answered_one_by_one(explainer):
-    attribution = explainer.explain(iter([photo(0), photo(1)]), "gae")
+    attribution = explainer.explain(iter([draw_photo(0), draw_photo(1)]), "gae")
     first = next(attribution)
-    np.testing.assert_allclose(first.scores, explainer.explain(photo(0), "gae").scores, atol=1e-9)
+    np.testing.assert_allclose(
+        first.scores, explainer.explain(draw_photo(0), "gae").scores, atol=1e-9
+    )
     assert len(list(attribution)) == 1
 
 
@@ -179,7 +181,7 @@ def test_a_model_that_was_cast_is_given_pixels_of_its_new_kind():
 @pytest.mark.parametrize("from_pixels", [False, True])
 def test_a_saved_picture_can_be_drawn_and_measured_again(explainer, tmp_path, from_pixels):
     picture = (
-        make_pictures(1)[0] if from_pixels else Picture(photo(), fill="blur", name="a <b>.png")
+        make_pictures(1)[0] if from_pixels else Picture(draw_photo(), fill="blur", name="a <b>.png")
     )
     attribution = explainer.explain(picture)
     save([attribution], tmp_path / "a.json")
@@ -196,7 +198,7 @@ def test_a_saved_picture_can_be_drawn_and_measured_again(explainer, tmp_path, fr
 
 
 def test_a_damaged_picture_in_a_file_is_refused(explainer, tmp_path):
-    save([explainer.explain(photo())], tmp_path / "a.json")
+    save([explainer.explain(draw_photo())], tmp_path / "a.json")
     content = json.loads((tmp_path / "a.json").read_text())
     content["row"]["image"]["png"] = content["row"]["image"]["png"][:80]
     (tmp_path / "a.json").write_text(json.dumps(content))
@@ -204,7 +206,7 @@ def test_a_damaged_picture_in_a_file_is_refused(explainer, tmp_path):
         load(tmp_path / "a.json")
 
 
-def bomb(across, down, kind="PNG"):
+def make_bomb(across, down, kind="PNG"):
     """A file of some kilobytes that is a huge picture when it is unpacked."""
     into = io.BytesIO()
     Image.new("1", (across, down)).save(into, format=kind)
@@ -214,8 +216,8 @@ def bomb(across, down, kind="PNG"):
 @pytest.mark.parametrize("side", [4100, 10_000, 14_000])
 def test_a_stored_picture_is_not_unpacked_before_its_size_is_known(explainer, side, monkeypatch):
     """The last two are what Pillow warns of and refuses."""
-    values = explainer.explain(photo()).to_dict()
-    values["row"]["image"]["png"] = base64.b64encode(bomb(side, side)).decode()
+    values = explainer.explain(draw_photo()).to_dict()
+    values["row"]["image"]["png"] = base64.b64encode(make_bomb(side, side)).decode()
     monkeypatch.setattr(Image.Image, "load", lambda _: pytest.fail("it was unpacked"))
     with pytest.raises(DamagedFile, match="pixels"):
         Attribution.from_dict(values)
@@ -223,8 +225,8 @@ def test_a_stored_picture_is_not_unpacked_before_its_size_is_known(explainer, si
 
 
 def test_a_stored_picture_is_a_png_and_nothing_else(explainer):
-    values = explainer.explain(photo()).to_dict()
-    values["row"]["image"]["png"] = base64.b64encode(bomb(SIDE, SIDE, "TIFF")).decode()
+    values = explainer.explain(draw_photo()).to_dict()
+    values["row"]["image"]["png"] = base64.b64encode(make_bomb(SIDE, SIDE, "TIFF")).decode()
     with expect_error(DamagedFile, "image-unreadable"):
         Attribution.from_dict(values)
 
@@ -244,7 +246,7 @@ def test_a_stored_picture_is_a_png_and_nothing_else(explainer):
     ],
 )
 def test_an_impossible_stored_picture_is_refused(explainer, field, value):
-    values = explainer.explain(photo()).to_dict()
+    values = explainer.explain(draw_photo()).to_dict()
     values["row"]["image"][field] = value
     with pytest.raises(DamagedFile):
         Attribution.from_dict(values)
@@ -252,7 +254,7 @@ def test_an_impossible_stored_picture_is_refused(explainer, field, value):
 
 @pytest.mark.parametrize("side", [10_000, 14_000])
 def test_a_huge_picture_of_a_small_file_is_refused(explainer, tmp_path, side, monkeypatch):
-    (tmp_path / "huge.png").write_bytes(bomb(side, side))
+    (tmp_path / "huge.png").write_bytes(make_bomb(side, side))
     monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("it was unpacked"))
     with pytest.raises(BadInput, match=r"huge\.png .*pixels"):
         explainer.explain(tmp_path / "huge.png")
@@ -260,7 +262,7 @@ def test_a_huge_picture_of_a_small_file_is_refused(explainer, tmp_path, side, mo
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_a_picture_that_pillow_only_warns_of_is_refused_too(explainer, tmp_path):
-    (tmp_path / "huge.png").write_bytes(bomb(10_000, 10_000))
+    (tmp_path / "huge.png").write_bytes(make_bomb(10_000, 10_000))
     with expect_error(
         BadInput, "image-too-large", mentions="10000 × 10000 pixels, but at most 89,478,485"
     ):
@@ -342,7 +344,7 @@ def test_an_image_model_reads_no_text(explainer, inputs):
         explainer.explain(inputs)
 
 
-@pytest.mark.parametrize("inputs", [photo(), Image.fromarray(photo()), Path("cat.png")])
+@pytest.mark.parametrize("inputs", [draw_photo(), Image.fromarray(draw_photo()), Path("cat.png")])
 def test_a_text_model_sees_no_images(inputs):
     with pytest.raises(
         UnsupportedModel, match="does not read images: it is a classifier with the labels"
@@ -353,8 +355,8 @@ def test_a_text_model_sees_no_images(inputs):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (photo().astype(float), r"dtype float64 .*\. Give a uint8"),
-        (photo().transpose(2, 0, 1), r"shape \(3, 16, 16\)"),
+        (draw_photo().astype(float), r"dtype float64 .*\. Give a uint8"),
+        (draw_photo().transpose(2, 0, 1), r"shape \(3, 16, 16\)"),
         (Path("no such.png"), "cannot be read as an image: .*No such file"),
         (Path(__file__), "cannot be read as an image"),
         (Picture(3.5), "Cannot read an image from float"),
@@ -375,12 +377,12 @@ def test_invalid_pixel_values_are_refused():
     with expect_error(BadInput, "pixel-values"):
         Picture.from_pixels(np.full((3, SIDE, SIDE), np.nan))
     with pytest.raises(BadInput, match="fill='black'"):
-        Picture(photo(), fill="black")
+        Picture(draw_photo(), fill="black")
 
 
 def test_without_a_processor_a_picture_is_refused():
     with expect_error(BadInput, "image-processor-missing"):
-        Explainer(build_model("vit")).explain(photo())
+        Explainer(build_model("vit")).explain(draw_photo())
 
 
 def test_a_processor_that_refuses_is_quoted(explainer):
@@ -389,11 +391,11 @@ def test_a_processor_that_refuses_is_quoted(explainer):
             raise ValueError("too dark")
 
     with expect_error(BadInput, "image-refused", mentions="too dark"):
-        explainer.explain(Picture(photo(), processor=Broken()))
+        explainer.explain(Picture(draw_photo(), processor=Broken()))
 
 
 def test_patches_are_hidden_never_deleted(explainer):
-    attribution = explainer.explain(photo())
+    attribution = explainer.explain(draw_photo())
     metrics = ["aopc", ("aopc", {"perturb": "mask"})]
     deleted, masked = explainer.evaluate(attribution, metrics).summary.values()
     assert deleted["count"] == 1
@@ -404,22 +406,22 @@ def test_patches_are_hidden_never_deleted(explainer):
 
 
 def test_the_models_own_tokens_cannot_be_hidden(explainer):
-    attribution = explainer.explain(photo())
+    attribution = explainer.explain(draw_photo())
     skipped = ("deletion", {"protect_special": False})
     with pytest.raises(BadInput, match="belong to the model"):
         explainer.evaluate(attribution, [skipped])
     with pytest.raises(BadInput, match="belong to the model"):
-        explainer.explain(photo(), ("occlusion", {"special": "replace"}))
+        explainer.explain(draw_photo(), ("occlusion", {"special": "replace"}))
 
 
 def test_options_of_texts_are_refused_for_pictures(explainer):
     with pytest.raises(BadInput, match="explain_mask"):
-        explainer.explain(photo(), explain_mask="sep")
+        explainer.explain(draw_photo(), explain_mask="sep")
 
 
 def test_a_row_cut_for_another_model_is_refused(explainer):
     other = load_picture(make_pictures(1)[0], None, (8, 8))
-    row = explainer.explain(photo()).row
+    row = explainer.explain(draw_photo()).row
     from dataclasses import replace
 
     with pytest.raises(BadInput, match="for another model"):
@@ -428,14 +430,14 @@ def test_a_row_cut_for_another_model_is_refused(explainer):
 
 def test_classes_can_be_compared(explainer):
     (item, two, joint) = (
-        explainer.explain(photo(), "cat", target)
+        explainer.explain(draw_photo(), "cat", target)
         for target in (0, 1, Contrast("LABEL_0", "LABEL_1"))
     )
     np.testing.assert_allclose(joint.scores, item.scores - two.scores, atol=1e-9)
 
 
 def test_ids_mark_visible_and_occluded_patches(explainer):
-    row = explainer.explain(photo()).row
+    row = explainer.explain(draw_photo()).row
     hidden = Perturber(row, ReplacementIds.from_model(explainer._runner)).mask_tokens([1, 2])
     assert OCCLUDED_ID in hidden.ids
     assert hidden.attention_mask.all()

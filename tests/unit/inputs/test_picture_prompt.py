@@ -173,7 +173,7 @@ def make_planted_model():
     return model
 
 
-def bright(patch):
+def make_bright_picture(patch):
     values = np.zeros((3, SIDE, SIDE), dtype=np.float32)
     row, column = (PATCH * i for i in divmod(patch, 4))
     values[:, row : row + PATCH, column : column + PATCH] = 2.0
@@ -186,7 +186,8 @@ def test_the_deciding_patch_ranks_first_at_every_position():
     explainer = Explainer(model, make_image_tokenizer())
     ids = torch.tensor([[IMAGE] * 16 + [8, 9, 10, 11]])
     visible = [
-        torch.from_numpy(np.stack([v])).double() for v in (bright(0), np.zeros_like(bright(0)))
+        torch.from_numpy(np.stack([v])).double()
+        for v in (make_bright_picture(0), np.zeros_like(make_bright_picture(0)))
     ]
     with torch.no_grad():
         last = [
@@ -197,7 +198,7 @@ def test_the_deciding_patch_ranks_first_at_every_position():
     methods = ["integrated_gradients", ("occlusion", {"window": 1, "baseline": "pad"}), "attnlrp"]
     first = np.zeros(len(methods))
     for patch in range(16):
-        inputs = Picture.from_pixels(bright(patch), fill="zero", text=QUESTION)
+        inputs = Picture.from_pixels(make_bright_picture(patch), fill="zero", text=QUESTION)
         attributions = explainer.explain(inputs, methods, target=NextToken(red))
         first += [np.abs(attribution.patches()).argmax() == patch for attribution in attributions]
     assert first.tolist() == [16, 16, 16]

@@ -108,14 +108,14 @@ CONSERVING = {
 }
 
 
-def _augmented(_self, inputs, layer):
+def _augment(_self, inputs, layer):
     total = layer(inputs)
     total += inputs
     total *= 2.0
     return total
 
 
-Calling.augmented = _augmented
+Calling.augmented = _augment
 
 
 @pytest.mark.parametrize("name", CONSERVING)

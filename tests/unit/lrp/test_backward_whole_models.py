@@ -34,7 +34,7 @@ WORKING = [
 ]
 
 
-def texts():
+def make_texts():
     """Nine tokens, six with padding before and behind, four with padding before."""
     ids = torch.randint(5, 120, (3, 9), generator=torch.Generator().manual_seed(3))
     mask = torch.ones_like(ids)
@@ -49,15 +49,15 @@ def texts():
     return ids, mask
 
 
-def exact(family):
+def build_exact_model(family):
     return randomize_weights(build_model(family), torch.float64)
 
 
 @pytest.mark.parametrize("family", CONSERVING)
 def test_relevance_is_conserved_at_every_layer(family):
     with EverythingInFloat64():
-        attributions = Explainer(exact(family)).explain(
-            Tokens.from_ids(*texts()), ["lrp", "transatt"]
+        attributions = Explainer(build_exact_model(family)).explain(
+            Tokens.from_ids(*make_texts()), ["lrp", "transatt"]
         )
     for attribution in attributions:
         np.testing.assert_allclose(attribution.extras["conservation"], 1.0, rtol=0, atol=1e-6)
@@ -89,7 +89,7 @@ def test_relevance_is_conserved_in_a_vision_transformer():
 @pytest.mark.parametrize("family", WORKING)
 def test_a_family_is_traced_and_batching_does_not_change_scores(family):
     explainer = Explainer(build_model(family).double())
-    ids, mask = texts()
+    ids, mask = make_texts()
     bare = [ids[0], ids[1, 1:7], ids[2, 5:]]
     with EverythingInFloat64():
         together = explainer.explain(Tokens.from_ids(ids, mask), METHODS, target=1)
@@ -100,7 +100,7 @@ def test_a_family_is_traced_and_batching_does_not_change_scores(family):
 
 
 def test_gemma_2_is_traced_in_float32():
-    attributions = Explainer(build_model("gemma2")).explain(Tokens.from_ids(*texts()), METHODS)
+    attributions = Explainer(build_model("gemma2")).explain(Tokens.from_ids(*make_texts()), METHODS)
     assert all(np.isfinite(attribution.scores).all() for attribution in attributions)
     np.testing.assert_allclose(attributions[0].extras["conservation"], 1.0, atol=1e-3)
 
@@ -113,15 +113,15 @@ def test_more_than_twenty_families_are_traced():
 def test_an_operation_without_a_rule_is_named_with_its_module(family):
     explainer = Explainer(build_model(family))
     with expect_error(UnsupportedModel, "operation-without-rule") as refusal:
-        explainer.explain(Tokens.from_ids(*texts()), "lrp")
+        explainer.explain(Tokens.from_ids(*make_texts()), "lrp")
     module = rf"{RULE_REFUSALS[family]}' in .*\(\w+\) has no relevance rule"
     assert re.search(module, str(refusal.value))
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "modernbert", "deberta"])
 def test_values_and_gradients_stay_the_models_own(family):
-    model = exact(family).requires_grad_(False)
-    ids = texts()[0][:1]
+    model = build_exact_model(family).requires_grad_(False)
+    ids = make_texts()[0][:1]
     table = model.get_input_embeddings()
     handle = table.register_forward_hook(lambda _m, _a, output: output.detach().requires_grad_())
     states = []
@@ -140,7 +140,7 @@ def test_values_and_gradients_stay_the_models_own(family):
 
 def test_a_contrast_is_the_difference_of_two_explanations():
     explainer = Explainer(tiny_bert())
-    rows = Tokens.from_ids(*texts())
+    rows = Tokens.from_ids(*make_texts())
     for method in METHODS:
         contrast = explainer.explain(rows, method, target=Contrast("positive", "negative"))
         this, that = (explainer.explain(rows, method, target=label) for label in (2, 0))
@@ -153,7 +153,7 @@ def test_a_contrast_is_the_difference_of_two_explanations():
 
 def test_every_target_of_one_forward_is_its_own_explanation():
     explainer = Explainer(tiny_bert())
-    rows = Tokens.from_ids(texts()[0][:1])
+    rows = Tokens.from_ids(make_texts()[0][:1])
     every = explainer.explain(rows, METHODS, target="all")
     for number, attribution in enumerate(every):
         label = number % 3
@@ -163,14 +163,14 @@ def test_every_target_of_one_forward_is_its_own_explanation():
 
 
 def test_relevance_starting_at_the_logit_adds_up_to_it_where_no_bias_takes_a_part():
-    model = exact("llama")
-    attribution = Explainer(model).explain(Tokens.from_ids(texts()[0][:1]), "cp_lrp")
+    model = build_exact_model("llama")
+    attribution = Explainer(model).explain(Tokens.from_ids(make_texts()[0][:1]), "cp_lrp")
     logit = attribution.logits[attribution.target.index]
     assert attribution.scores.sum() == pytest.approx(logit, rel=1e-3)
 
 
 def test_a_masked_token_gets_no_relevance():
-    ids = texts()[0][:1]
+    ids = make_texts()[0][:1]
     mask = torch.ones_like(ids)
     mask[0, 4] = 0  # not padding: it keeps its place, but no token may look at it
     attributions = Explainer(tiny_bert()).explain(Tokens.from_ids(ids, mask), METHODS)
@@ -182,11 +182,11 @@ def test_a_masked_token_gets_no_relevance():
 def test_heads_are_masked_only_where_their_contexts_are_seen():
     explainer = Explainer(build_model("deberta"))
     with pytest.raises(UnsupportedModel, match=r"masked by head.*use transatt"):
-        explainer.explain(Tokens.from_ids(*texts()), "mask_lrp")
+        explainer.explain(Tokens.from_ids(*make_texts()), "mask_lrp")
 
 
 def test_the_lowest_score_can_replace_the_score_of_the_read_out_token():
-    rows = Tokens.from_ids(*texts())
+    rows = Tokens.from_ids(*make_texts())
     zero, lowest = (
         Explainer(tiny_bert()).explain(rows, ("transatt", {"cls_value": value}))
         for value in ("zero", "min")
@@ -201,4 +201,6 @@ def test_a_start_layer_that_leaves_no_block_is_refused():
     with pytest.raises(
         BadInput, match=r"start_layer=3 leaves no block: this model has 3 \(0 to 2\)"
     ):
-        Explainer(tiny_bert()).explain(Tokens.from_ids(*texts()), ("transatt", {"start_layer": 3}))
+        Explainer(tiny_bert()).explain(
+            Tokens.from_ids(*make_texts()), ("transatt", {"start_layer": 3})
+        )

@@ -136,7 +136,7 @@ def test_an_unmerged_adapter_is_noted_by_rules_and_changes_no_gradient_method(do
     assert np.abs(unmerged[0].scores - merged[0].scores).max() > 1e-3  # why it is said
 
 
-def deberta_v3():
+def build_deberta_v3():
     """DeBERTa-v2 as version 3 is published: no positions are added to the token table."""
     settings = {"position_biased_input": False, "relative_attention": True}
     torch.manual_seed(0)
@@ -146,7 +146,7 @@ def deberta_v3():
 @pytest.mark.parametrize("family", ["modernbert", "deberta-v3", "bloom"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_simple_is_refused_where_a_norm_follows_the_token_table(family, dtype):
-    model = deberta_v3() if family == "deberta-v3" else build_model(family)
+    model = build_deberta_v3() if family == "deberta-v3" else build_model(family)
     with expect_error(
         BadInput, "rounding-noise", mentions="this model normalizes its token embeddings"
     ):

@@ -19,11 +19,11 @@ from tokenlight.trace.sites import Site
 SITES = frozenset({Site.ATTENTION, Site.HIDDEN_STATES, Site.MIXING})
 
 
-def ids():
+def make_ids():
     return torch.randint(5, 120, (2, 9), generator=torch.Generator().manual_seed(3))
 
 
-def decomposed(recording, block):
+def decompose(recording, block):
     """F of one block, written out: ``batch query key hidden``."""
     maps = recording.attention[block]
     values = recording.values[block].detach()
@@ -39,9 +39,9 @@ def decomposed(recording, block):
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "llama", "opt", "biogpt"])
 def test_contributions_of_all_tokens_sum_to_the_attention_output(family):
     model = randomize_weights(build_model(family), torch.float64)
-    recording = record(Explainer(model)._runner, list(Tokens.from_ids(ids())), SITES)
+    recording = record(Explainer(model)._runner, list(Tokens.from_ids(make_ids())), SITES)
     for block, mixing in enumerate(recording.mixings):
-        parts = decomposed(recording, block)
+        parts = decompose(recording, block)
         total = parts.sum(dim=2)
         if mixing.norm is not None:
             stream = mixing.norm.inputs
@@ -62,7 +62,7 @@ def test_contributions_of_all_tokens_sum_to_the_attention_output(family):
 
 def test_blocks_are_split_the_same_in_any_chunk(monkeypatch):
     explainer = Explainer(tiny_bert())
-    rows = Tokens.from_ids(ids())
+    rows = Tokens.from_ids(make_ids())
     unchunked = explainer.explain(rows, "alti")
     monkeypatch.setattr(alti, "CHUNK_ELEMENTS", 1)
     for ours, theirs in zip(explainer.explain(rows, "alti"), unchunked, strict=True):
@@ -71,21 +71,23 @@ def test_blocks_are_split_the_same_in_any_chunk(monkeypatch):
 
 def test_scores_are_shares_of_one():
     for method in ("alti", ("alti", {"p": 2}), ("alti", {"ln2": True})):
-        for attribution in Explainer(tiny_bert()).explain(Tokens.from_ids(ids()), method):
+        for attribution in Explainer(tiny_bert()).explain(Tokens.from_ids(make_ids()), method):
             assert attribution.scores.min() >= 0
             assert attribution.scores.sum() == pytest.approx(1)
 
 
 def test_the_second_norm_changes_the_answer():
     explainer = Explainer(tiny_bert())
-    first, second = explainer.explain(Tokens.from_ids(ids()[:1]), ["alti", ("alti", {"ln2": True})])
+    first, second = explainer.explain(
+        Tokens.from_ids(make_ids()[:1]), ["alti", ("alti", {"ln2": True})]
+    )
     assert np.abs(first.scores - second.scores).max() > 1e-3
 
 
 def test_a_block_that_ends_in_no_norm_has_no_second_one():
     explainer = Explainer(build_model("gpt2"))
     with expect_error(UnsupportedModel, "ln2-without-norm"):
-        explainer.explain(Tokens.from_ids(ids()), TokenToTokenInteractions(ln2=True))
+        explainer.explain(Tokens.from_ids(make_ids()), TokenToTokenInteractions(ln2=True))
 
 
 @pytest.mark.parametrize(
@@ -93,4 +95,4 @@ def test_a_block_that_ends_in_no_norm_has_no_second_one():
 )
 def test_a_block_of_another_shape_is_refused(family, why):
     with pytest.raises(UnsupportedModel, match=f"Block 0 of this model cannot be split.*{why}"):
-        Explainer(build_model(family)).explain(Tokens.from_ids(ids()), "alti")
+        Explainer(build_model(family)).explain(Tokens.from_ids(make_ids()), "alti")

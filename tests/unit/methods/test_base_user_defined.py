@@ -36,7 +36,7 @@ class LowestLast(TopOne):
         return -super().__call__(tape)
 
 
-def twin():
+def make_method_of_the_same_name():
     """Another class that is called the same."""
 
     class TopOne(LowestLast):
@@ -119,16 +119,22 @@ class TestNames:
 class TestOneNameTwice:
     def test_two_methods_of_one_name_are_refused_in_one_call(self, explainer):
         with expect_error(BadInput, "duplicate-method-name", mentions="'top_one'"):
-            explainer.explain(TEXT, [TopOne(), twin()])
+            explainer.explain(TEXT, [TopOne(), make_method_of_the_same_name()])
 
     def test_two_methods_of_one_name_are_refused_in_one_file(self, explainer, tmp_path):
         with expect_error(BadInput, "duplicate-method-name", mentions="'top_one'"):
             evaluate_file(
-                explainer, [Example(TEXT)], Experiment([TopOne(), twin()], ["aopc"]), tmp_path
+                explainer,
+                [Example(TEXT)],
+                Experiment([TopOne(), make_method_of_the_same_name()], ["aopc"]),
+                tmp_path,
             )
 
     def test_two_methods_of_one_name_are_refused_in_one_evaluation(self, explainer):
-        attributions = [explainer.explain(TEXT, TopOne()), explainer.explain(TEXT, twin())]
+        attributions = [
+            explainer.explain(TEXT, TopOne()),
+            explainer.explain(TEXT, make_method_of_the_same_name()),
+        ]
         with pytest.raises(
             BadInput,
             match=r"test_base_user_defined\.TopOne and by .*have the same name, 'top_one'",

@@ -42,29 +42,29 @@ def folder(tmp_path_factory, language_model):
     return path
 
 
-def explained(explainer, **options):
+def explain_decoded(explainer, **options):
     return explainer.explain(TEXT, ("decoded_gradcam", options))
 
 
 def test_a_path_and_a_model_decode_alike(folder, language_model):
     explainer = Explainer(tiny_bert(torch.float32), TOKENIZER)
-    expected = explained(explainer, lm=language_model)
+    expected = explain_decoded(explainer, lm=language_model)
     assert np.abs(expected.scores).max() > 0
-    attribution = explained(explainer, lm=str(folder))
+    attribution = explain_decoded(explainer, lm=str(folder))
     np.testing.assert_allclose(attribution.scores, expected.scores, rtol=1e-5)
 
 
 def test_the_language_model_is_written_down_by_name(folder, language_model, tmp_path):
     explainer = Explainer(tiny_bert(torch.float32), TOKENIZER)
-    assert explained(explainer, lm=str(folder)).options["lm"] == str(folder)
-    attribution_by_option = explained(explainer, lm=language_model)
+    assert explain_decoded(explainer, lm=str(folder)).options["lm"] == str(folder)
+    attribution_by_option = explain_decoded(explainer, lm=language_model)
     loaded = Attribution.load(attribution_by_option.save(tmp_path / "a.json"))
     assert loaded.options["lm"] in {"BertForMaskedLM", str(folder)}
 
 
 def test_a_language_model_is_left_as_it_was(language_model):
     before = take_snapshot(language_model)
-    explained(Explainer(tiny_bert(torch.float32), TOKENIZER), lm=language_model)
+    explain_decoded(Explainer(tiny_bert(torch.float32), TOKENIZER), lm=language_model)
     assert_unchanged(before, take_snapshot(language_model))
     assert type(language_model.bert).__name__ == "BertModel"
 
@@ -79,19 +79,19 @@ def test_a_checkpoint_that_carries_a_head_needs_no_option(tmp_path, language_mod
         if name.startswith("cls.") and name not in weights
     }
     save_file(weights | head, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    attribution = explained(Explainer.from_pretrained(tmp_path))
+    attribution = explain_decoded(Explainer.from_pretrained(tmp_path))
     assert np.abs(attribution.scores).max() > 0
     assert "lm" not in attribution.options
 
 
 def test_a_checkpoint_without_a_head_is_refused(bert_folder):
     with expect_error(BadInput, "lm-not-found", mentions="Give it as the option lm"):
-        explained(Explainer.from_pretrained(bert_folder))
+        explain_decoded(Explainer.from_pretrained(bert_folder))
 
 
 def test_an_unknown_model_name_is_refused():
     with expect_error(BadInput, "lm-unknown"):
-        explained(Explainer(tiny_bert(), TOKENIZER))
+        explain_decoded(Explainer(tiny_bert(), TOKENIZER))
 
 
 def test_a_name_that_no_file_system_has_is_refused():
@@ -102,7 +102,7 @@ def test_a_name_that_no_file_system_has_is_refused():
 
 def test_an_empty_folder_is_refused(tmp_path):
     with expect_error(BadInput, "lm-not-found"):
-        explained(Explainer(tiny_bert(), TOKENIZER), lm=str(tmp_path / "nothing"))
+        explain_decoded(Explainer(tiny_bert(), TOKENIZER), lm=str(tmp_path / "nothing"))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_an_empty_folder_is_refused(tmp_path):
 def test_a_language_model_of_another_encoder_is_refused(changes, code, numbers):
     other = tiny_bert_lm(**changes)
     with expect_error(UnsupportedModel, code) as caught:
-        explained(Explainer(tiny_bert(), TOKENIZER), lm=other)
+        explain_decoded(Explainer(tiny_bert(), TOKENIZER), lm=other)
     assert all(number in str(caught.value) for number in numbers)
 
 
@@ -123,24 +123,24 @@ def test_a_tokenizer_of_other_meanings_is_refused(folder):
     other = tiny_tokenizer()
     other.add_tokens(["quite", "new"])
     with expect_error(UnsupportedModel, "lm-vocabulary"):
-        explained(Explainer(tiny_bert(), other), lm=str(folder))
+        explain_decoded(Explainer(tiny_bert(), other), lm=str(folder))
 
 
 def test_a_model_without_a_head_is_no_language_model(language_model):
     with expect_error(BadInput, "lm-without-head"):
-        explained(Explainer(tiny_bert(), TOKENIZER), lm=language_model.bert)
+        explain_decoded(Explainer(tiny_bert(), TOKENIZER), lm=language_model.bert)
 
 
 @pytest.mark.parametrize("layer", [9, -9])
 def test_a_layer_that_does_not_exist_is_refused(layer, language_model):
     with expect_error(BadInput, "bad-layer", mentions=f"layer={layer} does not exist") as caught:
-        explained(Explainer(tiny_bert(), TOKENIZER), lm=language_model, layer=layer)
+        explain_decoded(Explainer(tiny_bert(), TOKENIZER), lm=language_model, layer=layer)
     assert "0 (embedding) to 3" in str(caught.value)
 
 
 def test_a_tau_that_keeps_no_token_is_refused(language_model):
     with pytest.raises(BadInput, match="tau=0 of decoded_.* is not valid. Give a number from 1"):
-        explained(Explainer(tiny_bert(), TOKENIZER), lm=language_model, tau=0)
+        explain_decoded(Explainer(tiny_bert(), TOKENIZER), lm=language_model, tau=0)
 
 
 SIZES = {"vocab_size": 120, "num_labels": 3, "pad_token_id": 0}

@@ -36,7 +36,7 @@ def llama() -> Explainer:
     return Explainer(make_small_llama(), make_seq2seq_tokenizer(ends=False))
 
 
-def bag() -> tuple[Explainer, Tokens]:
+def make_bag_explainer() -> tuple[Explainer, Tokens]:
     """A model whose logits are sums over words, and a text of two documents of two words each."""
     weights = np.zeros((VOCABULARY, 2))
     for word, weight in PLANTED.items():
@@ -59,7 +59,7 @@ class TestUnitsOfABag:
         ],
     )
     def test_a_document_scores_the_sum_of_its_words(self, method: Any) -> None:
-        explainer, text = bag()
+        explainer, text = make_bag_explainer()
         attribution = explainer.explain(text, method, 1)
         assert_close(attribution.scores[1:-1], [1.5, 1.5, -0.25, -0.25])
         assert [part.total for part in attribution.group_by("document")] == pytest.approx(
@@ -67,7 +67,7 @@ class TestUnitsOfABag:
         )
 
     def test_context_cite_without_shrinking_gives_the_log_odds_of_each_document(self) -> None:
-        explainer, text = bag()
+        explainer, text = make_bag_explainer()
         attribution = explainer.explain(
             text, ("context_cite", {"units": "document", "alpha": 0.0}), 1
         )
@@ -80,7 +80,7 @@ class TestUnitsOfABag:
         ]
 
     def test_top_k_drop_is_the_fall_in_log_probability(self) -> None:
-        explainer, text = bag()
+        explainer, text = make_bag_explainer()
         attribution = explainer.explain(text, ("occlusion", {"units": "document"}), 1)
         metric = ("top_k_drop", {"k": 1, "units": "document"})
         (row,) = explainer.evaluate([attribution], [metric]).rows
@@ -88,7 +88,7 @@ class TestUnitsOfABag:
         assert row["top_k_drop"] == pytest.approx(complete - without)
 
     def test_exact_sums_predict_every_subset_and_reversed_ones_none(self) -> None:
-        explainer, text = bag()
+        explainer, text = make_bag_explainer()
         attribution = explainer.explain(text, ("occlusion", {"units": "word"}), 1)
         metric = ("linear_datamodelling", {"units": "word"})
         key = "linear_datamodelling"
@@ -154,14 +154,14 @@ class TestALanguageModel:
             short, ("context_cite", {"units": "document", "alpha": alpha}), answer
         )
 
-        def odds(documents: list[str]) -> float:
+        def compute_log_odds(documents: list[str]) -> float:
             prompt = " ".join([*documents, "on a mat"])
             (explanation,) = llama.explain(prompt, "random", answer)
             logits = explanation.logits.reshape(2, -1).T
             return target_log_odds(llama._runner.head, explanation.target, logits)
 
         with_both, first, second, none = (
-            odds(documents)
+            compute_log_odds(documents)
             for documents in (["the cat sat", "a red mat"], ["the cat sat"], ["a red mat"], [])
         )
         is_present = attribution.row.make_generator(0).random((64, 2)) < 0.5
@@ -194,12 +194,12 @@ class TestALanguageModel:
         num_distinct = []
         stream = extra_passes.stream_logits
 
-        def counted(runner: Any, sequences: Any, **options: Any) -> Any:
+        def count_passes(runner: Any, sequences: Any, **options: Any) -> Any:
             variants = list(sequences)
             num_distinct.append(len({variant.ids.tobytes() for variant in variants}))
             return stream(runner, variants, **options)
 
-        monkeypatch.setattr(extra_passes, "stream_logits", counted)
+        monkeypatch.setattr(extra_passes, "stream_logits", count_passes)
         documents = Context([f"the {w} sat" for w in ("cat", "dog", "mat", "die", "red")], "a mat")
         llama.explain(documents, ("shapley", {"units": "document", "samples": 25}))
         assert num_distinct[0] <= 2**5

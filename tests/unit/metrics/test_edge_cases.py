@@ -66,7 +66,7 @@ def test_a_rank_correlation_of_equal_scores_is_left_out_with_its_reason(name, to
     explainer = Explainer(tiny_bert(), tokenizer)
     attribution = explainer.explain("the film is good", "attcat")
     flat = type(attribution)(
-        **{**_fields(attribution), "scores": np.ones(len(attribution)), "layers": None}
+        **{**_list_fields(attribution), "scores": np.ones(len(attribution)), "layers": None}
     )
     evaluation = explainer.evaluate([flat], name)
     assert evaluation.rows[0][name] is None
@@ -274,5 +274,5 @@ def test_a_curve_interval_equals_the_intervals_of_its_points():
         assert interval.high == pytest.approx(single.high, abs=0.06)
 
 
-def _fields(attribution):
+def _list_fields(attribution):
     return {name: getattr(attribution, name) for name in attribution.__dataclass_fields__}

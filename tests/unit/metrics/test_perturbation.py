@@ -94,7 +94,7 @@ def test_a_span_whose_token_is_deleted_has_probability_zero(tokenizer):
     chance = float(
         np.prod(
             [
-                _softmax(attribution.logits.reshape(2, -1)[side])[p]
+                _compute_softmax(attribution.logits.reshape(2, -1)[side])[p]
                 for side, p in enumerate(positions)
             ]
         )
@@ -103,6 +103,6 @@ def test_a_span_whose_token_is_deleted_has_probability_zero(tokenizer):
     assert curve[2] == pytest.approx(chance)  # the start is gone
 
 
-def _softmax(logits):
+def _compute_softmax(logits):
     powers = np.exp(logits - logits.max())
     return powers / powers.sum()

@@ -45,7 +45,7 @@ FAITHFUL = (
 TEXTS = 24
 
 
-def explanations():
+def make_explanations():
     explainer = make_planted_explainer()
     generator = np.random.default_rng(3)
     values = {"oracle": [], "random": [], "inverted": []}
@@ -65,10 +65,10 @@ def explanations():
     return explainer, values, labels
 
 
-EXPLAINER, FOUND, LABELS = explanations()
+EXPLAINER, FOUND, LABELS = make_explanations()
 
 
-def means(metric):
+def measure_means(metric):
     """Mean of the metric for the oracle, a random order and the inverted oracle; higher is better."""
     sign = 1 if metric.direction == "higher" else -1
     return [
@@ -78,7 +78,7 @@ def means(metric):
 
 
 def oracle_beats_random_beats_inverted(metric):
-    best, middle, worst = means(metric)
+    best, middle, worst = measure_means(metric)
     assert best > middle > worst
 
 

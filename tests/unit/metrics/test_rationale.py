@@ -15,7 +15,7 @@ from tokenlight.metrics.rationale import precision_recall_area
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
-def rationale(scores, spans, text="one two three four five six", **options):
+def measure_rationale(scores, spans, text="one two three four five six", **options):
     row = text_row([text], [split_words(text)], cut=options.pop("cut", 0))
     attribution = make_attribution(row, [0, *scores, 0])
     case = Case(
@@ -29,18 +29,20 @@ def rationale(scores, spans, text="one two three four five six", **options):
 
 def test_rationale_scores_equal_the_values_by_hand():
     # Marked: "two three" (tokens 2, 3 of 1 … 6). Ranked: two, five, three, …
-    measurement = rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),))
+    measurement = measure_rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),))
     # Points (recall, precision): (0, 1), (½, 1), (½, ½), (1, 2/3), …; by steps 1/1 and 2/3 count half.
     assert measurement.value == pytest.approx(0.5 * 1 + 0.5 * (1 / 2 + 2 / 3) / 2)
-    steps = rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), area="steps")
+    steps = measure_rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), area="steps")
     assert steps.value == pytest.approx(0.5 * 1 + 0.5 * 2 / 3)
     assert measurement.parts["f1"] == pytest.approx(0.5)  # chosen: two, five; one of two is right
     # Runs chosen {2}, {5}; marked {2, 3}: overlap ½ matches; precision ½, recall 1
     assert measurement.parts["iou"] == pytest.approx(2 / 3)
     assert measurement.parts["seen"] == 1
-    strict = rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), overlap=0.6, report="iou")
+    strict = measure_rationale(
+        [0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), overlap=0.6, report="iou"
+    )
     assert strict.value == 0
-    third = rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), share=0.5, report="f1")
+    third = measure_rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), share=0.5, report="f1")
     assert third.value == pytest.approx(2 * 2 / 5)  # chosen: two, five, three
 
 
@@ -79,7 +81,8 @@ def test_iou_f1_over_texts_follows_its_chosen_average():
     for over, expected in f1.items():
         metric = registry.build("metrics", "rationale", {"report": "iou", "iou_over": over})
         measurements = [
-            rationale(*arguments, report="iou", iou_over=over) for arguments in (first, second)
+            measure_rationale(*arguments, report="iou", iou_over=over)
+            for arguments in (first, second)
         ]
         summary = metric.summarize(measurements)
         assert summary.interval.mean == pytest.approx(expected)
@@ -92,5 +95,5 @@ def test_iou_f1_over_texts_follows_its_chosen_average():
 
 
 def test_a_truncated_rationale_reports_its_remaining_share():
-    measurement = rationale([1, 1, 1, 1, 1, 1], ((0, 4, 7), (0, 100, 103)), cut=9)
+    measurement = measure_rationale([1, 1, 1, 1, 1, 1], ((0, 4, 7), (0, 100, 103)), cut=9)
     assert measurement.parts["seen"] == pytest.approx(0.5)

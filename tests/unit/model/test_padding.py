@@ -19,7 +19,7 @@ def make_rows(*ids):
     return [Tokens.from_ids([row_ids]).rows[0] for row_ids in ids]
 
 
-def gpt2_without_padding_id(vocab_size):
+def build_gpt2_without_padding_id(vocab_size):
     config = GPT2Config(
         vocab_size=vocab_size, n_embd=16, n_layer=1, n_head=2, n_positions=32, num_labels=2,
         bos_token_id=None, eos_token_id=None,
@@ -44,13 +44,13 @@ def test_a_given_width_pads_all_rows():
 
 
 def test_a_model_without_a_padding_id_pads_with_the_lowest_unused_id():
-    runner = gpt2_without_padding_id(vocab_size=4)
+    runner = build_gpt2_without_padding_id(vocab_size=4)
     assert choose_pad_id(runner, make_rows([0, 1, 3])) == 2
     assert choose_pad_id(runner, make_rows([0, 1], [2, 3])) is None
 
 
 def test_a_batch_without_padding_needs_no_padding_id():
-    runner = gpt2_without_padding_id(vocab_size=4)
+    runner = build_gpt2_without_padding_id(vocab_size=4)
     rows = make_rows([0, 1], [2, 3])
     _, _, pad_id = runner.build_inputs(rows)
     assert pad_id == runner.vocab_size

@@ -40,7 +40,7 @@ class AmnesicFalcon(FalconForSequenceClassification):
         return super().forward(*arguments, **keywords)
 
 
-def falcon(scale=1.0):
+def build_falcon(scale=1.0):
     config = FalconConfig(**SMALL, num_labels=3, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     model = randomize_weights(AmnesicFalcon(config), torch.float32)
     with torch.no_grad():
@@ -55,7 +55,7 @@ def tokens(*ids):
 class TestProbeRow:
     @pytest.mark.parametrize("first", [(5,), (5, 5), (5,) * 12, (5,) * 60], ids=len)
     def test_a_model_with_other_attention_is_refused_whatever_the_first_text(self, first):
-        explainer = Explainer(falcon())
+        explainer = Explainer(build_falcon())
         for text in (first, (5, 6), (5, 6, 7, 8, 9, 10)):
             with expect_error(
                 UnsupportedModel, "attention-changes-logits", mentions="AmnesicFalcon"
@@ -65,12 +65,12 @@ class TestProbeRow:
     @pytest.mark.parametrize("scale", [1e-2, 1e-4, 1e-6])
     def test_small_logits_hide_no_other_attention(self, scale):
         with expect_error(UnsupportedModel, "attention-changes-logits"):
-            Explainer(falcon(scale)).explain(tokens(5, 6, 7, 8, 9), "gae")
+            Explainer(build_falcon(scale)).explain(tokens(5, 6, 7, 8, 9), "gae")
 
     def test_masked_tokens_do_not_count_as_distinct_tokens(self):
         masked_tokens = Tokens.from_ids([[5, *range(20, 40)]], [[1] + [0] * 20])
         with expect_error(UnsupportedModel, "attention-changes-logits"):
-            Explainer(falcon()).explain(masked_tokens, "gae")
+            Explainer(build_falcon()).explain(masked_tokens, "gae")
 
     def test_a_language_model_that_is_not_causal_is_refused_every_time(self):
         model = randomize_weights(BertLMHeadModel(tiny_config()), torch.float64)
@@ -196,7 +196,7 @@ class Packed(torch.nn.Linear):
         return super().forward(features).detach()
 
 
-def packed_bert(name):
+def build_packed_bert(name):
     model = tiny_bert(torch.float32)
     original = model.get_submodule(name)
     layer = Packed(original.in_features, original.out_features)
@@ -220,13 +220,13 @@ class TestGraphBreak:
     )
     def test_a_layer_without_gradient_is_refused_by_name(self, method):
         name = "bert.encoder.layer.0.attention.self.value"
-        explainer = Explainer(packed_bert(name), TOKENIZER)
+        explainer = Explainer(build_packed_bert(name), TOKENIZER)
         for _ in range(2):
             with pytest.raises(UnsupportedModel, match=rf"{name} \(Packed\).* no gradient"):
                 explainer.explain(TEXT, method)
 
     def test_methods_without_gradients_explain_a_model_without_gradients(self):
-        explainer = Explainer(packed_bert("bert.encoder.layer.0.output.dense"), TOKENIZER)
+        explainer = Explainer(build_packed_bert("bert.encoder.layer.0.output.dense"), TOKENIZER)
         original = Explainer(tiny_bert(torch.float32), TOKENIZER)
         for method in ("occlusion", "raw_att"):
             scores = explainer.explain(TEXT, method).scores

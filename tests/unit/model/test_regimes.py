@@ -24,9 +24,9 @@ from tokenlight.errors import UnsupportedModel
 from tokenlight.model.regimes import BatchRules, shares_capacity
 from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
-BORDER = 40  # beyond what a probe of 32 tokens sees
+THRESHOLD = 40  # beyond what a probe of 32 tokens sees
 LONGROPE = {
-    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": BORDER,
+    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": THRESHOLD,
     "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 4.0,
 }  # fmt: skip
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
@@ -34,12 +34,12 @@ BLOCKS = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks"
 SPARSE_BORDER = 14
 
 
-def phi3(head="ForSequenceClassification"):
-    settings = {"rope_parameters": dict(LONGROPE), "original_max_position_embeddings": BORDER}
+def build_phi3(head="ForSequenceClassification"):
+    settings = {"rope_parameters": dict(LONGROPE), "original_max_position_embeddings": THRESHOLD}
     return build_model_from_config("Phi3", {**DECODER, **settings}, head)
 
 
-def experts(fraction):
+def build_experts(fraction):
     settings = {"moe_eval_capacity_token_fraction": fraction, "expert_capacity": 2}
     return make_seq2seq_model("nllb-moe", torch.float32, **settings)
 
@@ -51,23 +51,23 @@ def make_row(length, seed=0):
     return row
 
 
-def bare_logits(model, ids):
+def compute_bare_logits(model, ids):
     with torch.no_grad():
         return copy.deepcopy(model)(torch.tensor([list(map(int, ids))])).logits[0].numpy()
 
 
 def test_longrope_has_a_threshold():
-    rules = BatchRules(phi3())
-    assert [rules.regime(n) for n in (1, BORDER, BORDER + 1, 60)] == [(0,), (0,), (1,), (1,)]
-    assert rules.shortest_length_in_regime_of(60) == BORDER + 1
-    assert rules.longest_length_in_short_regime(60) == BORDER
+    rules = BatchRules(build_phi3())
+    assert [rules.regime(n) for n in (1, THRESHOLD, THRESHOLD + 1, 60)] == [(0,), (0,), (1,), (1,)]
+    assert rules.shortest_length_in_regime_of(60) == THRESHOLD + 1
+    assert rules.longest_length_in_short_regime(60) == THRESHOLD
 
 
 def test_dynamic_factors_have_a_regime_for_each_length_beyond_the_threshold():
-    arguments = {**DECODER, "max_position_embeddings": BORDER, "rope_parameters": dict(DYNAMIC)}
+    arguments = {**DECODER, "max_position_embeddings": THRESHOLD, "rope_parameters": dict(DYNAMIC)}
     model = build_model_from_config("Llama", arguments)
     rules = BatchRules(model)
-    assert [rules.regime(n) for n in (1, BORDER, 41, 42)] == [(0,), (0,), (41,), (42,)]
+    assert [rules.regime(n) for n in (1, THRESHOLD, 41, 42)] == [(0,), (0,), (41,), (42,)]
     with torch.no_grad():
         model(torch.arange(5, 50)[None])  # a user's own pass, which the model remembers
     assert [rules.regime(n) for n in (39, 40, 45, 46)] == [(0,), (1,), (1,), (46,)]
@@ -121,29 +121,29 @@ def test_a_model_without_thresholds_has_one_regime():
 
 
 def test_perturbed_texts_on_both_sides_of_a_threshold_have_the_logits_of_single_passes():
-    model = phi3()
+    model = build_phi3()
     explainer = Explainer(model)
-    row = make_row(BORDER + 4)
+    row = make_row(THRESHOLD + 4)
     original = Perturber(row, ReplacementIds.from_model(explainer._runner))
     variants = [original.delete_tokens(range(count)) for count in range(9)]
     all_logits = list(stream_logits(explainer._runner, variants))
     for variant, logits in zip(variants, all_logits, strict=True):
-        assert_close(logits, bare_logits(model, variant.ids), FLOAT32)
+        assert_close(logits, compute_bare_logits(model, variant.ids), FLOAT32)
 
 
 def test_aopc_of_a_long_text_equals_the_value_of_single_passes():
-    model = phi3()
+    model = build_phi3()
     explainer = Explainer(model)
-    attribution = explainer.explain(make_row(BORDER + 4), "grad_x_input", target=1)
+    attribution = explainer.explain(make_row(THRESHOLD + 4), "grad_x_input", target=1)
     together = explainer.evaluate([attribution], ["aopc"], progress=False)
     explainer._runner.batch_size = 1
     alone = explainer.evaluate([attribution], ["aopc"], progress=False)
     assert_close([together.rows[0]["aopc"]], [alone.rows[0]["aopc"]], FLOAT32)
 
 
-@pytest.mark.parametrize("words", [BORDER - 3, BORDER + 3])
+@pytest.mark.parametrize("words", [THRESHOLD - 3, THRESHOLD + 3])
 def test_each_token_of_a_continuation_is_predicted_from_its_own_prefix(words):
-    model = phi3("ForCausalLM")
+    model = build_phi3("ForCausalLM")
     tokenizer = make_seq2seq_tokenizer(ends=False)
     prompt = " ".join(["the red cat sat on a mat"] * 7).split()[:words]
     continuation = "die katze sass auf a mat"
@@ -155,17 +155,17 @@ def test_each_token_of_a_continuation_is_predicted_from_its_own_prefix(words):
     ids = tokenizer(" ".join(prompt) + " " + continuation)["input_ids"]
     for number, attribution in enumerate(attributions):
         beginning = ids[: words + number]
-        assert_close(attribution.logits, bare_logits(model, beginning)[-1], FLOAT32)
+        assert_close(attribution.logits, compute_bare_logits(model, beginning)[-1], FLOAT32)
 
 
 def test_routers_with_a_capacity_for_all_tokens_do_not_share_it():
-    assert not shares_capacity(experts(1.0))
-    assert shares_capacity(experts(0.5))
-    assert shares_capacity(experts(-1.0))
+    assert not shares_capacity(build_experts(1.0))
+    assert shares_capacity(build_experts(0.5))
+    assert shares_capacity(build_experts(-1.0))
 
 
 def test_perturbed_texts_do_not_compete_for_experts():
-    model = experts(-1.0)
+    model = build_experts(-1.0)
     explainer = Explainer(model, make_seq2seq_tokenizer())
     attributions = explainer.explain(
         SOURCE, ("occlusion", {"window": 1}), Continuation(CONTINUATION)
@@ -185,10 +185,10 @@ def test_perturbed_texts_do_not_compete_for_experts():
 
 def test_steps_of_a_path_do_not_compete_for_experts():
     path = ("integrated_gradients", {"n_steps": 4})
-    together = Explainer(experts(-1.0), make_seq2seq_tokenizer()).explain(
+    together = Explainer(build_experts(-1.0), make_seq2seq_tokenizer()).explain(
         SOURCE, path, Continuation(CONTINUATION)
     )
-    alone = Explainer(experts(-1.0), make_seq2seq_tokenizer()).explain(
+    alone = Explainer(build_experts(-1.0), make_seq2seq_tokenizer()).explain(
         SOURCE, path, Continuation(CONTINUATION), batch_tokens=1, batch_size=1
     )
     for ours, theirs in zip(together, alone, strict=True):
@@ -196,7 +196,7 @@ def test_steps_of_a_path_do_not_compete_for_experts():
 
 
 def test_a_text_and_its_baseline_do_not_compete_for_experts():
-    explainer = Explainer(experts(-1.0), make_seq2seq_tokenizer())
+    explainer = Explainer(build_experts(-1.0), make_seq2seq_tokenizer())
     with pytest.raises(UnsupportedModel, match="other rows of its batch.*integrated_gradients"):
         explainer.explain(SOURCE, "deeplift_shap", Continuation(CONTINUATION))
 
@@ -219,4 +219,4 @@ def test_a_layer_that_mixes_the_rows_of_a_batch_is_found_by_the_probe():
     rows = [make_row(9, seed) for seed in range(4)]
     attributions = Explainer(model).explain(rows, "grad_x_input", target=1)
     for row, attribution in zip(rows, attributions, strict=True):
-        assert_close(attribution.logits, bare_logits(model, row.ids), FLOAT32)
+        assert_close(attribution.logits, compute_bare_logits(model, row.ids), FLOAT32)

@@ -43,7 +43,7 @@ BARS = {
 LONGEST_ANSWER = 30
 
 
-def samples(task):
+def read_samples(task):
     return json.loads((SAMPLES / f"{task}.json").read_text(encoding="utf-8"))
 
 
@@ -93,7 +93,7 @@ PREDICT = {
 }
 
 
-def card(task):
+def read_card(task):
     return (CARDS / f"{task}.md").read_text(encoding="utf-8")
 
 
@@ -103,7 +103,7 @@ def load_recorded_figures():
     ]
 
 
-def plain(text):
+def normalize_answer(text):
     return text.lower().removeprefix("the ").removesuffix(".")
 
 
@@ -111,17 +111,19 @@ def plain(text):
 def test_stored_predictions_of_the_samples_are_reproduced(task, loaded):
     model, tokenizer = loaded[task]
     with torch.inference_mode():
-        result = [PREDICT[task](model, tokenizer, sample) for sample in samples(task)]
-    assert result == [sample["predicted"] for sample in samples(task)]
+        result = [PREDICT[task](model, tokenizer, sample) for sample in read_samples(task)]
+    assert result == [sample["predicted"] for sample in read_samples(task)]
 
 
 @pytest.mark.parametrize("task", CLASSES)
 def test_accuracy_on_the_forty_samples_equals_the_figure_on_the_card(task):
-    rows = samples(task)
-    right = sum(plain(row["predicted"]) == plain(row["expected"]) for row in rows)
+    rows = read_samples(task)
+    right = sum(
+        normalize_answer(row["predicted"]) == normalize_answer(row["expected"]) for row in rows
+    )
     assert len(rows) == 40
     assert right == RIGHT[task]
-    assert f"{right} of our 40" in card(task)
+    assert f"{right} of our 40" in read_card(task)
 
 
 @pytest.mark.parametrize("task", CLASSES)
@@ -129,15 +131,15 @@ def test_the_card_quotes_the_recorded_figures(task):
     recorded = load_recorded_figures()[task]
     # Other devices differ in the fourth digit: the card may quote one of them.
     for name in BARS[task]:
-        quoted = re.findall(rf"{name.replace('_', ' ')} (0\.\d{{4}})", card(task))
+        quoted = re.findall(rf"{name.replace('_', ' ')} (0\.\d{{4}})", read_card(task))
         assert quoted, f"the card of {task} does not give its {name}"
         assert float(quoted[0]) == pytest.approx(recorded[name], abs=0.0006)
-    assert f"{recorded['rows']:,}" in card(task)
+    assert f"{recorded['rows']:,}" in read_card(task)
 
 
 @pytest.mark.parametrize("task", ["sentiment", "topics"])
 def test_own_samples_are_balanced_over_the_labels(task):
-    expected = [row["expected"] for row in samples(task)]
+    expected = [row["expected"] for row in read_samples(task)]
     assert len({expected.count(label) for label in set(expected)}) == 1
 
 

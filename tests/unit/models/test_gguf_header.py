@@ -23,20 +23,20 @@ def gguf_path(tmp_path_factory):
     return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
 
 
-def packed_string(text):
+def pack_string(text):
     content = text.encode()
     return struct.pack("<Q", len(content)) + content
 
 
-def handmade(path, fields=(), tensors=(), data=b"", version=3):
+def make_file(path, fields=(), tensors=(), data=b"", version=3):
     """Write a file of packed fields and (name, dimensions, type, offset) tensors."""
     content = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(fields) + 1)
-    content += packed_string("general.architecture") + struct.pack("<I", STRING)
-    content += packed_string("llama")
+    content += pack_string("general.architecture") + struct.pack("<I", STRING)
+    content += pack_string("llama")
     for key, value_type, value in fields:
-        content += packed_string(key) + struct.pack("<I", value_type) + value
+        content += pack_string(key) + struct.pack("<I", value_type) + value
     for name, dimensions, tensor_type, offset in tensors:
-        content += packed_string(name) + struct.pack("<I", len(dimensions))
+        content += pack_string(name) + struct.pack("<I", len(dimensions))
         content += struct.pack(f"<{len(dimensions)}Q", *dimensions)
         content += struct.pack("<IQ", tensor_type, offset)
     content += b"\0" * (-len(content) % 32)
@@ -99,16 +99,16 @@ def test_another_file_is_refused(tmp_path):
 
 def test_an_unknown_version_is_refused(tmp_path):
     with expect_error(UnsupportedModel, "gguf-version", mentions="version 1"):
-        read_header(handmade(tmp_path / "old.gguf", version=1))
+        read_header(make_file(tmp_path / "old.gguf", version=1))
 
 
 def test_an_array_longer_than_the_file_is_refused_before_it_is_walked(tmp_path):
     value = struct.pack("<IQ", UINT32, 1 << 60)
-    path = handmade(tmp_path / "long.gguf", [("llama.numbers", ARRAY, value)])
+    path = make_file(tmp_path / "long.gguf", [("llama.numbers", ARRAY, value)])
     with expect_error(DamagedFile, "gguf-array"):
         read_header(path)
     value = struct.pack("<IQ", UINT32, MAX_ENTRIES)
-    path = handmade(tmp_path / "cut.gguf", [("llama.numbers", ARRAY, value)])
+    path = make_file(tmp_path / "cut.gguf", [("llama.numbers", ARRAY, value)])
     with expect_error(DamagedFile, "gguf-cut-off"):
         read_header(path)
 
@@ -116,38 +116,38 @@ def test_an_array_longer_than_the_file_is_refused_before_it_is_walked(tmp_path):
 def test_an_array_of_arrays_is_refused(tmp_path):
     value = struct.pack("<IQIQ", ARRAY, 1, ARRAY, 0)
     with expect_error(DamagedFile, "gguf-array"):
-        read_header(handmade(tmp_path / "deep.gguf", [("llama.numbers", ARRAY, value)]))
+        read_header(make_file(tmp_path / "deep.gguf", [("llama.numbers", ARRAY, value)]))
 
 
 def test_a_field_that_is_there_twice_is_refused(tmp_path):
     field = ("llama.block_count", UINT32, struct.pack("<I", 1))
     with expect_error(DamagedFile, "gguf-field-twice"):
-        read_header(handmade(tmp_path / "twice.gguf", [field, field]))
+        read_header(make_file(tmp_path / "twice.gguf", [field, field]))
 
 
 @pytest.mark.parametrize("alignment", [0, 3, 1 << 31 | 1])
 def test_an_alignment_that_is_no_power_of_two_is_refused(tmp_path, alignment):
     field = ("general.alignment", UINT32, struct.pack("<I", alignment))
     with expect_error(DamagedFile, "gguf-alignment"):
-        read_header(handmade(tmp_path / "skewed.gguf", [field]))
+        read_header(make_file(tmp_path / "skewed.gguf", [field]))
 
 
 def test_tensors_that_share_their_bytes_are_refused(tmp_path):
     """Otherwise a file of one megabyte could hold a thousand tensors of one megabyte each."""
     tensors = [("first", (8,), 0, 0), ("second", (8,), 0, 0)]
     with expect_error(DamagedFile, "gguf-tensor-extent", mentions="second"):
-        read_header(handmade(tmp_path / "shared.gguf", (), tensors, b"\0" * 32))
+        read_header(make_file(tmp_path / "shared.gguf", (), tensors, b"\0" * 32))
 
 
 @pytest.mark.parametrize("dimensions", [(1 << 40,), (1 << 63, 1 << 63), (0,)])
 def test_a_tensor_larger_than_the_file_or_empty_is_refused(tmp_path, dimensions):
-    path = handmade(tmp_path / "large.gguf", (), [("first", dimensions, 0, 0)], b"\0" * 32)
+    path = make_file(tmp_path / "large.gguf", (), [("first", dimensions, 0, 0)], b"\0" * 32)
     with expect_error(DamagedFile, "gguf-tensor-extent"):
         read_header(path)
 
 
 def test_a_tensor_of_an_unknown_type_is_refused(tmp_path):
-    path = handmade(tmp_path / "new.gguf", (), [("first", (8,), 9999, 0)], b"\0" * 32)
+    path = make_file(tmp_path / "new.gguf", (), [("first", (8,), 9999, 0)], b"\0" * 32)
     with expect_error(UnsupportedModel, "gguf-tensor-type", mentions="first"):
         read_header(path)
 

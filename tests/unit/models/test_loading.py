@@ -86,10 +86,10 @@ def test_an_unknown_device_is_refused_by_name(bert_folder):
 
 
 def test_a_device_without_memory_is_reported(bert_folder, monkeypatch):
-    def full(*_, **__):
+    def raise_out_of_memory(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(BertForSequenceClassification, "to", full)
+    monkeypatch.setattr(BertForSequenceClassification, "to", raise_out_of_memory)
     with expect_error(
         BadInput, "device-unusable", mentions="'cuda:1': CUDA out of memory"
     ) as refusal:

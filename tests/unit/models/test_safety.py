@@ -41,10 +41,10 @@ def folder(bert_folder, tmp_path):
 
 @pytest.fixture(autouse=True)
 def no_pickle(monkeypatch):
-    def opened(*inputs, **_):
+    def refuse_torch_load(*inputs, **_):
         raise AssertionError(f"torch.load was called with {inputs}")
 
-    monkeypatch.setattr(torch, "load", opened)
+    monkeypatch.setattr(torch, "load", refuse_torch_load)
 
 
 def change(file, **values):

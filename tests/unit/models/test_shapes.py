@@ -47,11 +47,11 @@ def changed(bert_folder, tmp_path):
 
 @pytest.mark.parametrize("fields", BOMBS.values(), ids=BOMBS)
 def test_a_config_larger_than_its_weights_is_refused_unbuilt(changed, monkeypatch, fields):
-    def built(*_, **__):
+    def fail_if_loaded(*_, **__):
         raise AssertionError("transformers was asked to load it")
 
     folder = changed(**fields)
-    monkeypatch.setattr(BertForSequenceClassification, "from_pretrained", built)
+    monkeypatch.setattr(BertForSequenceClassification, "from_pretrained", fail_if_loaded)
     with pytest.raises(DamagedFile, match=r"config\.json of .* (asks for|says|does not fit)"):
         Explainer.from_pretrained(folder)
 

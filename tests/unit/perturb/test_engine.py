@@ -76,7 +76,7 @@ def test_a_duplicate_runs_once():
 def test_rows_that_differ_only_in_attention_or_segments_are_no_duplicates():
     row = encode_text("good film", TOKENIZER, max_tokens=None)
     masked = row.mask_positions([False, True, False, False])
-    other_segments = type(row)(**{**_fields(row), "token_type_ids": (0, 1, 1, 1)})
+    other_segments = type(row)(**{**_list_fields(row), "token_type_ids": (0, 1, 1, 1)})
     model = tiny_bert()
     all_logits = list(stream_logits(ModelRunner(model), [row, masked, other_segments]))
     for variant, logits in zip((row, masked, other_segments), all_logits, strict=True):
@@ -86,14 +86,14 @@ def test_rows_that_differ_only_in_attention_or_segments_are_no_duplicates():
 
 def test_a_row_without_segment_ids_does_not_take_them_from_its_neighbors():
     pair = encode_text(("good film", "the plot"), TOKENIZER, max_tokens=None)
-    plain = type(pair)(**{**_fields(pair), "token_type_ids": None})
+    plain = type(pair)(**{**_list_fields(pair), "token_type_ids": None})
     model = tiny_bert()
     first, second = stream_logits(ModelRunner(model), [pair, plain])
     np.testing.assert_allclose(first, run_bare_model(model, pair).logits[0], atol=1e-10)
     np.testing.assert_allclose(second, run_bare_model(model, plain).logits[0], atol=1e-10)
 
 
-def _fields(row):
+def _list_fields(row):
     return {name: getattr(row, name) for name in row.__dataclass_fields__}
 
 
@@ -264,10 +264,10 @@ def test_faded_embeddings_follow_the_draw_in_any_batch():
                 variant.embedding_dropout.draw_zeros(model.config.hidden_size)
             )
 
-        def fade(_module, _arguments, output, is_zeroed=is_zeroed):
+        def fade_embeddings(_module, _arguments, output, is_zeroed=is_zeroed):
             return output.masked_fill(is_zeroed, 0.0)
 
-        handle = model.bert.embeddings.register_forward_hook(fade)
+        handle = model.bert.embeddings.register_forward_hook(fade_embeddings)
         with torch.no_grad():
             ids = torch.from_numpy(variant.ids[None].astype(np.int64))
             expected = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]

@@ -58,7 +58,7 @@ def render_terminal(attributions, *, colours=None, **options):
     return stream.getvalue()
 
 
-def marks_by_text(source, kind="tokens"):
+def list_marks_by_text(source, kind="tokens"):
     """For each row the looks of the written line's stretches, by their text."""
     lines = [line for line in PageReader(source).lines if line.kind == kind][1::2]
     return [{text: (look.split(), title) for look, title, text in line.marks} for line in lines]
@@ -71,7 +71,7 @@ def test_tokens_generated_later_are_shown_as_unread(rows):
 
 
 def test_later_tokens_are_faint_with_a_reason(rows):
-    first, second, third, last = marks_by_text(render_page(rows))
+    first, second, third, last = list_marks_by_text(render_page(rows))
     assert first["L"][0] == ["token", "explained"]
     for text in ("ily", "She", "ran"):
         assert "later" in first[text][0]
@@ -86,7 +86,7 @@ def test_later_tokens_are_faint_with_a_reason(rows):
 
 
 def test_a_word_half_written_is_both_read_and_explained(rows):
-    first, second, third, _ = marks_by_text(render_page(rows), "words")
+    first, second, third, _ = list_marks_by_text(render_page(rows), "words")
     assert "explained" in first["Lily"][0]
     assert second["Lily"][0][-1] == "explained"
     assert re.search(r"Lily  \+\d.* · explained here", second["Lily"][1])
@@ -95,7 +95,7 @@ def test_a_word_half_written_is_both_read_and_explained(rows):
 
 
 def test_a_single_row_marks_its_token_and_the_later_ones(rows):
-    [row] = marks_by_text(render_page(rows[2]))
+    [row] = list_marks_by_text(render_page(rows[2]))
     assert row["She"][0] == ["explained"]
     assert row[" ran"][0] == ["later"]
 

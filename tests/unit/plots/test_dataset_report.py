@@ -16,7 +16,7 @@ from tokenlight.plots.dataset_report import DataSetReport
 from tokenlight.plots.html import render_page
 
 
-def only_page(report: DataSetReport) -> str:
+def render_only_page(report: DataSetReport) -> str:
     ((_, content),) = report.render_pages("report.html")
     return content
 
@@ -37,7 +37,7 @@ def test_an_entry_holds_row_labels_probability_columns_and_scores():
             )
         ]
     )
-    (entry,) = read_report_entries(only_page(report))
+    (entry,) = read_report_entries(render_only_page(report))
     assert entry["number"] == 7
     assert (entry["label"], entry["predicted"], entry["chance"]) == ("negative", "positive", 0.982)
     assert entry["columns"] == {"id": "a<7"}
@@ -64,7 +64,7 @@ def test_no_text_label_or_column_breaks_out_of_the_page(hostile):
     report.add(
         [make_word_attribution(hostile, label=hostile, columns={hostile: hostile}, place=hostile)]
     )
-    content = only_page(report)
+    content = render_only_page(report)
     (entry,) = read_report_entries(content)
     assert join_marks(entry) == f"[CLS]{hostile}[SEP]"
     scripts = [values for tag, values in PageReader(content).tags if tag == "script"]
@@ -135,7 +135,7 @@ def test_right_predictions_are_counted_among_labeled_texts_only():
             make_word_attribution("c"),
         ]
     )
-    assert "1 of 2 (50.0 %)" in only_page(report)
+    assert "1 of 2 (50.0 %)" in render_only_page(report)
 
 
 def test_saving_a_list_of_texts_as_html_is_a_report_and_one_text_stays_a_page(tmp_path):
@@ -151,6 +151,6 @@ def test_differences_from_a_reference_are_shown_next_to_the_methods():
     attribution = make_word_attribution("good film")
     report = DataSetReport("x", reference="grads")
     report.add([attribution, replace(attribution, method="grads", scores=-attribution.scores)])
-    (entry,) = read_report_entries(only_page(report))
+    (entry,) = read_report_entries(render_only_page(report))
     kinds = [(explanation["name"], explanation.get("kind")) for explanation in entry["explained"]]
     assert kinds == [("attcat", None), ("grads", None), ("attcat − grads", "difference")]

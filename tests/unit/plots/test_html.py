@@ -265,7 +265,7 @@ def render_terminal(attributions):
     return stream.getvalue()
 
 
-def layer_cells(source):
+def read_layer_cells(source):
     """Looks and numbers of the layer table, row by row."""
     table = source[source.index('<table class="heat summed">') : source.index("</table>")]
     rows = re.findall(r"<tr><th scope=.*?</tr>", table)
@@ -277,7 +277,7 @@ def test_special_tokens_do_not_affect_the_colour_scale_of_words():
     layers = np.array([[900.0, 1.0, -0.5, -900.0], [900.0, 0.5, -0.5, -900.0]])
     attribution = make_attribution(row, layers.sum(axis=0), layers=layers)
     source = render_page(attribution)
-    first, _, total = layer_cells(source)
+    first, _, total = read_layer_cells(source)
     assert [look for look, _ in first] == ["f12 special", "f12", "a6", "a12 special"]
     assert [look for look, _ in total] == ["f12 special", "f12", "a8", "a12 special"]
     assert [number for _, number in total][1:3] == ["+1.5", "−1"]

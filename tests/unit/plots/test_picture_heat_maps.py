@@ -35,7 +35,7 @@ def attributions():
     return train_patch_classifier().explain(picture, ["attcat", "gae"])
 
 
-def rectangles(html):
+def find_rectangles(html):
     """Each heat map of the page as (x, y, opacity, hover) rectangles."""
     maps = re.findall(r'<svg class="photo coarse over".*?</svg>', html, re.S)
     pattern = re.compile(
@@ -51,7 +51,7 @@ def test_a_page_holds_the_image_once_and_one_rectangle_per_patch(attributions):
     assert len(stored) == 1
     with Image.open(io.BytesIO(base64.b64decode(stored[0]))) as image:
         np.testing.assert_array_equal(np.asarray(image), attributions[0].row.image.rgb)
-    maps = rectangles(html)
+    maps = find_rectangles(html)
     layers = 0 if attributions[0].layers is None else len(attributions[0].layers)
     assert len(maps) == 2 + layers
     for heat_map, attribution in zip(maps[:2], attributions, strict=True):
@@ -149,7 +149,7 @@ def test_every_class_has_its_map():
         len(
             [
                 heat_map
-                for heat_map in rectangles(render_page(attributions))
+                for heat_map in find_rectangles(render_page(attributions))
                 if len(heat_map) == 16 and heat_map[0][4]
             ]
         )

@@ -36,11 +36,11 @@ def render_terminal(attributions, *, colours="truecolor", width=100, **options):
     return stream.getvalue()
 
 
-def without_codes(output):
+def remove_codes(output):
     return re.sub(r"\x1b\[[0-9;]*m", "", output)
 
 
-def background(output, word):
+def find_background(output, word):
     """The background colour a word is printed on."""
     match = re.search(rf"48;2;(\d+);(\d+);(\d+)m{word}", output)
     return tuple(map(int, match.groups())) if match else None
@@ -50,18 +50,18 @@ def test_words_have_the_background_of_their_sign_and_strength():
     row = make_row(["strong weak bad none"], [split_words("strong weak bad none")])
     output = render_terminal(make_attribution(row, [5, 1.0, 0.5, -1.0, 0.0, 5]))
     text = output.split("\n\n")[1]
-    assert background(text, "strong") == step_colour(NUM_STEPS, dark=True)
-    assert background(text, "weak") == step_colour(NUM_STEPS // 2, dark=True)
-    assert background(text, "bad") == step_colour(-NUM_STEPS, dark=True)
-    assert background(text, "none") is None
+    assert find_background(text, "strong") == step_colour(NUM_STEPS, dark=True)
+    assert find_background(text, "weak") == step_colour(NUM_STEPS // 2, dark=True)
+    assert find_background(text, "bad") == step_colour(-NUM_STEPS, dark=True)
+    assert find_background(text, "none") is None
 
 
 def test_a_light_background_is_respected_if_the_terminal_reports_it(monkeypatch):
     monkeypatch.setenv("COLORFGBG", "0;15")
     row = make_row(["good"], [[(0, 4)]])
-    assert background(render_terminal(make_attribution(row, [0, 1, 0])), "good") == step_colour(
-        NUM_STEPS
-    )
+    assert find_background(
+        render_terminal(make_attribution(row, [0, 1, 0])), "good"
+    ) == step_colour(NUM_STEPS)
 
 
 def test_without_colours_the_strongest_carry_their_number():
@@ -115,7 +115,7 @@ def test_no_token_label_or_name_emits_escape_codes(colours):
         output = render_terminal(attribution, colours=colours, width=400, **options)
         codes = re.findall(r"\x1b[^m]*m", output)
         assert all(re.fullmatch(r"\x1b\[[0-9;]*m", code) for code in codes)
-        plain = without_codes(output)
+        plain = remove_codes(output)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", plain)
         line = "a [red]b[/red] ␛[31mc␛]0;title␇ d␀ e⟨RLO⟩f␍g :smile: [link=x]h"
         assert line in plain  # as target, note and label
@@ -124,7 +124,7 @@ def test_no_token_label_or_name_emits_escape_codes(colours):
 
 def test_the_whole_text_is_printed_once_in_its_own_order():
     text = "An emoji 😀, a mark e\u0301, שלום and 漢字."
-    plain = without_codes(render_terminal(make_sample(text), width=200))
+    plain = remove_codes(render_terminal(make_sample(text), width=200))
     assert plain.count(text) == 1
 
 

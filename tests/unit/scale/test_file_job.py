@@ -424,7 +424,7 @@ def test_the_rows_open_in_datasets_which_maps_by_a_mapper(complete_folder, data,
         np.testing.assert_allclose(mine, other, atol=FLOAT32)
 
 
-def in_a_bucket(store, url, data, complete_folder, model):
+def run_in_a_bucket(store, url, data, complete_folder, model):
     store.mkdir("bucket")
     for path in data.iterdir():
         store.pipe_file(f"bucket/data/{path.name}", path.read_bytes())
@@ -447,7 +447,7 @@ def test_an_s3_bucket_is_read_and_written(data, complete_folder, model, monkeypa
         monkeypatch.setenv(name, "us-east-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     try:
-        in_a_bucket(s3fs.S3FileSystem(), "s3://bucket", data, complete_folder, model)
+        run_in_a_bucket(s3fs.S3FileSystem(), "s3://bucket", data, complete_folder, model)
     finally:
         running.stop()
 
@@ -462,7 +462,7 @@ def test_a_google_bucket_is_read_and_written(data, complete_folder, model, monke
     port = running._api._httpd.server_address[1]
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
     try:
-        in_a_bucket(gcsfs.GCSFileSystem(), "gs://bucket", data, complete_folder, model)
+        run_in_a_bucket(gcsfs.GCSFileSystem(), "gs://bucket", data, complete_folder, model)
     finally:
         running.stop()
 

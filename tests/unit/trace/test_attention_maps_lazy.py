@@ -93,7 +93,7 @@ def test_half_precision_differs_only_by_its_rounding(dtype, monkeypatch):
         assert abs(ours.scores - theirs.scores).max() <= allowed
 
 
-def peak(method: str, *, layers: int, tokens: int) -> int:
+def measure_peak(method: str, *, layers: int, tokens: int) -> int:
     config = transformers.LlamaConfig(
         vocab_size=120, hidden_size=64, intermediate_size=64, num_hidden_layers=layers,
         num_attention_heads=8, num_key_value_heads=2, pad_token_id=0, max_position_embeddings=512,
@@ -114,11 +114,15 @@ def test_memory_does_not_grow_with_the_maps_of_every_layer(method, monkeypatch):
     tokens = 256
     heads = 8
     one_map = heads * tokens**2 * 2
-    with_maps = peak(method, layers=6, tokens=tokens) - peak(method, layers=2, tokens=tokens)
+    with_maps = measure_peak(method, layers=6, tokens=tokens) - measure_peak(
+        method, layers=2, tokens=tokens
+    )
     # The map itself, what its softmax saves, and its gradient.
     assert with_maps / 4 > 3 * one_map
     monkeypatch.setattr(memory, "MAX_KEPT_MAP_BYTES", 0)
-    without_maps = peak(method, layers=6, tokens=tokens) - peak(method, layers=2, tokens=tokens)
+    without_maps = measure_peak(method, layers=6, tokens=tokens) - measure_peak(
+        method, layers=2, tokens=tokens
+    )
     assert without_maps / 4 < one_map / 2
 
 

@@ -48,13 +48,13 @@ def test_a_pack_that_does_not_fit_in_memory_is_halved(monkeypatch):
     fits = ExtraPasses.gradient_at
     sizes = []
 
-    def small(self, examples, vectors, **options):
+    def run_small_packs(self, examples, vectors, **options):
         sizes.append(len(examples))
         if len(examples) > 4:
             raise torch.OutOfMemoryError("no room")
         return fits(self, examples, vectors, **options)
 
-    monkeypatch.setattr(ExtraPasses, "gradient_at", small)
+    monkeypatch.setattr(ExtraPasses, "gradient_at", run_small_packs)
     attribution = EXPLAINER.explain(TEXT, "integrated_gradients")
     np.testing.assert_allclose(attribution.scores, expected.scores, atol=1e-12)
     assert sizes[0] > 4

@@ -13,7 +13,7 @@ from tokenlight import Explainer, NextToken, Tokens
 IDS = torch.randint(5, 900, (1, 256), generator=torch.Generator().manual_seed(0))
 
 
-def llama(dtype):
+def build_llama(dtype):
     """A Llama with as many keys as queries: on a CPU grouped ones are repeated for every query head."""
     config = transformers.LlamaConfig(
         vocab_size=1000, hidden_size=256, intermediate_size=688, num_hidden_layers=4,
@@ -30,7 +30,7 @@ def explain_bare_model(model):
     return (gradient * embeddings.detach()).sum(dim=-1)
 
 
-def peak(model, call):
+def measure_peak(model, call):
     """Return the most bytes alive at once while ``call`` runs, and those saved for the backward pass."""
     model_tensors = [*model.parameters(), *model.buffers()]
     model_addresses = {tensor.untyped_storage().data_ptr() for tensor in model_tensors}
@@ -63,7 +63,7 @@ def peak(model, call):
     ],
 )
 def test_a_pass_holds_no_more_than_the_bare_model(method, dtype, max_ratio):
-    model = llama(dtype)
+    model = build_llama(dtype)
     explainer = Explainer(model)
     tokens = Tokens.from_ids(IDS)
 
@@ -73,7 +73,7 @@ def test_a_pass_holds_no_more_than_the_bare_model(method, dtype, max_ratio):
 
     for _ in range(2):  # what is found out once is not measured
         explain()
-    theirs = peak(model, lambda: explain_bare_model(model))
-    ours = peak(model, explain)
+    theirs = measure_peak(model, lambda: explain_bare_model(model))
+    ours = measure_peak(model, explain)
     assert ours[0] <= max_ratio * theirs[0], "alive at once"
     assert ours[1] <= max_ratio * theirs[1], "saved for the backward pass"

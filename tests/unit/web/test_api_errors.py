@@ -116,12 +116,12 @@ def test_unexpected_errors_are_not_disclosed(monkeypatch):
     models = make_allow_list()
     app = create_app(models, try_methods=False)
 
-    def broken(*_, **__):
+    def raise_error(*_, **__):
         raise RuntimeError("secret /root/place")
 
     explainer = models.get_model("tiny").explainer
-    monkeypatch.setattr(explainer, "explain", broken)
-    monkeypatch.setattr(explainer, "explain_texts", broken)
+    monkeypatch.setattr(explainer, "explain", raise_error)
+    monkeypatch.setattr(explainer, "explain_texts", raise_error)
     with run_server(app) as address:
         answer = httpx.post(f"{address}/api/explain", json={"text": TEXT}, timeout=DEADLINE_SECONDS)
         error = assert_error(answer, 500, "internal")

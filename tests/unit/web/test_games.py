@@ -32,7 +32,7 @@ def play_game(client, **payload):
     return answer.json()
 
 
-def said_by_the_bare_model(served, row, hidden):
+def compute_bare_output(served, row, hidden):
     """One forward of the bare model with these tokens masked and unattended: the slow twin."""
     ids = list(row["ids"])
     attention = list(row["attention"])
@@ -64,7 +64,7 @@ def test_every_point_of_a_game_equals_the_unmodified_models_output(client, model
                 ("hide", game["order"][:count]),
                 ("reveal", game["order"][count:]),
             ):
-                out = said_by_the_bare_model(models.get_model("tiny"), attribution["row"], hidden)
+                out = compute_bare_output(models.get_model("tiny"), attribution["row"], hidden)
                 chances = out.logits[0].softmax(-1).numpy()
                 np.testing.assert_allclose(game[side]["probabilities"][point], chances, atol=1e-9)
                 assert game[side]["watched"][point] == pytest.approx(chances[index], abs=1e-9)
@@ -76,7 +76,7 @@ def test_the_game_of_an_answer_watches_the_answer(client, models):
     row = entry["attribution"]["row"]
     target = entry["attribution"]["target"]
     (start, _), (end, _) = (index for index, _ in target["terms"])
-    out = said_by_the_bare_model(models.get_model("answers"), row, game["order"][:2])
+    out = compute_bare_output(models.get_model("answers"), row, game["order"][:2])
     expected = out.start_logits[0].softmax(-1)[start] * out.end_logits[0].softmax(-1)[end]
     assert game["hide"]["watched"][2] == pytest.approx(float(expected), abs=1e-9)
     assert game["hide"]["probabilities"][2] == [game["hide"]["watched"][2]]
@@ -106,10 +106,10 @@ def test_a_played_game_is_not_recomputed(client, monkeypatch):
     (entry,) = request_explanation(client, text="good film, bad plot")
     first = play_game(client, ids=[entry["id"]], random_orders=4)
 
-    def no_more(*_, **__):
+    def raise_if_called(*_, **__):
         raise AssertionError("the model was asked again")
 
-    monkeypatch.setattr(games, "stream_logits", no_more)
+    monkeypatch.setattr(games, "stream_logits", raise_if_called)
     assert play_game(client, ids=[entry["id"]], random_orders=4) == first
 
 
@@ -119,12 +119,10 @@ def test_a_game_follows_the_users_order(client, models):
     assert (game["id"], game["counts"], game["watched"]) == (None, [0, 1, 2], "neutral")
     (entry,) = request_explanation(client, text=TEXT, target="neutral")
     row = entry["attribution"]["row"]
-    hidden = said_by_the_bare_model(models.get_model("tiny"), row, [4, 1]).logits[0].softmax(-1)[1]
+    hidden = compute_bare_output(models.get_model("tiny"), row, [4, 1]).logits[0].softmax(-1)[1]
     assert game["hide"]["watched"][2] == pytest.approx(float(hidden), abs=1e-9)
     others = [i for i, special in enumerate(row["special"]) if not special and i != 4]
-    revealed = (
-        said_by_the_bare_model(models.get_model("tiny"), row, others).logits[0].softmax(-1)[1]
-    )
+    revealed = compute_bare_output(models.get_model("tiny"), row, others).logits[0].softmax(-1)[1]
     assert game["reveal"]["watched"][1] == pytest.approx(float(revealed), abs=1e-9)
     for order in ([0], [1, 1], [99]):
         answer = client.post("/api/perturb", json={"text": TEXT, "order": order})

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list
+from tests.helpers.bench_runs import write_suite
+from tests.helpers.commands import run_command
 from tests.helpers.expect import expect_error
 from tests.helpers.image_models import SIDE, Processor, build_model
 from tokenlight import Explainer, errors
@@ -363,15 +365,12 @@ def test_a_server_of_files_has_no_model_and_explains_no_text(files_client):
 
 
 def test_a_benchmark_run_opens_with_its_report(tmp_path, bert_folder):
-    """A run as the benchmark leaves it, which nobody has asked for a report of yet."""
-    from tests.helpers.bench_runs import write_suite
-    from tokenlight.cli import main
-
+    """A run as the benchmark leaves it, before anybody has made a report of it."""
     suite = write_suite(tmp_path / "suite", bert_folder, 4)
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "run", str(suite), "-o", str(tmp_path / "second-run"), "--workers", "1"])
-    assert not ended.value.code
-    opened_files = open_paths([str(tmp_path / "second-run")], ServerLimits())
+    run = tmp_path / "second-run"
+    ended = run_command("bench", "run", suite, "-o", run, "--workers", 1)
+    assert ended.status == 0, ended.errors
+    opened_files = open_paths([str(run)], ServerLimits())
     with connect_client(AllowList([]), opened_files) as client:
         answer = client.get("/api/opened")
         assert str(tmp_path) not in answer.text

@@ -48,7 +48,7 @@ class Slow:
 
 
 @contextmanager
-def slow(**limits):
+def run_slow_server(**limits):
     app = Slow()
     bounds = ServerLimits(**limits)
     with run_server(RequestGuard(app, "127.0.0.1", bounds, lambda: True), bounds) as address:
@@ -66,7 +66,7 @@ def connect(address, data=b""):
     return opened
 
 
-def everything(connection):
+def read_until_closed(connection):
     """All that comes until it is closed."""
     received = b""
     with connection:
@@ -81,7 +81,7 @@ def read_error(answer):
 
 
 def test_idle_connections_make_room_for_new_ones(capfd):
-    with slow(connections=8) as (_, address), ExitStack() as crowd:
+    with run_slow_server(connections=8) as (_, address), ExitStack() as crowd:
         for _ in range(100):
             crowd.enter_context(connect(address))
             assert httpx.get(f"{address}/healthz", timeout=DEADLINE_SECONDS).status_code == 200
@@ -90,7 +90,7 @@ def test_idle_connections_make_room_for_new_ones(capfd):
 
 
 def test_a_new_connection_is_refused_when_all_are_busy():
-    with slow(connections=2) as (app, address), ThreadPoolExecutor(2) as pool:
+    with run_slow_server(connections=2) as (app, address), ThreadPoolExecutor(2) as pool:
         at_work = [
             pool.submit(httpx.get, f"{address}/work", timeout=DEADLINE_SECONDS) for _ in range(2)
         ]
@@ -116,8 +116,8 @@ POST = b"POST /api/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicat
     ids=["nothing", "a line", "headers", "a body"],
 )
 def test_an_incomplete_request_times_out(incomplete_request, capfd):
-    with slow(receive_seconds=0.2) as (app, address):
-        status, error = read_error(everything(connect(address, incomplete_request)))
+    with run_slow_server(receive_seconds=0.2) as (app, address):
+        status, error = read_error(read_until_closed(connect(address, incomplete_request)))
         assert (status, error["code"]) == (408, "timeout")
         assert not app.begun.is_set()
     assert "Traceback" not in capfd.readouterr().err
@@ -126,7 +126,7 @@ def test_an_incomplete_request_times_out(incomplete_request, capfd):
 def test_a_second_request_on_a_connection_has_its_own_timeout():
     """One that has arrived is answered however long that takes."""
     request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with slow(receive_seconds=1.0) as (app, address):
+    with run_slow_server(receive_seconds=1.0) as (app, address):
         waits = connect(address, request.replace(b"healthz", b"work"))
         assert not app.go.wait(2.0)  # twice as long as a request may take to arrive
         app.go.set()
@@ -135,11 +135,11 @@ def test_a_second_request_on_a_connection_has_its_own_timeout():
             answer += waits.recv(65536)
         assert answer.startswith(b"HTTP/1.1 200")
         waits.sendall(request[:-2])
-        assert read_error(everything(waits))[0] == 408
+        assert read_error(read_until_closed(waits))[0] == 408
 
 
 def test_a_request_is_cancelled_when_its_client_disconnects():
-    with slow() as (app, address):
+    with run_slow_server() as (app, address):
         asker = connect(address, b"GET /work HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert app.begun.wait(DEADLINE_SECONDS)
         asker.close()
@@ -155,7 +155,7 @@ def test_a_request_does_not_wait_for_abandoned_ones(monkeypatch):
 
     explain = tasks.explain_batch
 
-    def watched(served, requests, max_passes):
+    def explain_after_signal(served, requests, max_passes):
         if requests[0].explain_input == "wait":
             first.set()
             assert go.wait(DEADLINE_SECONDS)
@@ -163,7 +163,7 @@ def test_a_request_does_not_wait_for_abandoned_ones(monkeypatch):
         return explain(served, requests, max_passes)
 
     app = create_app(make_allow_list(), try_methods=False)
-    monkeypatch.setattr(tasks, "explain_batch", watched)
+    monkeypatch.setattr(tasks, "explain_batch", explain_after_signal)
     body = json.dumps({"text": TEXT}).encode()
     post = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
     with (
@@ -192,17 +192,17 @@ from tokenlight.hooks.locks import pause
 from tokenlight.web import tasks
 from tokenlight.web.worker import Lane, ModelWorker
 queue_job = ModelWorker.submit
-def told(self, lane, *given):
-    job = queue_job(self, lane, *given)
+def submit_and_print(self, lane, *arguments):
+    job = queue_job(self, lane, *arguments)
     if lane is Lane.LONG:
         print("waiting", flush=True)
     return job
-ModelWorker.submit = told
-def endless(*_):
+ModelWorker.submit = submit_and_print
+def evaluate_forever(*_):
     while True:
         time.sleep(0.01)
         pause()
-tasks.evaluate = endless
+tasks.evaluate = evaluate_forever
 # As libraries do that start workers of their own, Ray among them.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
 """
@@ -229,7 +229,7 @@ def test_a_signal_rejects_waiting_requests_and_exits_with_0(stop_signal, bert_fo
             for answer in (future.result() for future in waiting):
                 assert answer.status_code == 503, answer.text
                 assert answer.json()["error"]["code"] == "shutting_down"
-            assert everything(idle) == everything(dribbling) == b""
+            assert read_until_closed(idle) == read_until_closed(dribbling) == b""
     finally:
         if server.poll() is None:
             server.send_signal(stop_signal)  # an impatient hand changes nothing

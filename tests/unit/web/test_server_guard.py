@@ -57,9 +57,9 @@ def test_a_body_that_is_too_large_is_cut_off(client):
     large = b'{"text": "' + b"a" * ServerLimits().body_bytes + b'"}'
     assert_error(client.post("/api/explain", content=large, headers=kind), 413, "too_large")
 
-    def parts():
+    def yield_parts():
         for _ in range(ServerLimits().body_bytes // 1000 + 2):
             yield b" " * 1000
 
-    assert_error(client.post("/api/explain", content=parts(), headers=kind), 413, "too_large")
+    assert_error(client.post("/api/explain", content=yield_parts(), headers=kind), 413, "too_large")
     assert client.post("/api/explain", json={"text": TEXT}).status_code == 200
