@@ -34,12 +34,12 @@ EXCLUSIVE_OPTIONS = {
     "words": "tokens",
     "effort": "method reference",
     "stable": "method reference",
-    "out": "split by trust words layers reference html json csv parquet png fill chat_template "
+    "out": "label split by trust words layers reference html json csv parquet png fill chat_template "
     "continuation generate above batch_tokens batch_size",
 }
 # Options → the option that they need, and how to give it.
 REQUIRED_OPTIONS = {
-    "column limit split out": ("file", "--file DATA"),
+    "column label limit split out": ("file", "--file DATA"),
     "engine workers keep block": ("out", "--file DATA -o FOLDER"),
     "address gpus_per_worker": ("ray", "--engine ray"),
     "stream": ("generate", "--generate N"),
