@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from html import escape
 from pathlib import Path
 from typing import Any
 
 TUTORIALS = Path(__file__).parent / "tutorials"
+MAX_COLUMNS = 88  # of printed text; a browser would cut what is longer
 
 
 def pages() -> dict[str, str]:
@@ -33,7 +35,7 @@ def page(place: Path) -> str:
 
 def _shown(output: dict[str, Any]) -> str:
     if output["output_type"] == "stream":
-        return f"```text\n{output['text'].rstrip()}\n```"
+        return f"```text\n{_wrap(output['text'].rstrip())}\n```"
     image = output["data"].get("image/png")
     if image is not None:
         title = escape(output["data"]["text/plain"].strip("<>").removeprefix("Figure: "))
@@ -41,7 +43,17 @@ def _shown(output: dict[str, Any]) -> str:
         return f'<p class="tutorial-figure"><img alt="{title}" src="{address}"></p>'
     html = output["data"].get("text/html")
     if html is None:
-        return f"```text\n{output['data']['text/plain']}\n```"
+        return f"```text\n{_wrap(output['data']['text/plain'])}\n```"
     # A block of its own: Markdown must not look inside, and a blank line would end it.
     lines = [line for line in html.splitlines() if line.strip()]
     return '<div class="tutorial-output">\n' + "\n".join(lines) + "\n</div>"
+
+
+def _wrap(text: str) -> str:
+    """Printed text with its long lines broken, each part as far from the left as its beginning."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        is_long = len(line) > MAX_COLUMNS
+        lines += textwrap.wrap(line, MAX_COLUMNS, subsequent_indent=indent) if is_long else [line]
+    return "\n".join(lines)

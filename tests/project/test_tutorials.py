@@ -23,7 +23,11 @@ MAX_CODE_WIDTH = 80  # what a code block of the guide shows at once on a laptop
 
 
 def load_runner() -> Any:
-    spec = importlib.util.spec_from_file_location("tutorial_runner", FOLDER / "run.py")
+    return load_script(FOLDER / "run.py")
+
+
+def load_script(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -99,6 +103,20 @@ def test_the_guide_shows_a_tutorial_without_cutting_its_code(path: Path) -> None
         longest = max(map(len, "".join(cell["source"]).splitlines()))
         assert longest <= MAX_CODE_WIDTH
         assert cell["source"], "a cell without code"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_guide_breaks_long_lines_that_a_tutorial_prints(path: Path) -> None:
+    notebooks = load_script(FOLDER.parent / "notebooks.py")
+    printed_blocks = re.findall(r"^```text\n(.*?)^```", notebooks.page(path), flags=re.S | re.M)
+    assert printed_blocks
+    for line in "".join(printed_blocks).splitlines():
+        assert len(line) <= notebooks.MAX_COLUMNS
+    stored = [words(cell["outputs"]) for cell in runner().code_cells(read_notebook(path))]
+    shown = " ".join(NUMBER.sub("#", "".join(printed_blocks)).split())
+    for outputs in stored:
+        for output in outputs:
+            assert output in shown or "<" in output  # a figure has no text
 
 
 def test_there_is_a_tutorial_for_each_job() -> None:

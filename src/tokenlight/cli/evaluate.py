@@ -52,7 +52,7 @@ def evaluate(
     ),
     limit: int | None = option.LIMIT,
     text: str | None = option.COLUMN,
-    label: str | None = declare_option("Column of DATA that holds the true label."),
+    label: str | None = option.LABEL,
     split: str | None = option.SPLIT,
     long: option.LongTextPolicy = option.long_option("truncate"),
     seed: int = option.SEED,

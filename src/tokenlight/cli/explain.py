@@ -110,6 +110,7 @@ def explain(
         f"Explain many texts, instead of TEXT: a {option.TEXTS_HELP}", metavar="DATA"
     ),
     column: str | None = option.COLUMN,
+    label: str | None = option.LABEL,
     limit: int | None = option.LIMIT,
     split: str | None = option.SPLIT,
     by: Literal["role", "document", "sentence", "word", "token"] | None = declare_option(

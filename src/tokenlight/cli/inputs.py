@@ -30,7 +30,11 @@ def read_input(arguments: Mapping[str, Any]) -> Any:
     """
     if arguments["file"] is not None:
         return TextFile(
-            arguments["file"], arguments["column"], arguments["limit"], arguments["split"]
+            arguments["file"],
+            arguments["column"],
+            arguments["limit"],
+            arguments["split"],
+            label=arguments["label"],
         )
     # A vision-language model reads the image together with a text or a chat.
     if arguments["image"] is not None:
@@ -127,6 +131,7 @@ class TextFile:
         column: Column that holds the text, or two joined by ``+``.
         limit: Maximum number of texts.
         split: Split of a data set.
+        label: Column that holds the true label; by default a usual name.
 
     Attributes:
         num_texts: Number of rows, including those that hold no text.
@@ -137,10 +142,17 @@ class TextFile:
     """
 
     def __init__(
-        self, source: str, column: str | None, limit: int | None, split: str | None
+        self,
+        source: str,
+        column: str | None,
+        limit: int | None,
+        split: str | None,
+        *,
+        label: str | None = None,
     ) -> None:
         self.source = source
         self.column = column
+        self.label = label
         self.limit = limit
         self.split = split
         self.num_texts = 0
@@ -162,7 +174,7 @@ class TextFile:
         """Raise an error of the columns as one of the file, not as one of each row."""
         with closing(iterate_rows(self.source, self.split)) as rows:
             for location, row in islice(rows, 1):
-                Columns.from_row(row, self.column, None, location, with_annotations=False)
+                Columns.from_row(row, self.column, self.label, location, with_annotations=False)
 
     def _count_texts(self) -> dict[Columns, None]:
         """Count the texts; return the distinct sets of columns in the order of the rows."""
@@ -186,7 +198,9 @@ class TextFile:
 
     def _parse_row(self, location: str, row: Mapping[str, Any]) -> Example | BadInput:
         try:
-            return parse_example(row, location, text=self.column, with_annotations=False)
+            return parse_example(
+                row, location, text=self.column, label=self.label, with_annotations=False
+            )
         except BadInput as error:
             # The location is printed before the message, so it need not be repeated.
             message = str(error).removeprefix(f"In {location}, ").replace(f" in {location}", "", 1)

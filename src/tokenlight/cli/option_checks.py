@@ -35,6 +35,7 @@ EXCLUSIVE_OPTIONS: dict[str, tuple[str, ...]] = {
     "effort": ("method", "reference"),
     "stable": ("method", "reference"),
     "out": (
+        "label",
         "split",
         "by",
         "trust",
@@ -57,7 +58,7 @@ EXCLUSIVE_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 # Options → the option that they need, and how to give it.
 REQUIRED_OPTIONS: dict[tuple[str, ...], tuple[str, str]] = {
-    ("column", "limit", "split", "out"): ("file", "--file DATA"),
+    ("column", "label", "limit", "split", "out"): ("file", "--file DATA"),
     ("engine", "workers", "keep", "block"): ("out", "--file DATA -o FOLDER"),
     ("address", "gpus_per_worker"): ("ray", "--engine ray"),
     ("stream",): ("generate", "--generate N"),

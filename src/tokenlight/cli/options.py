@@ -124,6 +124,7 @@ SPLIT = declare_option("Split of a data set that is given by name.")
 COLUMN = declare_option(
     "Column that holds the text; two columns joined by + for a pair.", "--text", metavar="COLUMN"
 )
+LABEL = declare_option("Column of DATA that holds the true label.", metavar="COLUMN")
 # Workers of long jobs.
 ENGINE = declare_option("Run workers as local processes or on a Ray cluster.", show_default="local")
 WORKERS = declare_option("Number of workers.", min=1, metavar="N", show_default="one per core")

@@ -182,7 +182,7 @@ def _render_target(
     for index, method in enumerate(target.methods):
         if index > 0:
             yield Text()
-        yield _render_method_heading(method)
+        yield from _render_method_heading(method)
         yield _render_view(method.views[0], paint)
     for other in target.differences:
         yield Text("\n") + _render_method_name(other, other.attribution.method, "italic")
@@ -212,17 +212,20 @@ def _render_uncertainty(
             yield Text(f"  {name}{stability}", style="dim")
 
 
-def _render_method_heading(method: scene.MethodScene) -> Text:
+def _render_method_heading(method: scene.MethodScene) -> Iterator[RenderableType]:
     """Render the method's name, the verdict on its trust, and its notes."""
     heading = _render_method_name(method, method.label, "bold")
     verdict = facts.get_verdict(method.attribution)
-    if verdict:
-        heading.append(f"  {to_single_line(verdict)}", "not bold")
-    # A note after a verdict would read as part of it.
-    separator = f"\n{' ' * INDENT[-1]}" if verdict else "  "
+    if not verdict:
+        for note in method.notes:
+            heading.append(f"  {to_single_line(note)}", "not bold dim")
+        yield heading
+        return
+    heading.append(f"  {to_single_line(verdict)}", "not bold")
+    yield heading
+    # A note after a verdict would read as part of it, so all its lines are indented.
     for note in method.notes:
-        heading.append(f"{separator}{to_single_line(note)}", "not bold dim")
-    return heading
+        yield Padding(Text(to_single_line(note), style="dim"), INDENT)
 
 
 def _render_method_name(method: scene.MethodScene, name: str, style: str) -> Text:

@@ -104,6 +104,23 @@ def test_the_terminal_shows_true_labels_and_explains_the_choice_of_the_method_on
         assert f"row {number} of labeled.csv  true label {truth}{wrong}\n" in output
 
 
+def test_the_column_of_the_true_label_can_be_named(tokenlight, classifier, tmp_path):
+    path = tmp_path / "named.csv"
+    path.write_text("text,label,gold\na charming film,9,positive\nnever good,9,negative\n")
+    command = ("explain", "--file", path, "-m", classifier)
+    code, output, errors = tokenlight(*command, "--label", "gold")
+    assert code == 0
+    assert "row 1 of named.csv  true label positive" in output
+    assert errors.startswith("named.csv: text from text, label from gold; kept columns: label")
+    code, _, errors = tokenlight(*command, "--label", "golden")
+    assert code == 2
+    assert "no column 'golden'" in errors
+    assert "--label COLUMN" in errors
+    code, _, errors = tokenlight("explain", "a charming film", "--label", "gold")
+    assert code == 2
+    assert "--label gold needs --file DATA" in errors
+
+
 @pytest.fixture(scope="module")
 def four_outputs(classifier, tmp_path_factory):
     """Return the result of a command that writes four kinds of files, and their paths."""

@@ -192,9 +192,13 @@ def test_a_verdict_begins_with_its_grade():
 
 def test_a_note_is_on_a_separate_line_below_a_verdict():
     trust = {"verdict": "removing the top word (dull) drops P", "grade": "faithful"}
-    attribution = replace(make_sample(), extras={"trust": trust}, notes=("a note",))
+    long_note = " ".join(["remark"] * 40)
+    attribution = replace(make_sample(), extras={"trust": trust}, notes=("a note", long_note))
     lines = render_terminal(attribution, colours=None).splitlines()
     assert "  a note" in lines
+    remarks = [line for line in lines if "remark" in line]
+    assert len(remarks) > 1
+    assert all(line.startswith("  remark") for line in remarks)
     assert any(line.endswith("drops P") for line in lines)
 
 

@@ -54,7 +54,7 @@ const WIDTH = 150;
 const HEIGHT = 90;
 
 function frame(label, across, up, ...children) {
-  return draw("svg", { viewBox: `-36 -8 ${WIDTH + 46} ${HEIGHT + 28}`, class: "small-chart", role: "img", "aria-label": label },
+  return draw("svg", { viewBox: `-36 -18 ${WIDTH + 46} ${HEIGHT + 38}`, class: "small-chart", role: "img", "aria-label": label },
     draw("path", { class: "axis", d: `M0 0V${HEIGHT}H${WIDTH}` }), ...children,
     draw("text", { x: WIDTH, y: HEIGHT + 14, "text-anchor": "end" }, `${across} →`), ...up);
 }
@@ -77,7 +77,7 @@ function subtexts({ words_are: how, random_low: low, subtexts: { sums, log_odds:
   };
   const [x, y] = [scale(sums), scale(odds)];
   const half = (i) => low.length > 1 && i % low.length === low.length - 1;
-  return frame(`Sums of scores and log-odds of random ${units === "words" ? "subtexts" : "selections"}, ${units} ${how}`, "sum of scores", [draw("text", { x: 4, y: 4 }, "log-odds ↑")],
+  return frame(`Sums of scores and log-odds of random ${units === "words" ? "subtexts" : "selections"}, ${units} ${how}`, "sum of scores", [draw("text", { x: 0, y: -8 }, "log-odds ↑")],
     ...sums.map((sum, i) => draw("circle", { class: half(i) ? "dot half" : "dot", r: 3, cx: WIDTH * x(sum), cy: HEIGHT * (1 - y(odds[i])) })));
 }
 
