@@ -112,7 +112,7 @@ def test_the_guide_breaks_long_lines_that_a_tutorial_prints(path: Path) -> None:
     assert printed_blocks
     for line in "".join(printed_blocks).splitlines():
         assert len(line) <= notebooks.MAX_COLUMNS
-    stored = [words(cell["outputs"]) for cell in runner().code_cells(read_notebook(path))]
+    stored = [read_words(cell["outputs"]) for cell in load_runner().code_cells(read_notebook(path))]
     shown = " ".join(NUMBER.sub("#", "".join(printed_blocks)).split())
     for outputs in stored:
         for output in outputs:

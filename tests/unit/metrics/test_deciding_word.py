@@ -13,7 +13,7 @@ from tests.helpers.handmade_attributions import make_attribution, make_row
 from tokenlight import registry
 from tokenlight.data.head import Head
 from tokenlight.errors import BadInput
-from tokenlight.metrics._metric import Case
+from tokenlight.metrics.base import Case
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 TEXT = "capital of France is"
