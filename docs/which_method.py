@@ -109,7 +109,7 @@ def _frontier_means() -> dict[str, float]:
     return {
         "attnlrp": by_label["attnlrp"],
         "occlusion": by_label["occlusion:window=1"],
-        "subset_relevance": by_label["subset_relevance, 8 subtexts"],
+        "subset_relevance": by_label["subset_relevance, 8 sub-texts"],
     }
 
 

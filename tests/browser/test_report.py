@@ -70,6 +70,11 @@ def test_wrong_predictions_low_trust_and_a_word_are_filters_that_combine(open_re
     open_report.fill("[name=word]", "")
     open_report.check("[name=low]")
     assert [text[:6] for text in list_visible_texts(open_report)] == ["a dull", "no lab"]
+    # Red is for failed tests, not for those without a verdict.
+    cells = open_report.locator("tbody td:visible")
+    assert cells.locator("xpath=self::*[@class='undecided']").all_text_contents() == ["untested"]
+    failed = cells.filter(has_text="no better than chance")
+    assert failed.first.get_attribute("class") == "wrong"
 
 
 def test_a_text_of_the_report_opens_with_the_colours_of_the_page_and_closes(open_report):

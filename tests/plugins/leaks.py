@@ -10,17 +10,21 @@ from tests.helpers.garbage import collect_garbage
 
 COARSE = ("tf32", "bf16")
 OWN_VARIABLE = "PYTEST_CURRENT_TEST"
+REPORTED = set()  # changes of settings that have failed a test
 
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left_open(request):
-    """Collect garbage behind the module, after its own fixtures have ended."""
+    """Collect garbage after the module and its own fixtures have ended."""
+    settings = read_process_settings()
     yield
-    leaks = collect_leaks() + find_twice_imported_modules()
+    # What a single test changed has failed that test already; fixtures of the module are left.
+    changes = [change for change in find_changed_settings(settings) if change not in REPORTED]
+    leaks = collect_leaks() + find_twice_imported_modules() + changes
     if leaks:
         listed = "\n".join(f"- {leak}" for leak in leaks)
         pytest.fail(
-            f"{request.node.nodeid} leaves this to the garbage collector; close it where it is opened "
+            f"{request.node.nodeid} leaves this open or changed; close it where it is opened "
             f"(-X tracemalloc=20 shows where that is):\n{listed}",
             pytrace=False,
         )
@@ -31,20 +35,30 @@ def settings_are_restored():
     """Fail a test that changes a setting of the process, which every later test would run under."""
     before = read_process_settings()
     yield
-    after = read_process_settings()
-    changes = [
-        f"{name}: {before[name]!r} → {after[name]!r}"
-        for name in before
-        if before[name] != after[name]
-    ]
+    changes = find_changed_settings(before)
+    REPORTED.update(changes)
     if changes:
         pytest.fail("This test leaves settings changed: " + "; ".join(changes), pytrace=False)
 
 
+def find_changed_settings(before):
+    """Return the settings that differ from those in ``before``, each with both values.
+
+    Names that are new do not count: a library sets variables of its own when it is first imported.
+    """
+    after = read_process_settings()
+    return [
+        f"{name}: {value!r} → {after.get(name)!r}"
+        for name, value in before.items()
+        if value != after.get(name)
+    ]
+
+
 def read_process_settings():
     """Return what Python and torch keep for the whole process and a test might set."""
-    variables = {key: os.environ[key] for key in os.environ if key != OWN_VARIABLE}
-    settings = {"folder": os.getcwd(), "environment": variables}
+    settings = {"folder": os.getcwd()}
+    settings |= {f"variable {name}": value for name, value in os.environ.items()}
+    settings.pop(f"variable {OWN_VARIABLE}", None)
     torch = sys.modules.get("torch")
     if torch is not None:
         settings |= {

@@ -74,17 +74,15 @@ def test_a_leak_fails_the_module_that_made_it(tmp_path, seed):
     output = run_pytest(tmp_path, f"--order-seed={seed}")
     assert "42 passed, 1 error" in output
     assert re.findall(r"^ERROR (test_\w+\.py)", output, re.MULTILINE) == ["test_leak.py"]
-    assert (
-        "test_leak.py leaves this to the garbage collector; close it where it is opened" in output
-    )
+    assert "test_leak.py leaves this open or changed; close it where it is opened" in output
     assert "ResourceWarning: unclosed file" in output
     assert "a.csv" in output
 
 
 def test_a_changed_setting_fails_the_test_that_changed_it(tmp_path):
     (tmp_path / "test_a.py").write_text(
-        "import os\n\ndef test_sets_a_variable():\n    os.environ['LEFT'] = '1'\n\n"
-        "def test_is_innocent(monkeypatch):\n    monkeypatch.setenv('UNDONE', '1')\n"
+        "import os\n\ndef test_sets_a_variable():\n    os.environ['PATH'] = '/'\n\n"
+        "def test_is_innocent(monkeypatch):\n    monkeypatch.setenv('HOME', '/')\n"
     )
     output = run_pytest(tmp_path)
     assert "1 error" in output

@@ -50,7 +50,7 @@ LABEL_TARGET = "label"  # target: the true label of each text, or the true answe
 # Texts in a shard, which is what an interrupt loses. It is the same on every device, so that a run may
 # continue on another one.
 SHARD_SIZE = 16
-# Settings that the report shows beside the numbers.
+# Settings that the report shows next to the results.
 REPORTED_SETTINGS = ("model", "data", "columns", "texts", "target", "long", "seed", "versions")
 
 
@@ -106,21 +106,27 @@ def evaluate_file(
     claim_folder("an evaluation", Folder(str(folder)), "settings.json", settings)
 
     settings_digest = digest_values(sorted(settings.items()))
+
+    def load_or_compute_shard(start: int, shard: Examples) -> Sequence[Mapping[str, Any]] | None:
+        """Return the entries of a shard; None if another process computes it."""
+        path = _shard_path(folder, start)
+        manifest = _make_manifest(settings_digest, start, start + len(shard))
+        entries = _read_shard(path, manifest)
+        is_assigned = start // SHARD_SIZE % partition[1] == partition[0]
+        if entries is None and is_assigned:
+            shard_entries = _compute_shard(explainer, shard, experiment, metrics, start)
+            write_part(path, shard_entries, manifest)
+            entries = read_part(path, manifest)
+        return entries
+
     records: list[Record] = []
     failures: list[Failure] = []
     with progress_bar("evaluating", len(examples)) as advance:
-        for shard_index, start in enumerate(range(0, len(examples), SHARD_SIZE)):
+        for start in range(0, len(examples), SHARD_SIZE):
             shard = examples[start : start + SHARD_SIZE]
-            path = _shard_path(folder, start)
-            manifest = _make_manifest(settings_digest, start, start + len(shard))
-            entries = _read_shard(path, manifest)
-            is_assigned = shard_index % partition[1] == partition[0]
-            if entries is None and is_assigned:
-                shard_entries = _compute_shard(explainer, shard, experiment, metrics, start)
-                write_part(path, shard_entries, manifest)
-                entries = read_part(path, manifest)
+            entries = load_or_compute_shard(start, shard)
             if entries is None:
-                continue  # another process computes this shard
+                continue
             shard_records, shard_failures = _parse_entries(entries)
             records += shard_records
             failures += shard_failures
@@ -129,13 +135,13 @@ def evaluate_file(
     # Names are shortened for the whole run, not shard by shard.
     renamed_records, renamed_failures = shorten_method_names(records, failures)
     evaluation = Evaluation(
-        renamed_records,
-        metrics,
-        experiment.seed,
-        load_document_frequencies(explainer.tokenizer, metrics),
-        renamed_failures,
-        _describe_for_report(experiment, settings),
-        find_replacements(explainer),
+        records=renamed_records,
+        metrics=metrics,
+        seed=experiment.seed,
+        document_frequencies=load_document_frequencies(explainer.tokenizer, metrics),
+        failures=renamed_failures,
+        metadata=_describe_for_report(experiment, settings),
+        replacement_ids=find_replacements(explainer),
     )
     return evaluation, list(renamed_failures)
 
@@ -411,7 +417,11 @@ def measure_shard(
     for i, result in zip(text_indices, results, strict=True):
         if isinstance(result, Exception):
             for name in dict.fromkeys(map(describe_method, attributions[i])):
-                failures.append(Failure(i, name, describe_error(result), "measured"))
+                failures.append(
+                    Failure(
+                        text_index=i, method=name, reason=describe_error(result), stage="measured"
+                    )
+                )
         else:
             records += result
     return records, failures

@@ -75,12 +75,10 @@ class ContextCite(UnitMethod):
             if tape.has_span_targets:
                 ablate = perturber.replace_tokens
             is_present = row.make_generator(self.seed).random((self.samples, len(units))) < 0.5
-            row_variants = []
-            for present_units in is_present:
-                removed_positions = np.flatnonzero(units[~present_units].any(axis=0))
-                row_variants.append(ablate(removed_positions))
             presence.append(is_present)
-            variants.append(row_variants)
+            variants.append(
+                [ablate(positions) for positions in _removed_positions(units, is_present)]
+            )
         values = tape.extra_passes.target_values(
             variants, lambda *arguments: target_log_odds(runner.head, *arguments)
         )
@@ -106,6 +104,11 @@ class ContextCite(UnitMethod):
         equal = np.full(self.samples, 1 / self.samples)
         counts = generator.multinomial(self.samples, equal, NUM_BOOTSTRAP_FITS)
         return np.concatenate((np.ones((1, self.samples)), counts)) / self.samples
+
+
+def _removed_positions(units: np.ndarray, is_present: np.ndarray) -> list[np.ndarray]:
+    """Return for each sample the positions of the tokens whose units are absent."""
+    return [np.flatnonzero(units[~present_units].any(axis=0)) for present_units in is_present]
 
 
 def fit_lasso(

@@ -1,9 +1,10 @@
 """LIME: a linear model of the target over the presence of tokens."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import MissingExtra
 from tokenlight.errors.arguments import Count, Seed
@@ -60,13 +61,14 @@ class Lime(_perturbation.UnitMethod):
         )
         baseline_id = tape.extra_passes.baseline_id(self.baseline)
         unit_masks = self.unit_masks(tape)
-        removed_units = []  # ``sample unit`` of each example
-        removed_tokens = []  # ``sample token`` of each example
-        for row, units in zip(tape.rows, unit_masks, strict=True):
-            draws = row.make_generator(self.seed).random((self.samples, len(units)))
-            is_removed = draws < self.mask_probability
-            removed_units.append(is_removed)
-            removed_tokens.append(_perturbation.expand_units(units, is_removed))
+        removed_units = [  # ``sample unit`` of each example
+            self._draw_removed_units(row, len(units))
+            for row, units in zip(tape.rows, unit_masks, strict=True)
+        ]
+        removed_tokens = [  # ``sample token`` of each example
+            _perturbation.expand_units(units, is_removed)
+            for units, is_removed in zip(unit_masks, removed_units, strict=True)
+        ]
         values = _perturbation.compute_values_without(tape, removed_tokens, self.baseline)
 
         fits = []
@@ -75,19 +77,36 @@ class Lime(_perturbation.UnitMethod):
             ids = np.where(removed_tokens[example], baseline_id, original_ids)
             num_changed = (ids != original_ids).sum(axis=1)
             weights = 1 - num_changed / max(self.width or 0, len(row))
-            if self.features == "ids":
-                table = ids
-            elif self.units == "token":
-                # Tokens that always stay have a column, too, as in the Thermostat code.
-                table = ~removed_tokens[example]
-            else:
-                table = ~removed_units[example]
+            features = self._select_features(ids, removed_tokens[example], removed_units[example])
             ridge = linear.Ridge(alpha=self.alpha)
-            ridge.fit(table.astype(np.float64), values[example], weights)
-            # The coefficient of a column that never changes would be a rounding error.
-            varies = np.ptp(table.astype(int), axis=0)
-            coefficients = np.where(varies, ridge.coef_, 0.0)
+            coefficients = _fit_varying(ridge, features, values[example], weights)
             if self.units == "token":
                 coefficients = unit_masks[example] @ coefficients
             fits.append(coefficients[None])
         return fits
+
+    def _draw_removed_units(self, row: TokenRow, num_units: int) -> np.ndarray:
+        """Draw which units each sample removes, ``sample unit``."""
+        draws = row.make_generator(self.seed).random((self.samples, num_units))
+        return np.asarray(draws < self.mask_probability)
+
+    def _select_features(
+        self, ids: np.ndarray, removed_tokens: np.ndarray, removed_units: np.ndarray
+    ) -> np.ndarray:
+        """Return the columns that are regressed on, ``sample feature``."""
+        if self.features == "ids":
+            return ids
+        if self.units == "token":
+            # Tokens that always stay have a column, too, as in the Thermostat code.
+            return ~removed_tokens
+        return ~removed_units
+
+
+def _fit_varying(
+    ridge: Any, features: np.ndarray, values: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Fit a ridge regression; the coefficient of a column that never changes is 0."""
+    ridge.fit(features.astype(np.float64), values, weights)
+    # The coefficient of a column that never changes would be a rounding error.
+    varies = np.ptp(features.astype(int), axis=0)
+    return np.where(varies, ridge.coef_, 0.0)

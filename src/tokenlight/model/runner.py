@@ -122,17 +122,23 @@ class ModelRunner:
         self.batching = BatchRules(self.model)
         self.is_padding_invariant = True
         is_encoder_decoder = bool(self.model.config.is_encoder_decoder)
-        self.generates_from_source = is_encoder_decoder and self.head.task == "next"
-        self.encoder: nn.Module = self.model
-        if is_encoder_decoder:
-            self.encoder = self.model.get_encoder()
-        elif self.vision_inputs is not None:
-            # The attention of the vision tower is not between tokens of the text.
-            self.encoder = self.vision_inputs.language_model
+        if self.vision_inputs is not None and not is_encoder_decoder:
             # Positions of patches are not counted one by one, so the regime of a row is not known.
             self.batching.is_batch_invariant &= not self.batching.has_thresholds
+        self.generates_from_source = is_encoder_decoder and self.head.task == "next"
+        self.encoder = self._find_encoder()
         recorded_part = self.model if self.generates_from_source else self.encoder
         self.recorded_modules = set(recorded_part.modules())
+
+    def _find_encoder(self) -> nn.Module:
+        """Return the part of the model that reads the text."""
+        encoder: nn.Module = self.model
+        if self.model.config.is_encoder_decoder:
+            encoder = self.model.get_encoder()
+        elif self.vision_inputs is not None:
+            # The attention of the vision tower is not between tokens of the text.
+            encoder = self.vision_inputs.language_model
+        return encoder
 
     def _find_image_inputs(self) -> None:
         """Set ``patch_inputs`` or ``vision_inputs`` for a model that reads images."""

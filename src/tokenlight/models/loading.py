@@ -113,13 +113,10 @@ def load_model(
         key: value for key, value in hub_options.items() if key not in HANDLED_OPTIONS
     }
     weights = _read_weights(name, folder_or_id, transformers_options)
-    with model_file_error_context(name, "config.json"):
-        config = _load_config(name, folder_or_id, transformers_options)
-        check_config(name, config)
-        model_class = _resolve_model_class(name, config)
+    config, model_class = _load_checked_config(name, folder_or_id, transformers_options)
     model_options = {**transformers_options, **_head_options(model_class)}
     if dtype is None:
-        dtype = "auto" if _generates_text(model_class, config) else torch.float32
+        dtype = _default_dtype(model_class, config)
     load_options = {"dtype": _resolve_dtype(dtype), **model_options}
     with (
         model_file_error_context(name, f"The {WEIGHT_FILES}"),
@@ -142,6 +139,19 @@ def load_model(
     move_to_device(model, _choose_device(name, device, load_options))
     _check_quantized(name, model)
     return model.eval(), _load_reader(folder_or_id, name, model, model_options)
+
+
+def _load_checked_config(name: str, folder_or_id: str, options: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the config of a model and the class that loads it."""
+    with model_file_error_context(name, "config.json"):
+        config = _load_config(name, folder_or_id, options)
+        check_config(name, config)
+        return config, _resolve_model_class(name, config)
+
+
+def _default_dtype(model_class: Any, config: Any) -> torch.dtype | str:
+    """Return the dtype of the file for a model that generates text, else float32."""
+    return "auto" if _generates_text(model_class, config) else torch.float32
 
 
 def _load_gguf_model(

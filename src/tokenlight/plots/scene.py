@@ -5,7 +5,7 @@ renderers decide only how it looks.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -70,7 +70,12 @@ class MethodScene:
         scale = 0.0
         for method in (self, *self.same_method):
             scale = max(scale, _max_magnitude(method._select_attribution(kind)))
-        return View(title, self._select_attribution(kind), self.attribution, scale)
+        return View(
+            kind=title,
+            attribution=self._select_attribution(kind),
+            token_attribution=self.attribution,
+            scale=scale,
+        )
 
     def _select_attribution(self, kind: str) -> Attribution:
         return self.word_attribution if kind == WORD_VIEW else self.attribution
@@ -201,12 +206,23 @@ def build_scenes(
         raise BadInput(
             "There is no attribution to draw. Give at least one.", code="no-attributions"
         )
-    # Text → target → its explanations.
+    text_scenes = [
+        _build_text_scene(targets, reference) for targets in _group_by_text(aligned, view_kinds)
+    ]
+    if reference is not None:
+        _check_reference(text_scenes, reference)
+    return text_scenes
+
+
+def _group_by_text(
+    attributions: Iterable[Attribution], view_kinds: tuple[str, ...]
+) -> list[dict[str, list[MethodScene]]]:
+    """Return the explanations of each text by the question that they answer."""
     texts: dict[Hashable, dict[str, list[MethodScene]]] = {}
     same_methods: dict[Hashable, list[MethodScene]] = {}
     occurrences: Counter[Hashable] = Counter()
     shown_notes: set[str] = set()
-    for attribution in aligned:
+    for attribution in attributions:
         # The same explanation a second time belongs to another text with the same words.
         text_key = _text_key(attribution)
         explanation_key = (text_key, attribution.title, attribution.steps)
@@ -223,17 +239,15 @@ def build_scenes(
         method.same_method.append(method)
         targets = texts.setdefault(scene_key, {})
         targets.setdefault(attribution.question, []).append(method)
+    return list(texts.values())
 
-    text_scenes = []
-    for targets in texts.values():
-        groups = []
-        for name, methods in targets.items():
-            differences = _subtract_reference(methods, reference)
-            groups.append(ExplanationGroup(name, methods, differences))
-        text_scenes.append(TextScene(groups))
-    if reference is not None:
-        _check_reference(text_scenes, reference)
-    return text_scenes
+
+def _build_text_scene(targets: Mapping[str, list[MethodScene]], reference: str | None) -> TextScene:
+    groups = []
+    for name, methods in targets.items():
+        differences = _subtract_reference(methods, reference)
+        groups.append(ExplanationGroup(name, methods, differences))
+    return TextScene(groups)
 
 
 def _text_key(attribution: Attribution) -> Hashable:

@@ -22,9 +22,12 @@ def can_read(attribution: Attribution, served_model: ServedModel) -> bool:
 
 
 def _can_read_row(row: TokenRow, served_model: ServedModel) -> bool:
-    """Return whether ids, length and token types of a row are within the model's."""
+    """Return whether a row is of the model's kind, and its ids, length and token types within the model's."""
     explainer = served_model.explainer
     vocab_size = explainer._runner.vocab_size
+    has_source = row.source_length is not None
+    if has_source != explainer._runner.generates_from_source:
+        return False
     if max(row.ids) >= vocab_size:
         return False
     if explainer.max_tokens and len(row) > explainer.max_tokens:

@@ -35,6 +35,7 @@ def test_a_models_own_explanations_can_be_run(models, attribution):
         {"target_position": 2},
         {"target_positions": (1, 2)},
         {"reference_embedding": (0.5,)},
+        {"source_length": 2},
     ],
     ids=lambda change: next(iter(change)),
 )

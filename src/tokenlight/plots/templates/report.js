@@ -67,6 +67,8 @@ const plain = entry => entry.lines.filter((_, i) => entry.explained[0].lines.som
   .join(" · ");
 
 const low = entry => entry.grade && !GOOD.includes(entry.grade);
+// Red is for explanations that failed the test, not for those that it could not decide on.
+const gradeLook = entry => !low(entry) ? "" : entry.grade.endsWith("than chance") ? "wrong" : "undecided";
 const percent = chance => chance > 0.999 && chance < 1 ? ">99.9 %" : `${(100 * chance).toFixed(1)} %`;
 const anyHas = name => texts.some(entry => name in entry);
 const keptNames = [...new Set(texts.flatMap(entry => Object.keys(entry.columns || {})))].filter(name => name !== "id");
@@ -76,7 +78,7 @@ const columns = [
   { name: "true label", value: entry => entry.label ?? "", on: anyHas("label") },
   { name: "predicted", value: entry => entry.predicted ?? "", look: entry => isWrong(entry) ? "wrong" : "", on: anyHas("predicted") },
   { name: "confidence", value: entry => entry.chance ?? -1, show: v => v < 0 ? "" : percent(v), on: anyHas("chance") },
-  { name: "trust", value: entry => entry.grade ?? "", rank: entry => GRADES.indexOf(entry.grade), look: entry => low(entry) ? "wrong" : "", on: anyHas("grade") },
+  { name: "trust", value: entry => entry.grade ?? "", rank: entry => GRADES.indexOf(entry.grade), look: gradeLook, on: anyHas("grade") },
   ...keptNames.map(name => ({ name, value: entry => (entry.columns || {})[name] ?? "", on: keptNames.length <= SHOWN_COLUMNS })),
 ].filter(column => column.on);
 const textColumn = { name: "text", value: entry => entry.text };
