@@ -34,6 +34,7 @@ from training import batches, data, squad
 from training.export import write_json
 from training.measure import answers_of, by_length
 from training.planted import write
+from training.precision import tf32_products
 from training.settings import Settings
 from training.tasks import (
     TASKS,
@@ -67,11 +68,11 @@ class How:
     held_out: Path | None = None
 
 
+@tf32_products()
 def finetune(name: str, task: Task, how: How) -> dict[str, Any]:
     """Train one model, save it, and measure the files."""
     started = time.monotonic()
     torch.manual_seed(how.seed)
-    torch.set_float32_matmul_precision("high")
     tokenizer = AutoTokenizer.from_pretrained(how.base)
     if how.held_out is None:
         task = dataclasses.replace(task, held=0)

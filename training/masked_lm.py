@@ -28,6 +28,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from training import data
 from training.export import write_json
+from training.precision import tf32_products
 from training.settings import Settings
 from training.train import Phase
 
@@ -212,11 +213,11 @@ def measure(model: Any, held: torch.Tensor, tokenizer: Any, recipe: Recipe) -> d
     }
 
 
+@tf32_products()
 def make(base: Path, out: Path, device: str, recipe: Recipe) -> dict[str, Any]:
     """Read, train, save, measure."""
     begun = time.monotonic()
     torch.manual_seed(recipe.seed)
-    torch.set_float32_matmul_precision("high")
     tokenizer = AutoTokenizer.from_pretrained(base)
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = AutoModelForMaskedLM.from_pretrained(base, dtype=torch.float32, **still).to(device)
