@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 from transformers import BertModel
 
@@ -24,7 +25,9 @@ FILLERS = ["the", "film", "is", "a", "movie", "plot", "and", "acting", "it", "wa
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     folder = tmp_path / "base"
-    BertModel(tiny_config(num_hidden_layers=2)).save_pretrained(folder)
+    with torch.random.fork_rng():  # the same encoder whatever tests ran before
+        torch.manual_seed(0)
+        BertModel(tiny_config(num_hidden_layers=2)).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
 
@@ -66,11 +69,15 @@ def test_a_tiny_encoder_learns_the_planted_word_and_its_files_explain_themselves
     assert not [file for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pkl")]
     explainer = Explainer.from_pretrained(folder)
     assert explainer.labels == ("negative", "positive")
+    top_words = {}
     for word, label in (("great", "positive"), ("dull", "negative")):
         text = f"this film was {word} and the plot is slow"
         explained = explainer.explain(text, ("occlusion", {"window": 1}))
         assert explained.prediction.label == label
-        assert explained.top(1)[0][0] == word
+        top_words[word] = explained.top(1)[0]
+    # A text without either word has one of the two classes, so one word may be redundant; not both.
+    decisive_word = max(top_words, key=lambda word: top_words[word][1])
+    assert top_words[decisive_word][0] == decisive_word
 
 
 def test_an_answer_is_learned_and_scored_as_squad_does(base, tmp_path, monkeypatch):
