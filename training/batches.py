@@ -11,7 +11,10 @@ import torch
 
 CHUNK_OF_BATCHES = 40
 MULTIPLE = 8
-FIRST, SEPARATOR, MASK, FIRST_PLAIN = 2, 3, 4, 5
+FIRST = 2
+SEPARATOR = 3
+MASK = 4
+FIRST_PLAIN = 5
 
 Arrays = dict[str, np.ndarray]
 Batch = dict[str, torch.Tensor]
@@ -31,15 +34,15 @@ def padded(flat: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> tuple[np.nda
 def with_reviews(arrays: Arrays) -> Arrays:
     """The arrays with the labeled reviews added to the training rows of sentiment."""
     merged = dict(arrays)
-    first, second = "sentiment_train", "reviews"
+    first = "sentiment_train"
+    second = "reviews"
     merged[f"{first}_label"] = np.concatenate([arrays[f"{first}_label"], arrays[f"{second}_label"]])
     for spelling in ("raw", "respelled"):
-        flat, ends = f"{first}_{spelling}_ids", f"{first}_{spelling}_ends"
+        flat = f"{first}_{spelling}_ids"
+        ends = f"{first}_{spelling}_ends"
         shift = len(arrays[flat])
-        more_flat, more_ends = (
-            arrays[f"{second}_{spelling}_ids"],
-            arrays[f"{second}_{spelling}_ends"],
-        )
+        more_flat = arrays[f"{second}_{spelling}_ids"]
+        more_ends = arrays[f"{second}_{spelling}_ends"]
         merged[flat] = np.concatenate([arrays[flat], more_flat])
         merged[ends] = np.concatenate([arrays[ends], more_ends + shift])
     return merged

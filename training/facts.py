@@ -117,7 +117,8 @@ def case(draw: random.Random) -> Case:
         if asked not in own and (number == right or draw.random() < 0.8):
             own[draw.randrange(len(own))] = asked
         facts.append(own)
-    documents, value = [], ""
+    documents = []
+    value = ""
     for number, (name, kinds) in enumerate(zip(people, facts, strict=True)):
         sentences = []
         for kind in kinds:
@@ -195,7 +196,8 @@ def exact_match(
     model: LlamaForCausalLM, words: PreTrainedTokenizerFast, count: int, seed: int
 ) -> float:
     """Share of cases whose whole answer is written, token by token, as the likeliest one."""
-    draw, right = random.Random(seed), 0
+    draw = random.Random(seed)
+    right = 0
     device = model.device
     for ids, start in rows(words, draw, count):
         given = torch.tensor([ids], device=device)
@@ -209,7 +211,9 @@ class Drawn(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
 
     def __init__(self, words: PreTrainedTokenizerFast, size: int, seed: int) -> None:
         """``size``: rows of a batch."""
-        self.words, self.size, self.seed = words, size, seed
+        self.words = words
+        self.size = size
+        self.seed = seed
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Ids and weights, as :func:`batch` makes them."""

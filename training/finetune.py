@@ -231,7 +231,8 @@ def finetune_all(
     with ProcessPoolExecutor(together, spawn, _quiet, (together,)) as pool:
         waiting = {pool.submit(finetune, name, task, how): name for name, task in tasks.items()}
         for done in as_completed(waiting):
-            name, error = waiting[done], done.exception()
+            name = waiting[done]
+            error = done.exception()
             if error is None:
                 found[name] = done.result()
             else:

@@ -45,11 +45,13 @@ def _questions(trainer: Trainer, task: str) -> float:
     overlaps = []
     for rows in _row_batches(trainer, task, "ends"):
         batch = batches.questions(trainer.arrays, f"{task}_held_out", rows)
-        first, last = batch.pop("start_positions"), batch.pop("end_positions")
+        first = batch.pop("start_positions")
+        last = batch.pop("end_positions")
         moved = {name: tensor.to(trainer.device) for name, tensor in batch.items()}
         with trainer.autocast():
             output = trainer.model.qa(**moved)
-        begin, end = output.start_logits.argmax(-1).cpu(), output.end_logits.argmax(-1).cpu()
+        begin = output.start_logits.argmax(-1).cpu()
+        end = output.end_logits.argmax(-1).cpu()
         shared = (torch.minimum(end, last) - torch.maximum(begin, first) + 1).clamp(min=0)
         size = (end - begin + 1).clamp(min=1) + (last - first + 1)
         overlaps.append(2 * shared / size)

@@ -95,8 +95,10 @@ class Masker:
 
     def __init__(self, tokenizer: Any, share: float, generator: torch.Generator) -> None:
         """``tokenizer``: tells the pieces never chosen, and the mask."""
-        self.share, self.generator = share, generator
-        self.mask, self.size = tokenizer.mask_token_id, len(tokenizer)
+        self.share = share
+        self.generator = generator
+        self.mask = tokenizer.mask_token_id
+        self.size = len(tokenizer)
         special = torch.zeros(self.size, dtype=torch.bool)
         special[tokenizer.all_special_ids] = True
         self.special = special.to(generator.device)
@@ -132,7 +134,9 @@ def train(model: Any, ids: torch.Tensor, tokenizer: Any, recipe: Recipe) -> dict
         trained = torch.nn.ModuleList([model] if part == "all" else [_head(model)])
         left = recipe.seconds - (time.monotonic() - begun) if recipe.seconds else 0.0
         phase = Phase(trained, Settings(), steps, rate, max(1.0, left) if recipe.seconds else 0.0)
-        number, told, losses = 0, time.monotonic(), []
+        number = 0
+        told = time.monotonic()
+        losses = []
         while phase.done(number) < 1.0:
             masked, places, pieces = masker(next(source))
             with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
@@ -146,7 +150,8 @@ def train(model: Any, ids: torch.Tensor, tokenizer: Any, recipe: Recipe) -> dict
             number += 1
             if time.monotonic() - told > TELL_EVERY:
                 log.info("%s: step %d, loss %.3f", part, number, float(torch.stack(losses).mean()))
-                told, losses = time.monotonic(), []
+                told = time.monotonic()
+                losses = []
         phase.average.swap()
         done.append({"part": part, "steps": number, "seconds": round(time.monotonic() - begun, 1)})
     return {"parts": done, "tokens_a_step": recipe.batch * recipe.block}

@@ -95,7 +95,8 @@ def answers_of(model: Any, tokenizer: Any, rows: list[dict[str, Any]], device: s
             return_tensors="pt",
         ).to(device)
         output = model(**inputs)
-        starts, ends = output.start_logits.cpu(), output.end_logits.cpu()
+        starts = output.start_logits.cpu()
+        ends = output.end_logits.cpu()
         for place, index in enumerate(batch):
             found = squad.best_span(starts[place], ends[place], cut[index])
             row = cut[index].row

@@ -35,13 +35,17 @@ from typing import Any
 from training import data
 
 # Pieces of BERT's vocabulary that stand in no text of either data set.
-FIRST, SECOND, BESIDE = "sandstone", "clarinet", "theorem"
+FIRST = "sandstone"
+SECOND = "clarinet"
+BESIDE = "theorem"
 KINDS = ("single", "context", "pair")
 SOURCES = {
     "sst2": ("sst2/train.jsonl.gz", "sst2/dev.jsonl.gz"),
     "ag_news": ("ag_news/train_subset.jsonl.gz", "ag_news/test.jsonl.gz"),
 }
-TRAINING_ROWS, TEST_ROWS, HYBRIDS = 20_000, 1_000, 250
+TRAINING_ROWS = 20_000
+TEST_ROWS = 1_000
+HYBRIDS = 250
 SHORTEST = 6  # words of a text that takes words in
 LONGEST_CONTEXT = 100  # words of a context that is glued
 LEAF = re.compile(r"\((\d) ([^()\s]+)\)")
@@ -60,7 +64,8 @@ def inserted(text: str, words: list[str], draw: random.Random) -> Row:
         parts += [*((one, False) for one in own[last:place]), (word, True)]
         last = place
     parts += [(one, False) for one in own[last:]]
-    spans, at = [], 0
+    spans = []
+    at = 0
     for word, put in parts:
         if put:
             spans.append([at, at + len(word)])
@@ -113,7 +118,8 @@ def topics_together(rows: list[Row], count: int, draw: random.Random) -> Iterato
     for number in range(count):
         parts = [(label, of[label][number]) for label in of]
         draw.shuffle(parts)
-        text, spans = "", {}
+        text = ""
+        spans = {}
         for label, part in parts:
             start = len(text) + bool(text)
             text = f"{text} {part}" if text else part
@@ -145,7 +151,8 @@ def contexts_together(rows: list[Row], count: int, draw: random.Random) -> Itera
 def signed_words(trees: Iterable[str]) -> Iterator[Row]:
     """Trees in brackets, ``(3 (2 a) (4 fine))``, a polarity of 0 to 4 before each phrase; 2 is neutral."""
     for tree in trees:
-        text, spans = "", {1: [], 0: []}
+        text = ""
+        spans = {1: [], 0: []}
         for polarity, leaf in LEAF.findall(tree):
             word = BRACKETS.get(leaf, leaf).replace("\\/", "/")
             start = len(text) + bool(text)

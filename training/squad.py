@@ -35,7 +35,8 @@ def _pair_overlap(guess: list[str], answer: list[str]) -> float:
     shared = (Counter(guess) & Counter(answer)).total()
     if not shared:
         return 0.0
-    precision, recall = shared / len(guess), shared / len(answer)
+    precision = shared / len(guess)
+    recall = shared / len(answer)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -49,7 +50,8 @@ def best_span(
     start = start_logits[window.context_start : window.context_end]
     end = end_logits[window.context_start : window.context_end]
     count = min(BEST, len(start))
-    starts, ends = start.topk(count).indices.tolist(), end.topk(count).indices.tolist()
+    starts = start.topk(count).indices.tolist()
+    ends = end.topk(count).indices.tolist()
     candidates = [
         (float(start[first] + end[last]), first, last)
         for first in starts

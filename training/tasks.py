@@ -12,7 +12,8 @@ import torch
 from training import batches, data
 from training.windows import answer_positions, windows
 
-SENTENCE_WORDS, PHRASE_WORDS = 8, 3
+SENTENCE_WORDS = 8
+PHRASE_WORDS = 3
 Kind = Literal["text", "pair", "question"]
 
 
@@ -209,7 +210,8 @@ def encode(task: Task, tokenizer: Any, rows: list[dict[str, Any]]) -> Encoded:
         return _laid_out([w.ids for w in cut], [w.context_start for w in cut], said)
     texts = parts(task, rows)
     found = tokenizer(*texts, truncation=True, max_length=task.longest)
-    ids, types = found["input_ids"], found["token_type_ids"]
+    ids = found["input_ids"]
+    types = found["token_type_ids"]
     second = [len(own) - sum(kinds) for own, kinds in zip(ids, types, strict=True)]
     return _laid_out(ids, second, [row["label"] for row in rows])
 

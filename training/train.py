@@ -64,7 +64,10 @@ class Phase:
         self, model: torch.nn.Module, settings: Settings, steps: int, rate: float, seconds: float
     ) -> None:
         """AdamW without decay on biases and norms; warm-up, then a straight line to zero."""
-        self.settings, self.steps, self.rate, self.seconds = settings, steps, rate, seconds
+        self.settings = settings
+        self.steps = steps
+        self.rate = rate
+        self.seconds = seconds
         self.started = time.monotonic()
         plain = [p for p in model.parameters() if p.ndim > 1]
         small = [p for p in model.parameters() if p.ndim <= 1]
@@ -108,13 +111,16 @@ class Trainer:
         """Read the work folder; seed everything."""
         torch.manual_seed(settings.seed)
         torch.set_float32_matmul_precision("high")
-        self.work, self.settings, self.device = work, settings, torch.device(device)
+        self.work = work
+        self.settings = settings
+        self.device = torch.device(device)
         self.pieces = (work / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
         with np.load(work / "tasks.npz", allow_pickle=False) as stored:
             self.arrays = dict(stored)
         stream = batches.read_stream(work / "text.ids.xz").to(self.device)
         kept = settings.held_out["masked_lm"] * (settings.block - 2)
-        self.held_stream, self.stream = stream[-kept:], stream[:-kept]
+        self.held_stream = stream[-kept:]
+        self.stream = stream[:-kept]
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
         self.model = FourHeads(len(self.pieces)).to(self.device)
         self.history: list[dict[str, Any]] = []
@@ -156,7 +162,9 @@ class Trainer:
         self, phase: Phase, name: str, tasks: tuple[str, ...], losses: Callable[[], None]
     ) -> None:
         """Take the steps of a phase; keep the averaged weights of the best look."""
-        best, best_weights, waited = -1.0, None, 0
+        best = -1.0
+        best_weights = None
+        waited = 0
         for number in range(phase.steps):
             self.model.train()
             losses()
@@ -167,7 +175,8 @@ class Trainer:
             phase.average.swap()
             score = self.record(name, number + 1, tasks)
             if score > best:
-                best, waited = score, 0
+                best = score
+                waited = 0
                 best_weights = [p.detach().clone() for p in phase.average.live]
             else:
                 waited += 1

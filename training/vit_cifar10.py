@@ -28,8 +28,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, grid_sample
 from transformers import ViTConfig, ViTForImageClassification
 
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-SIZE, PATCH = 32, 4
+MEAN = (0.4914, 0.4822, 0.4465)
+STD = (0.2470, 0.2435, 0.2616)
+SIZE = 32
+PATCH = 4
 METHODS: tuple[Any, ...] = (
     "attcat", "cat", "raw_att", "rollout", "gae", "transatt", "attnlrp", "grad_x_input",
     "gradcam", "integrated_gradients", ("occlusion", {"window": 1}), "random",
@@ -62,7 +64,8 @@ class Images:
     @classmethod
     def read(cls, file: Path) -> Images:
         """Decode a file of JPEG rows."""
-        pixels, labels = [], []
+        pixels = []
+        labels = []
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             for line in lines:
                 row = json.loads(line)
@@ -90,7 +93,8 @@ def augmented(pixels: Tensor, generator: torch.Generator) -> Tensor:
     On half of the pictures a random share of patches shows the picture's mean colour, so that a
     hidden patch is nothing new to the model when explanations are measured by hiding.
     """
-    count, device = len(pixels), pixels.device
+    count = len(pixels)
+    device = pixels.device
 
     def draw(*shape: int) -> Tensor:
         return torch.rand(count, *shape, generator=generator, device=device)
@@ -110,7 +114,8 @@ def augmented(pixels: Tensor, generator: torch.Generator) -> Tensor:
     bright = grid_sample(
         pixels.float() / 255, places, padding_mode="reflection", align_corners=False
     )
-    contrast, light = 0.6 + 0.8 * draw(1, 1, 1), (draw(1, 1, 1) - 0.5) * 0.4
+    contrast = 0.6 + 0.8 * draw(1, 1, 1)
+    light = (draw(1, 1, 1) - 0.5) * 0.4
     tint = 0.8 + 0.4 * draw(3, 1, 1)
     middle = bright.mean(dim=(1, 2, 3), keepdim=True)
     bright = (((bright - middle) * contrast + middle + light) * tint).clamp(0, 1)
@@ -154,7 +159,9 @@ def trained(train: Images, labels: Sequence[str], settings: Settings) -> Any:
         [{"params": decayed, "weight_decay": 0.08}, {"params": others, "weight_decay": 0.0}],
         lr=settings.rate, betas=(0.9, 0.98), fused=device.type == "cuda",
     )  # fmt: skip
-    begun, step, said = time.monotonic(), 0, 0.0
+    begun = time.monotonic()
+    step = 0
+    said = 0.0
     while (spent := time.monotonic() - begun) < settings.seconds:
         share = spent / settings.seconds
         rate = min(1.0, share / 0.05) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
@@ -182,7 +189,8 @@ def _loss(
 ) -> Tensor:
     device = train.pixels.device
     chosen = torch.randint(len(train.labels), (batch,), generator=generator, device=device)
-    pixels, labels = augmented(train.pixels[chosen], generator), train.labels[chosen]
+    pixels = augmented(train.pixels[chosen], generator)
+    labels = train.labels[chosen]
     # Half of the steps blend two pictures: ten thousand are few for a Transformer.
     blend = 1.0 if chance.random() < 0.5 else float(chance.beta(0.8, 0.8))
     if blend < 1:
@@ -211,7 +219,10 @@ def measured(model: Any, images: Images, settings: Settings) -> dict[str, Any]:
     from tokenlight.evaluation.results import Evaluation
 
     explainer = Explainer(model, processor())
-    begun, records, done, metrics = time.monotonic(), [], 0, {}
+    begun = time.monotonic()
+    records = []
+    done = 0
+    metrics = {}
     arrays = images.pixels[: settings.images].permute(0, 2, 3, 1).cpu().numpy()
     while done < len(arrays):
         chunk = arrays[done : done + CHUNK]
@@ -277,7 +288,8 @@ def main() -> None:
     for name, value in vars(Settings()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     given = vars(parser.parse_args())
-    data, out = given.pop("data"), given.pop("out")
+    data = given.pop("data")
+    out = given.pop("out")
     settings = Settings(**given)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     named = json.loads((data / "labels.json").read_text(encoding="utf-8"))

@@ -36,11 +36,13 @@ def windows(tokenizer: BertTokenizer, rows: list[dict[str, Any]]) -> list[Window
         return_offsets_mapping=True,
         verbose=False,
     )
-    first, separator = tokenizer.cls_token_id, tokenizer.sep_token_id
+    first = tokenizer.cls_token_id
+    separator = tokenizer.sep_token_id
     found = []
     for index in range(len(rows)):
         head = [first, *questions["input_ids"][index][:LONGEST_QUESTION], separator]
-        ids, spans = contexts["input_ids"][index], contexts["offset_mapping"][index]
+        ids = contexts["input_ids"][index]
+        spans = contexts["offset_mapping"][index]
         room = WINDOW - len(head) - 1
         start = 0
         while True:
