@@ -110,13 +110,10 @@ test-wheel: wheel
 	cd build/away && $(abspath $(VENV)-wheel)/bin/python -c "from importlib.resources import files; \
 	  assert files('tokenlight').joinpath('py.typed').is_file()"
 
-# Of benchmarks only what breaks them is looked for: a call or a name that is no more.
-LOOSE := arg-type assignment call-overload list-item misc no-any-return type-arg var-annotated
 check: $(VENV)/.dev
 	$(RUN) -m ruff format --check src tests examples benchmarks training
 	$(RUN) -m ruff check src tests examples benchmarks training
 	$(RUN) -m mypy
-	MYPYPATH=src:benchmarks $(RUN) -m mypy $(addprefix --disable-error-code ,$(LOOSE)) benchmarks
 
 # Debian's Chromium for the tests of the page; where it cannot be had, they skip and say what to run.
 browser:

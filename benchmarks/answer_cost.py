@@ -25,7 +25,10 @@ from transformers import PreTrainedTokenizerFast
 
 from tokenlight import Context, Continuation, Explainer
 
-WRITTEN, DOCUMENTS, CONTEXT, VOCABULARY = 32, 10, 1000, 1000
+WRITTEN = 32
+DOCUMENTS = 10
+CONTEXT = 1000
+VOCABULARY = 1000
 ROWS = [
     ("attnlrp, the whole answer by document", "attnlrp", True),
     ("attnlrp, a row for each written token", "attnlrp", False),

@@ -26,12 +26,13 @@ from typing import Any
 import torch
 import transformers
 from machine import facts
-from one_pass_cost import bare
+from one_pass_cost import run_bare
 
 from tokenlight import Explainer, Tokens
 
 PAD = 0
-STEPS, WINDOW = 25, 3
+STEPS = 25
+WINDOW = 3
 SHAPES = {"cpu": "4x32", "cuda": "64x128"}
 GRADIENT_TOKENS = {"cpu": 2048, "cuda": 16384}  # what goes through at once, ours and Captum's
 FORWARD_TOKENS = {"cpu": 2048, "cuda": 65536}
@@ -44,45 +45,52 @@ LIMITS = {
 }
 
 
-def cases(model: Any, head: Any, ids: torch.Tensor) -> dict[str, Callable[[], Any]]:
+def build_cases(model: Any, head: Any, ids: torch.Tensor) -> dict[str, Callable[[], Any]]:
     """Name to a call without arguments that does the whole batch."""
-    device, mask = ids.device.type, torch.ones_like(ids)
-    explainer, tokens = Explainer(model), Tokens.from_ids(ids, mask)
+    device = ids.device.type
+    mask = torch.ones_like(ids)
+    explainer = Explainer(model)
+    tokens = Tokens.from_ids(ids, mask)
     budget = GRADIENT_TOKENS[device]
 
     def ours(method: Any) -> Callable[[], Any]:
         return lambda: explainer.explain(tokens, method, target=1, batch_tokens=budget)
 
-    found = {
-        "bare": lambda: bare(model, ids, mask),
+    calls = {
+        "bare": lambda: run_bare(model, ids, mask),
         "decoded_gradcam": ours(("decoded_gradcam", {"lm": head})),
         "decoded_gradcam_layer_0": ours(("decoded_gradcam", {"lm": head, "layer": 0})),
         "integrated_gradients": ours(("integrated_gradients", {"n_steps": STEPS})),
         "occlusion": ours(("occlusion", {"window": WINDOW})),
     }
-    return found | (captum(model, ids, mask) if find_spec("captum") else {})
+    return calls | (build_captum_cases(model, ids, mask) if find_spec("captum") else {})
 
 
-def captum(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, Callable[[], Any]]:
+def build_captum_cases(
+    model: Any, ids: torch.Tensor, mask: torch.Tensor
+) -> dict[str, Callable[[], Any]]:
     """The same numbers from Captum, as many tokens at once."""
     from captum.attr import LayerIntegratedGradients, Occlusion
 
-    def forward(given: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = model(input_ids=given, attention_mask=seen).logits
+    def forward(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = model(input_ids=input_ids, attention_mask=attention_mask).logits
         return logits
 
-    width, device = ids.shape[1], ids.device.type
+    width = ids.shape[1]
+    device = ids.device.type
     integrated = LayerIntegratedGradients(forward, model.bert.embeddings)
     occlusion = Occlusion(forward)
 
-    def occluded(texts: torch.Tensor, seen: torch.Tensor, at_once: int) -> torch.Tensor:
+    def run_occlusion(
+        texts: torch.Tensor, attention_mask: torch.Tensor, perturbations_per_eval: int
+    ) -> torch.Tensor:
         scores: torch.Tensor = occlusion.attribute(
             texts,
             sliding_window_shapes=(WINDOW,),
             baselines=PAD,
             target=1,
-            additional_forward_args=(seen,),
-            perturbations_per_eval=at_once,
+            additional_forward_args=(attention_mask,),
+            perturbations_per_eval=perturbations_per_eval,
         )
         return scores.cpu()
 
@@ -100,17 +108,19 @@ def captum(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, Calla
             .cpu()
         ),
         "captum_occlusion": torch.no_grad()(
-            lambda: occluded(ids, mask, max(1, FORWARD_TOKENS[device] // ids.numel()))
+            lambda: run_occlusion(ids, mask, max(1, FORWARD_TOKENS[device] // ids.numel()))
         ),
         "captum_one_by_one": torch.no_grad()(
             lambda: [
-                occluded(ids[i : i + 1], mask[i : i + 1], 1) for i in range(min(FEW, len(ids)))
+                run_occlusion(ids[i : i + 1], mask[i : i + 1], 1) for i in range(min(FEW, len(ids)))
             ]
         ),
     }
 
 
-def timed(calls: dict[str, Callable[[], Any]], device: str, rounds: int) -> dict[str, float]:
+def measure_seconds(
+    calls: dict[str, Callable[[], Any]], device: str, rounds: int
+) -> dict[str, float]:
     """Median seconds of each call; the first round pays for warming up and is dropped."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds + 1):
@@ -122,22 +132,24 @@ def timed(calls: dict[str, Callable[[], Any]], device: str, rounds: int) -> dict
             if device == "cuda":
                 torch.cuda.synchronize()
             times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(taken[1:]) for name, taken in times.items()}
+    return {name: statistics.median(durations[1:]) for name, durations in times.items()}
 
 
-def ratios(seconds: dict[str, float], texts: int) -> dict[str, float]:
+def compute_ratios(seconds: dict[str, float], texts: int) -> dict[str, float]:
     """The figures that have a limit, and decoding from the lowest layer, which has none."""
-    found = {"decoded_gradcam / bare": seconds["decoded_gradcam"] / seconds["bare"]}
-    found["decoded_gradcam_layer_0 / bare"] = seconds["decoded_gradcam_layer_0"] / seconds["bare"]
+    ratios_by_name = {"decoded_gradcam / bare": seconds["decoded_gradcam"] / seconds["bare"]}
+    ratios_by_name["decoded_gradcam_layer_0 / bare"] = (
+        seconds["decoded_gradcam_layer_0"] / seconds["bare"]
+    )
     if "captum_occlusion" in seconds:
         one_by_one = seconds["captum_one_by_one"] * texts / min(FEW, texts)
-        found |= {
+        ratios_by_name |= {
             "integrated_gradients / captum": seconds["integrated_gradients"]
             / seconds["captum_integrated_gradients"],
             "occlusion / captum": seconds["occlusion"] / seconds["captum_occlusion"],
             "captum_one_by_one / occlusion": one_by_one / seconds["occlusion"],
         }
-    return found
+    return ratios_by_name
 
 
 def main() -> None:
@@ -150,23 +162,25 @@ def main() -> None:
     chosen = parser.parse_args()
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
-    texts, width = (int(part) for part in (chosen.shape or SHAPES[chosen.device]).split("x"))
+    texts, width = (int(size) for size in (chosen.shape or SHAPES[chosen.device]).split("x"))
     config = transformers.BertConfig(num_labels=2)
     model = transformers.BertForSequenceClassification(config).to(chosen.device).eval()
     head = transformers.BertForMaskedLM(config).to(chosen.device).eval()
     ids = torch.randint(1000, 30000, (texts, width), device=chosen.device)
-    seconds = timed(cases(model, head, ids), chosen.device, chosen.rounds)
-    found = ratios(seconds, texts)
+    seconds = measure_seconds(build_cases(model, head, ids), chosen.device, chosen.rounds)
+    measured_ratios = compute_ratios(seconds, texts)
     print("| ratio | measured | wanted |\n|---|---|---|")
-    for name, ratio in found.items():
+    for name, ratio in measured_ratios.items():
         words, limit = LIMITS.get(name, ("", ""))
         print(f"| {name} | {ratio:.2f} | {words} {limit} |")
     print("\n| case | ms |\n|---|---|")
-    for name, taken in seconds.items():
-        print(f"| {name} | {1000 * taken:.0f} |")
+    for name, duration in seconds.items():
+        print(f"| {name} | {1000 * duration:.0f} |")
     if chosen.json:
-        told = facts(chosen.device) | {"shape": f"{texts}x{width}", "rounds": chosen.rounds}
-        chosen.json.write_text(json.dumps(told | {"seconds": seconds, "ratios": found}, indent=2))
+        report = facts(chosen.device) | {"shape": f"{texts}x{width}", "rounds": chosen.rounds}
+        chosen.json.write_text(
+            json.dumps(report | {"seconds": seconds, "ratios": measured_ratios}, indent=2)
+        )
 
 
 if __name__ == "__main__":

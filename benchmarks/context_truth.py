@@ -18,18 +18,20 @@ import numpy as np
 from tests.helpers.copy_model import draw_case, make_copy_explainer
 from tokenlight import Continuation
 
-CASES, DOCUMENTS = 200, 6
-OUT = Path(__file__).parent.parent / "docs" / "results" / "context"
-WHOLE: dict[str, Any] = {"units": "document"}
+CASES = 200
+DOCUMENTS = 6
+OUTPUT_FOLDER = Path(__file__).parent.parent / "docs" / "results" / "context"
+PER_DOCUMENT: dict[str, Any] = {"units": "document"}
 METHODS: list[tuple[str, dict[str, Any]]] = [
-    *((name, WHOLE) for name in ("context_cite", "shapley", "occlusion", "lime")),
+    *((name, PER_DOCUMENT) for name in ("context_cite", "shapley", "occlusion", "lime")),
     *((name, {}) for name in ("occlusion", "integrated_gradients", "grad_x_input")),
     *((name, {}) for name in ("saliency", "simple", "random")),
 ]
 
 
-def wilson(right: int, cases: int) -> tuple[float, float]:
-    z, share = 1.96, right / cases
+def compute_wilson_interval(right: int, cases: int) -> tuple[float, float]:
+    z = 1.96
+    share = right / cases
     middle = (share + z * z / (2 * cases)) / (1 + z * z / cases)
     half = z * sqrt(share * (1 - share) / cases + z * z / (4 * cases**2)) / (1 + z * z / cases)
     return middle - half, min(1.0, middle + half)
@@ -39,20 +41,22 @@ def main() -> None:
     explainer = make_copy_explainer()
     right = dict.fromkeys(range(len(METHODS)), 0)
     for seed in range(CASES):
-        asked, answer, place = draw_case(seed, DOCUMENTS)
+        prompt, answer, document_index = draw_case(seed, DOCUMENTS)
         target = Continuation(answer, joint=True)
-        found = explainer.explain(asked, METHODS, target, seed=seed, progress=False)
-        for number, one in enumerate(found):
-            totals = [part.total for part in one.group_by("document")][:DOCUMENTS]
-            right[number] += int(np.argmax(totals)) == place
+        attributions = explainer.explain(prompt, METHODS, target, seed=seed, progress=False)
+        for index, attribution in enumerate(attributions):
+            totals = [unit_score.total for unit_score in attribution.group_by("document")][
+                :DOCUMENTS
+            ]
+            right[index] += int(np.argmax(totals)) == document_index
     rows = []
-    for number, (name, options) in enumerate(METHODS):
-        low, high = wilson(right[number], CASES)
+    for index, (name, options) in enumerate(METHODS):
+        low, high = compute_wilson_interval(right[index], CASES)
         unit = options.get("units", "token")
-        first = {"right": right[number], "cases": CASES, "low": low, "high": high}
-        rows.append({"method": name, "units": unit, **first})
-    OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "context.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        counts = {"right": right[index], "cases": CASES, "low": low, "high": high}
+        rows.append({"method": name, "units": unit, **counts})
+    OUTPUT_FOLDER.mkdir(parents=True, exist_ok=True)
+    (OUTPUT_FOLDER / "context.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     lines = [
         "# Which document did the answer come from?",
         "",
@@ -71,7 +75,7 @@ def main() -> None:
         lines.append(
             f"| `{row['method']}` | {row['units']} | {share / CASES:.1f} % | {low:.1f}–{high:.1f} % |"
         )
-    (OUT / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (OUTPUT_FOLDER / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

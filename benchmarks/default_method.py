@@ -125,7 +125,8 @@ def pictures(data: Path, most: int) -> list[Any]:
     file = data / "cifar10/test_subset.jsonl.gz"
     if not file.is_file():
         return []
-    mean, std = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2470, 0.2435, 0.2616])
+    mean = np.array([0.4914, 0.4822, 0.4465])
+    std = np.array([0.2470, 0.2435, 0.2616])
     found = []
     for line in gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()[:most]:
         image = Image.open(io.BytesIO(base64.b64decode(json.loads(line)["jpeg_b64"])))
@@ -164,7 +165,7 @@ def measured(
 
 
 def falls(explainer: Explainer, inputs: list[Any], method: str) -> list[float | None]:
-    options = {"long": "truncate"} if explainer._runner.head.task == "text" else {}
+    options = {"long": "truncate"} if explainer.runner.head.task == "text" else {}
     found = explainer.explain(inputs, method, progress=False, **options)
     return by_row(explainer, found, "aopc")
 
@@ -195,7 +196,8 @@ def cosine_falls(explainer: Explainer, inputs: list[Any], method: str) -> list[f
 def without(words: Attribution, places: list[int]) -> tuple[str, str]:
     texts = list(words.row.texts)
     for place in sorted(places, key=lambda i: -(words.row.spans[i] or (0, 0))[0]):
-        span, segment = words.row.spans[place], words.row.segments[place]
+        span = words.row.spans[place]
+        segment = words.row.segments[place]
         if span is not None and segment is not None:
             texts[segment] = texts[segment][: span[0]] + texts[segment][span[1] :]
     return texts[0], texts[1]
@@ -285,7 +287,8 @@ def report(work: Path) -> None:
     lines = ["# Which method explain() uses by default", "",
              *__doc__.split("\n\n", 3)[3].strip().splitlines(), ""]  # fmt: skip
     table: dict[str, Any] = {}
-    before, kept = json.loads(TABLE.read_text("utf-8"))["kinds"], sections()
+    before = json.loads(TABLE.read_text("utf-8"))["kinds"]
+    kept = sections()
     for kind, title in TITLES.items():
         own = [(name, found) for name, found in files if found["kind"] == kind]
         if not own:

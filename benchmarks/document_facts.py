@@ -1,11 +1,17 @@
 """Which document did an instruct model's own answer come from? Facts are planted, so that it is known.
 
-    python benchmarks/document_facts.py --model FOLDER --cases 200 -o docs/results/context/NAME.json
+    python benchmarks/document_facts.py --model FOLDER --cases 200 --records NAME.jsonl -o NAME.json
 
 Six documents tell of six people; a question asks for one fact of one of them, which stands in one document
 alone. The model answers in its own words; cases with the right fact in the answer are kept. Scores of that
 answer are summed by document. The cost is the time (on a processor, its own; on a GPU, that which passes)
 relative to generating the answer. ``--facts 2`` asks about short documents, with two facts of each person.
+
+Every case is written to ``--records`` as soon as it is measured; the same command goes on where it was
+stopped.
+
+A right answer may be a guess. ``--verify`` keeps a case only if the answer follows the document: with another
+value of the fact in that document, and nothing else changed, the model answers that value.
 """
 
 from __future__ import annotations
@@ -13,14 +19,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from counterfactual_pairs import wilson
+from pair_records import read_records, wilson
 
 from tokenlight import Context, Continuation, Explainer
 from tokenlight.data.span_target import answer_log_probability
@@ -35,6 +41,7 @@ METHODS: dict[str, Any] = {
     "cp_lrp": "cp_lrp",
     "grad_x_input": "grad_x_input",
     "context_cite, 32 ablations": ("context_cite", {"units": "document", "samples": 32}),
+    "context_cite, 64 ablations": ("context_cite", {"units": "document", "samples": 64}),
     "occlusion of documents": ("occlusion", {"units": "document"}),
     "random": "random",
 }
@@ -59,11 +66,25 @@ FACTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True)
 class Case:
-    """Documents with a question, the fact that answers it, and the document that states it."""
+    """Documents with a question, the fact that answers it, and the document that states it.
+
+    Attributes:
+        context: The documents and the question.
+        value: The fact that answers it.
+        index: The document that states it.
+        other_value: A value of the same kind that no document states.
+    """
 
     context: Context
     value: str
     index: int
+    other_value: str
+
+    def change_fact(self) -> Context:
+        """Return the same documents, with another value of the fact that is asked for."""
+        documents = list(self.context.documents)
+        documents[self.index] = documents[self.index].replace(self.value, self.other_value)
+        return replace(self.context, documents=tuple(documents))
 
 
 def build_case(seed: int) -> Case:
@@ -79,7 +100,19 @@ def build_case(seed: int) -> Case:
     index = int(draw.integers(NUM_DOCUMENTS))
     fact = int(draw.integers(len(FACTS)))
     question = FACTS[fact][1].format(name=names[index])
-    return Case(Context(documents, question, "chat"), str(values[fact][index]), index)
+    return build_named_case(documents, question, values[fact], index, FACTS[fact][2])
+
+
+def build_named_case(
+    documents: Sequence[str],
+    question: str,
+    stated: Sequence[str],
+    index: int,
+    values: Sequence[str],
+) -> Case:
+    """Return a case with the first value of the fact that no document states."""
+    other_value = next(value for value in values if value not in stated)
+    return Case(Context(documents, question, "chat"), str(stated[index]), index, other_value)
 
 
 def build_short_case(seed: int, num_facts: int) -> Case:
@@ -97,7 +130,14 @@ def build_short_case(seed: int, num_facts: int) -> Case:
         documents.append(" ".join(sentences))
     index = int(draw.integers(NUM_DOCUMENTS))
     question = FACTS[fact][1].format(name=names[index])
-    return Case(Context(documents, question, "chat"), str(values[fact][index]), index)
+    return build_named_case(documents, question, values[fact], index, FACTS[fact][2])
+
+
+def draw_case(seed: int, num_facts: int | None) -> Case:
+    """Return a case with so many facts per document, by default with all of them."""
+    if num_facts is None:
+        return build_case(seed)
+    return build_short_case(seed, num_facts)
 
 
 def read_clock() -> float:
@@ -106,15 +146,6 @@ def read_clock() -> float:
         torch.cuda.synchronize()
         return time.perf_counter()
     return time.process_time()
-
-
-def limit_minutes(cases: Iterable[Case], minutes: float | None) -> Iterator[Case]:
-    """Yield cases until so many minutes have passed."""
-    start = time.monotonic()
-    for case in cases:
-        if minutes is not None and time.monotonic() - start > 60 * minutes:
-            return
-        yield case
 
 
 def generate_answer(explainer: Explainer, context: Context) -> tuple[str, float]:
@@ -160,12 +191,12 @@ def delete_documents(explainer: Explainer, case: Case, answer: str) -> Sequence[
     target = Continuation(answer, joint=True)
     (attribution,) = explainer.explain(case.context, "random", target, progress=False)
     row = attribution.row
-    perturber = Perturber(row, ReplacementIds.from_model(explainer._runner, explainer.tokenizer))
+    perturber = Perturber(row, ReplacementIds.from_model(explainer.runner, explainer.tokenizer))
     variants = []
     for document in range(NUM_DOCUMENTS):
         positions = [i for i, segment in enumerate(row.segments) if segment == document]
         variants.append(perturber.remove_tokens(np.array(positions)))
-    logits = stream_logits(explainer._runner, [row, *variants])
+    logits = stream_logits(explainer.runner, [row, *variants])
     whole, *without = [answer_log_probability(values) for values in logits]
     return [whole - value for value in without]
 
@@ -176,31 +207,44 @@ SCORERS: dict[str, Callable[[Explainer, Case, str], Sequence[float]]] = {
 }
 
 
-def measure(explainer: Explainer, cases: Iterable[Case], methods: dict[str, Any]) -> dict[str, Any]:
+def follows_document(explainer: Explainer, case: Case) -> bool:
+    """Return whether the model answers another value where the document states that one."""
+    answer, _ = generate_answer(explainer, case.change_fact())
+    return case.other_value.lower() in answer.lower() and case.value.lower() not in answer.lower()
+
+
+def measure_case(
+    explainer: Explainer, case: Case, methods: dict[str, Any], *, verify: bool = False
+) -> dict[str, Any]:
+    """Return whether a case is answered, whether each method names its document, and the seconds."""
+    answer, generating = generate_answer(explainer, case.context)
+    is_right = case.value.lower() in answer.lower()
+    is_kept = is_right and (not verify or follows_document(explainer, case))
+    record: dict[str, Any] = {"answer": answer, "right": is_right, "kept": is_kept}
+    record |= {"generating": generating, "found": {}, "seconds": {}}
+    if not is_kept:
+        return record
+    for label, method in methods.items():
+        start = read_clock()
+        index = find_document(explainer, case, answer, method)
+        record["seconds"][label] = read_clock() - start
+        record["found"][label] = index == case.index
+    return record
+
+
+def summarize(records: Sequence[dict[str, Any]], labels: Iterable[str]) -> dict[str, Any]:
     """Return, for each method, how often it names the right document, and its cost."""
-    right = dict.fromkeys(methods, 0)
-    seconds = dict.fromkeys(methods, 0.0)
-    num_asked = 0
-    num_answered = 0
-    generating = 0.0
-    for case in cases:
-        num_asked += 1
-        answer, duration = generate_answer(explainer, case.context)
-        if case.value.lower() not in answer.lower():
-            continue
-        num_answered += 1
-        generating += duration
-        for label, method in methods.items():
-            start = read_clock()
-            right[label] += find_document(explainer, case, answer, method) == case.index
-            seconds[label] += read_clock() - start
+    kept = [record for record in records if record["kept"]]
+    generating = sum(record["generating"] for record in kept)
     rows = {}
-    for label in methods:
-        share = right[label] / num_answered if num_answered else 0.0
-        low, high = wilson(share, max(1, num_answered))
-        cost = seconds[label] / generating if generating else 0.0
+    for label in labels:
+        share = sum(record["found"][label] for record in kept) / max(1, len(kept))
+        low, high = wilson(share, max(1, len(kept)))
+        seconds = sum(record["seconds"][label] for record in kept)
+        cost = seconds / generating if generating else 0.0
         rows[label] = {"right": share, "low": low, "high": high, "cost": cost}
-    return {"asked": num_asked, "answered": num_answered, "rows": rows}
+    num_right = sum(record["right"] for record in records)
+    return {"asked": len(records), "right": num_right, "answered": len(kept), "rows": rows}
 
 
 def main() -> None:
@@ -209,17 +253,29 @@ def main() -> None:
     parser.add_argument("--name", help="what the results call the model")
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--facts", type=int, choices=range(1, 6), help="facts per document")
+    parser.add_argument(
+        "--verify", action="store_true", help="keep answers that follow the document"
+    )
     parser.add_argument("--minutes", type=float, help="ask no further case after so many minutes")
     parser.add_argument("--method", nargs="*", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument(
+        "--records", type=Path, required=True, help="one line per case, as measured"
+    )
     parser.add_argument("-o", "--output", required=True)
     arguments = parser.parse_args()
     explainer = Explainer.from_pretrained(arguments.model, dtype="float32")
-    if arguments.facts is None:
-        cases = (build_case(seed) for seed in range(arguments.cases))
-    else:
-        cases = (build_short_case(seed, arguments.facts) for seed in range(arguments.cases))
     methods = {label: METHODS[label] for label in arguments.method}
-    results = measure(explainer, limit_minutes(cases, arguments.minutes), methods)
+    records = read_records(arguments.records)
+    stop_time = time.monotonic() + 60 * (arguments.minutes or np.inf)
+    with arguments.records.open("a", encoding="utf-8") as file:
+        for seed in range(len(records), arguments.cases):
+            if time.monotonic() > stop_time:
+                break
+            case = draw_case(seed, arguments.facts)
+            record = measure_case(explainer, case, methods, verify=arguments.verify)
+            records.append(record)
+            print(json.dumps(record), file=file, flush=True)
+    results = summarize(records, methods)
     results["model"] = arguments.name or Path(arguments.model).name
     path = Path(arguments.output)
     path.parent.mkdir(parents=True, exist_ok=True)

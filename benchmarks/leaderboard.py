@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from reproduction import Wish, here, run
+from reproduction import RunOptions, read_commit, run
 from scipy.stats import rankdata
 
 from tokenlight.bench.report.comparison import get_directions
@@ -54,7 +54,8 @@ FAITHFUL = "AOPC"  # the measure whose mean the package shows
 PAGES = Path("docs/results")
 TABLE = Path("src/tokenlight/explaining/leaderboard.json")
 HOW = __doc__.split("\n\n")[3]  # how methods are ranked, in words
-DRAWS, SEED = 1000, 0
+DRAWS = 1000
+SEED = 0
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,12 @@ class Column:
 
     def ranks(self, shares: np.ndarray) -> dict[str, np.ndarray]:
         """Method to its rank in each draw; ``shares``: ``draw text``, the weight of each text."""
-        means = np.stack([shares @ own for own in self.values.values()], axis=1)
+        means = np.stack(
+            [shares @ ranks_by_measure for ranks_by_measure in self.values.values()], axis=1
+        )
         # Sums in another order differ in the last digit: equal methods must tie.
-        placed = rankdata(-self.sign * np.round(means, 12), axis=1)
-        return dict(zip(self.values, placed.T, strict=True))
+        method_ranks = rankdata(-self.sign * np.round(means, 12), axis=1)
+        return dict(zip(self.values, method_ranks.T, strict=True))
 
     @property
     def texts(self) -> int:
@@ -88,7 +91,7 @@ class Board:
     names: dict[str, str] = field(
         default_factory=dict
     )  # row to the method it is, if without options
-    made: list[str] = field(default_factory=list)
+    provenance: list[str] = field(default_factory=list)
 
     @property
     def measures(self) -> list[str]:
@@ -101,31 +104,44 @@ class Board:
     def ranks(self) -> dict[str, dict[str, tuple[float, float, float]]]:
         """Method to measure (and ``""``, all of them) to rank, and the interval's ends."""
         generator = np.random.default_rng(SEED)
-        of: dict[tuple[str, str], list[np.ndarray]] = {}
+        ranks_by_cell: dict[tuple[str, str], list[np.ndarray]] = {}
         for column in self.columns:
-            whole = np.full((1, column.texts), 1.0)
-            drawn = generator.multinomial(column.texts, whole[0] / column.texts, DRAWS)
-            for name, placed in column.ranks(np.vstack([whole, drawn]) / column.texts).items():
-                of.setdefault((name, column.measure), []).append(placed)
-        found: dict[str, dict[str, tuple[float, float, float]]] = {}
+            uniform_weights = np.full((1, column.texts), 1.0)
+            draw_weights = generator.multinomial(
+                column.texts, uniform_weights[0] / column.texts, DRAWS
+            )
+            for name, method_ranks in column.ranks(
+                np.vstack([uniform_weights, draw_weights]) / column.texts
+            ).items():
+                ranks_by_cell.setdefault((name, column.measure), []).append(method_ranks)
+        ranks_by_method: dict[str, dict[str, tuple[float, float, float]]] = {}
         for name in self.methods:
-            own = {m: np.mean(of[name, m], axis=0) for m in self.measures if (name, m) in of}
-            own[""] = np.mean(list(own.values()), axis=0)
-            found[name] = {
-                measure: (float(drawn[0]), *map(float, np.quantile(drawn[1:], [0.025, 0.975])))
-                for measure, drawn in own.items()
+            ranks_by_measure = {
+                m: np.mean(ranks_by_cell[name, m], axis=0)
+                for m in self.measures
+                if (name, m) in ranks_by_cell
             }
-        return found
+            ranks_by_measure[""] = np.mean(list(ranks_by_measure.values()), axis=0)
+            ranks_by_method[name] = {
+                measure: (
+                    float(draw_weights[0]),
+                    *map(float, np.quantile(draw_weights[1:], [0.025, 0.975])),
+                )
+                for measure, draw_weights in ranks_by_measure.items()
+            }
+        return ranks_by_method
 
     def mean(self, name: str, measure: str) -> float | None:
         """Mean over the measure's tasks."""
-        own = [
-            c.values[name].mean() for c in self.columns if c.measure == measure and name in c.values
+        task_means = [
+            column.values[name].mean()
+            for column in self.columns
+            if column.measure == measure and name in column.values
         ]
-        return float(np.mean(own)) if own else None
+        return float(np.mean(task_means)) if task_means else None
 
 
-def collected(work: Path) -> Board:
+def collect_board(work: Path) -> Board:
     """The board of the suites that were run."""
     board = Board()
     for suite in SUITES:
@@ -134,10 +150,13 @@ def collected(work: Path) -> Board:
             board.missing.append(f"{suite}: not run")
             continue
         report = RunReport.from_folder(folder)
-        made, (done, parts) = report.run_folder.manifest, report.run_folder.count_parts()
-        board.made.append(f"{suite} on {made['device']}, {_versions(made['versions'])}")
-        if done < parts:
-            board.missing.append(f"{suite}: {done} of {parts} parts finished")
+        manifest = report.run_folder.manifest
+        (num_done, num_parts) = report.run_folder.count_parts()
+        board.provenance.append(
+            f"{suite} on {manifest['device']}, {_format_versions(manifest['versions'])}"
+        )
+        if num_done < num_parts:
+            board.missing.append(f"{suite}: {num_done} of {num_parts} parts finished")
         board.missing += [
             f"{suite}, {panel.title}: {panel.reason}"
             for panel in report.panels
@@ -148,57 +167,63 @@ def collected(work: Path) -> Board:
                 passes = cost.forwards + cost.backwards
                 board.cost[cost.method] = (passes, 1000 * cost.seconds)
         board.names |= {
-            label: one.name for label, one in report.suite.row_entries.items() if not one.options
+            label: entry.name
+            for label, entry in report.suite.row_entries.items()
+            if not entry.options
         }
-        board.columns += columns_of(suite, report.suite, report.tables.text_values)
+        board.columns += build_columns(suite, report.suite, report.tables.text_values)
     return board
 
 
-def columns_of(
+def build_columns(
     name: str, suite: Suite, texts: Mapping[tuple[str, str, str, str], Mapping[int, float]]
 ) -> Iterator[Column]:
     """The columns of one suite, each over the texts that every method has."""
     better = get_directions(suite)
-    for title, own, label, _ in MEASURES:
-        for data in suite.data if own == name else ():
-            found = {
+    for title, measure_suite, label, _ in MEASURES:
+        for data in suite.data if measure_suite == name else ():
+            values_by_method = {
                 method: values
-                for (_, of, method, metric), values in texts.items()
-                if (of, metric) == (data.name, label)
+                for (_, data_name, method, metric), values in texts.items()
+                if (data_name, metric) == (data.name, label)
             }
-            shared = sorted(set.intersection(*map(set, found.values()))) if found else []
+            shared = (
+                sorted(set.intersection(*map(set, values_by_method.values())))
+                if values_by_method
+                else []
+            )
             if shared:
-                values = {m: np.array([v[i] for i in shared]) for m, v in found.items()}
+                values = {m: np.array([v[i] for i in shared]) for m, v in values_by_method.items()}
                 sign = -1 if better[label] == "lower" else 1
                 yield Column(title, data.title or data.name, values, sign)
 
 
-def _versions(versions: Mapping[str, str]) -> str:
+def _format_versions(versions: Mapping[str, str]) -> str:
     return ", ".join(
         f"{name} {versions[name]}" for name in ("torch", "transformers") if name in versions
     )
 
 
-def contents(board: Board, commit: str) -> dict[str, Any]:
+def build_content(board: Board, commit: str) -> dict[str, Any]:
     """The board as plain values, methods best first: what the pages are drawn from."""
     ranks = board.ranks()
     order = sorted(board.methods, key=lambda name: ranks[name][""][0])
     methods = []
     for name in order:
         passes, milliseconds = board.cost.get(name, (None, None))
-        places = {m: round(ranks[name][m][0], 1) for m in board.measures if m in ranks[name]}
+        measure_ranks = {m: round(ranks[name][m][0], 1) for m in board.measures if m in ranks[name]}
         methods.append(
             {
                 "label": name,
                 "method": board.names.get(name),
-                "rank": _rounded(ranks[name][""]),
-                "measures": places,
+                "rank": _round_rank(ranks[name][""]),
+                "measures": measure_ranks,
                 "passes": None if passes is None else round(passes, 1),
                 "ms": None if milliseconds is None else round(milliseconds, 1),
             }
         )
     measures = []
-    for title, suite, label, asked in MEASURES:
+    for title, suite, label, question in MEASURES:
         columns = [column for column in board.columns if column.measure == title]
         measured = [name for name in order if title in ranks[name]]
         if columns:
@@ -208,7 +233,7 @@ def contents(board: Board, commit: str) -> dict[str, Any]:
                     "title": title,
                     "suite": suite,
                     "label": label,
-                    "asked": asked,
+                    "asked": question,
                     "tasks": [{"title": c.task, "texts": c.texts} for c in columns],
                     "rows": [
                         _measure_row(name, ranks[name][title], columns) for name in best_first
@@ -221,11 +246,11 @@ def contents(board: Board, commit: str) -> dict[str, Any]:
         "num_tasks": len(board.columns),
         "methods": methods,
         "measures": measures,
-        "notes": words(board, commit),
+        "notes": describe_run(board, commit),
     }
 
 
-def _rounded(rank: tuple[float, float, float]) -> list[float]:
+def _round_rank(rank: tuple[float, float, float]) -> list[float]:
     return [round(value, 1) for value in rank]
 
 
@@ -237,29 +262,32 @@ def _measure_row(
     for column in columns:
         values = column.values.get(name)
         means.append(None if values is None else round(float(values.mean()), 3))
-    return {"label": name, "rank": _rounded(rank), "means": means}
+    return {"label": name, "rank": _round_rank(rank), "means": means}
 
 
-def words(board: Board, commit: str) -> list[str]:
+def describe_run(board: Board, commit: str) -> list[str]:
     """What stands around the tables."""
-    missing = [f"Left out: {one}." for one in board.missing]
+    missing = [f"Left out: {reason}." for reason in board.missing]
     return [
         *missing,
-        "Made with " + "; ".join(board.made) + f"; seed {SEED}, at commit `{commit}`.",
+        "Made with " + "; ".join(board.provenance) + f"; seed {SEED}, at commit `{commit}`.",
     ]
 
 
-def table(board: Board, commit: str) -> dict[str, object]:
+def build_table(board: Board, commit: str) -> dict[str, object]:
     """What the package shows: of methods without options, by their registered names."""
     ranks = board.ranks()
-    own = {board.names[row]: row for row in board.methods if row in board.names}
-    means = {name: board.mean(row, FAITHFUL) for name, row in own.items()}
+    rows_by_name = {board.names[row]: row for row in board.methods if row in board.names}
+    means = {name: board.mean(row, FAITHFUL) for name, row in rows_by_name.items()}
     texts = sum(column.texts for column in board.columns if column.measure == FAITHFUL)
     return {
         "commit": commit,
         "texts": texts,
         "means": {name: round(mean, 4) for name, mean in means.items() if mean is not None},
-        "ranks": {name: [round(one, 1) for one in ranks[row][""]] for name, row in own.items()},
+        "ranks": {
+            name: [round(value, 1) for value in ranks[row][""]]
+            for name, row in rows_by_name.items()
+        },
     }
 
 
@@ -273,20 +301,29 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=1000, help="texts a data set")
     parser.add_argument("--commit", help="that the run was made at; else the one checked out")
     parser.add_argument("--report", action="store_true", help="pages and table from WORK alone")
-    given = parser.parse_args()
-    commit = given.commit or here()
-    if given.data and not given.report:
-        wish = Wish(given.models and given.models.resolve(), given.data.resolve(), given.work.resolve(),
-                    PAGES, given.device, given.limit, 1, SUITES, commit)  # fmt: skip
+    arguments = parser.parse_args()
+    commit = arguments.commit or read_commit()
+    if arguments.data and not arguments.report:
+        options = RunOptions(
+            models=arguments.models and arguments.models.resolve(),
+            data=arguments.data.resolve(),
+            work=arguments.work.resolve(),
+            out=PAGES,
+            device=arguments.device,
+            limit=arguments.limit,
+            jobs=1,
+            only=SUITES,
+            commit=commit,
+        )
         for name in SUITES:
-            run(wish, name)
-    board = collected(given.work.resolve())
-    content = contents(board, commit)
+            run(options, name)
+    board = collect_board(arguments.work.resolve())
+    content = build_content(board, commit)
     text = json.dumps(content, indent=1, ensure_ascii=False)
     write_text(PAGES / leaderboard_page.DATA.name, text + "\n")
     for name, page in leaderboard_page.render_files(content).items():
         write_text(PAGES / name, page)
-    write_text(TABLE, json.dumps(table(board, commit), indent=1) + "\n")
+    write_text(TABLE, json.dumps(build_table(board, commit), indent=1) + "\n")
 
 
 if __name__ == "__main__":

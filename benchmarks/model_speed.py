@@ -82,7 +82,8 @@ def bare(model: Any, ids: torch.Tensor) -> torch.Tensor:
 
 LONG = 12.0  # seconds; such a call is timed once
 # Calls before, and seconds that they may take: a GPU records a pass when its shape has come three times.
-WARM, WARMED = 5, 6.0
+WARM = 5
+WARMED = 6.0
 
 
 def timed(
@@ -112,7 +113,8 @@ def timed(
         warmed = 0.0
         for _ in range(warm):
             warmed += once() if warmed < WARMED else 0.0
-        base, times = fresh(), []
+        base = fresh()
+        times = []
     since = time.perf_counter()
     while times[:1] < [LONG] and (
         len(times) < 3 or (time.perf_counter() - since < seconds and len(times) < 40)
@@ -220,7 +222,8 @@ def by_hand(model: Any, tokenizer: Any, texts: list[str], device: str, budget: i
     found: list[Any] = [None] * len(ids)
     while order:
         width = len(ids[order[0]])
-        pack, order = order[: max(1, budget // width)], order[max(1, budget // width) :]
+        pack = order[: max(1, budget // width)]
+        order = order[max(1, budget // width) :]
         rows = torch.nn.utils.rnn.pad_sequence(
             [torch.tensor(ids[i]) for i in pack], batch_first=True
         )

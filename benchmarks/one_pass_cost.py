@@ -38,7 +38,7 @@ LLAMAS = {"llama": (64, 2, 128), "llama_frozen": (256, 4, 688)}
 CASES = ["bare", "attcat", "one_pass", "captum"]
 
 
-def model_of(size: str) -> Any:
+def build_model(size: str) -> Any:
     if size in LLAMAS:
         width, layers, inner = LLAMAS[size]
         config: Any = transformers.LlamaConfig(
@@ -51,28 +51,29 @@ def model_of(size: str) -> Any:
     return transformers.BertForSequenceClassification(transformers.BertConfig(num_labels=2))
 
 
-def work(case: str, model: Any, ids: torch.Tensor) -> Callable[[], Any]:
+def build_call(case: str, model: Any, ids: torch.Tensor) -> Callable[[], Any]:
     """The thing to time: a call without arguments."""
     mask = torch.ones_like(ids)
     if case == "bare":
-        return lambda: bare(model, ids, mask)
+        return lambda: run_bare(model, ids, mask)
     if case == "captum":
-        return captum(model, ids, mask)
+        return build_captum_call(model, ids, mask)
     from tokenlight import Explainer, Tokens
 
-    explainer, tokens = Explainer(model), Tokens.from_ids(ids, mask)
+    explainer = Explainer(model)
+    tokens = Tokens.from_ids(ids, mask)
     methods = ONE_PASS if case == "one_pass" else case
     return lambda: explainer.explain(tokens, methods, batch_tokens=ids.numel(), target=1)
 
 
-def bare(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def run_bare(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     embeddings = model.get_input_embeddings()(ids).detach().requires_grad_(True)
     logits = model(inputs_embeds=embeddings, attention_mask=mask).logits
     (gradient,) = torch.autograd.grad(logits[:, 1].sum(), embeddings)
     return gradient.sum(dim=-1).cpu()
 
 
-def captum(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> Callable[[], Any]:
+def build_captum_call(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> Callable[[], Any]:
     from captum.attr import LayerGradientXActivation
 
     peer = LayerGradientXActivation(
@@ -84,10 +85,10 @@ def captum(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> Callable[[], An
 def measure(case: str, size: str, shape: str, device: str) -> dict[str, float]:
     """Median seconds of a call, and the peak memory above the loaded model."""
     torch.manual_seed(0)
-    model = model_of(size).to(device).eval()
-    batch, length = (int(part) for part in shape.split("x"))
+    model = build_model(size).to(device).eval()
+    batch, length = (int(size) for size in shape.split("x"))
     ids = torch.randint(5, 900, (batch, length), device=device)
-    call = work(case, model, ids)
+    call = build_call(case, model, ids)
     if device == "cuda":
         call()
         torch.cuda.synchronize()
@@ -109,45 +110,49 @@ def measure(case: str, size: str, shape: str, device: str) -> dict[str, float]:
         peak = torch.cuda.max_memory_allocated() - loaded
     else:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - loaded
-    kept = times[1:] or times  # the first call pays for warming up
-    return {"seconds": statistics.median(kept), "bytes": float(peak)}
+    steady_times = times[1:] or times  # the first call pays for warming up
+    return {"seconds": statistics.median(steady_times), "bytes": float(peak)}
 
 
-def apart(case: str, size: str, shape: str, device: str) -> dict[str, float] | None:
+def measure_in_subprocess(case: str, size: str, shape: str, device: str) -> dict[str, float] | None:
     """Measure in a process of its own; None where a library is missing."""
     command = [sys.executable, __file__, "--case", case, "--size", size, "--shape", shape]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--device", device],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
         check=False,
     )
-    if done.returncode:
-        if "No module named 'captum'" in done.stderr:
+    if result.returncode:
+        if "No module named 'captum'" in result.stderr:
             return None
-        raise SystemExit(f"{case} {shape} failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+        raise SystemExit(f"{case} {shape} failed:\n{result.stderr}")
+    measurement: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
+    return measurement
 
 
-def table(device: str, size: str, shapes: list[str], cases: list[str]) -> dict[str, Any]:
+def print_table(device: str, size: str, shapes: list[str], cases: list[str]) -> dict[str, Any]:
     rows = []
     print("| shape | case | time / bare | peak memory / bare | ms |")
     print("|---|---|---|---|---|")
     for shape in shapes:
-        base = apart("bare", size, shape, device)
+        base = measure_in_subprocess("bare", size, shape, device)
         assert base is not None
         for case in cases:
-            found = base if case == "bare" else apart(case, size, shape, device)
-            if found is None:
+            measurement = (
+                base if case == "bare" else measure_in_subprocess(case, size, shape, device)
+            )
+            if measurement is None:
                 print(f"| {shape} | {case} | not installed | | |", flush=True)
                 continue
-            ratio = found["seconds"] / base["seconds"]
-            memory = found["bytes"] / max(base["bytes"], 1.0)
-            shown = f"{1000 * found['seconds']:.1f}" if device == "cuda" else "-"
-            print(f"| {shape} | {case} | {ratio:.2f} | {memory:.2f} | {shown} |", flush=True)
-            rows.append({"shape": shape, "case": case, "time": ratio, "memory": memory, **found})
+            ratio = measurement["seconds"] / base["seconds"]
+            memory = measurement["bytes"] / max(base["bytes"], 1.0)
+            milliseconds = f"{1000 * measurement['seconds']:.1f}" if device == "cuda" else "-"
+            print(f"| {shape} | {case} | {ratio:.2f} | {memory:.2f} | {milliseconds} |", flush=True)
+            rows.append(
+                {"shape": shape, "case": case, "time": ratio, "memory": memory, **measurement}
+            )
     return {"size": size, "rows": rows}
 
 
@@ -159,22 +164,26 @@ def main() -> None:
     parser.add_argument("--size", default="bert")
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    if given.case:
-        print(json.dumps(measure(given.case, given.size, given.shape[0], given.device)))
+    arguments = parser.parse_args()
+    if arguments.case:
+        print(
+            json.dumps(
+                measure(arguments.case, arguments.size, arguments.shape[0], arguments.device)
+            )
+        )
         return
-    described = facts(given.device, dtype="float32")
+    described = facts(arguments.device, dtype="float32")
     print(", ".join(f"{name} {value}" for name, value in described.items()))
     tables = []
-    if not given.long:
-        shapes = given.shape or SHAPES[given.device]
-        tables.append(table(given.device, "bert", shapes, CASES))
-    if given.long or not given.shape:
+    if not arguments.long:
+        shapes = arguments.shape or SHAPES[arguments.device]
+        tables.append(print_table(arguments.device, "bert", shapes, CASES))
+    if arguments.long or not arguments.shape:
         print("\n2,048 and 16,384 tokens, a small Llama, memory is the figure:")
-        tables.append(table(given.device, "llama_frozen", ["1x2048"], RELEVANT))
-        tables.append(table(given.device, "llama", ["1x16384"], ["bare", "attcat"]))
-    if given.json:
-        given.json.write_text(json.dumps({"facts": described, "tables": tables}, indent=1))
+        tables.append(print_table(arguments.device, "llama_frozen", ["1x2048"], RELEVANT))
+        tables.append(print_table(arguments.device, "llama", ["1x16384"], ["bare", "attcat"]))
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"facts": described, "tables": tables}, indent=1))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ written for this benchmark; which of the pairs a model answers is measured, not 
 
     python benchmarks/pair_data.py    # write the data of the suite counterfactual_pairs
 
-The suite has a row for every prompt, with one other prompt that differs in the deciding word. Templates that
-were held out were written after the default target was chosen, and are used for no choice.
+The suite has a row for every prompt, with another prompt for each word that decides, which differs in this
+word alone. Templates that were held out were written after the default target was chosen, and are used for
+no choice.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,7 @@ GENDER_NAME_TEMPLATES = (
     ("{} was happy and smiled. Then", "she", "he"),
 )
 NAMES = ("Mary", "John", "Anna", "Peter", "Sarah", "David", "Emma", "Jack", "Lucy", "Ben")
+GIVING_NAMES = (("Mary", "John", "Anna"), ("David", "Emma", "Jack"))
 GIVING_TEMPLATES = (
     "When {first} and {second} went to the store, {giver} gave a drink to",
     "{first} and {second} had a long talk. Then {giver} said goodbye to",
@@ -287,21 +290,31 @@ def build_pairs(templates: Templates = FIRST) -> list[Pair]:
 
 
 def build_suite_rows() -> list[dict[str, Any]]:
-    """Return the rows of the suite: every prompt once, with the first prompt that it is paired with."""
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    """Return the rows of the suite: every prompt once, with a counterfactual for each deciding word.
+
+    Several pairs may share a prompt and differ in different words of it: then each of these words decides.
+    """
+    rows: dict[str, dict[str, Any]] = {}
     for origin, templates in (("first", FIRST), ("held out", HELD_OUT)):
         for pair in build_pairs(templates):
             for prompt, other in ((pair.first, pair.second), (pair.second, pair.first)):
-                row = {
-                    "text": prompt.text,
-                    "spans": [[prompt.start, prompt.end]],
-                    "completions": list(prompt.answers),
-                    "counterfactual": other.text,
-                    "counterfactual_completions": list(other.answers),
-                    "family": pair.family,
-                    "templates": origin,
-                }
-                rows.setdefault((prompt.text, prompt.start), row)
+                row = rows.setdefault(
+                    prompt.text,
+                    {
+                        "text": prompt.text,
+                        "spans": [],
+                        "completions": list(prompt.answers),
+                        "counterfactuals": [],
+                        "counterfactual_completions": [],
+                        "family": pair.family,
+                        "templates": origin,
+                    },
+                )
+                span = [prompt.start, prompt.end]
+                if span not in row["spans"]:
+                    row["spans"].append(span)
+                    row["counterfactuals"].append(other.text)
+                    row["counterfactual_completions"].append(list(other.answers))
     return list(rows.values())
 
 
@@ -335,17 +348,19 @@ def _gender_pairs(
 
 
 def _giving_pairs(templates: tuple[str, ...]) -> Iterator[Pair]:
-    """Yield who gives to whom: the giver decides, or the name of who receives."""
+    """Yield who gives to whom. Another giver changes the answer, and so does another receiver."""
     for template in templates:
-        for index in range(0, len(NAMES), 2):
-            first, second = NAMES[index], NAMES[index + 1]
-            other = NAMES[(index + 2) % len(NAMES)]
-            two_names = template.replace("{first}", first).replace("{second}", second)
-            giver = two_names.replace("{giver}", "{}")
-            yield Pair("who gives", fill(giver, second, first), fill(giver, first, second))
-            receiver = template.replace("{second}", second).replace("{giver}", second)
-            receiver = receiver.replace("{first}", "{}")
-            yield Pair("who receives", fill(receiver, first, first), fill(receiver, other, other))
+        for names in GIVING_NAMES:
+            for first, second in permutations(names, 2):
+                both = template.replace("{first}", first).replace("{second}", second)
+                blank = both.replace("{giver}", "{}")
+                yield Pair("who gives", fill(blank, first, second), fill(blank, second, first))
+            for giver in names:
+                one, other = (name for name in names if name != giver)
+                for place, giver_place in (("{first}", "{second}"), ("{second}", "{first}")):
+                    blank = template.replace(giver_place, giver).replace("{giver}", giver)
+                    blank = blank.replace(place, "{}")
+                    yield Pair("who gives", fill(blank, one, one), fill(blank, other, other))
 
 
 if __name__ == "__main__":

@@ -35,29 +35,29 @@ SIZES = {
 }
 
 
-def sequences(texts: int, seed: int = 0) -> list[Variant]:
+def draw_variants(texts: int, seed: int = 0) -> list[Variant]:
     """What AOPC asks about texts of 8 to 60 tokens: ten deletions each, in random orders."""
     generator = np.random.default_rng(seed)
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for _ in range(texts):
         length = int(generator.integers(8, 60))
         row = Tokens.from_ids([generator.integers(5, 30000, length)]).rows[0]
         original = Perturber(row, ReplacementIds(0, 4))
         order = generator.permutation(length)
-        found += [original.delete_tokens(order[: round(k * length / 10)]) for k in range(10)]
-    return found
+        variants += [original.delete_tokens(order[: round(k * length / 10)]) for k in range(10)]
+    return variants
 
 
-def raw(runner: ModelRunner, given: list[Variant], budget: int) -> Callable[[], None]:
+def build_raw_run(runner: ModelRunner, variants: list[Variant], budget: int) -> Callable[[], None]:
     """The bare model over batches made by hand beforehand."""
     batches = []
-    for pack in pack_batches([len(row) for row in given], budget):
-        width = max(len(given[i]) for i in pack)
-        ids = torch.zeros(len(pack), width, dtype=torch.long)
+    for indices in pack_batches([len(row) for row in variants], budget):
+        width = max(len(variants[i]) for i in indices)
+        ids = torch.zeros(len(indices), width, dtype=torch.long)
         mask = torch.zeros_like(ids)
-        for line, i in enumerate(pack):
-            ids[line, : len(given[i])] = torch.from_numpy(given[i].ids.astype(np.int64))
-            mask[line, : len(given[i])] = 1
+        for row_index, i in enumerate(indices):
+            ids[row_index, : len(variants[i])] = torch.from_numpy(variants[i].ids.astype(np.int64))
+            mask[row_index, : len(variants[i])] = 1
         batches.append((ids.to(runner.device), mask.to(runner.device)))
 
     def forward() -> None:
@@ -68,7 +68,7 @@ def raw(runner: ModelRunner, given: list[Variant], budget: int) -> Callable[[], 
     return forward
 
 
-def seconds(work: Callable[[], None], device: torch.device) -> float:
+def time_run(work: Callable[[], None], device: torch.device) -> float:
     """Wall time of one round."""
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -79,24 +79,27 @@ def seconds(work: Callable[[], None], device: torch.device) -> float:
     return time.perf_counter() - begun
 
 
-def measured(size: str, device: str, texts: int, rounds: int) -> dict[str, float | str | int]:
+def measure_size(size: str, device: str, texts: int, rounds: int) -> dict[str, float | str | int]:
     """One row: sequences a second of both sides, and their ratio."""
     torch.manual_seed(0)
     hidden = SIZES[size]["hidden_size"]
     config = BertConfig(vocab_size=30522, intermediate_size=4 * hidden, **SIZES[size])
     runner = ModelRunner(BertForSequenceClassification(config).eval().to(device))
-    given = sequences(texts)
-    unique = list({(row.ids.tobytes()): row for row in given}.values())
+    variants = draw_variants(texts)
+    unique = list({(row.ids.tobytes()): row for row in variants}.values())
     budget = DEFAULT_BATCH_TOKENS[runner.device.type]
-    bare = raw(runner, unique, budget)
+    run_raw = build_raw_run(runner, unique, budget)
 
-    def engine() -> None:
+    def run_engine() -> None:
         for _ in stream_logits(runner, unique):
             pass
 
-    for work in (bare, engine):
-        work()
-    times = [(seconds(bare, runner.device), seconds(engine, runner.device)) for _ in range(rounds)]
+    for run in (run_raw, run_engine):
+        run()
+    times = [
+        (time_run(run_raw, runner.device), time_run(run_engine, runner.device))
+        for _ in range(rounds)
+    ]
     fastest = [min(side) for side in zip(*times, strict=True)]
     return {
         "model": size,
@@ -117,11 +120,11 @@ def main() -> None:
     options.add_argument("--texts", type=int, help="default: 40, on a GPU 3000")
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--size", choices=[*SIZES], action="append")
-    given = options.parse_args()
+    arguments = options.parse_args()
     # A GPU is kept busy only by a stream of several windows.
-    texts = given.texts or (3000 if given.device.startswith("cuda") else 40)
-    for size in given.size or SIZES:
-        print(json.dumps(measured(size, given.device, texts, given.rounds)))
+    texts = arguments.texts or (3000 if arguments.device.startswith("cuda") else 40)
+    for size in arguments.size or SIZES:
+        print(json.dumps(measure_size(size, arguments.device, texts, arguments.rounds)))
 
 
 if __name__ == "__main__":

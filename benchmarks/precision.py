@@ -54,39 +54,39 @@ PRINTED = {
 }
 
 
-def key(k: int) -> str:
+def metric_key(k: int) -> str:
     """The name Evaluation gives the count at K."""
     return "precision_at_k" if k == 20 else f"precision_at_k(k={k})"
 
 
-def drawn(data: Path, most: int, seed: int) -> list[tuple[str, dict[str, Example]]]:
+def draw_questions(data: Path, most: int, seed: int) -> list[tuple[str, dict[str, Example]]]:
     """Questions by id, each with its reading in every set it stands in, in random order."""
-    found: dict[str, dict[str, Example]] = {}
+    examples_by_id: dict[str, dict[str, Example]] = {}
     for name, file in SETS.items():
-        ids = [str(row["id"]) for row in _raw(data / file)]
+        ids = [str(row["id"]) for row in _read_rows(data / file)]
         for i, example in zip(ids, read_examples(data / file), strict=True):
             if example.spans:
-                found.setdefault(i, {})[name] = example
-    return sorted(found.items(), key=lambda pair: _draw(pair[0], seed))[:most]
+                examples_by_id.setdefault(i, {})[name] = example
+    return sorted(examples_by_id.items(), key=lambda pair: _hash_id(pair[0], seed))[:most]
 
 
-def _raw(place: Path) -> list[dict[str, Any]]:
+def _read_rows(path: Path) -> list[dict[str, Any]]:
     import gzip
 
-    with gzip.open(place, "rt", encoding="utf-8") as lines:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
-def _draw(identity: str, seed: int) -> bytes:
+def _hash_id(identity: str, seed: int) -> bytes:
     return hashlib.blake2b(f"{seed}:{identity}".encode(), digest_size=8).digest()
 
 
-def rows_of(
+def measure_shard(
     explainer: Explainer, shard: Sequence[tuple[str, dict[str, Example]]], methods: Sequence[Any]
 ) -> list[dict[str, Any]]:
     """Explain a shard once and measure it in every set it stands in."""
     texts = [next(iter(sets.values())).text for _, sets in shard]
-    made = explainer.explain(
+    attributions = explainer.explain(
         texts,
         method=list(methods),
         target=SpanTarget("argmax", "argmax"),
@@ -94,49 +94,50 @@ def rows_of(
         progress=False,
     )
     share = len(methods)
-    groups = [made[i * share : (i + 1) * share] for i in range(len(texts))]
+    groups = [attributions[i * share : (i + 1) * share] for i in range(len(texts))]
     # The official code of AttCAT takes absolute values on SQuAD v2.
     groups = [[*group, *(absolute(a) for a in group if a.method == "attcat")] for group in groups]
-    metrics, lines = build_metrics(METRICS), []
+    metrics = build_metrics(METRICS)
+    lines = []
     for name in SETS:
-        chosen = [i for i, (_, sets) in enumerate(shard) if name in sets]
-        given = [a for i in chosen for a in groups[i]]
-        spans = [shard[i][1][name].spans for i in chosen]
-        if not chosen:
+        indices = [i for i, (_, sets) in enumerate(shard) if name in sets]
+        set_attributions = [a for i in indices for a in groups[i]]
+        spans = [shard[i][1][name].spans for i in indices]
+        if not indices:
             continue
-        marks = parse_spans(spans, [groups[i][0].row for i in chosen])
-        texts = [place for place, i in enumerate(chosen) for _ in groups[i]]
-        records = measure(explainer, given, metrics, texts, spans=marks, progress=False)
+        marks = parse_spans(spans, [groups[i][0].row for i in indices])
+        texts = [position for position, i in enumerate(indices) for _ in groups[i]]
+        records = measure(explainer, set_attributions, metrics, texts, spans=marks, progress=False)
         lines += [
-            {"set": name, "id": shard[chosen[record.text_index]][0], "record": record.to_dict()}
+            {"set": name, "id": shard[indices[record.text_index]][0], "record": record.to_dict()}
             for record in shorten_method_names(records)[0]
         ]
     return lines
 
 
-def finished(work: Path) -> dict[str, Evaluation]:
+def load_finished(work: Path) -> dict[str, Evaluation]:
     """What stands in WORK by now, set by set."""
     records: dict[str, list[Record]] = {name: [] for name in SETS}
     numbers: dict[str, int] = {}  # shards count their own questions
-    for place in sorted((work / "parts").glob("*.jsonl")):
+    for path in sorted((work / "parts").glob("*.jsonl")):
         # splitlines() would also cut at characters such as U+2028, which JSON strings may hold.
-        for line in filter(None, place.read_text(encoding="utf-8").split("\n")):
+        for line in filter(None, path.read_text(encoding="utf-8").split("\n")):
             entry = json.loads(line)
             number = numbers.setdefault(entry["id"], len(numbers))
             record = replace(Record.from_dict(entry["record"]), text_index=number)
             method = record.method.replace(" | ", ", ")  # a bar would end a cell of the table
             records[entry["set"]].append(replace(record, method=method))
     return {
-        name: Evaluation(tuple(found), build_metrics(METRICS), 0)
-        for name, found in records.items()
-        if found
+        name: Evaluation(tuple(set_records), build_metrics(METRICS), 0)
+        for name, set_records in records.items()
+        if set_records
     }
 
 
-def page(found: dict[str, Evaluation], made: str, command: str) -> str:
+def render_page(evaluations: dict[str, Evaluation], provenance: str, command: str) -> str:
     """The page, in Markdown."""
     lines = ["# Precision@K on SQuAD", "", *INTRODUCTION, ""]
-    for name, evaluation in found.items():
+    for name, evaluation in evaluations.items():
         questions = len(evaluation.records) // len(evaluation.methods)
         lengths = _lengths(evaluation)
         lines += [f"## {TITLES[name]}: {questions:,} of {ALL[name]:,} questions", "",
@@ -145,14 +146,22 @@ def page(found: dict[str, Evaluation], made: str, command: str) -> str:
                   "| method | " + " | ".join(f"K = {k}" for k in AT) + " | share at 20 | printed |",
                   "|---" * (len(AT) + 3) + "|"]  # fmt: skip
         for method, part in evaluation.by_method.items():
-            cells = [_cell(part.summary[key(k)], 2) for k in AT]
+            cells = [_cell(part.summary[metric_key(k)], 2) for k in AT]
             printed = PRINTED[name].get(method, "")
             ratio = _cell(part.summary[RATIO], 1)
             lines.append(f"| {method} | " + " | ".join(cells) + f" | {ratio} | {printed} |")
-        means = {m: part.summary[key(20)]["mean"] for m, part in evaluation.by_method.items()}
-        lines += ["", _order(means, PRINTED[name]), "", *_differences(evaluation), ""]
+        means = {
+            m: part.summary[metric_key(20)]["mean"] for m, part in evaluation.by_method.items()
+        }
+        lines += [
+            "",
+            _describe_order(means, PRINTED[name]),
+            "",
+            *_describe_differences(evaluation),
+            "",
+        ]
     lines += ["![Precision@K of each method with 95 % intervals](precision.png)", "",
-              "## How it was made", "", f"    {command}", "", made]  # fmt: skip
+              "## How it was made", "", f"    {command}", "", provenance]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
@@ -166,72 +175,84 @@ INTRODUCTION = (
 )
 
 
-def _order(means: dict[str, float], printed: dict[str, float]) -> str:
+def _describe_order(means: dict[str, float], printed: dict[str, float]) -> str:
     """The order of the methods here and in the paper."""
-    here = " > ".join(sorted(means, key=lambda method: -means[method]))
-    there = " > ".join(sorted(printed, key=lambda method: -printed[method]))
-    return f"Order at K = 20: {here}. Mask-LRP, table 2, BERT-base: {there}."
+    our_order = " > ".join(sorted(means, key=lambda method: -means[method]))
+    paper_order = " > ".join(sorted(printed, key=lambda method: -printed[method]))
+    return f"Order at K = 20: {our_order}. Mask-LRP, table 2, BERT-base: {paper_order}."
 
 
-def _differences(evaluation: Evaluation) -> list[str]:
+def _describe_differences(evaluation: Evaluation) -> list[str]:
     """mask_lrp less every other method on the same questions: what the intervals alone hide."""
     counts = {
-        method: {record.text_index: record.measurements[key(20)].value for record in part.records}
+        method: {
+            record.text_index: record.measurements[metric_key(20)].value for record in part.records
+        }
         for method, part in evaluation.by_method.items()
     }
-    ours, said = counts["mask_lrp"], []
+    ours = counts["mask_lrp"]
+    differences = []
     for method, theirs in counts.items():
         if method != "mask_lrp":
             gap = bootstrap_mean([ours[text] - theirs[text] for text in ours], seed=0)
-            said.append(f"{method} {gap.mean:+.2f} ({gap.low:+.2f} … {gap.high:+.2f})")
-    return [f"At K = 20 `mask_lrp` minus each other method, paired by question: {', '.join(said)}."]
+            differences.append(f"{method} {gap.mean:+.2f} ({gap.low:+.2f} … {gap.high:+.2f})")
+    return [
+        f"At K = 20 `mask_lrp` minus each other method, paired by question: {', '.join(differences)}."
+    ]
 
 
 def _lengths(evaluation: Evaluation) -> np.ndarray:
     first = evaluation.by_method[evaluation.methods[0]]
-    return np.array([record.measurements[key(20)].detail["length"] for record in first.records])
+    return np.array(
+        [record.measurements[metric_key(20)].detail["length"] for record in first.records]
+    )
 
 
-def _cell(one: dict[str, Any], digits: int) -> str:
-    mean, low, high = (f"{one[name]:.{digits}f}" for name in ("mean", "low", "high"))
+def _cell(interval: dict[str, Any], digits: int) -> str:
+    mean, low, high = (f"{interval[name]:.{digits}f}" for name in ("mean", "low", "high"))
     return f"{mean}<br><small>{low} … {high}</small>"
 
 
-def draw(found: dict[str, Evaluation], place: Path) -> None:
+def draw(evaluations: dict[str, Evaluation], path: Path) -> None:
     """Counts over K, a line a method, a panel a set (AttCAT, figures 4 and 8 to 11)."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, len(found), figsize=(11, 4.4), sharey=True, squeeze=False)
-    for panel, (name, evaluation) in zip(panels[0], found.items(), strict=True):
+    figure, panels = pyplot.subplots(
+        1, len(evaluations), figsize=(11, 4.4), sharey=True, squeeze=False
+    )
+    for panel, (name, evaluation) in zip(panels[0], evaluations.items(), strict=True):
         most = float(_lengths(evaluation).mean())
         panel.axhline(most, color="0.4", linestyle=":", linewidth=1)
         panel.text(50, most * 0.985, "mean answer ", ha="right", va="top", color="0.4")
         for method, part in evaluation.by_method.items():
-            one = [part.summary[key(k)] for k in AT]
-            (line,) = panel.plot(AT, [o["mean"] for o in one], marker="o", label=method)
-            low, high = [o["low"] for o in one], [o["high"] for o in one]
+            intervals = [part.summary[metric_key(k)] for k in AT]
+            (line,) = panel.plot(
+                AT, [interval["mean"] for interval in intervals], marker="o", label=method
+            )
+            low = [interval["low"] for interval in intervals]
+            high = [interval["high"] for interval in intervals]
             panel.fill_between(AT, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
         questions = len(evaluation.records) // len(evaluation.methods)
         panel.set(title=f"{TITLES[name]} ({questions:,})", xlabel="K", xticks=AT, ylim=(0, 5.4))
         panel.spines[["top", "right"]].set_visible(False)
     panels[0][0].set_ylabel("answer tokens among the top K")
     panels[0][-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.savefig(place, dpi=80, bbox_inches="tight")
+    figure.savefig(path, dpi=80, bbox_inches="tight")
 
 
-def _made(explainer: Explainer, seconds: float, processes: int) -> str:
+def _describe_run(explainer: Explainer, seconds: float, processes: int) -> str:
     device = explainer.model.device
-    named = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
     return (
         f"tokenlight {VERSION}, commit {commit or 'unknown'}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}, "
-        f"Python {platform.python_version()}, {named}, {torch.get_num_threads()} thread(s), "
+        f"Python {platform.python_version()}, {device_name}, {torch.get_num_threads()} thread(s), "
         f"{seconds:.0f} s in the last run with {processes} process{'es' * (processes > 1)}."
     )
 
@@ -249,37 +270,42 @@ def main() -> None:
     options.add_argument("--share", default="0/1", help="i/n: every n-th shard, for n processes")
     options.add_argument("--only-rows", action="store_true", help="no page: rows into WORK only")
     options.add_argument("--report", action="store_true", help="only write what is finished")
-    given = options.parse_args()
+    arguments = options.parse_args()
     methods: list[Any] = ["raw_att", "rollout", "attcat", "transatt", "random"]
-    methods.insert(4, ("mask_lrp", {"heads": str(given.heads)}))
-    explainer = Explainer.from_pretrained("tokenlight/qa", device=given.device)
-    questions = drawn(given.data, given.questions, given.seed)
-    begun = time.monotonic()
-    turn, of = map(int, given.share.split("/"))
-    with progress_bar("questions", len(questions) // of) as advance:
-        for first in range(turn * SHARD, 0 if given.report else len(questions), of * SHARD):
+    methods.insert(4, ("mask_lrp", {"heads": str(arguments.heads)}))
+    explainer = Explainer.from_pretrained("tokenlight/qa", device=arguments.device)
+    questions = draw_questions(arguments.data, arguments.questions, arguments.seed)
+    start = time.monotonic()
+    process_index, num_processes = map(int, arguments.share.split("/"))
+    with progress_bar("questions", len(questions) // num_processes) as advance:
+        for first in range(
+            process_index * SHARD, 0 if arguments.report else len(questions), num_processes * SHARD
+        ):
             shard = questions[first : first + SHARD]
-            place = given.work / "parts" / f"{first:08d}.jsonl"
-            if not place.exists():
+            path = arguments.work / "parts" / f"{first:08d}.jsonl"
+            if not path.exists():
                 lines = [
-                    json.dumps(one, ensure_ascii=False)
-                    for one in rows_of(explainer, shard, methods)
+                    json.dumps(row, ensure_ascii=False)
+                    for row in measure_shard(explainer, shard, methods)
                 ]
-                write_text(place, "".join(line + "\n" for line in lines))
-                write_text(given.work / "made.txt", _made(explainer, time.monotonic() - begun, of))
+                write_text(path, "".join(line + "\n" for line in lines))
+                write_text(
+                    arguments.work / "made.txt",
+                    _describe_run(explainer, time.monotonic() - start, num_processes),
+                )
             advance(len(shard))
-    if given.only_rows:
+    if arguments.only_rows:
         return
-    found = finished(given.work)
-    given.out.mkdir(parents=True, exist_ok=True)
-    done = len(
-        {record.text_index for evaluation in found.values() for record in evaluation.records}
+    evaluations = load_finished(arguments.work)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    num_questions = len(
+        {record.text_index for evaluation in evaluations.values() for record in evaluation.records}
     )
-    command = f"python benchmarks/precision.py --data DATA --work WORK --questions {done}"
-    made = (given.work / "made.txt").read_text(encoding="utf-8")
-    write_text(given.out / "README.md", page(found, made, command))
-    draw(found, given.out / "precision.png")
-    for name, evaluation in found.items():
+    command = f"python benchmarks/precision.py --data DATA --work WORK --questions {num_questions}"
+    provenance = (arguments.work / "made.txt").read_text(encoding="utf-8")
+    write_text(arguments.out / "README.md", render_page(evaluations, provenance, command))
+    draw(evaluations, arguments.out / "precision.png")
+    for name, evaluation in evaluations.items():
         print(TITLES[name], evaluation.format_table(), sep="\n", flush=True)
 
 

@@ -61,10 +61,10 @@ def on_the_device(explainer: Explainer, ids: torch.Tensor, name: str) -> Callabl
     """A method without what stands around it: one recording, one tape, its scores."""
     rows = list(Tokens.from_ids(ids))
     method = build("methods", name)
-    head = explainer._runner.head
+    head = explainer.runner.head
 
     def work() -> Any:
-        recording = record(explainer._runner, rows, method.needs)
+        recording = record(explainer.runner, rows, method.needs)
         logits = recording.logits.detach().double().cpu().numpy()
         targets = [
             head.resolve(1, values, row)[0] for values, row in zip(logits, rows, strict=True)

@@ -44,12 +44,12 @@ SUITES = (  # the longest first, so that no long one is left for the end
     "mask_lrp_table2", "attcat_table2", "mask_lrp_table3", "sst_signs",
 )  # fmt: skip
 # Every table takes --limit texts a data set. Pictures need fewer.
-FEWER = {
+MAX_TEXTS = {
     "decoded_figures": 120, "mask_lrp_figures": 300, "leaderboard": 120, "decoded_layers": 200,
     "hybrid_documents": 150, "decoded_table1b": 160, "mask_lrp_table1": 160, "attcat_table5": 200,
 }  # fmt: skip
 # The model that stands in for the papers' on each data set; the first that is there.
-STANDS_IN = {
+STAND_IN_MODELS = {
     "sst2": ("sst2",), "imdb": ("imdb",), "yelp": ("yelp",), "amazon": ("amazon",), "qqp": ("qqp",),
     "mnli": ("mnli", "snli"), "ag_news": ("ag_news",), "squad_v1": ("squad_v1",),
     "squad_v2": ("squad_v2", "squad_v1"), "figure5": ("sst2",), "figure6": ("sst2",),
@@ -58,7 +58,7 @@ STANDS_IN = {
     "a5_ag_news": ("ag_news",), "masked_sst2": ("masked_sst2",), "masked_ag_news": ("masked_ag_news",),
 }  # fmt: skip
 # One of the papers' models is stood in for; the others (DistilBERT, GPT-2 …) are reported as not run.
-OURS = {"BERT-base", "RoBERTa-base", "Classifier", "Planted", "Reader"}
+REPLACED_MODELS = {"BERT-base", "RoBERTa-base", "Classifier", "Planted", "Reader"}
 # Tokens of a batch: maps and relevances of 512 tokens × 12 × 12 heads take 10 GB at this size, and
 # several workers share the device.
 BATCH = {"cuda": 6144}
@@ -81,7 +81,7 @@ LENGTHS = {
 
 
 @dataclass(frozen=True)
-class Wish:
+class RunOptions:
     """What the command line says."""
 
     models: Path | None
@@ -99,80 +99,83 @@ class Wish:
         return [name for name in SUITES if not self.only or name in self.only]
 
     def texts(self, suite: str) -> int:
-        return min(self.limit, FEWER.get(suite, self.limit))
+        return min(self.limit, MAX_TEXTS.get(suite, self.limit))
 
 
-def stand_in(wish: Wish, data: str) -> Path | None:
+def find_stand_in(options: RunOptions, data: str) -> Path | None:
     """The folder of the model for a data set."""
-    if wish.models is None:
+    if options.models is None:
         return None
-    places = (wish.models / name for name in STANDS_IN.get(data, (f"planted_{data}",)))
-    return next((place for place in places if (place / "config.json").is_file()), None)
+    folders = (options.models / name for name in STAND_IN_MODELS.get(data, (f"planted_{data}",)))
+    return next((folder for folder in folders if (folder / "config.json").is_file()), None)
 
 
-def command(wish: Wish, name: str) -> list[str]:
+def build_command(options: RunOptions, name: str) -> list[str]:
     """The ``tokenlight bench run`` of one suite."""
     suite = load_suite(name)
-    line = [
+    arguments = [
         sys.executable, "-m", "tokenlight.cli", "bench", "run", name, "--offline", "--data",
-        str(wish.data), "--limit", str(wish.texts(name)), "--device", wish.device, "--workers",
-        str(WORKERS.get(name, 1) if wish.jobs > 1 else 1), "-o", str(wish.work / name),
+        str(options.data), "--limit", str(options.texts(name)), "--device", options.device, "--workers",
+        str(WORKERS.get(name, 1) if options.jobs > 1 else 1), "-o", str(options.work / name),
     ]  # fmt: skip
-    kind = wish.device.partition(":")[0]
+    kind = options.device.partition(":")[0]
     if kind in BATCH:
-        line += ["--batch-tokens", str(BATCH[kind]), "--slice", str(SLICE[kind])]
-    lm = wish.models / "lm" if wish.models else None
-    decoded = any(method.name.startswith("decoded") for method in suite.methods)
-    if decoded and not (lm and lm.is_dir()):
-        return line  # no language model of one's own: the embedded models have theirs
+        arguments += ["--batch-tokens", str(BATCH[kind]), "--slice", str(SLICE[kind])]
+    lm = options.models / "lm" if options.models else None
+    needs_lm = any(method.name.startswith("decoded") for method in suite.methods)
+    if needs_lm and not (lm and lm.is_dir()):
+        return arguments  # no language model of one's own: the embedded models have theirs
     for model in suite.models:
         for data in model.data:
-            place = stand_in(wish, data)
-            if place is None or model.name not in OURS:
+            folder = find_stand_in(options, data)
+            if folder is None or model.name not in REPLACED_MODELS:
                 continue
-            line += ["--models", f"{model.name}/{data}={place}"]
-            heads = place / "heads.json"
+            arguments += ["--models", f"{model.name}/{data}={folder}"]
+            heads = folder / "heads.json"
             if suite.heads and heads.is_file():
-                line += ["--heads", f"{model.name}/{data}={heads}"]
-            if decoded:
-                line += ["--lm", f"{model.name}/{data}={lm}"]
-    return line
+                arguments += ["--heads", f"{model.name}/{data}={heads}"]
+            if needs_lm:
+                arguments += ["--lm", f"{model.name}/{data}={lm}"]
+    return arguments
 
 
-def run(wish: Wish, name: str) -> tuple[str, int, float]:
+def run(options: RunOptions, name: str) -> tuple[str, int, float]:
     """Run one suite in a process of its own; its words go to WORK/NAME.log."""
     started = time.perf_counter()
-    wish.work.mkdir(parents=True, exist_ok=True)
-    with (wish.work / f"{name}.log").open("w", encoding="utf-8") as log:
-        done = subprocess.run(
-            command(wish, name),
+    options.work.mkdir(parents=True, exist_ok=True)
+    with (options.work / f"{name}.log").open("w", encoding="utf-8") as log:
+        process = subprocess.run(
+            build_command(options, name),
             stdout=log,
             stderr=subprocess.STDOUT,
             check=False,
         )
     seconds = time.perf_counter() - started
-    print(f"{name}: {'done' if done.returncode == 0 else f'exit {done.returncode}'}, {seconds:.0f} s",
+    print(f"{name}: {'done' if process.returncode == 0 else f'exit {process.returncode}'}, {seconds:.0f} s",
           flush=True)  # fmt: skip
-    return name, done.returncode, seconds
+    return name, process.returncode, seconds
 
 
-def run_all(wish: Wish) -> dict[str, Any]:
+def run_all(options: RunOptions) -> dict[str, Any]:
     """All suites, ``jobs`` at a time; what each took is kept beside them."""
     started = time.perf_counter()
-    with ThreadPoolExecutor(wish.jobs) as pool:
-        done = list(pool.map(lambda name: run(wish, name), wish.suites))
-    took = {name: {"exit": code, "seconds": round(seconds, 1)} for name, code, seconds in done}
-    found = {"seconds": round(time.perf_counter() - started, 1), "jobs": wish.jobs,
-             "device": wish.device, "limit": wish.limit, "suites": took}  # fmt: skip
-    write_text(wish.work / "took.json", json.dumps(found, indent=1))
-    return found
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(lambda name: run(options, name), options.suites))
+    suite_times = {
+        name: {"exit": code, "seconds": round(seconds, 1)} for name, code, seconds in results
+    }
+    summary = {"seconds": round(time.perf_counter() - started, 1), "jobs": options.jobs,
+             "device": options.device, "limit": options.limit, "suites": suite_times}  # fmt: skip
+    write_text(options.work / "took.json", json.dumps(summary, indent=1))
+    return summary
 
 
-def pages(wish: Wish) -> None:
+def write_pages(options: RunOptions) -> None:
     """The reports of all suites that were begun, and one page that leads to them."""
-    place = wish.work / "took.json"
-    took = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
-    device, limit = took.get("device", wish.device), took.get("limit", wish.limit)
+    path = options.work / "took.json"
+    summary = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    device = summary.get("device", options.device)
+    limit = summary.get("limit", options.limit)
     lines = [
         "# The papers' tables and figures, reproduced",
         "",
@@ -183,142 +186,151 @@ def pages(wish: Wish) -> None:
         f"--out docs/results/reproduction --device {device} --limit {limit}",
         "",
     ]
-    if took:
-        lines += [f"All {len(took['suites'])} suites, {took['jobs']} at a time: "
-                  f"{took['seconds']:.0f} s.", ""]  # fmt: skip
-    lines += [*tuned(wish), "| suite | claim | here |", "|---|---|---|"]
-    after = []
-    record = wish.out / "made.json"
-    made = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-    for name in wish.suites:
-        folder = wish.work / name
+    if summary:
+        lines += [f"All {len(summary['suites'])} suites, {summary['jobs']} at a time: "
+                  f"{summary['seconds']:.0f} s.", ""]  # fmt: skip
+    lines += [*describe_models(options), "| suite | claim | here |", "|---|---|---|"]
+    run_notes = []
+    provenance_path = options.out / "made.json"
+    provenance = (
+        json.loads(provenance_path.read_text(encoding="utf-8")) if provenance_path.is_file() else {}
+    )
+    for name in options.suites:
+        folder = options.work / name
         if not (folder / "run.json").is_file():
             continue
-        place = wish.out / name
-        reworded(folder, name)
-        reported = RunReport.from_folder(folder)
-        reported.write("md", output=place.with_suffix(".md"), figures=place)
-        made[name] = {"commit": wish.commit, "digest": reported.suite.compute_digest()}
-        with place.with_suffix(".md").open("a", encoding="utf-8") as page:
-            page.write(f"\nMade at commit `{wish.commit}`.\n")
-        reported.write("csv", output=place.with_suffix(".csv"))
-        link = f"[{reported.suite.title or name}]({name}.md)"
-        for claim, verdict, _ in judge_claims(reported):
+        path = options.out / name
+        update_claims(folder, name)
+        report = RunReport.from_folder(folder)
+        report.write("md", output=path.with_suffix(".md"), figures=path)
+        provenance[name] = {"commit": options.commit, "digest": report.suite.compute_digest()}
+        with path.with_suffix(".md").open("a", encoding="utf-8") as page:
+            page.write(f"\nMade at commit `{options.commit}`.\n")
+        report.write("csv", output=path.with_suffix(".csv"))
+        link = f"[{report.suite.title or name}]({name}.md)"
+        for claim, verdict, _ in judge_claims(report):
             lines.append(f"| {link} | {claim} | {verdict} |")
             link = ""
-        seconds = took.get("suites", {}).get(name, {}).get("seconds")
-        spent = f" {seconds:.0f} s." if seconds else ""
-        after += [f"- **{name}** ([numbers]({name}.csv)):{spent} "
-                  + " ".join([*describe_run(reported), describe_order(reported)])]  # fmt: skip
+        seconds = summary.get("suites", {}).get(name, {}).get("seconds")
+        duration = f" {seconds:.0f} s." if seconds else ""
+        run_notes += [f"- **{name}** ([numbers]({name}.csv)):{duration} "
+                  + " ".join([*describe_run(report), describe_order(report)])]  # fmt: skip
         print(f"{name}: reported", flush=True)
-    write_text(record, json.dumps(made, indent=1) + "\n")
-    index = wish.out / "README.md"
-    lines += ["", *by_hand(index), "## What was run", "", *after, ""]
+    write_text(provenance_path, json.dumps(provenance, indent=1) + "\n")
+    index = options.out / "README.md"
+    lines += ["", *read_written_sections(index), "## What was run", "", *run_notes, ""]
     write_text(index, "\n".join(lines))
 
 
-def reworded(folder: Path, name: str) -> None:
+def update_claims(folder: Path, name: str) -> None:
     """Give a run the claims, notes and figures that its suite has today, where it measures the same."""
     begun = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     if load_suite(name).compute_digest() == begun["digest"]:
         write_text(folder / "suite.yaml", find_suite(name).read_text(encoding="utf-8"))
 
 
-def by_hand(index: Path) -> list[str]:
+def read_written_sections(index: Path) -> list[str]:
     """What people wrote into the page: what is missing, and the reason found for each claim."""
     text = index.read_text(encoding="utf-8") if index.is_file() else ""
-    _, found, after = text.partition("## What is missing")
-    return [found + after.partition("## What was run")[0]] if found else []
+    _, heading, section = text.partition("## What is missing")
+    return [heading + section.partition("## What was run")[0]] if heading else []
 
 
-def tuned(wish: Wish) -> list[str]:
+def describe_models(options: RunOptions) -> list[str]:
     """What the stand-ins for the papers' models reach, where their training left its figures."""
-    place = wish.models / "figures.json" if wish.models else None
-    if place is None or not place.is_file():
+    path = options.models / "figures.json" if options.models else None
+    if path is None or not path.is_file():
         return []
-    told = json.loads(place.read_text(encoding="utf-8"))
+    content = json.loads(path.read_text(encoding="utf-8"))
     lines = [
         "The models replace the papers' BERT-base; they were trained with `python -m training.finetune` "
-        f"({told['measured']}). Everything computes in float32. The heads of mask_lrp come from the "
+        f"({content['measured']}). Everything computes in float32. The heads of mask_lrp come from the "
         "training part of UD English EWT.",
         "",
         "| data set | rows learned | dev rows | reached |",
         "|---|---|---|---|",
     ]
-    for name, found in told["figures"].items():
+    for name, figures in content["figures"].items():
         reached = ", ".join(
-            f"{key.replace('_', ' ')} {found[key]:.3f}"
+            f"{key.replace('_', ' ')} {figures[key]:.3f}"
             for key in ("accuracy", "f1", "exact_match")
-            if key in found
+            if key in figures
         )
-        lines.append(f"| {name} | {found['rows']:,} | {found['dev_rows']:,} | {reached} |")
+        lines.append(f"| {name} | {figures['rows']:,} | {figures['dev_rows']:,} | {reached} |")
     return [*lines, ""]
 
 
-def measuring(metrics: list[MetricEntry]) -> float:
+def count_measuring_passes(metrics: list[MetricEntry]) -> float:
     """Passes that measuring one explanation takes, in lengths of the text; metrics that ask about
     the same changed texts share them."""
-    asked: dict[Any, float] = {}
+    passes_by_variants: dict[Any, float] = {}
     for metric in metrics:
         built = registry.build("metrics", metric.name, metric.options)
         if built.needs_model:
-            how = [
+            variant_options = [
                 getattr(built, name, metric.name) for name in ("perturb", "grid", "order", "side")
             ]
             # Deleting shortens the text: half of it is there in the mean.
             passes = max(1, len(built.curve_points)) * getattr(built, "samples", 1)
-            asked[tuple(how)] = passes * (0.5 if how[0] == "delete" else 1.0)
-    return sum(asked.values())
+            passes_by_variants[tuple(variant_options)] = passes * (
+                0.5 if variant_options[0] == "delete" else 1.0
+            )
+    return sum(passes_by_variants.values())
 
 
-def explaining(name: str, length: float) -> float:
+def count_explaining_passes(name: str, length: float) -> float:
     """Passes of one explanation, a backward counted as two forwards."""
-    several = {"shapley": 25 * length, "occlusion": length, "lime": 26, "smooth": 31,
+    passes_by_method = {"shapley": 25 * length, "occlusion": length, "lime": 26, "smooth": 31,
                "integrated": 31, "integrated_gradients": 77, "gradient_shap": 17,
                "deeplift_shap": 15, "value_zeroing": length}  # fmt: skip
     relevance = ("lrp", "partial_lrp", "transatt", "mask_lrp", "alti")
-    return several.get(name, 9.0 if name in relevance else 3.0)
+    return passes_by_method.get(name, 9.0 if name in relevance else 3.0)
 
 
-def estimated(wish: Wish, suite: Suite) -> Iterator[tuple[str, float]]:
+def estimate_tokens(options: RunOptions, suite: Suite) -> Iterator[tuple[str, float]]:
     """For each data set of a suite the tokens that go through the model, in millions."""
     for data in suite.data:
-        texts = min(wish.texts(suite.name), data.size or wish.limit, _there(data))
+        texts = min(options.texts(suite.name), data.size or options.limit, _count_examples(data))
         length = LENGTHS.get(f"{suite.name}/{data.name}") or LENGTHS[data.name]
-        cost = measuring([m for m in suite.metrics if not m.data or data.name in m.data])
+        cost = count_measuring_passes(
+            [m for m in suite.metrics if not m.data or data.name in m.data]
+        )
         methods = [
-            one
+            entry
             for method in suite.methods
             if not method.data or data.name in method.data
-            for one in method.expand(LAYERS)
+            for entry in method.expand(LAYERS)
         ]
-        each = sum(cost + explaining(one.name, length) for one in methods)
-        yield data.name, texts * length * each / 1e6
+        passes_per_text = sum(
+            cost + count_explaining_passes(entry.name, length) for entry in methods
+        )
+        yield data.name, texts * length * passes_per_text / 1e6
 
 
-def _there(data: DataSetEntry) -> int:
+def _count_examples(data: DataSetEntry) -> int:
     shown = 4 if data.name.startswith(("figure", "a5_")) else 10**9
     return {"sst2": 872, "squad_hybrid": 250}.get(data.name, shown)
 
 
-def estimate(wish: Wish, speed: float) -> None:
+def print_estimate(options: RunOptions, speed: float) -> None:
     """Print tokens and seconds of every suite at ``speed`` million tokens a second."""
-    whole = 0.0
-    for name in wish.suites:
-        found = dict(estimated(wish, load_suite(name)))
-        total = sum(found.values())
-        whole += total
-        parts = ", ".join(f"{data} {tokens:.0f}" for data, tokens in found.items())
-        print(f"{name:18} {total:6.0f} M tokens {total / speed:6.0f} s   ({parts})")
+    all_tokens = 0.0
+    for name in options.suites:
+        tokens_by_data = dict(estimate_tokens(options, load_suite(name)))
+        total = sum(tokens_by_data.values())
+        all_tokens += total
+        details = ", ".join(f"{data} {tokens:.0f}" for data, tokens in tokens_by_data.items())
+        print(f"{name:18} {total:6.0f} M tokens {total / speed:6.0f} s   ({details})")
     print(
-        f"{'together':18} {whole:6.0f} M tokens {whole / speed:6.0f} s at {speed:g} M tokens a second"
+        f"{'together':18} {all_tokens:6.0f} M tokens {all_tokens / speed:6.0f} s "
+        f"at {speed:g} M tokens a second"
     )
 
 
-def here() -> str:
+def read_commit() -> str:
     """The commit that is checked out, in short; empty outside a repository."""
-    asked = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    git_command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(git_command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def main() -> None:
@@ -338,20 +350,20 @@ def main() -> None:
     parser.add_argument("--commit", help="that the run was made at; else the one checked out")
     parser.add_argument("--estimate", action="store_true")
     parser.add_argument("--speed", type=float, default=3.0, help="million tokens a second")
-    given = parser.parse_args()
-    wish = Wish(
-        given.models and given.models.resolve(), given.data.resolve(), given.work.resolve(),
-        given.out.resolve(), given.device, given.limit, given.jobs, tuple(given.only),
-        given.commit or here(),
+    arguments = parser.parse_args()
+    options = RunOptions(
+        arguments.models and arguments.models.resolve(), arguments.data.resolve(), arguments.work.resolve(),
+        arguments.out.resolve(), arguments.device, arguments.limit, arguments.jobs, tuple(arguments.only),
+        arguments.commit or read_commit(),
     )  # fmt: skip
-    if given.estimate:
-        estimate(wish, given.speed)
+    if arguments.estimate:
+        print_estimate(options, arguments.speed)
         return
-    if given.stage in ("run", "all"):
-        took = run_all(wish)
-        print(f"all suites: {took['seconds']:.0f} s", flush=True)
-    if given.stage in ("report", "all"):
-        pages(wish)
+    if arguments.stage in ("run", "all"):
+        summary = run_all(options)
+        print(f"all suites: {summary['seconds']:.0f} s", flush=True)
+    if arguments.stage in ("report", "all"):
+        write_pages(options)
 
 
 if __name__ == "__main__":

@@ -115,9 +115,12 @@ def measure(call: Callable[[], Any], device: str, num_warm: int = NUM_WARM) -> T
         start_bytes = torch.cuda.memory_allocated()
     first_seconds = call_once()
     peak_bytes = torch.cuda.max_memory_allocated() - start_bytes if device == "cuda" else 0
-    if first_seconds > LONG_SECONDS:
-        return Timing(call_once(), first_seconds, peak_bytes)
     warm_seconds = 0.0
+    if first_seconds > LONG_SECONDS:
+        # The first call may have compiled kernels; the second says how long a call takes.
+        warm_seconds = call_once()
+        if warm_seconds > LONG_SECONDS:
+            return Timing(warm_seconds, first_seconds, peak_bytes)
     for _ in range(num_warm - 1):
         if warm_seconds < WARM_SECONDS:
             warm_seconds += call_once()
@@ -208,10 +211,10 @@ class ModelSweep:
             self._bare[shape] = timing, graph_seconds
         return self._bare[shape]
 
-    def count_graphs(self) -> int:
-        """Count the passes that are captured now."""
-        entries = self.explainer._runner.graph_cache._entries.values()
-        return sum(isinstance(entry, CapturedGraph) for entry in entries)
+    def list_graph_keys(self) -> set[Any]:
+        """Return the keys of the shapes that are captured now."""
+        entries = self.explainer.runner.graph_cache._entries.items()
+        return {key for key, entry in entries if isinstance(entry, CapturedGraph)}
 
     def measure_cell(self, num_texts: int, num_tokens: int, method: str) -> Cell | None:
         """Measure one cell; None where explain() runs out of memory."""
@@ -229,7 +232,7 @@ class ModelSweep:
             batch_tokens=max(ids.numel(), 4096),
         )
         num_warm = 1 if method.startswith("IG") else NUM_WARM
-        num_graphs = self.count_graphs()
+        earlier_keys = self.list_graph_keys()
         timing = measure_or_none(call, self.device, num_warm)
         if timing is None:
             return None
@@ -248,7 +251,7 @@ class ModelSweep:
             time_ratio=round(timing.seconds / bare_seconds, 3) if bare_seconds else None,
             graph_ratio=round(timing.seconds / graph_seconds, 3) if graph_seconds else None,
             memory_ratio=round(timing.peak_bytes / bare_bytes, 3) if bare_bytes else None,
-            is_replayed=self.count_graphs() > num_graphs,
+            is_replayed=bool(self.list_graph_keys() - earlier_keys),
         )
 
 
@@ -308,10 +311,14 @@ def sweep_encoder(dtypes: list[str], device: str, seconds: float) -> Iterator[Ce
         held_bytes = torch.cuda.memory_reserved() - OTHER_WORK_BYTES
         for model in models.values():
             model.explainer.release_memory()
+        gc.collect()
+        torch.cuda.empty_cache()
         released_bytes = torch.cuda.memory_reserved() - OTHER_WORK_BYTES
+        used_bytes = torch.cuda.memory_allocated() - OTHER_WORK_BYTES
         print(
             f"{held_bytes / 1e9:.1f} GB held by {len(models)} models after the sweep, "
-            f"{released_bytes / 1e9:.1f} GB after release_memory()"
+            f"{released_bytes / 1e9:.1f} GB after release_memory(), of which tensors use "
+            f"{used_bytes / 1e9:.1f} GB"
         )
 
 

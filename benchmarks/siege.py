@@ -29,12 +29,13 @@ from typing import Any
 
 import httpx
 import numpy as np
-from serve_load import MODEL, fault, references, requests
+from serve_load import MODEL, compute_references, draw_requests, find_fault
 
 KINDS = {"explain": 8, "compare": 2, "trust": 1, "game": 1}  # how often each is asked
 COMPARED = ["attcat", "gae", "rollout", "grad_x_input"]
 LONG = "The film is not bad, but the plot was dull and slow. "
-IDLE, ABANDONED = 1_100, 64
+IDLE = 1_100
+ABANDONED = 64
 
 
 @dataclass
@@ -52,17 +53,17 @@ class Siege:
         started = time.perf_counter()
         try:
             answer = await client.post(path, json=body)
-        except httpx.HTTPError as broken:
-            self.wrong.append(f"{kind}: {type(broken).__name__}: {broken}")
+        except httpx.HTTPError as error:
+            self.wrong.append(f"{kind}: {type(error).__name__}: {error}")
             return None
-        taken = time.perf_counter() - started
+        duration = time.perf_counter() - started
         self.statuses[kind][answer.status_code] += 1
         if answer.status_code == 200:
-            self.seconds[kind].append(taken)
-            found: dict[str, Any] = answer.json()
-            return found
+            self.seconds[kind].append(duration)
+            content: dict[str, Any] = answer.json()
+            return content
         if answer.status_code == 429:
-            self.seconds[f"{kind} refused"].append(taken)
+            self.seconds[f"{kind} refused"].append(duration)
             await asyncio.sleep(min(float(answer.headers["retry-after"]), 5.0))
         else:
             self.wrong.append(f"{kind}: {answer.status_code} {answer.text[:200]}")
@@ -71,11 +72,11 @@ class Siege:
     def to_dict(self) -> dict[str, Any]:
         return {
             kind: {
-                "answers": dict(sorted(found.items())),
+                "answers": dict(sorted(counts.items())),
                 "milliseconds": _times(self.seconds[kind]),
                 "refused after": _times(self.seconds[f"{kind} refused"]),
             }
-            for kind, found in self.statuses.items()
+            for kind, counts in self.statuses.items()
         }
 
 
@@ -86,41 +87,41 @@ def _times(seconds: list[float]) -> dict[str, int] | None:
     return {"median": int(middle), "p99": int(late), "most": int(last)}
 
 
-async def mixed(
+async def send_mixed_requests(
     address: str, pairs: list[Any], siege: Siege, clients: int, seconds: float, seed: int
 ) -> None:
     """Each client asks one thing after the other, chosen by its own generator."""
     until = time.perf_counter() + seconds
     pool = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
 
-    async def one(client: httpx.AsyncClient, number: int) -> None:
+    async def run_client(client: httpx.AsyncClient, number: int) -> None:
         chooser = random.Random(seed * 1000 + number)
         while time.perf_counter() < until:
-            asked, wanted = chooser.choice(pairs)
+            request, reference = chooser.choice(pairs)
             (kind,) = chooser.choices(list(KINDS), list(KINDS.values()))
             if kind == "compare":
-                body = {"model": MODEL, "text": asked["text"], "method": COMPARED}
-                found = await siege.ask(client, kind, "/api/explain", body)
-                if found and [a["method"] for a in found["attributions"]] != COMPARED:
-                    siege.wrong.append(f"compare: other methods for {asked!r}")
+                body = {"model": MODEL, "text": request["text"], "method": COMPARED}
+                response = await siege.ask(client, kind, "/api/explain", body)
+                if response and [a["method"] for a in response["attributions"]] != COMPARED:
+                    siege.wrong.append(f"compare: other methods for {request!r}")
                 continue
-            found = await siege.ask(client, "explain", "/api/explain", asked)
-            if found is None:
+            response = await siege.ask(client, "explain", "/api/explain", request)
+            if response is None:
                 continue
-            trouble = fault(asked, found, wanted)
-            if trouble:
-                siege.wrong.append(trouble)
-            identity = found["attributions"][0]["id"]
+            problem = find_fault(request, response, reference)
+            if problem:
+                siege.wrong.append(problem)
+            attribution_id = response["attributions"][0]["id"]
             if kind == "trust":
-                await siege.ask(client, kind, "/api/trust", {"id": identity})
+                await siege.ask(client, kind, "/api/trust", {"id": attribution_id})
             elif kind == "game":
-                await siege.ask(client, kind, "/api/perturb", {"ids": [identity]})
+                await siege.ask(client, kind, "/api/perturb", {"ids": [attribution_id]})
 
     async with httpx.AsyncClient(base_url=address, timeout=180, limits=pool) as client:
-        await asyncio.gather(*(one(client, number) for number in range(clients)))
+        await asyncio.gather(*(run_client(client, number) for number in range(clients)))
 
 
-async def beside(
+async def ask_beside_crowd(
     address: str, name: str, siege: Siege, crowd: Callable[[], Coroutine[Any, Any, Any]]
 ) -> None:
     """One client asks for short explanations and the health while ``crowd`` does what it does."""
@@ -137,7 +138,7 @@ async def beside(
         await task
 
 
-async def idle(port: int) -> None:
+async def hold_idle_connections(port: int) -> None:
     """Connections that say nothing."""
     writers = []
     for _ in range(IDLE):
@@ -150,10 +151,10 @@ async def idle(port: int) -> None:
             writer.close()
 
 
-async def dribbling(port: int, cut: list[float]) -> None:
+async def dribble_requests(port: int, cut: list[float]) -> None:
     """Requests that arrive byte by byte, without an end; ``cut``: after how many seconds each was."""
 
-    async def one() -> None:
+    async def send_slowly() -> None:
         started = time.perf_counter()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = b"POST /api/explain HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
@@ -167,10 +168,10 @@ async def dribbling(port: int, cut: list[float]) -> None:
         cut.append(time.perf_counter() - started)
         writer.close()
 
-    await asyncio.gather(*(one() for _ in range(100)))
+    await asyncio.gather(*(send_slowly() for _ in range(100)))
 
 
-async def abandoned(address: str) -> None:
+async def abandon_requests(address: str) -> None:
     """Requests whose askers leave at once."""
     async with httpx.AsyncClient(base_url=address) as client:
         for number in range(ABANDONED):
@@ -179,16 +180,16 @@ async def abandoned(address: str) -> None:
                 await client.post("/api/explain", json=body, timeout=0.02)
 
 
-async def long_texts(address: str, siege: Siege) -> None:
+async def send_long_texts(address: str, siege: Siege) -> None:
     """Texts of twenty thousand characters, read in windows, four at a time."""
     async with httpx.AsyncClient(base_url=address, timeout=180) as client:
         while True:
             body = {"model": MODEL, "text": (LONG * 400)[:20_000], "long": "stride"}
-            asked = (siege.ask(client, "stride", "/api/explain", body) for _ in range(4))
-            await asyncio.gather(*asked)
+            calls = (siege.ask(client, "stride", "/api/explain", body) for _ in range(4))
+            await asyncio.gather(*calls)
 
 
-async def ended(address: str, server: subprocess.Popen[str], siege: Siege) -> None:
+async def end_with_open_requests(address: str, server: subprocess.Popen[str], siege: Siege) -> None:
     """A signal comes while requests are open."""
     async with httpx.AsyncClient(base_url=address, timeout=60) as client:
         body = {"model": MODEL, "text": (LONG * 400)[:20_000], "long": "stride"}
@@ -209,19 +210,25 @@ async def ended(address: str, server: subprocess.Popen[str], siege: Siege) -> No
                 siege.wrong.append(f"the end: {answer.status_code} {answer.text[:200]}")
 
 
-async def besieged(
-    address: str, server: subprocess.Popen[str], pairs: list[Any], given: argparse.Namespace
+async def run_siege(
+    address: str, server: subprocess.Popen[str], pairs: list[Any], arguments: argparse.Namespace
 ) -> tuple[Siege, dict[str, Any]]:
-    siege, cut, port = Siege(), [], int(address.rpartition(":")[2])
-    await mixed(address, pairs, siege, given.clients, given.seconds, given.seed)
+    siege = Siege()
+    cut = []
+    port = int(address.rpartition(":")[2])
+    await send_mixed_requests(
+        address, pairs, siege, arguments.clients, arguments.seconds, arguments.seed
+    )
     load = [round(value, 1) for value in os.getloadavg()]
-    await beside(address, "among idle", siege, lambda: idle(port))
-    await beside(address, "among abandoned", siege, lambda: abandoned(address))
-    await beside(address, "among long texts", siege, lambda: long_texts(address, siege))
+    await ask_beside_crowd(address, "among idle", siege, lambda: hold_idle_connections(port))
+    await ask_beside_crowd(address, "among abandoned", siege, lambda: abandon_requests(address))
+    await ask_beside_crowd(
+        address, "among long texts", siege, lambda: send_long_texts(address, siege)
+    )
     slow: list[float] = cut
     with suppress(TimeoutError):
-        await asyncio.wait_for(dribbling(port, slow), 30)
-    await ended(address, server, siege)
+        await asyncio.wait_for(dribble_requests(port, slow), 30)
+    await end_with_open_requests(address, server, siege)
     dribbled = {"connections": 100, "cut": len(slow), "seconds": round(max(slow, default=0), 1)}
     return siege, {"load_average": load, "dribbling": dribbled}
 
@@ -231,18 +238,24 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     from tokenlight import Explainer
 
-    asked = requests(200, seed=given.seed)
-    pairs = list(zip(asked, references(Explainer.from_pretrained(MODEL), asked), strict=True))
+    sent_requests = draw_requests(200, seed=arguments.seed)
+    pairs = list(
+        zip(
+            sent_requests,
+            compute_references(Explainer.from_pretrained(MODEL), sent_requests),
+            strict=True,
+        )
+    )
     command = [sys.executable, "-m", "tokenlight.cli", "serve", "--port", "0", "-m", MODEL]
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert server.stdout is not None
         try:
             address = server.stdout.readline().split()[-1]
-            siege, facts = asyncio.run(besieged(address, server, pairs, given))
+            siege, facts = asyncio.run(run_siege(address, server, pairs, arguments))
             code = server.wait(60)
         finally:
             server.kill()
@@ -250,10 +263,13 @@ def main() -> None:
         logged = log.read()
     facts |= {"cores": os.cpu_count(), "log_bytes": len(logged), "exit": code}
     print(json.dumps({**siege.to_dict(), "wrong": len(siege.wrong), **facts}, indent=1))
-    for trouble in siege.wrong[:5]:
-        print(trouble, file=sys.stderr)
+    for problem in siege.wrong[:5]:
+        print(problem, file=sys.stderr)
     failures = [
-        s for kind, found in siege.statuses.items() for s in found if s >= 500 and kind != "the end"
+        s
+        for kind, counts in siege.statuses.items()
+        for s in counts
+        if s >= 500 and kind != "the end"
     ]
     cut = facts["dribbling"]["cut"] == facts["dribbling"]["connections"]
     if siege.wrong or failures or code or not cut or "Traceback" in logged or len(logged) > 10_000:

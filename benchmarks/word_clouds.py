@@ -34,7 +34,7 @@ TOP = 50
 SHADES = 32  # of one colour and white: a fifth of the bytes, the same picture
 
 
-def class_weights(
+def compute_class_weights(
     attributions: Iterable[Attribution],
     frequencies: DocumentFrequencies | None = None,
     *,
@@ -46,52 +46,59 @@ def class_weights(
     Explanations must be of the predicted class. Without ``frequencies`` they are counted in the
     explained texts themselves. ``normalize="l1"`` gives every text the same weight.
     """
-    given = list(attributions)
-    known = frequencies or _counted(given)
+    attribution_list = list(attributions)
+    document_frequencies = frequencies or _count_documents(attribution_list)
     sums: dict[str, Counter[str]] = {}
-    for attribution in given:
-        _check(attribution)
-        kept = ~np.array(attribution.row.special_tokens_mask)
-        total = float(np.abs(attribution.scores[kept]).sum()) if normalize == "l1" else 1.0
-        into = sums.setdefault(attribution.prediction.label, Counter())
-        for place in np.flatnonzero(kept):
-            into[attribution.row.pieces[place]] += attribution.scores[place] / (total or 1.0)
-    order = given[0].prediction.labels if given else ()
+    for attribution in attribution_list:
+        _check_predicted_class(attribution)
+        is_word = ~np.array(attribution.row.special_tokens_mask)
+        total = float(np.abs(attribution.scores[is_word]).sum()) if normalize == "l1" else 1.0
+        class_sums = sums.setdefault(attribution.prediction.label, Counter())
+        for position in np.flatnonzero(is_word):
+            class_sums[attribution.row.pieces[position]] += attribution.scores[position] / (
+                total or 1.0
+            )
+    order = attribution_list[0].prediction.labels if attribution_list else ()
     return {
-        label: {token: float(s * known.idf(token, idf)) for token, s in sums[label].items()}
+        label: {
+            token: float(s * document_frequencies.idf(token, idf))
+            for token, s in sums[label].items()
+        }
         for label in sorted(sums, key=order.index)
     }
 
 
-def table(weights: Mapping[str, Mapping[str, float]], k: int = 50) -> str:
+def format_table(weights: Mapping[str, Mapping[str, float]], k: int = 50) -> str:
     """The top types of every class side by side, as Markdown."""
-    columns = {label: select_top_tokens(own, k) for label, own in weights.items()}
+    columns = {
+        label: select_top_tokens(token_weights, k) for label, token_weights in weights.items()
+    }
     lines = [
         "| | " + " | ".join(columns) + " |",
         "|---|" + "---|" * len(columns),
     ]
-    for place in range(max(map(len, columns.values()), default=0)):
-        cells = [_cell(column, place) for column in columns.values()]
-        lines.append(f"| {place + 1} | " + " | ".join(cells) + " |")
+    for rank in range(max(map(len, columns.values()), default=0)):
+        cells = [_cell(column, rank) for column in columns.values()]
+        lines.append(f"| {rank + 1} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(column: Sequence[tuple[str, float]], place: int) -> str:
-    if place >= len(column):
+def _cell(column: Sequence[tuple[str, float]], rank: int) -> str:
+    if rank >= len(column):
         return ""
-    token, weight = column[place]
-    shown = token.replace("|", "\\|").replace("`", "'")
-    return f"`{shown}` {weight:.3g}"
+    token, weight = column[rank]
+    escaped = token.replace("|", "\\|").replace("`", "'")
+    return f"`{escaped}` {weight:.3g}"
 
 
-def _counted(attributions: Sequence[Attribution]) -> DocumentFrequencies:
+def _count_documents(attributions: Sequence[Attribution]) -> DocumentFrequencies:
     counts: Counter[str] = Counter()
     for attribution in attributions:
         counts.update(set(attribution.row.pieces))
     return DocumentFrequencies(len(attributions), counts)
 
 
-def _check(attribution: Attribution) -> None:
+def _check_predicted_class(attribution: Attribution) -> None:
     if attribution.target.kind != "class" or not attribution.prediction.labels:
         raise BadInput(
             f"a corpus view gathers classes, but {attribution.target.name!r} is a "
@@ -104,36 +111,41 @@ def _check(attribution: Attribution) -> None:
         )
 
 
-def overlap(weights: ClassWeights, k: int = TOP) -> float:
+def compute_overlap(weights: ClassWeights, k: int = TOP) -> float:
     """Share of tokens that two classes' top lists have in common, mean over pairs of classes."""
-    tops = [{token for token, _ in select_top_tokens(own, k)} for own in weights.values()]
-    pairs = list(combinations(tops, 2))
-    return sum(len(one & other) for one, other in pairs) / (k * len(pairs))
+    top_lists = [
+        {token for token, _ in select_top_tokens(token_weights, k)}
+        for token_weights in weights.values()
+    ]
+    pairs = list(combinations(top_lists, 2))
+    return sum(len(first & second) for first, second in pairs) / (k * len(pairs))
 
 
-def gathered(
+def explain_texts(
     task: str, texts: list[Any], method: str, frequencies: DocumentFrequencies
 ) -> ClassWeights:
     """Class weights of one embedded model over ``texts``."""
     explainer = Explainer.from_pretrained(f"tokenlight/{task}")
-    found = explainer.explain(iter(texts), registry.parse_spec(method), long="truncate")
-    return class_weights(found, frequencies)
+    attributions = explainer.explain(iter(texts), registry.parse_spec(method), long="truncate")
+    return compute_class_weights(attributions, frequencies)
 
 
 def save_clouds(
     weights: Mapping[str, Mapping[str, float]], folder: str | Path, *, prefix: str = "", k: int = 50
 ) -> list[Path]:
     """One PNG a class, named after it."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    made = []
-    for number, (label, own) in enumerate(weights.items()):
+    output_folder = Path(folder)
+    output_folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for index, (label, token_weights) in enumerate(weights.items()):
         name = "".join(c if c.isalnum() else "_" for c in label.lower())
-        path = place / f"{prefix}{name}.png"
-        drawn = draw_word_cloud(own, k=k, colour=CLOUD_COLOURS[number % len(CLOUD_COLOURS)])
-        drawn.quantize(SHADES).save(path, optimize=True)
-        made.append(path)
-    return made
+        path = output_folder / f"{prefix}{name}.png"
+        image = draw_word_cloud(
+            token_weights, k=k, colour=CLOUD_COLOURS[index % len(CLOUD_COLOURS)]
+        )
+        image.quantize(SHADES).save(path, optimize=True)
+        paths.append(path)
+    return paths
 
 
 def main() -> None:
@@ -148,29 +160,29 @@ def main() -> None:
     parser.add_argument("--note", default="", help="a sentence for the page")
     chosen = parser.parse_args()
     frequencies = DocumentFrequencies.load(chosen.idf)
-    page = ["# Word clouds of the embedded models\n", _how(chosen, frequencies)]
+    page = ["# Word clouds of the embedded models\n", _describe_protocol(chosen, frequencies)]
     for task, (file, name) in SETS.items():
         texts = [example.text for example in read_examples(chosen.data / file, limit=chosen.limit)]
-        weights = gathered(task, texts, chosen.method, frequencies)
-        made = save_clouds(weights, chosen.out, prefix=f"{task}_", k=TOP)
-        print(task, f"{overlap(weights):.3f}", flush=True)
+        weights = explain_texts(task, texts, chosen.method, frequencies)
+        paths = save_clouds(weights, chosen.out, prefix=f"{task}_", k=TOP)
+        print(task, f"{compute_overlap(weights):.3f}", flush=True)
         page.append(f"## {task}: {name}, {len(texts):,} texts\n")
-        page += [f"![{task}: {path.stem}]({path.name})" for path in made]
-        shares = {chosen.method: overlap(weights)}
-        for other in chosen.against:
-            shares[other] = overlap(gathered(task, texts, other, frequencies))
-            print(task, other, f"{shares[other]:.3f}", flush=True)
+        page += [f"![{task}: {path.stem}]({path.name})" for path in paths]
+        shares = {chosen.method: compute_overlap(weights)}
+        for method in chosen.against:
+            shares[method] = compute_overlap(explain_texts(task, texts, method, frequencies))
+            print(task, method, f"{shares[method]:.3f}", flush=True)
         page.append(
             f"\nShare of the top {TOP} tokens that two classes have in common (lower is better):\n"
         )
         page.append("| method | overlap |\n|---|---|")
         page += [f"| {method} | {share:.3f} |" for method, share in shares.items()]
         page.append(f"\nThe {TOP} tokens with the highest weight for each class:\n")
-        page.append(table(weights, TOP))
+        page.append(format_table(weights, TOP))
     (chosen.out / "README.md").write_text("\n".join(page), encoding="utf-8")
 
 
-def _how(chosen: argparse.Namespace, frequencies: DocumentFrequencies) -> str:
+def _describe_protocol(chosen: argparse.Namespace, frequencies: DocumentFrequencies) -> str:
     against = "".join(f" --against {method}" for method in chosen.against)
     return (
         f"Scores of `{chosen.method}` for the predicted class, gathered by token type and class: "

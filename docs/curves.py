@@ -18,8 +18,12 @@ PATH = Path(__file__).parent / "methods" / "curves.json"
 MODEL = "tokenlight/sentiment"
 OPTIONS = {"context_cite": {"units": "word"}}  # by default it weighs whole sentences
 REFERENCES = ("attnlrp", "random")
-WIDTH, HEIGHT = 460, 250
-LEFT, RIGHT, TOP, BOTTOM = 46, 22, 14, 40
+WIDTH = 460
+HEIGHT = 250
+LEFT = 46
+RIGHT = 22
+TOP = 14
+BOTTOM = 40
 
 
 @cache
@@ -34,10 +38,12 @@ def draw_curve(name: str) -> str:
     curves = load_curves()["methods"]
     if name not in curves:
         return ""
-    others = [other for other in REFERENCES if other != name]
-    lines = [_draw_line(curves[other]["curve"], f"curve-{other}") for other in others]
+    references = [reference for reference in REFERENCES if reference != name]
+    lines = [
+        _draw_line(curves[reference]["curve"], f"curve-{reference}") for reference in references
+    ]
     lines.append(_draw_line(curves[name]["curve"], "curve-own", curves[name]["band"]))
-    legend = _draw_legend([name, *others])
+    legend = _draw_legend([name, *references])
     svg = (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Deletion curve of {escape(name)}">'
         f"{_draw_axes()}{''.join(lines)}{legend}</svg>"
@@ -47,11 +53,11 @@ def draw_curve(name: str) -> str:
 
 def _describe(name: str) -> str:
     facts = load_curves()
-    own = facts["methods"][name]
-    low, high = own["interval"]
+    result = facts["methods"][name]
+    low, high = result["interval"]
     return (
         f"Mean fall of P(prediction) over {facts['texts']} reviews ([`{MODEL}`](../models.md)) while the tokens "
-        f"that `{name}` ranks highest are deleted; its area is AOPC {own['aopc']:.2f} "
+        f"that `{name}` ranks highest are deleted; its area is AOPC {result['aopc']:.2f} "
         f"[{low:.2f}, {high:.2f}]. The higher and the earlier, the better. `python docs/curves.py` repeats it."
     )
 
@@ -81,36 +87,38 @@ def _draw_line(curve: list[float], css_class: str, band: list[list[float]] | Non
 
 
 def _draw_axes() -> str:
-    parts = []
+    elements = []
     _, high = load_curves()["range"]
     for tenth in range(0, int(high * 10) + 1, 2):
         y = _y(tenth / 10)
-        parts.append(
+        elements.append(
             f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         )
-        parts.append(
+        elements.append(
             f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tenth / 10:.1f}</text>'
         )
     for percent in range(0, 101, 20):
         x = _x(percent / 100)
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 22}" text-anchor="middle">{percent} %</text>')
+        elements.append(
+            f'<text x="{x:.1f}" y="{HEIGHT - 22}" text-anchor="middle">{percent} %</text>'
+        )
     middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(
+    elements.append(
         f'<text x="{middle}" y="{HEIGHT - 5}" text-anchor="middle">tokens deleted, top first</text>'
     )
-    return "".join(parts)
+    return "".join(elements)
 
 
 def _draw_legend(names: list[str]) -> str:
-    parts = []
+    elements = []
     for index, name in enumerate(names):
         y = HEIGHT - BOTTOM - 12 - 16 * (len(names) - 1 - index)
         css_class = f"curve-{name}" if index else "curve-own"
-        parts.append(
+        elements.append(
             f'<line class="{css_class}" x1="{WIDTH - 150}" x2="{WIDTH - 128}" y1="{y}" y2="{y}"/>'
         )
-        parts.append(f'<text x="{WIDTH - 122}" y="{y + 4}">{escape(name)}</text>')
-    return "".join(parts)
+        elements.append(f'<text x="{WIDTH - 122}" y="{y + 4}">{escape(name)}</text>')
+    return "".join(elements)
 
 
 def measure() -> dict[str, Any]:

@@ -43,7 +43,8 @@ def as_markdown(docstring: str) -> str:
 
 def _section_as_markdown(section: re.Match[str]) -> str:
     """``Args:`` and its like as a list, ``Example:`` as code: a heading of their own in the guide."""
-    title, body = section[1], textwrap.dedent(section[2]).strip("\n")
+    title = section[1]
+    body = textwrap.dedent(section[2]).strip("\n")
     if title.startswith("Example"):
         before, prompt, code = body.partition(">>> ")
         shown = f"```pycon\n{prompt}{code}\n```" if prompt else ""
@@ -59,36 +60,37 @@ def _section_as_markdown(section: re.Match[str]) -> str:
     return f"\n**{title}**\n\n" + "\n".join(lines) + "\n"
 
 
-def formulas_of(docstring: str) -> list[str]:
+def find_formulas(docstring: str) -> list[str]:
     """The formulas in a docstring, in LaTeX."""
-    found = [*_BLOCK.findall(docstring), *_ROLE.findall(docstring)]
-    return [" ".join(formula.split()) for formula in found]
+    formulas = [*_BLOCK.findall(docstring), *_ROLE.findall(docstring)]
+    return [" ".join(formula.split()) for formula in formulas]
 
 
-def drawn(page: str) -> str:
+def draw_formulas(page: str) -> str:
     """A page with every marked formula replaced by its picture."""
     return _MARKED.sub(
-        lambda m: _shown(" ".join(html.unescape(m[2]).split()), block=m[1] == "div"), page
+        lambda m: _draw_formula(" ".join(html.unescape(m[2]).split()), block=m[1] == "div"), page
     )
 
 
-def _shown(formula: str, *, block: bool) -> str:
+def _draw_formula(formula: str, *, block: bool) -> str:
     """The picture, or the LaTeX itself where mathtext has no word for it (a test names those)."""
     try:
-        return picture(formula, block=block)
+        return draw_picture(formula, block=block)
     except ValueError:
         code = f"<code>{html.escape(formula)}</code>"
         return f"<pre>{code}</pre>" if block else code
 
 
 @cache
-def picture(formula: str, *, block: bool) -> str:
+def draw_picture(formula: str, *, block: bool) -> str:
     """The formula as inline SVG in the colour of the text around it, named by its LaTeX."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.mathtext import MathTextParser
     from matplotlib.textpath import TextPath
 
-    text, letters = f"${spelled(formula)}$", FontProperties(size=_SIZE, math_fontfamily="cm")
+    text = f"${to_mathtext(formula)}$"
+    letters = FontProperties(size=_SIZE, math_fontfamily="cm")
     outline = TextPath((0, 0), text, prop=letters)
     width, height, depth, *_ = MathTextParser("path").parse(text, 72, letters)
     steps = " ".join(
@@ -105,35 +107,35 @@ def picture(formula: str, *, block: bool) -> str:
     return f'<div class="formula">{svg}</div>' if block else f'<span class="formula">{svg}</span>'
 
 
-def spelled(formula: str) -> str:
+def to_mathtext(formula: str) -> str:
     r"""LaTeX as mathtext spells it: ``\tfrac1H`` is ``\frac{1}{H}``, ``\bigl(`` is ``\left(``."""
     formula = re.sub(r"\\[a-zA-Z]+", lambda m: _WORDS.get(m[0], m[0]), formula)
     formula = _SIZED.sub(lambda m: {"l": r"\left", "r": r"\right", "": ""}[m[1]], formula)
     for command, count in _ARGUMENTS.items():
-        formula = _braced(formula, command, count)
+        formula = _brace_arguments(formula, command, count)
     return formula
 
 
-def _braced(formula: str, command: str, count: int) -> str:
+def _brace_arguments(formula: str, command: str, count: int) -> str:
     """The arguments of ``command`` in braces."""
-    head, found, tail = formula.partition(command)
-    if not found:
+    head, separator, tail = formula.partition(command)
+    if not separator:
         return formula
     head += command
     for _ in range(count):
-        argument, tail = _argument(tail)
-        head += f"{{{_braced(argument, command, count)}}}"
-    return head + _braced(tail, command, count)
+        argument, tail = _split_argument(tail)
+        head += f"{{{_brace_arguments(argument, command, count)}}}"
+    return head + _brace_arguments(tail, command, count)
 
 
-def _argument(text: str) -> tuple[str, str]:
+def _split_argument(text: str) -> tuple[str, str]:
     """The first argument of a command, without its braces, and what follows."""
     text = text.lstrip()
     if not text.startswith("{"):
         return text[:1], text[1:]
     depth = 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter == "{") - (letter == "}")
         if depth == 0:
-            return text[1:place], text[place + 1 :]
+            return text[1:index], text[index + 1 :]
     raise ValueError(f"a brace is not closed in {textwrap.shorten(text, 60)!r}")

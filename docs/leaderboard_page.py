@@ -71,7 +71,10 @@ def _interval(rank: Iterable[float]) -> str:
 def draw_ranks(board: Mapping[str, Any]) -> str:
     """Mean rank with its interval, best method on top."""
     methods = board["methods"]
-    left, right, top, step = 176, 16, 62, 19
+    left = 176
+    right = 16
+    top = 62
+    step = 19
     bottom = top + step * len(methods)
     most = len(methods)
 
@@ -110,7 +113,10 @@ def draw_cost(board: Mapping[str, Any]) -> str:
     for method in board["methods"]:
         if method["ms"] and method["label"] in means:
             points.append((method["label"], method["ms"], means[method["label"]]))
-    left, right, top, height = 44, 18, 66, 330
+    left = 44
+    right = 18
+    top = 66
+    height = 330
     bottom = top + height
     least = math.log10(min(ms for _, ms, _ in points)) - 0.08
     most = math.log10(max(ms for _, ms, _ in points)) + 0.08
@@ -185,7 +191,7 @@ def _place_names(
     names: list[tuple[str, float, float]], dots: list[tuple[float, float]]
 ) -> Iterator[str]:
     """Write each name beside its point, where neither another name nor a point is in the way."""
-    taken: list[tuple[float, float, float]] = []
+    name_boxes: list[tuple[float, float, float]] = []
     for label, x, y in sorted(names, key=lambda name: name[2]):
         width = 6.6 * len(label)
         best: tuple[int, float, float] | None = None
@@ -193,31 +199,33 @@ def _place_names(
             for start in (x + 8, x - 8 - width):
                 if start < 4 or start + width > WIDTH - 4:
                     continue
-                place = y + 4 + shift
-                crossed = _count_crossed(start, start + width, place, taken, dots)
+                baseline = y + 4 + shift
+                crossed = _count_crossed(start, start + width, baseline, name_boxes, dots)
                 if best is None or crossed < best[0]:
-                    best = (crossed, start, place)
+                    best = (crossed, start, baseline)
         if best is None:
             continue
-        _, start, place = best
-        taken.append((start, start + width, place))
+        _, start, baseline = best
+        name_boxes.append((start, start + width, baseline))
         weight = "bold" if label == DEFAULT else "normal"
-        yield text(start, place, label, weight=weight)
+        yield text(start, baseline, label, weight=weight)
 
 
 def _count_crossed(
     start: float,
     end: float,
-    place: float,
-    taken: list[tuple[float, float, float]],
+    baseline: float,
+    name_boxes: list[tuple[float, float, float]],
     dots: list[tuple[float, float]],
 ) -> int:
     """Count the names and points that words between ``start`` and ``end`` would cover."""
     count = 0
-    for other_start, other_end, other in taken:
-        count += 2 * (abs(place - other) < 13 and start < other_end and other_start < end)
+    for other_start, other_end, other_baseline in name_boxes:
+        count += 2 * (
+            abs(baseline - other_baseline) < 13 and start < other_end and other_start < end
+        )
     for x, y in dots:
-        count += start - 3 < x < end + 3 and abs(place - 4 - y) < 10
+        count += start - 3 < x < end + 3 and abs(baseline - 4 - y) < 10
     return count
 
 
@@ -331,9 +339,9 @@ def page(board: Mapping[str, Any]) -> str:
 
 
 def _bold(sentence: str) -> str:
-    before, _, rest = escape(sentence).partition("**")
-    name, _, after = rest.partition("**")
-    return f"{before}<strong>{name}</strong>{after}" if rest else before
+    before, _, remainder = escape(sentence).partition("**")
+    name, _, after = remainder.partition("**")
+    return f"{before}<strong>{name}</strong>{after}" if remainder else before
 
 
 def _html_table(heads: list[str], rows: list[list[str]]) -> str:

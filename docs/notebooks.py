@@ -12,28 +12,28 @@ TUTORIALS = Path(__file__).parent / "tutorials"
 MAX_COLUMNS = 88  # of printed text; a browser would cut what is longer
 
 
-def pages() -> dict[str, str]:
+def build_pages() -> dict[str, str]:
     """Address to Markdown of every tutorial."""
     return {
-        f"tutorials/{place.stem}.md": page(place) for place in sorted(TUTORIALS.glob("*.ipynb"))
+        f"tutorials/{path.stem}.md": build_page(path) for path in sorted(TUTORIALS.glob("*.ipynb"))
     }
 
 
-def page(place: Path) -> str:
+def build_page(path: Path) -> str:
     """One notebook: its words, its code, and below each cell what it printed and drew."""
-    notebook = json.loads(place.read_text(encoding="utf-8"))
-    parts: list[str] = []
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    blocks: list[str] = []
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            parts.append(source)
+            blocks.append(source)
             continue
-        parts.append(f"```python\n{source}\n```")
-        parts += [_shown(output) for output in cell["outputs"]]
-    return "\n\n".join(parts) + "\n"
+        blocks.append(f"```python\n{source}\n```")
+        blocks += [_render_output(output) for output in cell["outputs"]]
+    return "\n\n".join(blocks) + "\n"
 
 
-def _shown(output: dict[str, Any]) -> str:
+def _render_output(output: dict[str, Any]) -> str:
     if output["output_type"] == "stream":
         return f"```text\n{_wrap(output['text'].rstrip())}\n```"
     image = output["data"].get("image/png")

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-PLACE = Path(__file__).parent / "methods" / "sentence.json"
+PATH = Path(__file__).parent / "methods" / "sentence.json"
 SENTENCE = "The plot is thin, but the actors never let it become dull."
 MODEL = "tokenlight/sentiment"
 OPTIONS = {"context_cite": {"units": "word"}}  # by default it weighs whole sentences
@@ -20,56 +20,60 @@ _PUNCTUATION = re.compile(r"[^\w\s]+")
 
 
 @cache
-def explained() -> dict[str, Any]:
+def load_sentence() -> dict[str, Any]:
     """The words of the sentence and, by method, a score for each, as they were last written."""
-    found: dict[str, Any] = json.loads(PLACE.read_text("utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(PATH.read_text("utf-8"))
+    return content
 
 
-def picture(name: str) -> str:
+def draw_picture(name: str) -> str:
     """The sentence in a method's colours, and how to read it; empty for a method that is not in the file."""
-    if name not in explained()["methods"]:
+    if name not in load_sentence()["methods"]:
         return ""
     from tokenlight import registry
 
     cls: Any = registry.load_class("methods", name)
-    said = explained()["predicted"]
+    predicted_label = load_sentence()["predicted"]
     if not cls.signed:
-        reads = (
+        legend = (
             "The darker a word, the more it matters; this method does not tell for from against."
         )
     else:
-        reads = f"Green words speak for *{said}*, the prediction; red ones speak against it."
-    return f"{strip(name)}\n\n{reads} Hover over a word for its score."
+        legend = (
+            f"Green words speak for *{predicted_label}*, the prediction; red ones speak against it."
+        )
+    return f"{draw_strip(name)}\n\n{legend} Hover over a word for its score."
 
 
-def strip(name: str) -> str:
+def draw_strip(name: str) -> str:
     """The sentence in a method's colours: one line of HTML."""
     from tokenlight.plots.colours import score_to_step, step_colour, text_colour, to_hex
     from tokenlight.plots.facts import format_score
 
-    scores = explained()["methods"][name]
+    scores = load_sentence()["methods"][name]
     scale = max(map(abs, scores))
-    parts = []
-    for word, score in zip(explained()["words"], scores, strict=True):
-        blank = "" if not parts or _PUNCTUATION.fullmatch(word) else " "
+    spans = []
+    for word, score in zip(load_sentence()["words"], scores, strict=True):
+        blank = "" if not spans or _PUNCTUATION.fullmatch(word) else " "
         strength = score_to_step(score, scale)
         paper = step_colour(strength)
-        look = f"background:{to_hex(paper)};color:{to_hex(text_colour(paper))}"
-        styled = f' style="{look}"' if strength else ""
-        parts.append(f'{blank}<span title="{format_score(score)}"{styled}>{escape(word)}</span>')
-    return f'<p class="strip">{"".join(parts)}</p>'
+        colours = f"background:{to_hex(paper)};color:{to_hex(text_colour(paper))}"
+        styled = f' style="{colours}"' if strength else ""
+        spans.append(f'{blank}<span title="{format_score(score)}"{styled}>{escape(word)}</span>')
+    return f'<p class="strip">{"".join(spans)}</p>'
 
 
-def strips() -> str:
+def draw_all_strips() -> str:
     """The sentence by every method, a row each."""
-    rows = [f"| [`{name}`]({name}.md) | {strip(name)} |" for name in explained()["methods"]]
-    said = explained()
+    rows = [
+        f"| [`{name}`]({name}.md) | {draw_strip(name)} |" for name in load_sentence()["methods"]
+    ]
+    content = load_sentence()
     return "\n".join(
         [
             "## The same sentence by every method",
             "",
-            f"`{MODEL}` calls it *{said['predicted']}* ({said['probability']:.2f}). "
+            f"`{MODEL}` calls it *{content['predicted']}* ({content['probability']:.2f}). "
             "Each row has its own scale.",
             "",
             "| method | |",
@@ -85,8 +89,8 @@ def main() -> None:
 
     explainer = Explainer.from_pretrained(MODEL)
     methods = [(name, OPTIONS.get(name, {})) for name in registry.list_names("methods")]
-    found = explainer.explain(SENTENCE, methods)
-    first = found[0]
+    attributions = explainer.explain(SENTENCE, methods)
+    first = attributions[0]
     content = {
         "sentence": SENTENCE,
         "model": MODEL,
@@ -94,15 +98,18 @@ def main() -> None:
         "probability": round(float(first.prediction.probability or 0), 4),
         "words": [word for word, _ in first.words()],
         "methods": {
-            one.method: [float(f"{score:.4g}") for _, score in one.words()] for one in found
+            attribution.method: [float(f"{score:.4g}") for _, score in attribution.words()]
+            for attribution in attributions
         },
     }
-    lines = [json.dumps(name) + ": " + json.dumps(own) for name, own in content["methods"].items()]
+    lines = [
+        json.dumps(name) + ": " + json.dumps(scores) for name, scores in content["methods"].items()
+    ]
     head = {name: value for name, value in content.items() if name != "methods"}
     text = (
         json.dumps(head, indent=1)[:-2] + ',\n "methods": {\n  ' + ",\n  ".join(lines) + "\n }\n}\n"
     )
-    PLACE.write_text(text, "utf-8")
+    PATH.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

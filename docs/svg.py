@@ -13,13 +13,13 @@ MUTED = "#9aa5b1"
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
 
 
-def drawing(parts: list[str], height: float, title: str, *, width: float = WIDTH) -> str:
+def drawing(shapes: list[str], height: float, title: str, *, width: float = WIDTH) -> str:
     """A drawing on a white card, which can be read in a dark page too."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" role="img" '
         f'aria-label="{escape(title)}" style="{FONT}">\n'
         f'<rect width="{width}" height="{height:.0f}" rx="8" fill="#ffffff" stroke="{GRID}"/>\n'
-        + "\n".join(parts)
+        + "\n".join(shapes)
         + "\n</svg>\n"
     )
 
@@ -54,5 +54,5 @@ def dot(x: float, y: float, colour: str, label: str = "", radius: float = 4.5) -
 
 def box(x: float, y: float, size: tuple[float, float], fill: str, radius: float = 4) -> str:
     """A filled rectangle."""
-    place = f'x="{x:.1f}" y="{y:.1f}" width="{size[0]:.1f}" height="{size[1]:.1f}"'
-    return f'<rect {place} rx="{radius}" fill="{fill}"/>'
+    geometry = f'x="{x:.1f}" y="{y:.1f}" width="{size[0]:.1f}" height="{size[1]:.1f}"'
+    return f'<rect {geometry} rx="{radius}" fill="{fill}"/>'

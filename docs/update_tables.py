@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 import notebooks
 from curves import draw_curve
-from formulas import as_markdown, drawn
-from strips import picture, strips
+from formulas import as_markdown, draw_formulas
+from strips import draw_all_strips, draw_picture
 
 DOCS = Path(__file__).parent
 Kind = Literal["methods", "metrics"]
@@ -35,18 +35,18 @@ _TABLE = re.compile(r"^<!-- table: (\w+) -->$.*?^<!-- end -->$", re.MULTILINE | 
 
 def on_config(config: Any) -> Any:
     """Fill the sections of the navigation whose pages nobody lists by hand."""
-    found = {
-        "Tutorials": list(notebooks.pages()),
-        "Methods": ["methods/index.md", *generated("methods")],
-        "Metrics": ["metrics/index.md", *generated("metrics")],
-        "Models": ["models.md", "architectures.md", *in_folder("models")],
-        "Results": results_menu(),
-        "Decisions": ["decisions.md", *in_folder("adr")],
+    pages_by_section = {
+        "Tutorials": list(notebooks.build_pages()),
+        "Methods": ["methods/index.md", *generate_pages("methods")],
+        "Metrics": ["metrics/index.md", *generate_pages("metrics")],
+        "Models": ["models.md", "architectures.md", *list_pages("models")],
+        "Results": build_results_menu(),
+        "Decisions": ["decisions.md", *list_pages("adr")],
     }
     for entry in config.nav:
         for title in entry if isinstance(entry, dict) else ():
-            if title in found and entry[title] == ["…"]:
-                entry[title] = found[title]
+            if title in pages_by_section and entry[title] == ["…"]:
+                entry[title] = pages_by_section[title]
     return config
 
 
@@ -54,28 +54,28 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages."""
     from mkdocs.structure.files import File
 
-    made = notebooks.pages()
+    pages_by_address = notebooks.build_pages()
     for kind in KINDS:
-        made |= generated(kind)
-    for address, content in made.items():
+        pages_by_address |= generate_pages(kind)
+    for address, content in pages_by_address.items():
         files.append(File.generated(config, address, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Fill the tables that class data and the command line know best; cut links out of the guide."""
-    return within(filled(markdown, page.file.src_uri), page.file.src_uri)
+    return localize_links(fill_tables(markdown, page.file.src_uri), page.file.src_uri)
 
 
 def on_page_content(html: str, **_: Any) -> str:
     """Draw the formulas."""
-    return drawn(html)
+    return draw_formulas(html)
 
 
 # --- pages ----------------------------------------------------------------------------------------
 
 
-def in_folder(folder: str) -> list[str]:
+def list_pages(folder: str) -> list[str]:
     """Addresses of the pages in a folder that others write, in order of their names."""
     return [str(path.relative_to(DOCS)) for path in sorted((DOCS / folder).rglob("*.md"))]
 
@@ -113,63 +113,66 @@ RESULT_GROUPS = {
 }
 
 
-def results_menu() -> list[Any]:
+def build_results_menu() -> list[Any]:
     """The index of the results, then four groups; a page that no group names stands in the last."""
-    remaining = in_folder("results")
+    remaining = list_pages("results")
     menu: list[Any] = ["results/README.md"]
     remaining.remove("results/README.md")
-    chosen: dict[str, list[str]] = {}
+    pages_by_group: dict[str, list[str]] = {}
     for group, names in RESULT_GROUPS.items():
-        chosen[group] = []
+        pages_by_group[group] = []
         for name in names:
             address = f"results/{name}"
             pages = [
                 page for page in remaining if page == address or page.startswith(f"{address}/")
             ]
-            chosen[group] += pages
+            pages_by_group[group] += pages
             remaining = [page for page in remaining if page not in pages]
-    chosen["Models and papers"] += remaining
-    return menu + [{group: pages} for group, pages in chosen.items()]
+    pages_by_group["Models and papers"] += remaining
+    return menu + [{group: pages} for group, pages in pages_by_group.items()]
 
 
-def generated(kind: Kind) -> dict[str, str]:
+def generate_pages(kind: Kind) -> dict[str, str]:
     """Address to content of the page of every registered name."""
     from tokenlight import registry
 
-    return {f"{kind}/{name}.md": page(kind, name) for name in registry.list_names(kind)}
+    return {f"{kind}/{name}.md": build_page(kind, name) for name in registry.list_names(kind)}
 
 
-def page(kind: Kind, name: str) -> str:
+def build_page(kind: Kind, name: str) -> str:
     """The page of one method or metric: its docstring, its facts, its options, how to ask for it."""
     from tokenlight import registry
 
     cls: Any = registry.load_class(kind, name)
-    parts = [
+    sections = [
         f"# {name}",
-        *([seen] if kind == "methods" and (seen := picture(name)) else []),
+        *([strip_html] if kind == "methods" and (strip_html := draw_picture(name)) else []),
         f"::: {cls.__module__}.{cls.__qualname__}",
         "## Facts",
-        _listed(_facts(kind, cls)),
+        _format_list(_facts(kind, cls)),
         *(_measured_section(name) if kind == "methods" else []),
         "## Options",
         _options(kind, name),
     ]
     presets = getattr(cls, "presets", {})
     if presets:
-        parts += ["## Presets", _listed({f"`{key}`": _chosen(presets[key]) for key in presets})]
+        sections += [
+            "## Presets",
+            _format_list({f"`{key}`": _format_settings(presets[key]) for key in presets}),
+        ]
     source = inspect.getsource(inspect.getmodule(cls) or cls).rstrip()
-    parts += ["## Use", _use(kind, name), "## Source"]
-    parts += ['??? note "The whole file"', textwrap.indent(f"```py\n{source}\n```", "    ")]
-    return "\n\n".join(parts) + "\n"
+    sections += ["## Use", _usage_example(kind, name), "## Source"]
+    sections += ['??? note "The whole file"', textwrap.indent(f"```py\n{source}\n```", "    ")]
+    return "\n\n".join(sections) + "\n"
 
 
 def _facts(kind: Kind, cls: Any) -> dict[str, str]:
     facts = {"Paper": _paper(cls)}
     if kind == "methods":
         facts |= {
-            "Depends on the target": _word(not cls.class_agnostic),
-            "Scores have a sign": _word(cls.signed),
-            "Per-layer terms": _word(cls.per_layer),
+            "Depends on the target": _yes_or_no(not cls.class_agnostic),
+            "Scores have a sign": _yes_or_no(cls.signed),
+            "Per-layer terms": _yes_or_no(cls.per_layer),
         }
         if cls.slow:
             facts["Slow"] = "yes: seconds a text"
@@ -178,8 +181,8 @@ def _facts(kind: Kind, cls: Any) -> dict[str, str]:
         return facts
     return facts | {
         "Better": cls.better,
-        "Asks the model about changed texts": _word(cls.needs_model),
-        "Needs marked spans": _word(cls.needs_spans),
+        "Asks the model about changed texts": _yes_or_no(cls.needs_model),
+        "Needs marked spans": _yes_or_no(cls.needs_spans),
         "Needs further explanations": {"none": "no"}.get(
             cls.extra_explanations, cls.extra_explanations
         ),
@@ -189,42 +192,48 @@ def _facts(kind: Kind, cls: Any) -> dict[str, str]:
 def _measured_section(name: str) -> list[str]:
     """The numbers of a method, and its curve where there is one."""
     curve = draw_curve(name)
-    return ["## Measured faithfulness", _measured(name), *([curve] if curve else [])]
+    return ["## Measured faithfulness", _faithfulness_table(name), *([curve] if curve else [])]
 
 
-def _measured(name: str) -> str:
+def _faithfulness_table(name: str) -> str:
     """What a method reached on each kind of input, beside the best and random scores there; for one
     that was no candidate for the default, its AOPC on two data sets."""
     from tokenlight.explaining.default_method import KIND_DESCRIPTIONS as INPUTS
     from tokenlight.explaining.default_method import load_leaderboard, load_table
 
-    rows, board = [], load_leaderboard()
+    rows = []
+    board = load_leaderboard()
     if "ranks" in board and name in board["means"]:
         texts = f"[{board['texts']:,} texts](../results/leaderboard.md) of the leaderboard"
-        rows.append(f"| {texts} | {_beside(board['means'], name)} |")
-    own = {
-        kind: one["means"] for kind, one in load_table()["kinds"].items() if name in one["means"]
+        rows.append(f"| {texts} | {_format_comparison(board['means'], name)} |")
+    means_by_kind = {
+        kind: entry["means"]
+        for kind, entry in load_table()["kinds"].items()
+        if name in entry["means"]
     }
     decides = "[what decides the default](../results/default/README.md)"
-    if own and name != "random":
-        rows += [f"| {INPUTS[kind]} | {_beside(means, name)} |" for kind, means in own.items()]
-        told = f"AOPC; of a picture insertion − deletion, of a likeness its fall. See {decides}."
+    if means_by_kind and name != "random":
+        rows += [
+            f"| {INPUTS[kind]} | {_format_comparison(means, name)} |"
+            for kind, means in means_by_kind.items()
+        ]
+        note = f"AOPC; of a picture insertion − deletion, of a likeness its fall. See {decides}."
     else:
         pages = {"SST-2": "faithfulness_sst2.md", "AG News": "faithfulness_ag_news.md"}
         for data, file in pages.items():
-            found = {one[0]: float(one[1]) for one in _MEASURED.findall(read_result(file))}
-            if name in found:
-                rows.append(f"| [{data}](../results/{file}) | {_beside(found, name)} |")
-        told = "Mean AOPC; the pages that the links lead to have intervals."
+            means = {entry[0]: float(entry[1]) for entry in _MEASURED.findall(read_result(file))}
+            if name in means:
+                rows.append(f"| [{data}](../results/{file}) | {_format_comparison(means, name)} |")
+        note = "Mean AOPC; the pages that the links lead to have intervals."
     if not rows:
         return "Not measured on our data sets yet."
-    heads = ["| input | this method | best | random scores |", "|---|---|---|---|"]
-    return "\n".join([*heads, *rows]) + f"\n\n{told}"
+    header = ["| input | this method | best | random scores |", "|---|---|---|---|"]
+    return "\n".join([*header, *rows]) + f"\n\n{note}"
 
 
-def _beside(means: dict[str, float], name: str) -> str:
+def _format_comparison(means: dict[str, float], name: str) -> str:
     """A method's mean, the highest, and that of random scores, as cells."""
-    best = max(means, key=lambda one: means[one])
+    best = max(means, key=lambda method: means[method])
     return f"{means[name]:.2f} | {means[best]:.2f} (`{best}`) | {means['random']:.2f}"
 
 
@@ -246,7 +255,7 @@ def _options(kind: Kind, name: str) -> str:
     return "\n".join(["| option | default | takes |", "|---|---|---|", *rows])
 
 
-def _use(kind: Kind, name: str) -> str:
+def _usage_example(kind: Kind, name: str) -> str:
     if kind == "methods":
         return (
             f'```py\nexplainer.explain(text, method="{name}")\n```\n\n'
@@ -255,40 +264,40 @@ def _use(kind: Kind, name: str) -> str:
     return f'```py\nexplainer.evaluate(explanations, metrics=["{name}"])\n```'
 
 
-def _chosen(settings: Any) -> str:
+def _format_settings(settings: Any) -> str:
     return ", ".join(f"`{key}={value!r}`" for key, value in settings.items()) or "the defaults"
 
 
-def _listed(facts: dict[str, str]) -> str:
+def _format_list(facts: dict[str, str]) -> str:
     return "\n".join(f"- {fact}: {value}" for fact, value in facts.items())
 
 
-def _word(holds: bool) -> str:
+def _yes_or_no(holds: bool) -> str:
     return "yes" if holds else "no"
 
 
 def _cell(text: str) -> str:
-    return " or ".join(f"`{part}`" for part in text.split(" | "))
+    return " or ".join(f"`{type_name}`" for type_name in text.split(" | "))
 
 
-def within(markdown: str, address: str) -> str:
+def localize_links(markdown: str, address: str) -> str:
     """A page whose links to files beside the guide, which a checkout has and a site lacks, are text;
     those to notebooks lead to their pages."""
     folder = posixpath.dirname(address)
 
-    def kept(found: re.Match[str]) -> str:
-        leads = posixpath.normpath(posixpath.join(folder, found[2]))
-        if leads.startswith("../"):
-            return f"`{leads[3:]}`"
-        return found[0].replace(".ipynb)", ".md)")  # a notebook is a page of the guide
+    def replace_link(link: re.Match[str]) -> str:
+        destination = posixpath.normpath(posixpath.join(folder, link[2]))
+        if destination.startswith("../"):
+            return f"`{destination[3:]}`"
+        return link[0].replace(".ipynb)", ".md)")  # a notebook is a page of the guide
 
-    return _LINK.sub(kept, markdown)
+    return _LINK.sub(replace_link, markdown)
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def filled(markdown: str, address: str = "", *, site: bool = True) -> str:
+def fill_tables(markdown: str, address: str = "", *, site: bool = True) -> str:
     """A page with what stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` made anew: for
     the ``site``, which has a page for every name, or for a checkout, which has its file.
 
@@ -296,17 +305,21 @@ def filled(markdown: str, address: str = "", *, site: bool = True) -> str:
     of every command; that of the methods, in one sentence as each of them sees it.
     """
 
-    def made(found: re.Match[str]) -> str:
-        name = found[1]
-        makers = {"models": models_table, "decisions": decisions, "recommended": recommended_table}
+    def render_table(match: re.Match[str]) -> str:
+        name = match[1]
+        makers = {
+            "models": models_table,
+            "decisions": decisions_list,
+            "recommended": recommended_table,
+        }
         if name == "families":
             table = families_table(site=site)
         else:
             table = makers[name]() if name in makers else names_table(name, site=site)
         return f"<!-- table: {name} -->\n\n{table}\n\n<!-- end -->"
 
-    markdown = _TABLE.sub(made, markdown)
-    endings = {"cli.md": commands, "methods/index.md": strips}
+    markdown = _TABLE.sub(render_table, markdown)
+    endings = {"cli.md": commands_help, "methods/index.md": draw_all_strips}
     return f"{markdown}\n{endings[address]()}\n" if site and address in endings else markdown
 
 
@@ -316,12 +329,15 @@ def recommended_table() -> str:
     from tokenlight.explaining.default_method import load_leaderboard, recommend_methods
     from tokenlight.methods.base import describe_cost
 
-    found = load_leaderboard()
-    ranks = {name: f" {own[0]:.1f} |" for name, own in found.get("ranks", {}).items()}
+    leaderboard = load_leaderboard()
+    ranks = {
+        name: f" {rank_interval[0]:.1f} |"
+        for name, rank_interval in leaderboard.get("ranks", {}).items()
+    }
     board = " [mean rank](results/leaderboard.md) |" if ranks else ""
     rows = [
-        f"These five measured best on {found['texts']:,} texts, where random scores reach "
-        f"{found['means']['random']:.2f}.\n",
+        f"These five measured best on {leaderboard['texts']:,} texts, where random scores reach "
+        f"{leaderboard['means']['random']:.2f}.\n",
         f"| method | meaning | passes | faithfulness (AOPC) |{board}",
         "|---|---|---|---|" + "---|" * bool(ranks),
     ]
@@ -342,9 +358,9 @@ def families_table(*, site: bool) -> str:
     for name in registry.list_names("methods"):
         method = registry.build("methods", name)
         if name not in recommend_methods():
-            leads = f"methods/{name}.md" if site else f"../src/tokenlight/methods/{name}.py"
-            families[method.family].append(f"[`{name}`]({leads}) ({describe_cost(method)})")
-    rows = [f"| {family} | {', '.join(own)} |" for family, own in families.items() if own]
+            address = f"methods/{name}.md" if site else f"../src/tokenlight/methods/{name}.py"
+            families[method.family].append(f"[`{name}`]({address}) ({describe_cost(method)})")
+    rows = [f"| {family} | {', '.join(links)} |" for family, links in families.items() if links]
     return "\n".join(["| family | methods |", "|---|---|", *rows])
 
 
@@ -352,18 +368,18 @@ def names_table(kind: Kind, *, site: bool) -> str:
     """One row a method or metric, from class data."""
     from tokenlight import registry
 
-    own = ["target", "sign"] if kind == "methods" else ["better"]
-    heads = [kind.removesuffix("s"), "meaning", *own, "paper"]
-    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    fact_columns = ["target", "sign"] if kind == "methods" else ["better"]
+    columns = [kind.removesuffix("s"), "meaning", *fact_columns, "paper"]
+    rows = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name in registry.list_names(kind):
         cls: Any = registry.load_class(kind, name)
         facts = (
-            [_word(not cls.class_agnostic), _word(cls.signed)]
+            [_yes_or_no(not cls.class_agnostic), _yes_or_no(cls.signed)]
             if kind == "methods"
             else [cls.better]
         )
-        leads = f"{name}.md" if site else f"../../src/tokenlight/{kind}/{name}.py"
-        cells = [f"[`{name}`]({leads})", _meaning(cls), *facts]
+        address = f"{name}.md" if site else f"../../src/tokenlight/{kind}/{name}.py"
+        cells = [f"[`{name}`]({address})", _meaning(cls), *facts]
         rows.append(f"| {' | '.join(cells)} | {_paper(cls)} |")
     return "\n".join(rows)
 
@@ -372,10 +388,10 @@ def _paper(cls: Any) -> str:
     """Link to the reference, by first author and year; a method or metric of one's own may have none."""
     cites = getattr(cls, "cites", "")
     authors_of = rf"^## {cites}\n\n(.+?)(?<!\b[A-Z])\.\s"  # an initial does not end them
-    known = re.search(authors_of, _citations(), re.MULTILINE | re.DOTALL)
-    if not cites or known is None:
+    match = re.search(authors_of, _citations(), re.MULTILINE | re.DOTALL)
+    if not cites or match is None:
         return cites or "none"
-    authors = re.split(r",\s|\sand\s", known[1])
+    authors = re.split(r",\s|\sand\s", match[1])
     year = re.findall(r"\d{4}", cites)[0]
     names = [author.split()[-1] for author in authors]
     first = f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
@@ -404,10 +420,10 @@ def models_table() -> str:
     return "\n".join(rows)
 
 
-def decisions() -> str:
+def decisions_list() -> str:
     """The records of decisions by number and title."""
     titles = [
-        (path, (DOCS / path).read_text("utf-8").partition("\n")[0]) for path in in_folder("adr")
+        (path, (DOCS / path).read_text("utf-8").partition("\n")[0]) for path in list_pages("adr")
     ]
     return "\n".join(f"- [{title.lstrip('# ')}]({path})" for path, title in titles)
 
@@ -421,18 +437,19 @@ def commands_table() -> str:
     return "\n".join(rows)
 
 
-def commands() -> str:
+def commands_help() -> str:
     """The help of every command, as the terminal shows it."""
     from typer.testing import CliRunner
 
     from tokenlight.cli.app import app
 
-    runner, parts = CliRunner(), []
+    runner = CliRunner()
+    sections = []
     for name in _commands():
-        given = [*name.split(), "--help"]
-        shown = runner.invoke(app, given, prog_name="tokenlight", env={"COLUMNS": "90"})
-        parts.append(f"### tokenlight {name}\n\n```text\n{shown.output.strip()}\n```")
-    return "\n\n".join(parts)
+        arguments = [*name.split(), "--help"]
+        result = runner.invoke(app, arguments, prog_name="tokenlight", env={"COLUMNS": "90"})
+        sections.append(f"### tokenlight {name}\n\n```text\n{result.output.strip()}\n```")
+    return "\n\n".join(sections)
 
 
 def _commands() -> dict[str, Any]:
@@ -441,17 +458,17 @@ def _commands() -> dict[str, Any]:
 
     from tokenlight.cli.app import app
 
-    found: dict[str, Any] = {}
+    commands_by_name: dict[str, Any] = {}
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]  # a group
-        found[name] = command
-        for inner, own in getattr(command, "commands", {}).items():
-            found[f"{name} {inner}"] = own
-    return found
+        commands_by_name[name] = command
+        for subcommand_name, subcommand in getattr(command, "commands", {}).items():
+            commands_by_name[f"{name} {subcommand_name}"] = subcommand
+    return commands_by_name
 
 
 if __name__ == "__main__":
-    for place in sorted(DOCS.rglob("*.md")):
-        written = place.read_text("utf-8")
-        if (fresh := filled(written, site=False)) != written:
-            place.write_text(fresh, "utf-8")
-            print(f"wrote {place.relative_to(DOCS)}")  # noqa: T201 - a script
+    for path in sorted(DOCS.rglob("*.md")):
+        written = path.read_text("utf-8")
+        if (updated := fill_tables(written, site=False)) != written:
+            path.write_text(updated, "utf-8")
+            print(f"wrote {path.relative_to(DOCS)}")  # noqa: T201 - a script

@@ -77,6 +77,7 @@ class Explainer(GeneratingSession):
         model: The model that is explained.
         tokenizer: Its tokenizer or image processor; None if inputs are token ids.
         name: The name that results carry.
+        runner: Runs the model for the packages of tokenlight; its methods may change in any version.
 
     Raises:
         UnsupportedModel: The model has a head or a structure that cannot be explained correctly.
@@ -144,7 +145,7 @@ class Explainer(GeneratingSession):
         return explainer
 
     def __repr__(self) -> str:
-        return f"<Explainer {self.name}: {type(self._runner.model).__name__}>"
+        return f"<Explainer {self.name}: {type(self.runner.model).__name__}>"
 
     def release_memory(self) -> None:
         """Give back the GPU memory that was kept to make the next explanations faster.
@@ -157,14 +158,14 @@ class Explainer(GeneratingSession):
             >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
             >>> explainer.release_memory()
         """
-        self._runner.graph_cache.clear()
-        if self._runner.device.type == "cuda":
+        self.runner.graph_cache.clear()
+        if self.runner.device.type == "cuda":
             torch.cuda.empty_cache()
 
     @property
     def labels(self) -> Sequence[str]:
         """The labels of a classifier in the order of its logits; the tokens of a language model."""
-        return self._runner.head.labels
+        return self.runner.head.labels
 
     # The type of the result follows from the types of the arguments, except for arrays, columns and Tokens.
     # Several methods are list[Any]: a str is a Sequence, too, and a list[str] is not a list of a union.

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import document_facts as bench
 import pytest
+from pair_records import read_records
 
 from tests.helpers.copy_model import draw_case as copied_case
 from tests.helpers.copy_model import make_copy_explainer
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import document_facts as bench
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -34,20 +30,38 @@ def test_cases_are_drawn_with_their_seed():
     assert len({bench.build_case(seed).value for seed in range(40)}) > 15
 
 
+def test_a_changed_fact_changes_one_document_alone():
+    for case in (bench.build_case(2), bench.build_short_case(2, 2)):
+        before, after = case.context.documents, case.change_fact().documents
+        assert [i for i in range(len(before)) if before[i] != after[i]] == [case.index]
+        assert not any(f" {case.other_value}" in text for text in before)
+        assert after[case.index].replace(case.other_value, case.value) == before[case.index]
+
+
 def test_a_copied_answer_is_traced_to_its_document(monkeypatch):
     """The planted model has no generate(): its answer, the value after the name, is known."""
     cases = []
     for seed in range(4):
         context, answer, index = copied_case(seed)
-        cases.append(bench.Case(context, answer.strip(), index))
+        cases.append(bench.Case(context, answer.strip(), index, "value0"))
     answers = {id(case.context): f" {case.value}" for case in cases}
-    wrong = bench.Case(cases[0].context, "another value", 0)
+    wrong = bench.Case(cases[0].context, "another value", 0, "value0")
     monkeypatch.setattr(
         bench, "generate_answer", lambda _explainer, context: (answers[id(context)], 1.0)
     )
     deletions = "leave one document out"
     methods = {name: bench.METHODS[name] for name in ("grad_x_input", deletions, "random")}
-    results = bench.measure(make_copy_explainer(), [*cases, wrong], methods)
+    explainer = make_copy_explainer()
+    records = [bench.measure_case(explainer, case, methods) for case in [*cases, wrong]]
+    results = bench.summarize(records, methods)
     assert (results["asked"], results["answered"]) == (5, 4)
     assert results["rows"]["grad_x_input"]["right"] == 1.0
     assert results["rows"][deletions]["right"] == 1.0
+
+
+def test_a_record_that_was_cut_short_is_measured_again(tmp_path):
+    path = tmp_path / "records.jsonl"
+    assert read_records(path) == []
+    path.write_text('{"kept": true}\n{"kept": fal', encoding="utf-8")
+    assert read_records(path) == [{"kept": True}]
+    assert path.read_text("utf-8") == '{"kept": true}\n'

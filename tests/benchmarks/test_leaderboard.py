@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
+import leaderboard
 import numpy as np
 import pytest
+from leaderboard import Board, Column
 
 from tokenlight.bench.suite import load_suite
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import leaderboard
-from leaderboard import Board, Column
 
 
 def make_board():
@@ -22,7 +18,7 @@ def make_board():
     bad = np.full(50, 0.1)
     values = {"A": good, "B": middle, "C": bad}
     turned = {"A": bad, "B": middle, "C": good}
-    board = Board(names={"A": "attcat", "B": "cat"}, made=["x on cpu"])
+    board = Board(names={"A": "attcat", "B": "cat"}, provenance=["x on cpu"])
     board.columns = [
         Column("AOPC", "one", values, 1),
         *(Column("Planted words", f"task {n}", turned, 1) for n in range(3)),
@@ -61,7 +57,7 @@ def test_a_method_without_a_number_somewhere_is_ranked_by_the_others():
 def test_pages_have_a_row_for_every_method_and_a_table_for_every_measure():
     board = make_board()
     board.cost = {"A": (2.0, 10.0), "B": (1.0, 5.0), "C": (9.0, 90.0)}
-    content = leaderboard.contents(board, "abc")
+    content = leaderboard.build_content(board, "abc")
     pages = leaderboard.leaderboard_page.render_files(content)
     text = pages["leaderboard.md"]
     for title in ("AOPC", "Planted words", "Soft erasure"):
@@ -76,7 +72,7 @@ def test_pages_have_a_row_for_every_method_and_a_table_for_every_measure():
 def test_the_charts_place_the_best_rank_left_and_the_most_faithful_on_top():
     board = make_board()
     board.cost = {"A": (2.0, 10.0), "B": (1.0, 5.0), "C": (9.0, 90.0)}
-    content = leaderboard.contents(board, "abc")
+    content = leaderboard.build_content(board, "abc")
     pages = leaderboard.leaderboard_page.render_files(content)
     dots = r'<circle cx="([\d.]+)" cy="([\d.]+)"[^>]*><title>(\w)'
     ranks = {name: float(x) for x, _, name in re.findall(dots, pages["leaderboard_ranks.svg"])}
@@ -89,7 +85,7 @@ def test_the_charts_place_the_best_rank_left_and_the_most_faithful_on_top():
 
 
 def test_the_package_shows_methods_without_options_by_their_own_names():
-    table = leaderboard.table(make_board(), "abc")
+    table = leaderboard.build_table(make_board(), "abc")
     assert table["means"] == {"attcat": 0.9, "cat": 0.5}
     assert table["ranks"]["attcat"] == [2.3, 2.3, 2.3]
     assert table["texts"] == 50

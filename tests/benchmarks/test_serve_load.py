@@ -26,11 +26,11 @@ def bench():
 
 @pytest.fixture(scope="module")
 def pairs(bench):
-    requests = [{**request, "model": "tiny"} for request in bench.requests(60, longest=12)]
+    requests = [{**request, "model": "tiny"} for request in bench.draw_requests(60, longest=12)]
     return list(
         zip(
             requests,
-            bench.references(make_allow_list().get_model("tiny").explainer, requests),
+            bench.compute_references(make_allow_list().get_model("tiny").explainer, requests),
             strict=True,
         )
     )
@@ -40,7 +40,7 @@ def test_sixty_four_clients_get_their_own_answers(bench, pairs):
     # The queue holds all clients. How long they wait depends on the machine, so it has no limit here.
     limits = ServerLimits(max_waiting=(64, 32, 8), wait_seconds=float("inf"))
     with run_server(create_app(make_allow_list(), limits=limits, try_methods=False)) as address:
-        tally = asyncio.run(bench.load(address, pairs, clients=64, seconds=5))
+        tally = asyncio.run(bench.run_load(address, pairs, clients=64, seconds=5))
     assert tally.wrong == []
     assert set(tally.statuses) == {200}
     assert tally.statuses[200] >= 64
@@ -49,7 +49,7 @@ def test_sixty_four_clients_get_their_own_answers(bench, pairs):
 def test_requests_over_capacity_get_429_and_all_others_the_right_answer(bench, pairs):
     limits = ServerLimits(max_waiting=(4, 4, 4))
     with run_server(create_app(make_allow_list(), limits=limits, try_methods=False)) as address:
-        tally = asyncio.run(bench.load(address, pairs, clients=64, seconds=2, again=False))
+        tally = asyncio.run(bench.run_load(address, pairs, clients=64, seconds=2, waits=False))
     assert tally.wrong == []
     assert set(tally.statuses) == {200, 429}
 
@@ -58,7 +58,7 @@ def test_a_wrong_answer_would_be_noticed(bench, pairs):
     """The check itself: the answer to another question is a fault."""
     (request, mine), (_, other) = pairs[:2]
     answer = lambda attribution: {"attributions": [{"attribution": attribution}]}  # noqa: E731
-    assert bench.fault(request, answer(mine), mine) is None
-    assert bench.fault(request, answer(other), mine)
+    assert bench.find_fault(request, answer(mine), mine) is None
+    assert bench.find_fault(request, answer(other), mine)
     moved = {**mine, "scores": [mine["scores"][0] + 1e-2, *mine["scores"][1:]]}
-    assert "scores off" in bench.fault(request, answer(moved), mine)
+    assert "scores off" in bench.find_fault(request, answer(moved), mine)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import stream_cost as bench
+import torch
 
 
 def test_a_stream_is_measured_against_both_generations():

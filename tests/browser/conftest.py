@@ -22,9 +22,9 @@ CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 
 def pytest_collection_modifyitems(items):
     """All on one worker: they share the server."""
-    folder = Path(__file__).parent
+    folder = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if folder in Path(item.path).parents:
+        if str(item.path).startswith(folder):
             item.add_marker(pytest.mark.xdist_group("browser"))
 
 

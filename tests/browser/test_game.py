@@ -15,9 +15,9 @@ STEP_MILLISECONDS = 650  # PACE in game.js
 def compute_probability(explainer, attribution, hidden) -> float:
     """P(positive) of the text with these tokens hidden, asked of the model itself."""
     original = Perturber(
-        attribution.row, ReplacementIds.from_model(explainer._runner, explainer.tokenizer)
+        attribution.row, ReplacementIds.from_model(explainer.runner, explainer.tokenizer)
     )
-    (logits,) = stream_logits(explainer._runner, [original.mask_tokens(hidden)])
+    (logits,) = stream_logits(explainer.runner, [original.mask_tokens(hidden)])
     chances = np.exp(logits - logits.max())
     return float(chances[1] / chances.sum())
 

@@ -48,7 +48,7 @@ def open_report(chromium, tmp_path):
 
 
 def list_visible_texts(page) -> list[str]:
-    return page.locator("td.said button:visible").all_text_contents()
+    return page.locator("td.text-cell button:visible").all_text_contents()
 
 
 def count(page) -> str:
@@ -78,7 +78,7 @@ def test_wrong_predictions_low_trust_and_a_word_are_filters_that_combine(open_re
 
 
 def test_a_text_of_the_report_opens_with_the_colours_of_the_page_and_closes(open_report):
-    first = open_report.locator("td.said button").first
+    first = open_report.locator("td.text-cell button").first
     first.click()
     assert first.get_attribute("aria-expanded") == "true"
     line = open_report.locator(".opened .line")
@@ -91,7 +91,7 @@ def test_a_text_of_the_report_opens_with_the_colours_of_the_page_and_closes(open
 
 
 def test_a_hostile_text_is_shown_letter_by_letter(open_report):
-    open_report.locator("td.said button").nth(2).click()
+    open_report.locator("td.text-cell button").nth(2).click()
     assert (
         open_report.locator(".opened .line").text_content()
         == f"[CLS]the goodness of 😀 {HOSTILE}[SEP]"
@@ -232,3 +232,14 @@ def test_a_link_keeps_the_order(errors_page, chromium):
 )
 def test_a_cell_of_the_download_is_never_a_formula(errors_page, value, cell):
     assert errors_page.evaluate("value => formatCell(value)", value) == cell
+
+
+def test_each_dot_is_a_text_with_the_word_on_the_side_of_its_share(open_report):
+    words = open_report.locator(".swarm-words button").all_text_contents()
+    assert set(words) == {"film", "a"}  # the words of at least two texts, but not of all
+    rows = open_report.locator("#swarm circle title").all_text_contents()
+    assert len(rows) == 4
+    assert any(title.startswith("film −25 % of the scores") for title in rows)
+    assert any(title.startswith("film +25 % of the scores") for title in rows)
+    open_report.locator("#swarm circle").first.click()
+    assert open_report.locator("tr.opened").count() == 1

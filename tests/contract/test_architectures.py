@@ -62,7 +62,7 @@ def test_a_family_is_explained_and_left_as_it_was(family):
     explainer = Explainer(model)
     attributions = explainer.explain(Tokens.from_ids(ids, mask), ["attcat", "gae"])
     assert_unchanged(before, take_snapshot(model))
-    assert explainer._runner.attention_route == FAMILIES[family][2]
+    assert explainer.runner.attention_route == FAMILIES[family][2]
     for text in range(2):
         for attribution in attributions[2 * text : 2 * text + 2]:
             assert_close(attribution.logits, bare[text].numpy(), FLOAT32)
@@ -83,8 +83,8 @@ def test_a_first_text_of_one_token_is_explained(family):
 def test_attention_rows_sum_to_one(family):
     explainer = Explainer(build_model(family))
     (row, _) = Tokens.from_ids(*make_two_texts())
-    explainer._runner.verify(row, reads_attention=True)
-    recording = record(explainer._runner, [row], frozenset({Site.ATTENTION}))
+    explainer.runner.verify(row, reads_attention=True)
+    recording = record(explainer.runner, [row], frozenset({Site.ATTENTION}))
     for maps in recording.attention:
         sums = maps.sum(dim=-1)
         if family in WITH_SINK:
@@ -104,9 +104,9 @@ def test_attention_with_a_sink_equals_the_models_own_and_is_noted(family):
         theirs = model(ids[:1], output_attentions=True).attentions
     explainer = Explainer(model)
     (row, _) = Tokens.from_ids(ids, mask)
-    ours = record(explainer._runner, [row], frozenset({Site.ATTENTION})).attention
+    ours = record(explainer.runner, [row], frozenset({Site.ATTENTION})).attention
     received = record(
-        explainer._runner, [row], frozenset({Site.ATTENTION_RECEIVED})
+        explainer.runner, [row], frozenset({Site.ATTENTION_RECEIVED})
     ).received_attention
     for our_map, their_map, received_mean in zip(ours, theirs, received, strict=True):
         assert_close(our_map, their_map.numpy(), FLOAT32)

@@ -50,11 +50,11 @@ def explainer(family: str) -> Explainer:
 def build_bare_arguments(explainer: Explainer, picture: Any) -> tuple[Any, dict[str, Any]]:
     """Return the row, and what the bare model would be given: ids, types and pixels, each by its own name."""
     (row,) = [explainer.explain(picture, method="random").row]
-    arguments, _, _ = explainer._runner.build_inputs([row])
+    arguments, _, _ = explainer.runner.build_inputs([row])
     model_arguments = {
         name: tensor for name, tensor in arguments.items() if name != "read_positions"
     }
-    return row, model_arguments | explainer._runner.vision_inputs.pixel_arguments(
+    return row, model_arguments | explainer.runner.vision_inputs.pixel_arguments(
         model_arguments["pixel_values"]
     )
 
@@ -114,7 +114,7 @@ def test_a_hidden_patch_is_the_picture_with_its_pixels_filled(explainer):
     filled_pixels = image.pixels.copy()
     filled_pixels[:, :height, -width:] = image.pixels.mean(axis=(1, 2), keepdims=True)
     pixels = torch.from_numpy(filled_pixels).double()[None]
-    arguments |= explainer._runner.vision_inputs.pixel_arguments(pixels)
+    arguments |= explainer.runner.vision_inputs.pixel_arguments(pixels)
     with torch.no_grad():
         bare = explainer.model(**arguments).logits[0, -1]
     best = attribution.target.terms[0][0][0]
@@ -141,8 +141,8 @@ def test_other_inputs_in_a_batch_change_no_score(explainer):
 
 def test_only_attention_of_the_language_model_is_recorded(explainer):
     row = explainer.explain(make_picture(), "random").row
-    explainer._runner.verify(row, reads_attention=True)
-    maps = record(explainer._runner, [row], frozenset({Site.ATTENTION})).attention
+    explainer.runner.verify(row, reads_attention=True)
+    maps = record(explainer.runner, [row], frozenset({Site.ATTENTION})).attention
     assert len(maps) == 2
     assert {tuple(attention_map.shape) for attention_map in maps} == {(1, 4, len(row), len(row))}
 

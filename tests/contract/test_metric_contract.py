@@ -79,7 +79,7 @@ def test_the_docstring_of_a_metric_has_formula_citation_and_difference_from_the_
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_preset_of_a_metric_can_be_built(metric):
     for preset in registry.load_class("metrics", metric).presets:
-        registry.build("metrics", metric, {"preset": preset}).check(EXPLAINER._runner.head)
+        registry.build("metrics", metric, {"preset": preset}).check(EXPLAINER.runner.head)
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -32,7 +32,7 @@ def test_a_family_is_explained_and_left_as_it_was(family):
     explainer = Explainer(model)
     attributions = explainer.explain(make_pictures(2), METHODS)
     assert_unchanged(before, take_snapshot(model))
-    assert explainer._runner.attention_route == "hook"
+    assert explainer.runner.attention_route == "hook"
     for number, attribution in enumerate(attributions):
         assert_close(attribution.logits, bare[number // len(METHODS)])
         assert np.isfinite(attribution.scores).all()
@@ -41,7 +41,7 @@ def test_a_family_is_explained_and_left_as_it_was(family):
 
 
 def test_attention_rows_sum_to_one(family):
-    runner = Explainer(build_model(family))._runner
+    runner = Explainer(build_model(family)).runner
     row = runner.patch_inputs.encode_image(
         load_picture(make_pictures(1)[0], None, runner.patch_inputs.patch_size)
     )

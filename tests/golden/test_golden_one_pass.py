@@ -99,7 +99,7 @@ def test_the_tape_holds_the_official_intermediate_tensors(case, variant):
     stored = load_vectors("bert_cls_intermediate_f64")
     (row,) = load_tokens(case, variant)
     everything = {Site.ATTENTION, Site.ATTENTION_GRADIENT, Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT}
-    runner = load_classifier()._runner
+    runner = load_classifier().runner
     recording = record(runner, [row], frozenset(everything))
     logits = recording.logits.detach().numpy()[0]
     tape = recording.make_tape(runner.head.resolve("predicted", logits, row), release_graph=True)

@@ -87,10 +87,10 @@ def record_relevance(explainer: Explainer, row: Any, target: Any = "predicted") 
         Site.ATTENTION_VALUES,
         Site.ATTENTION,
     }
-    recording = record(explainer._runner, [row], frozenset(sites))
+    recording = record(explainer.runner, [row], frozenset(sites))
     logits = recording.logits.detach().numpy()[0]
     return recording.make_tape(
-        explainer._runner.head.resolve(target, logits, row), release_graph=True
+        explainer.runner.head.resolve(target, logits, row), release_graph=True
     )
 
 

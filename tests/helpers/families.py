@@ -208,6 +208,12 @@ def find_causal_class(name: str) -> str | None:
     return next((f"{prefix}{end}" for end in ends if hasattr(transformers, f"{prefix}{end}")), None)
 
 
+def is_encoder_decoder(name: str) -> bool:
+    """Return whether the family has an encoder and a decoder; no model is built to find out."""
+    prefix, arguments, _ = (FAMILIES | PARTLY_SUPPORTED_FAMILIES)[name]
+    return bool(getattr(transformers, f"{prefix}Config")(**arguments).is_encoder_decoder)
+
+
 # These attend to later tokens unless their config makes them decoders.
 NOT_CAUSAL_BY_DEFAULT = frozenset(
     [

@@ -22,6 +22,7 @@ Conservation is asked to 1e-6 for another reason: rules divide by :math:`x+10^{-
 from __future__ import annotations
 
 import copy
+from types import MethodWrapperType
 from typing import Any
 
 import numpy as np
@@ -70,13 +71,19 @@ class EverythingInFloat64(TorchFunctionMode):
     """Compute in float64 where a float64 model casts to a lower precision."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Every operation of every model comes through here, and every look at a shape or a device: these
+        # are most of the calls.
+        if type(func) is MethodWrapperType:
+            return func(*args)
         func = torch.Tensor.double if func is torch.Tensor.float else func
-        # A dtype is always an argument of its own. Walking through nested arguments, for every operation of
-        # every model, took most of the time of these tests.
-        if any(type(value) is torch.dtype for value in args):
-            args = tuple(_widen_dtype(value) for value in args)
-        kwargs = {name: _widen_dtype(value) for name, value in (kwargs or {}).items()}
-        return func(*args, **kwargs)
+        # A dtype is always an argument of its own: nested arguments hold none.
+        for value in args:
+            if type(value) is torch.dtype:
+                args = tuple(_widen_dtype(value) for value in args)
+                break
+        if not kwargs:
+            return func(*args)
+        return func(*args, **{name: _widen_dtype(value) for name, value in kwargs.items()})
 
 
 class RoundingRecorder(TorchDispatchMode):

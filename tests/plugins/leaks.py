@@ -1,5 +1,6 @@
 """A pytest plug-in: what a test leaves open or changed fails that test's module, and no later one."""
 
+import gc
 import os
 import sys
 import warnings
@@ -11,6 +12,22 @@ from tests.helpers.garbage import collect_garbage
 COARSE = ("tf32", "bf16")
 OWN_VARIABLE = "PYTEST_CURRENT_TEST"
 REPORTED = set()  # changes of settings that have failed a test
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Exempt libraries, test modules and test items from later collections.
+
+    They live as long as the process. A collection after each module, of which each worker runs nearly all,
+    would walk through a million of their objects and free none.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        collect_garbage()
+        gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

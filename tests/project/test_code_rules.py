@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers.import_rows import RANKS, ROWS, find_upward_imports
 from tests.tools.module_index import list_modules, list_test_files, read_declaration
+from tokenlight import plugin
 
 SOURCE = Path(__file__).parents[2] / "src" / "tokenlight"
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -66,6 +67,21 @@ def test_imports_point_only_to_lower_rows(path):
 )
 def test_an_import_from_a_higher_row_is_noticed(package, code, expected):
     assert find_upward_imports(package, code) == expected
+
+
+def test_methods_and_metrics_import_from_plugin_what_it_offers():
+    offered = set(plugin.__all__)
+    misplaced = {}
+    for path in [*SOURCE.glob("methods/[!_]*.py"), *SOURCE.glob("metrics/[!_]*.py")]:
+        # The base classes are what plugin itself imports.
+        if path.stem == "base":
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and node.module != "tokenlight.plugin":
+                names = offered.intersection(alias.name for alias in node.names)
+                if names:
+                    misplaced[f"{path.parent.name}/{path.name}:{node.lineno}"] = sorted(names)
+    assert misplaced == {}
 
 
 def test_there_are_at_most_eighteen_rows_and_every_part_has_a_place():

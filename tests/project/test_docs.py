@@ -61,12 +61,12 @@ def hooks():
 def pages(hooks):
     """Address to Markdown of every page of the guide, tables filled, generated ones included."""
     generated_pages = {
-        str(path.relative_to(DOCS)): hooks.filled(
+        str(path.relative_to(DOCS)): hooks.fill_tables(
             path.read_text("utf-8"), str(path.relative_to(DOCS))
         )
         for path in DOCS.rglob("*.md")
     }
-    return generated_pages | hooks.generated("methods") | hooks.generated("metrics")
+    return generated_pages | hooks.generate_pages("methods") | hooks.generate_pages("metrics")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,7 +119,7 @@ def test_links_of_pages_outside_the_guide_lead_to_files(page):
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=get_page_name)
 def test_a_checkout_shows_the_tables_as_they_are(hooks, page):
     content = page.read_text("utf-8")
-    assert hooks.filled(content, site=False) == content, "run: python docs/update_tables.py"
+    assert hooks.fill_tables(content, site=False) == content, "run: python docs/update_tables.py"
 
 
 @pytest.mark.parametrize("page", generated_tables.PAGES, ids=get_page_name)
@@ -155,7 +155,7 @@ def test_code_marked_python_runs(page, tmp_path, monkeypatch):
 
 def test_links_that_leave_the_guide_become_text_in_it(hooks):
     page = "See [the recipe](../../training/README.md) and [targets](../targets.md#answer-spans)."
-    assert hooks.within(page, "models/qa.md") == (
+    assert hooks.localize_links(page, "models/qa.md") == (
         "See `training/README.md` and [targets](../targets.md#answer-spans)."
     )
 
@@ -179,7 +179,7 @@ def test_the_page_of_a_method_reports_its_measurements(pages):
 
 def test_the_page_of_a_method_shows_the_coloured_sentence(hooks, pages):
     explainer = Explainer.from_pretrained("tokenlight/sentiment")
-    explained = sys.modules[hooks.strips.__module__].explained()
+    explained = sys.modules[hooks.draw_all_strips.__module__].load_sentence()
     assert set(explained["methods"]) <= set(registry.list_names("methods")), (
         "run: python docs/strips.py"
     )
@@ -214,11 +214,11 @@ def test_the_page_of_a_method_shows_its_deletion_curve(hooks, pages):
 
 
 def test_the_results_menu_has_four_groups_and_every_page_once(hooks):
-    first, *groups = hooks.results_menu()
+    first, *groups = hooks.build_results_menu()
     assert first == "results/README.md"
     assert [list(group) for group in groups] == [[name] for name in hooks.RESULT_GROUPS]
     listed = [page for group in groups for pages in group.values() for page in pages]
-    assert sorted([first, *listed]) == hooks.in_folder("results")
+    assert sorted([first, *listed]) == hooks.list_pages("results")
     index = (DOCS / first).read_text("utf-8")
     for name in hooks.RESULT_GROUPS:
         assert f"\n## {name}\n" in index
@@ -227,7 +227,7 @@ def test_the_results_menu_has_four_groups_and_every_page_once(hooks):
 def test_a_metric_without_a_paper_has_a_page_too(hooks, monkeypatch):
     cls = registry.load_class("metrics", "aopc")
     monkeypatch.delattr(cls, "cites")
-    assert "- Paper: none\n" in hooks.page("metrics", "aopc")
+    assert "- Paper: none\n" in hooks.build_page("metrics", "aopc")
     assert "| higher | none |" in hooks.names_table("metrics", site=True)
 
 
@@ -316,21 +316,23 @@ def test_the_page_of_the_command_line_reads_well_in_a_checkout_too(hooks):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_formula_of_a_docstring_can_be_drawn(kind, hooks):
-    formulas = sys.modules[hooks.drawn.__module__]
+    formulas = sys.modules[hooks.draw_formulas.__module__]
     for name in registry.list_names(kind):
-        for formula in formulas.formulas_of(registry.load_class(kind, name).__doc__):
-            assert formulas.picture(formula, block=True).startswith('<div class="formula"><svg')
+        for formula in formulas.find_formulas(registry.load_class(kind, name).__doc__):
+            assert formulas.draw_picture(formula, block=True).startswith(
+                '<div class="formula"><svg'
+            )
 
 
 def test_formulas_become_pictures_named_by_their_source(hooks):
-    formulas = sys.modules[hooks.drawn.__module__]
+    formulas = sys.modules[hooks.draw_formulas.__module__]
     text = formulas.as_markdown(
         "Mean.\n\n.. math:: s = \\tfrac1H\n    x\n\nof :math:`x`, see :class:`A`."
     )
     assert text == "Mean.\n\n\n$$\ns = \\tfrac1H x\n$$\n\n\nof $x$, see `A`."
-    page = hooks.drawn('<p>of <span class="arithmatex">\\(a&lt;b\\)</span></p>')
+    page = hooks.draw_formulas('<p>of <span class="arithmatex">\\(a&lt;b\\)</span></p>')
     assert page.startswith('<p>of <span class="formula"><svg role="img" aria-label="a&lt;b"')
-    assert formulas.spelled(r"\tfrac1H\bigl(\frac{1}n\bigr)") == (
+    assert formulas.to_mathtext(r"\tfrac1H\bigl(\frac{1}n\bigr)") == (
         r"\frac{1}{H}\left(\dfrac{1}{n}\right)"
     )
 

@@ -58,11 +58,15 @@ def test_a_tutorial_runs_and_prints_what_it_shows(path: Path) -> None:
 
 
 @pytest.mark.extras
-def test_jupyter_runs_every_tutorial_in_one_kernel(tmp_path: Path) -> None:
+def test_jupyter_runs_every_tutorial_in_one_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A kernel starts once, for all of them; each begins without the names of the last."""
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     run = load_runner()
+    # The runner asks for figures without a screen, and the kernel would inherit that.
+    monkeypatch.delenv("MPLBACKEND")
     paths = [path for path in NOTEBOOKS if not run.missing_package(path.stem)]
     combined = nbformat.v4.new_notebook()
     for path in paths:
@@ -108,7 +112,9 @@ def test_the_guide_shows_a_tutorial_without_cutting_its_code(path: Path) -> None
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_guide_breaks_long_lines_that_a_tutorial_prints(path: Path) -> None:
     notebooks = load_script(FOLDER.parent / "notebooks.py")
-    printed_blocks = re.findall(r"^```text\n(.*?)^```", notebooks.page(path), flags=re.S | re.M)
+    printed_blocks = re.findall(
+        r"^```text\n(.*?)^```", notebooks.build_page(path), flags=re.S | re.M
+    )
     assert printed_blocks
     for line in "".join(printed_blocks).splitlines():
         assert len(line) <= notebooks.MAX_COLUMNS

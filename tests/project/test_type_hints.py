@@ -43,7 +43,7 @@ TYPE_ERRORS = {
 @pytest.fixture(scope="module")
 def mypy_messages(tmp_path_factory):
     """Return mypy's first message for each expression. It shares the cache of ``make check``."""
-    script = tmp_path_factory.mktemp("types") / "snippet.py"
+    script = tmp_path_factory.mktemp("types") / "typed_calls.py"
     lines = [
         *(f"    reveal_type({expression})" for expression in RETURN_TYPES),
         *(f"    {expression}" for expression in TYPE_ERRORS),
@@ -53,7 +53,7 @@ def mypy_messages(tmp_path_factory):
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 1, result.stdout + result.stderr  # the wrong calls
     messages_by_line: dict[int, str] = {}
-    for line_number, message in re.findall(r"snippet\.py:(\d+): (.+)", result.stdout):
+    for line_number, message in re.findall(r"typed_calls\.py:(\d+): (.+)", result.stdout):
         messages_by_line.setdefault(int(line_number), message)
     first_line = SNIPPET_HEAD.count("\n") + 1
     expressions = [*RETURN_TYPES, *TYPE_ERRORS]

@@ -33,6 +33,7 @@ def test_the_wheel_holds_models_templates_and_types(wheel):
         "tokenlight/models/sentiment/config.json",
         "tokenlight/plots/templates/page.html.j2",
         "tokenlight/plots/templates/report_words.js",
+        "tokenlight/plots/templates/report_swarm.js",
         "tokenlight/plots/templates/comparison.html.j2",
     ):
         assert needed in names

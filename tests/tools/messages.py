@@ -1,8 +1,9 @@
 """Collect every sentence that users may read into one file, so that an editor can read them all.
 
-The snapshot ``tests/snapshots/messages.txt`` lists, module by module, the errors (class, code, text) and all
-other texts of three words or more: notes, verdicts, help, the page. Expressions stand in braces. After
-changing a text, run ``python -m tests.tools.messages`` and read the difference.
+The snapshot ``tests/snapshots/messages.txt`` lists, module by module and in the order of the source, the
+errors (class, code, text) and all other texts of three words or more: notes, verdicts, help, the page.
+Expressions stand in braces, and a text that a module repeats is listed once. After changing a text, run
+``python -m tests.tools.messages`` and read the difference.
 """
 
 import ast
@@ -15,6 +16,11 @@ PACKAGE = ROOT / "src" / "tokenlight"
 SNAPSHOT = ROOT / "tests" / "snapshots" / "messages.txt"
 MIN_WORDS = 3
 MARKUP = (".html", ".j2", ".js")
+# Strings with several words that nobody reads: regular expressions, selectors, paths of drawings, security
+# policies and styles of the terminal.
+NOT_PROSE = re.compile(
+    r"\(\?[:<=!Pi]|\\[()?.]|\|\[\^|^[\w-]+-src '|\[(?:type|role)=|[MLQ]\$\{|^not bold|^HTTP/"
+)
 
 
 def collect_messages() -> str:
@@ -22,9 +28,9 @@ def collect_messages() -> str:
     sections = []
     for path in sorted(PACKAGE.rglob("*")):
         if path.suffix == ".py":
-            lines = list(iter_python_texts(path))
-        elif path.suffix in MARKUP and path.is_file():
-            lines = list(iter_markup_texts(path))
+            lines = list(dict.fromkeys(iter_python_texts(path)))
+        elif path.suffix in MARKUP and not path.name.endswith(".css.j2"):
+            lines = list(dict.fromkeys(iter_markup_texts(path)))
         else:
             continue
         if lines:
@@ -36,20 +42,29 @@ def collect_messages() -> str:
 def iter_python_texts(path: Path) -> Iterator[str]:
     """Yield errors with class and code, then other texts, in the order of the source."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list_nodes_in_order(tree)
     skipped = find_docstrings(tree)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             text = read_error(node.exc)
             if text is not None:
                 yield text
                 skipped |= {id(child) for child in ast.walk(node.exc)}
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) in skipped or not isinstance(node, ast.Constant | ast.JoinedStr):
             continue
         text = read_text(node)
         skipped |= {id(child) for child in ast.walk(node)}
         if text is not None and is_sentence(text):
             yield f"text: {text}"
+
+
+def list_nodes_in_order(tree: ast.AST) -> list[ast.AST]:
+    """Return all nodes as the source lists them, a parent before its children."""
+    nodes = [tree]
+    for child in ast.iter_child_nodes(tree):
+        nodes.extend(list_nodes_in_order(child))
+    return nodes
 
 
 def find_docstrings(tree: ast.AST) -> set[int]:
@@ -110,6 +125,9 @@ def normalize(text: str) -> str:
 
 def is_sentence(text: str) -> bool:
     """Tell prose from keys, paths and markup."""
+    if NOT_PROSE.search(text):
+        return False
+    text = re.sub(r"\{\{.*?\}\}", "", text)
     words = re.findall(r"(?<![\w{./-])[A-Za-z][a-z']+(?![\w}/=(-])", text)
     return len(words) >= MIN_WORDS
 

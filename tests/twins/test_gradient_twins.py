@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.helpers.families import FAMILIES
+from tests.helpers.families import FAMILIES, is_encoder_decoder
 from tests.helpers.relevance_families import (
     GRADIENT_FAMILIES,
     TEXTS,
@@ -93,9 +93,7 @@ SURROGATES = {"cp": use_cp_gradients, "libra": use_cp_gradients, "gim": use_gim_
 GRADIENTS = list(SURROGATES)
 # Encoder-decoder models report the states of two parts; cat of them is tested by hand elsewhere.
 FAMILIES_WITH_STATES = [
-    name
-    for name in GRADIENT_FAMILIES
-    if name in FAMILIES and not build_exact_classifier(name).config.is_encoder_decoder
+    name for name in GRADIENT_FAMILIES if name in FAMILIES and not is_encoder_decoder(name)
 ]
 
 

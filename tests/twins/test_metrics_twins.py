@@ -279,7 +279,7 @@ def test_the_planted_model_has_the_probabilities_of_its_twin(words):
     from tokenlight.perturb.engine import stream_logits
 
     row = make_row(words)
-    (logits,) = stream_logits(EXPLAINER._runner, [row])
+    (logits,) = stream_logits(EXPLAINER.runner, [row])
     powers = np.exp(logits - logits.max())
     np.testing.assert_allclose(
         powers / powers.sum(), compute_class_probabilities(row.ids), atol=1e-12

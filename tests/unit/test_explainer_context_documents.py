@@ -44,7 +44,7 @@ def compute_log_probabilities(explainer: Explainer, attribution: Attribution) ->
     if attribution.row.source_length is not None:
         decoder_inputs = {"decoder_input_ids": ids[:, attribution.row.source_length :]}
         ids = ids[:, : attribution.row.source_length]
-    logits = explainer._runner.model(input_ids=ids, use_cache=False, **decoder_inputs).logits[0]
+    logits = explainer.runner.model(input_ids=ids, use_cache=False, **decoder_inputs).logits[0]
     continuation_ids = torch.tensor(attribution.row.continuation_ids)
     return (
         logits[-len(continuation_ids) :]

@@ -90,8 +90,8 @@ def test_attribute_gives_scores_of_the_shape_of_the_ids(explainer, side):
 def test_batch_limits_of_a_model_hold_for_explaining_and_measuring():
     explainer = Explainer(tiny_bert(), TOKENIZER)
     sizes = []
-    explainer._runner.batch_tokens = 1000
-    explainer._runner.batch_size = 2
+    explainer.runner.batch_tokens = 1000
+    explainer.runner.batch_size = 2
     explainer.model.register_forward_pre_hook(
         lambda _, __, inputs: sizes.append(len(inputs["input_ids"])), with_kwargs=True
     )

@@ -283,13 +283,13 @@ def test_deleting_the_whole_source_leaves_one_padding_token_and_the_continuation
     from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
     row = bart.explain(SOURCE, "random", Continuation(CONTINUATION))[-1].row
-    original = Perturber(row, ReplacementIds.from_model(bart._runner, bart.tokenizer))
+    original = Perturber(row, ReplacementIds.from_model(bart.runner, bart.tokenizer))
     emptied = original.delete_tokens(range(S))
     assert (emptied.source_length, len(emptied)) == (1, 1 + len(row) - S)
     shorter = original.delete_tokens([1, S + 1])
     assert shorter.source_length == S - 1
     assert len(shorter) == len(row) - 2
-    assert all(np.isfinite(v).all() for v in stream_logits(bart._runner, [emptied, shorter, row]))
+    assert all(np.isfinite(v).all() for v in stream_logits(bart.runner, [emptied, shorter, row]))
 
 
 def test_a_model_generates_by_its_generation_config_and_each_token_is_explained() -> None:

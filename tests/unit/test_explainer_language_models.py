@@ -287,11 +287,11 @@ class TestMeasured:
 
         row = language_model.explain(PROMPT).row
         original = Perturber(
-            row, ReplacementIds.from_model(language_model._runner, language_model.tokenizer)
+            row, ReplacementIds.from_model(language_model.runner, language_model.tokenizer)
         )
         variants = [original.delete_tokens([i]) for i in original.rankable_positions]
         for variant, logits in zip(
-            variants, stream_logits(language_model._runner, variants), strict=True
+            variants, stream_logits(language_model.runner, variants), strict=True
         ):
             with torch.no_grad():
                 bare = language_model.model(

@@ -418,7 +418,7 @@ class TestWrongUses:
 
 
 def test_a_true_label_is_refused_where_there_are_only_answers():
-    head = Explainer(tiny_bert_qa(), tiny_tokenizer())._runner.head
+    head = Explainer(tiny_bert_qa(), tiny_tokenizer()).runner.head
     with pytest.raises(
         BadInput, match="label 'positive' cannot be used: it answers questions.*labels out"
     ):

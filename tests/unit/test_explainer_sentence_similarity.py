@@ -182,7 +182,7 @@ class TestPoolingFile:
             file = snapshot / "1_Pooling" / "config.json"
             file.write_text(json.dumps({f"pooling_mode_{pooling}": True}))
         loaded = tl.Explainer.from_pretrained("some/one", cache_dir=tmp_path, local_files_only=True)
-        assert loaded._runner.pooling == expected
+        assert loaded.runner.pooling == expected
 
 
 class Folder:
@@ -258,7 +258,7 @@ class TestFolders:
         products = [(g * h).sum(-1) for g, h in zip(slopes, first, strict=True)]
         loaded = tl.Explainer.from_pretrained(tmp_path, dtype="float64")
         attribution = loaded.explain(PAIR, "grad_x_input")
-        assert loaded._runner.similarity == expected
+        assert loaded.runner.similarity == expected
         assert attribution.logits[0] == pytest.approx(float(value.detach()), rel=1e-12)
         assert (
             attribution.target.name
@@ -298,7 +298,7 @@ def test_a_randomized_copy_pools_as_its_model_does(monkeypatch):
     monkeypatch.setattr(
         case_preparation,
         "_explain_again",
-        lambda copy, *_: poolings.add(copy._runner.pooling) or [],
+        lambda copy, *_: poolings.add(copy.runner.pooling) or [],
     )
     case_preparation.complete_cases(make_embedder("cls"), [], ParameterRandomization(), None)
     assert poolings == {"cls"}

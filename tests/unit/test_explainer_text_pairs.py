@@ -118,7 +118,7 @@ def test_scores_that_are_all_zero_have_shares_of_zero():
 def make_inputs(family):
     explainer = EXPLAINERS[family]
     row = ATTRIBUTIONS[family].row
-    original = Perturber(row, ReplacementIds.from_model(explainer._runner, explainer.tokenizer))
+    original = Perturber(row, ReplacementIds.from_model(explainer.runner, explainer.tokenizer))
     premise = [i for i, segment in enumerate(row.segments) if segment == 0]
     return explainer, row, original, premise
 

@@ -41,7 +41,7 @@ def embedder() -> Explainer:
 def score_passage(explainer: Explainer, passage: str) -> tuple[float, np.ndarray]:
     """The twin: a cross-encoder's one logit, and gradient × input at its embeddings."""
     encoded = explainer.tokenizer(QUERY, passage, return_tensors="pt")
-    model = explainer._runner.model
+    model = explainer.runner.model
     kinds = encoded["token_type_ids"]
     first = model.bert.embeddings(encoded["input_ids"], kinds).detach().requires_grad_()
     pooled = model.bert.pooler(model.bert.encoder(first).last_hidden_state)

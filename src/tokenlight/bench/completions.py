@@ -1,8 +1,8 @@
 """Which prompts of a data set a language model completes as expected.
 
 A prompt with the column ``completions`` is measured only if the most likely next token is one of these words,
-or begins one. A prompt with a ``counterfactual``, another prompt that differs in one word, also needs that
-one to be completed as expected, and by another token: then the word in which they differ decided.
+or begins one. A prompt with ``counterfactuals``, other prompts that differ in one word each, also needs these
+to be completed as expected, and by another token: then every word in which they differ decided.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ from tokenlight.files.tables import Example
 from tokenlight.perturb.engine import stream_logits
 
 COMPLETIONS_COLUMN = "completions"
-COUNTERFACTUAL_COLUMN = "counterfactual"
+COUNTERFACTUALS_COLUMN = "counterfactuals"
 COUNTERFACTUAL_COMPLETIONS_COLUMN = "counterfactual_completions"
-LEFT_OUT_REASON = "the model does not complete the prompt, or its counterfactual, as expected"
+LEFT_OUT_REASON = "the model does not complete the prompt, or a counterfactual, as expected"
 # A single letter begins too many words to count as the beginning of one.
 MIN_PREFIX_LENGTH = 2
 
@@ -52,7 +52,7 @@ def has_completions(example: Example) -> bool:
 
 
 def find_completed_prompts(explainer: Explainer, examples: Sequence[Example]) -> CompletedPrompts:
-    """Ask a language model for the next token of every prompt, and of its counterfactual.
+    """Ask a language model for the next token of every prompt, and of its counterfactuals.
 
     Args:
         explainer: The model with its tokenizer.
@@ -67,9 +67,7 @@ def find_completed_prompts(explainer: Explainer, examples: Sequence[Example]) ->
     prompts: list[str] = []
     for example in examples:
         prompts.append(str(example.text))
-        counterfactual = example.extra_columns.get(COUNTERFACTUAL_COLUMN)
-        if counterfactual is not None:
-            prompts.append(str(counterfactual))
+        prompts.extend(text for text, _ in _read_counterfactuals(example))
     next_tokens = predict_next_tokens(explainer, prompts)
     indices = []
     for index, example in enumerate(examples):
@@ -85,9 +83,9 @@ def predict_next_tokens(explainer: Explainer, prompts: Iterable[str]) -> dict[st
         row = probe_row(explainer, prompt)
         if row is not None:
             rows[prompt] = row
-    vocabulary = explainer._runner.head.labels
+    vocabulary = explainer.runner.head.labels
     next_tokens = {}
-    for prompt, logits in zip(rows, stream_logits(explainer._runner, rows.values()), strict=True):
+    for prompt, logits in zip(rows, stream_logits(explainer.runner, rows.values()), strict=True):
         next_tokens[prompt] = vocabulary[int(np.argmax(logits))]
     return next_tokens
 
@@ -109,26 +107,43 @@ def is_expected(token: str, completions: Iterable[str]) -> bool:
 
 
 def _is_completed(example: Example, next_tokens: Mapping[str, str]) -> bool:
-    """Return whether a prompt and its counterfactual are completed as expected, and differently."""
+    """Return whether a prompt and its counterfactuals are completed as expected, and differently."""
     token = next_tokens.get(str(example.text))
-    if token is None or not is_expected(token, _read_words(example, COMPLETIONS_COLUMN)):
+    words = _check_strings(example, COMPLETIONS_COLUMN, example.extra_columns[COMPLETIONS_COLUMN])
+    if token is None or not is_expected(token, words):
         return False
-    counterfactual = example.extra_columns.get(COUNTERFACTUAL_COLUMN)
-    if counterfactual is None:
-        return True
-    other_token = next_tokens.get(str(counterfactual))
-    other_words = _read_words(example, COUNTERFACTUAL_COMPLETIONS_COLUMN)
-    return (
-        other_token is not None and other_token != token and is_expected(other_token, other_words)
-    )
+    for text, other_words in _read_counterfactuals(example):
+        other_token = next_tokens.get(text)
+        if other_token is None or other_token == token or not is_expected(other_token, other_words):
+            return False
+    return True
 
 
-def _read_words(example: Example, column: str) -> list[str]:
-    cell: Any = example.extra_columns.get(column)
+def _read_counterfactuals(example: Example) -> list[tuple[str, list[str]]]:
+    """Return the counterfactuals of a prompt, each with the words that complete it."""
+    columns = example.extra_columns
+    if COUNTERFACTUALS_COLUMN not in columns:
+        return []
+    texts = _check_strings(example, COUNTERFACTUALS_COLUMN, columns[COUNTERFACTUALS_COLUMN])
+    words = columns.get(COUNTERFACTUAL_COMPLETIONS_COLUMN)
+    if not isinstance(words, list) or len(words) != len(texts):
+        raise BadInput(
+            f"In {example.location}, {COUNTERFACTUAL_COMPLETIONS_COLUMN!r} is {short_repr(words)}. Give one "
+            "list of expected words per counterfactual.",
+            code="counterfactual-completions-format",
+        )
+    pairs = []
+    for text, cell in zip(texts, words, strict=True):
+        pairs.append((text, _check_strings(example, COUNTERFACTUAL_COMPLETIONS_COLUMN, cell)))
+    return pairs
+
+
+def _check_strings(example: Example, column: str, cell: Any) -> list[str]:
+    """Return a cell that holds a list of strings, or refuse it."""
     if isinstance(cell, list) and cell and all(isinstance(word, str) for word in cell):
         return cell
     raise BadInput(
-        f"In {example.location}, {column!r} is {short_repr(cell)}, not a list of words. Give the words that "
-        "count as right after the prompt.",
+        f"In {example.location}, {column!r} is {short_repr(cell)}. Give a list of strings with at least one "
+        "entry.",
         code="completions-format",
     )

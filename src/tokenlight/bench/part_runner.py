@@ -132,7 +132,7 @@ class PartRunner:
             explain_options=explain_options,
             seed=suite.seed,
         )
-        measure_factor = MEASURE_BATCH_FACTOR.get(explainer._runner.device.type, 1)
+        measure_factor = MEASURE_BATCH_FACTOR.get(explainer.runner.device.type, 1)
 
         start = time.perf_counter()
         with counted_forwards(explainer) as explain_counts:
@@ -180,10 +180,10 @@ class PartRunner:
         self._check_unchanged("parsed text", conllu, digest_file(conllu))
         alignment: Any = heads_entry.align
         statistics_options = StatisticsOptions.for_alignment(
-            alignment, explainer._runner, explainer.tokenizer
+            alignment, explainer.runner, explainer.tokenizer
         )
         statistics = compute_head_statistics(
-            explainer._runner, explainer.tokenizer, sentences, statistics_options
+            explainer.runner, explainer.tokenizer, sentences, statistics_options
         )
         content = statistics.to_dict(heads_entry.margin, heads_entry.share)
         content |= {"model": cell.checkpoint, "sources": [conllu.rpartition("/")[2]]}
@@ -195,7 +195,7 @@ def _describe_costs(
     explainer: Explainer, cell: Cell, options: Mapping[str, Any], result: _PartResult
 ) -> dict[str, Any]:
     """Describe the device, the time and the passes of a part, for its manifest."""
-    device = explainer._runner.device
+    device = explainer.runner.device
     device_name = str(device)
     if device.type == "cuda":
         device_name = torch.cuda.get_device_name(device)
@@ -235,7 +235,7 @@ def counted_forwards(explainer: Explainer) -> Iterator[dict[str, int]]:
             counts["texts"] += int(batch_size)
             counts["tokens"] += int(batch_size * length)
 
-    handle = explainer._runner.model.register_forward_pre_hook(count, with_kwargs=True)
+    handle = explainer.runner.model.register_forward_pre_hook(count, with_kwargs=True)
     try:
         yield counts
     finally:

@@ -281,7 +281,7 @@ class _Planner:
         self, explainer: Explainer, examples: Sequence[Example], data: DataSetEntry
     ) -> list[str]:
         """Check the head of a model against the task, the labels and the metrics of a data set."""
-        head = explainer._runner.head
+        head = explainer.runner.head
         answers_questions = head.kind == "span"
         task = plans.detect_task(examples[0])
         if answers_questions != (task == "qa"):

@@ -214,7 +214,7 @@ def load_explainer(
         from tokenlight.explainer import Explainer
 
         explainer = Explainer.from_pretrained(name, **load_options)
-    runner = explainer._runner
+    runner = explainer.runner
     runner.batch_tokens, runner.batch_size = batch_limits
     if load_options.get("device") is None and runner.device.type == "cuda":
         print_message(f"computing on the GPU ({runner.device}); use --device cpu for the CPU")

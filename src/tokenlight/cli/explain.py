@@ -24,8 +24,7 @@ DEFAULT_MODEL_HELP = f"{option.SENTIMENT_MODEL}, or {QA_MODEL} for a question"
 MethodSpec = tuple[str, dict[str, Any]]  # name and options
 
 
-@handle_errors
-def explain(
+def declare_explain_options(
     text: str | None = option.declare_argument(
         "TEXT", "The text, in quotes; - reads standard input.", None
     ),
@@ -173,21 +172,15 @@ def explain(
 
     With --file, explain each text of a file; a text that cannot be explained is reported and skipped.
     """
-    arguments = dict(locals())  # all options by name, before anything else is assigned
-    if typer_context.args:
-        all_words = (text or "", *typer_context.args)
-        raise BadInput(
-            f"TEXT is one argument, but {len(all_words)} were given. Put the text in quotes: "
-            f"tokenlight explain {shlex.quote(' '.join(all_words))}",
-            code="text-not-quoted",
-        )
-    if by is None and document and not stream:
-        arguments["by"] = "document"
-    _explain(arguments)
 
 
-def _explain(arguments: Mapping[str, Any]) -> None:
+@handle_errors
+@option.takes_options_of(declare_explain_options)
+def explain(arguments: Mapping[str, Any]) -> None:
     """Check the options, load the model, and explain what they name."""
+    _check_single_argument(arguments["text"], arguments["typer_context"].args)
+    if arguments["by"] is None and arguments["document"] and not arguments["stream"]:
+        arguments = {**arguments, "by": "document"}
     # The imports below take longer than this check, which finds most mistakes.
     check_option_combinations(arguments)
     from tokenlight.cli.inputs import TextFile, read_input
@@ -238,6 +231,18 @@ def _explain(arguments: Mapping[str, Any]) -> None:
         stream_tokens(explainer, text_input, explain_options, output)
         return
     _explain_single_text(explainer, text_input, explain_options, output, trust=arguments["trust"])
+
+
+def _check_single_argument(text: str | None, further_arguments: Sequence[str]) -> None:
+    """Refuse a text whose quotes are missing, so that each of its words is an argument."""
+    if not further_arguments:
+        return
+    all_words = (text or "", *further_arguments)
+    raise BadInput(
+        f"TEXT is one argument, but {len(all_words)} were given. Put the text in quotes: "
+        f"tokenlight explain {shlex.quote(' '.join(all_words))}",
+        code="text-not-quoted",
+    )
 
 
 def _make_output(arguments: Mapping[str, Any]) -> Any:

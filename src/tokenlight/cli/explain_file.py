@@ -57,7 +57,7 @@ def explain_file_texts(
         TokenlightError: The options do not fit the model, whatever the text.
         typer.Exit: The command was interrupted, or its output was closed.
     """
-    if explainer._runner.head.kind == "span" and not text_file.has_questions:
+    if explainer.runner.head.kind == "span" and not text_file.has_questions:
         raise BadInput(
             f"{model_class_name(explainer)} answers questions about a context. Give a file with the columns "
             "'question' and 'context'.",
@@ -165,7 +165,7 @@ def _explain_each_text(
         ]
 
     # Chunks grow: the first text is shown soon, later ones are packed into full batches.
-    batch_tokens = explainer._runner.batch_tokens or explainer._runner.default_batch_tokens
+    batch_tokens = explainer.runner.batch_tokens or explainer.runner.default_batch_tokens
     with closing(text_file.read_examples()) as rows:
         for chunk in read_chunks(rows, batch_tokens):
             for location, outcome in _process_chunk(chunk, explain):

@@ -88,7 +88,7 @@ def heads(  # noqa: PLR0917 - one parameter per option
     explainer = load_explainer(model, device=device, verbose=verbose)
     statistics_options = StatisticsOptions.for_alignment(
         align,
-        explainer._runner,
+        explainer.runner,
         explainer.tokenizer,
         include_zero_offset=zero_offset,
         exclude_special=None if special is None else not special,
@@ -96,7 +96,7 @@ def heads(  # noqa: PLR0917 - one parameter per option
     )
     with progress_bar("reading attention", len(sentences)) as advance:
         statistics = compute_head_statistics(
-            explainer._runner, explainer.tokenizer, sentences, statistics_options, advance=advance
+            explainer.runner, explainer.tokenizer, sentences, statistics_options, advance=advance
         )
     # The path of a folder means nothing on another machine.
     model_name = Path(model).name if Path(model).is_dir() else model

@@ -87,7 +87,7 @@ def _describe_failure(error: Exception) -> str:
 
 def _describe_model(explainer: Any) -> dict[str, str]:
     """Collect the facts about a model that explain which methods work on it."""
-    runner = explainer._runner
+    runner = explainer.runner
     config: Any = runner.model.config.get_text_config()
     return {
         "model": explainer.name,

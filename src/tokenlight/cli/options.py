@@ -3,7 +3,8 @@
 Every command imports this module, so it imports nothing heavy.
 """
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import typer
@@ -38,6 +39,26 @@ def declare_option(help: str, names: str = "", default: Any = None, **settings: 
 def declare_argument(metavar: str, help: str, default: Any = ...) -> Any:
     """Declare a positional argument of a command; without ``default`` it is required."""
     return typer.Argument(default, metavar=metavar, help=help)
+
+
+def takes_options_of(
+    declaration: Callable[..., None],
+) -> Callable[[Callable[[Mapping[str, Any]], None]], Callable[..., None]]:
+    """Let a command take the options that another function declares, as one mapping by name.
+
+    Typer reads names, types, defaults and help from ``declaration``, which is never called. A command with
+    many options can so hand all of them on.
+    """
+
+    def decorate(command: Callable[[Mapping[str, Any]], None]) -> Callable[..., None]:
+        @functools.wraps(declaration)
+        def run(**arguments: Any) -> None:
+            command(arguments)
+
+        run.__name__ = command.__name__
+        return run
+
+    return decorate
 
 
 def parse_pairs(

@@ -43,7 +43,7 @@ def stream_tokens(
         )
     if output.prints_json:
         raise BadInput(
-            "--stream prints one line per token, so that --json - has no place. Give --json FILE.",
+            "--stream prints one line per token, so it cannot be combined with --json -. Give --json FILE.",
             code="stream-with-json-output",
         )
     if explain_options["explain_mask"] != "none" or explain_options["token_types"] != "tokenizer":

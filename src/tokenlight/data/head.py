@@ -111,6 +111,38 @@ class Head:
             return prediction.predict_token(logits, self.labels)
         return prediction.predict_class(logits, self.labels, self.problem_type)
 
+    def check_labels(self, target: object) -> None:
+        """Refuse a class that this head does not have; nothing but its labels is needed for that.
+
+        Only classes are checked. An answer is looked for in its context, and the spelling of a token depends
+        on the text before it: :meth:`resolve` refuses these.
+
+        Raises:
+            BadTarget: There is no class with this number, or several have this name; or ``"predicted"`` is
+                asked of several independent numbers.
+            UnknownName: No class has this name.
+        """
+        if self.kind == "span" or self.task not in ("text", "image"):
+            return
+        labels: tuple[object, ...] = (target,)
+        if isinstance(target, Contrast):
+            labels = (target.this, target.that)
+        elif target == "all":
+            return
+        for label in labels:
+            if label == "predicted":
+                self._check_has_prediction()
+            elif isinstance(label, str | int):
+                self.label_index(label)
+
+    def _check_has_prediction(self) -> None:
+        if self.default_target != "predicted":
+            raise BadTarget(
+                f"'predicted' is ambiguous: this model predicts {len(self.labels)} independent "
+                f"numbers, not one label. Name one ({join_first(self.labels, 12)}), or explain 'all'.",
+                code="predicted-of-numbers",
+            )
+
     def depends_on_logits(self, target: TargetLike) -> bool:
         """Return whether the logits must be known before ``target`` can be resolved."""
         if self.kind == "span":
@@ -181,12 +213,7 @@ class Head:
             return ResolvedTarget("span", name, terms)
         if target != "predicted":
             return self.class_target(self.label_index(target, row))
-        if self.default_target != "predicted":
-            raise BadTarget(
-                f"'predicted' is ambiguous: this model predicts {len(self.labels)} independent "
-                f"numbers, not one label. Name one ({join_first(self.labels, 12)}), or explain 'all'.",
-                code="predicted-of-numbers",
-            )
+        self._check_has_prediction()
         return self.class_target(int(np.argmax(logits)))
 
     def _resolve_token(

@@ -61,7 +61,7 @@ def complete_cases(
 
 def _randomize(explainer: Explainer, metric: Metric) -> Iterator[Explainer]:
     """Yield the explainer with more and more of its weights randomized, from the head down."""
-    runner = explainer._runner
+    runner = explainer.runner
     options: dict[str, Any] = {"pooling": runner.pooling, "similarity": runner.similarity}
     for stage, model in randomize_cascade(runner, getattr(metric, "seed", 0)):
         name = f"{explainer.name}, {stage} randomized"
@@ -208,7 +208,7 @@ def _run_requests(
         for variants in requests.values():
             yield from variants
 
-    logits = stream_logits(explainer._runner, iter_variants(), batch_tokens=batch_tokens)
+    logits = stream_logits(explainer.runner, iter_variants(), batch_tokens=batch_tokens)
     outputs: dict[SearchKey, VariantOutputs] = {}
     for key, variants in requests.items():
         outputs[key] = list(zip(variants, islice(logits, len(variants)), strict=True))

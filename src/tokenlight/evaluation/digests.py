@@ -30,7 +30,7 @@ def digest_weights(explainer: Explainer) -> str:
     any number of threads. For a weight on disk (an offloaded model) only name and shape are known.
     """
     facts: list[object] = []
-    for name, weight in explainer._runner.model.named_parameters():
+    for name, weight in explainer.runner.model.named_parameters():
         facts += [name, tuple(weight.shape)]
         if weight.is_meta or not weight.numel():
             continue

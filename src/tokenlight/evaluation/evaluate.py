@@ -73,7 +73,7 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
     _check_one_per_text("labels", labels, num_texts)
     _check_one_per_text("spans", spans, num_texts)
     # Parse what is known of the texts.
-    label_indices = None if labels is None else parse_labels(labels, explainer._runner.head)
+    label_indices = None if labels is None else parse_labels(labels, explainer.runner.head)
     parsed_spans = None
     if spans is not None:
         # The first row of each text stands for the text.

@@ -131,7 +131,7 @@ def measure(  # noqa: PLR0913 - what is known of the texts, each by name
     """
     check_requirements(
         metrics.values(),
-        explainer._runner.head,
+        explainer.runner.head,
         has_labels=labels is not None,
         has_spans=spans is not None,
     )
@@ -139,7 +139,7 @@ def measure(  # noqa: PLR0913 - what is known of the texts, each by name
         check_same_model(explainer, attribution)
     measured_cases = _make_cases(explainer, attributions, text_indices, labels, spans)
     _correlate_methods(measured_cases)
-    chunk_size = CHUNK_SIZES.get(explainer._runner.device.type, CHUNK_SIZES["cpu"])
+    chunk_size = CHUNK_SIZES.get(explainer.runner.device.type, CHUNK_SIZES["cpu"])
     with progress_bar("measuring", len(measured_cases), progress) as advance:
         for start in range(0, len(measured_cases), chunk_size):
             chunk = measured_cases[start : start + chunk_size]
@@ -157,8 +157,8 @@ def _make_cases(
     spans: PerText[tuple[CharacterSpan, ...]],
 ) -> list[_MeasuredCase]:
     """Combine each explanation with what is known of its text, and open its record."""
-    head = explainer._runner.head
-    replacement_ids = ReplacementIds.from_model(explainer._runner, explainer.tokenizer)
+    head = explainer.runner.head
+    replacement_ids = ReplacementIds.from_model(explainer.runner, explainer.tokenizer)
     cases = []
     for text_index, attribution in zip(text_indices, attributions, strict=True):
         label = None if labels is None else labels[text_index]
@@ -217,7 +217,7 @@ def _measure_chunk(
         for job in jobs:
             yield from job.variants
 
-    logits = stream_logits(explainer._runner, iter_variants(), batch_tokens=batch_tokens)
+    logits = stream_logits(explainer.runner, iter_variants(), batch_tokens=batch_tokens)
     for record, key, case, variants in jobs:
         outputs = list(zip(variants, islice(logits, len(variants)), strict=True))
         try:
@@ -268,12 +268,12 @@ def check_same_model(explainer: Explainer, attribution: Attribution) -> None:
     """
     if not MULTI_PASS_EXTRAS.isdisjoint(attribution.extras):
         return  # the outputs of two passes cannot be compared with the head
-    if not _has_same_outputs(explainer._runner.head, attribution):
+    if not _has_same_outputs(explainer.runner.head, attribution):
         maker = f"by {attribution.model!r} " if attribution.model else ""
         raise BadInput(
             f"This explanation was made {maker}for {attribution.target.name!r} of "
             f"{', '.join(attribution.prediction.labels[:6])}, but {explainer.name} has other outputs: "
-            f"{explainer._runner.head.usage}. Give the model that made it.",
+            f"{explainer.runner.head.usage}. Give the model that made it.",
             code="explanation-of-another-model",
         )
 

@@ -77,7 +77,7 @@ def try_target(explainer: Explainer, target: Any) -> None:
 
     What depends on the text, such as an answer or a word in it, is not checked.
     """
-    head = explainer._runner.head
+    head = explainer.runner.head
     input_rows.check_target_kind(explainer, target)
     text, sample_target = make_sample_input(explainer)
     if isinstance(target, TokenTarget) and isinstance(sample_target, TokenTarget):
@@ -101,7 +101,7 @@ def try_target(explainer: Explainer, target: Any) -> None:
 def _try_target(explainer: Explainer, text: Any, target: Any) -> None:
     """Explain the sample text for ``target``; raise if it is refused."""
     texts = [text]
-    if explainer._runner.head.task == "next" and isinstance(text, str):
+    if explainer.runner.head.task == "next" and isinstance(text, str):
         # After a prompt that ends in a blank, the same word is another token.
         texts.append(f"{text} ")
     options: dict[str, Any] = {"target": target, "long": "truncate", "progress": False}

@@ -96,7 +96,7 @@ def list_removals(
     if row.image is not None:
         return _list_fills(row)
     removals = [Removal(DELETE, "deleted", row)]
-    special_ids = ReplacementIds.from_model(explainer._runner, explainer.tokenizer)
+    special_ids = ReplacementIds.from_model(explainer.runner, explainer.tokenizer)
     mask_ids = np.full((1, len(row)), special_ids.mask_id)
     removals.append(
         Removal(
@@ -149,11 +149,11 @@ class TargetProbability:
     def __init__(
         self, explainer: Explainer, attribution: Attribution, logits_cache: LogitsCache
     ) -> None:
-        self.runner = explainer._runner
+        self.runner = explainer.runner
         self.row = attribution.row
         self.target = attribution.target
         self.logits_cache = logits_cache
-        self.special_ids = ReplacementIds.from_model(explainer._runner, explainer.tokenizer)
+        self.special_ids = ReplacementIds.from_model(explainer.runner, explainer.tokenizer)
         # Each window as (weight, positions outside of it).
         self.windows: list[tuple[float, np.ndarray]] = []
         outside_masks = []

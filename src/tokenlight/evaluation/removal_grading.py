@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
+from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import TokenlightError
@@ -13,18 +15,18 @@ from tokenlight.evaluation.grade import (
     DEFAULT_THRESHOLDS,
     INCONCLUSIVE,
     UNTESTED,
-    RemovalResult,
+    JointResult,
     assign_grade,
+    fails_by_signs_alone,
     is_decided,
 )
 from tokenlight.evaluation.measure import check_single_window, check_token_scores
 from tokenlight.evaluation.random_subtexts import (
     NUM_REMOVED_WORDS,
     ORDER_BLOCKS,
+    TOP,
     RandomSubtexts,
     RemovalEvidence,
-    limit_orders,
-    rank_all_removals,
 )
 from tokenlight.evaluation.removal import LogitsCache, TargetProbability, list_removals
 from tokenlight.evaluation.verdict import (
@@ -34,6 +36,7 @@ from tokenlight.evaluation.verdict import (
     describe_floor,
     describe_result,
     describe_ties,
+    describe_zero,
     list_findings,
 )
 from tokenlight.explainer import Explainer
@@ -49,6 +52,8 @@ MIN_INITIAL_PROBABILITY = 0.05
 MIN_INITIAL_TOKEN_PROBABILITY = 0.01
 # A change that a person would notice; half of the probability, if that is less.
 MIN_PROBABILITY_CHANGE = 0.05
+# Scores that differ by less than this many roundings of the largest one count as equal.
+ROUNDING_STEPS = 64
 MAX_TIED_SHARE = 0.5  # of the tokens
 # Whole words are removed: of scores that cancel within a word, the test sees only the rest.
 MAX_CANCELLED_SHARE = 0.5  # of the total absolute score
@@ -106,7 +111,7 @@ class RemovalTest:
             attributions: Explanations of one text for one target.
         """
         try:
-            check_has_probabilities(self.explainer._runner.head, "The removal test")
+            check_has_probabilities(self.explainer.runner.head, "The removal test")
             subtexts = self.get_subtexts(attributions[0])
             if len(subtexts.words) > 1:
                 all_scores = [attribution.scores for attribution in attributions]
@@ -117,14 +122,15 @@ class RemovalTest:
 
     def __call__(self, attribution: Attribution) -> dict[str, Any]:
         """Return the results, the grade and the verdict as JSON values."""
-        check_has_probabilities(self.explainer._runner.head, "The removal test")
+        check_has_probabilities(self.explainer.runner.head, "The removal test")
         check_token_scores(attribution)
         if "windows" not in attribution.extras:
             check_single_window(self.explainer, attribution, "The removal test")
         units = RemovedUnits.of_attribution(attribution)
         probability = TargetProbability(self.explainer, attribution, {})
         positions = probability.removable_positions
-        num_tied = count_tied(attribution.scores[positions])
+        tolerance = find_tolerance(attribution, self.explainer.runner.dtype)
+        num_tied = count_tied(attribution.scores[positions], tolerance)
         if len(probability.words) < 2:
             return _untested("the text has one word, so there is nothing to rank")
         if num_tied == len(positions):
@@ -133,7 +139,7 @@ class RemovalTest:
         before = self._read_probability(attribution)
         if before is None or before >= floor:
             subtexts = self.get_subtexts(attribution)
-            evidence = self._collect_evidence(subtexts, attribution.scores)
+            evidence = self._collect_evidence(subtexts, attribution)
             before = subtexts.before
         if before < floor:
             return _untested(describe_floor(units, before)) | {"before": before}
@@ -141,40 +147,46 @@ class RemovalTest:
         weakness = ""
         if num_tied > MAX_TIED_SHARE * len(positions):
             weakness = describe_ties(units, num_tied, len(positions))
-        elif _cancelled_share(attribution.scores, subtexts.words) > MAX_CANCELLED_SHARE:
+        elif find_cancelled_share(attribution.scores, subtexts.words) > MAX_CANCELLED_SHARE:
             weakness = describe_cancellation(units)
-        return self._grade(result, evidence, units, weakness)
+        joint_result = self._read_result(attribution, evidence)
+        return self._grade(result, joint_result, units, weakness)
 
     def _grade(
-        self,
-        result: dict[str, Any],
-        evidence: list[RemovalEvidence],
-        units: RemovedUnits,
-        weakness: str,
+        self, result: dict[str, Any], joint_result: JointResult, units: RemovedUnits, weakness: str
     ) -> dict[str, Any]:
         """Add the grade, the verdict and the findings; with a ``weakness`` the tests cannot tell."""
-        before = result["before"]
-        min_change = _min_change(before)
-        if result["moved"] < min_change:
-            verdict = describe_ceiling(units, before, result["moved"])
+        if result["moved"] < joint_result.min_change:
+            verdict = describe_ceiling(units, result["before"], result["moved"])
             return result | {"verdict": verdict, "grade": UNTESTED}
-        results = [RemovalResult.of_evidence(item, min_change) for item in evidence]
         num_words = result["words"]
-        grade, judgments = assign_grade(results, result["joint_rank"], result["special"], num_words)
-        has_little_on_words = result["special"] > DEFAULT_THRESHOLDS.max_special_share
+        grade, judgments = assign_grade(joint_result)
+        has_little_on_words = joint_result.special_share > DEFAULT_THRESHOLDS.max_special_share
         if weakness:
             grade = INCONCLUSIVE
         elif num_words < DEFAULT_THRESHOLDS.min_words:
             weakness = f"one text of {num_words} words is too short for a verdict"
         elif grade == BETTER_THAN_CHANCE and has_little_on_words:
             weakness = "most of its total score falls on special tokens"
+        elif joint_result.zero_shift is not None and fails_by_signs_alone(joint_result):
+            weakness = describe_zero(units, joint_result.zero_shift)
         result |= {"grade": grade, "judgements": judgments, "weak": weakness}
         result["verdict"] = describe_result(result, judgments, units, weakness)
         result["findings"] = list_findings(result, units)
         return result
 
+    def _read_result(
+        self, attribution: Attribution, evidence: Sequence[RemovalEvidence]
+    ) -> JointResult:
+        return JointResult.of_evidence(
+            evidence,
+            is_signed=has_signs(attribution),
+            min_change=_min_change(evidence[0].before),
+            special_share=find_special_share(attribution),
+        )
+
     def _min_initial_probability(self, attribution: Attribution) -> float:
-        if self.explainer._runner.head.is_language_model or attribution.target.kind == "answer":
+        if self.explainer.runner.head.is_language_model or attribution.target.kind == "answer":
             return MIN_INITIAL_TOKEN_PROBABILITY
         return MIN_INITIAL_PROBABILITY
 
@@ -184,23 +196,17 @@ class RemovalTest:
         if not has_class_logits or not attribution.logits.size or "windows" in attribution.extras:
             return None
         variant = Variant.from_row(attribution.row)
-        head = self.explainer._runner.head
+        head = self.explainer.runner.head
         return target_probability(head, attribution.target, variant, attribution.logits)
 
     def _collect_evidence(
-        self, subtexts: RandomSubtexts, scores: np.ndarray
+        self, subtexts: RandomSubtexts, attribution: Attribution
     ) -> list[RemovalEvidence]:
         """Compare with more and more random orders until the grade is clear."""
         evidence: list[RemovalEvidence] = []
-        max_orders = limit_orders(len(subtexts.words), self.max_orders)
-        for num_orders in (*ORDER_BLOCKS, max_orders):
-            if num_orders > max_orders:
-                continue
-            evidence = subtexts.measure(scores, num_orders)
-            min_change = _min_change(subtexts.before)
-            results = [RemovalResult.of_evidence(item, min_change) for item in evidence]
-            is_short = len(subtexts.words) < DEFAULT_THRESHOLDS.min_words
-            if is_short or is_decided(results, rank_all_removals(evidence)):
+        for num_orders in sorted({min(block, self.max_orders) for block in ORDER_BLOCKS}):
+            evidence = subtexts.measure(attribution.scores, num_orders)
+            if is_decided(self._read_result(attribution, evidence)):
                 break
         return evidence
 
@@ -212,17 +218,37 @@ class RemovalTest:
         top = subtexts.rank_words(word_scores)[: subtexts.num_top_words]
         row = attribution.row
         names = [row.extract_text(subtexts.words[i].tolist()).strip() for i in top]
+        joint_result = self._read_result(attribution, evidence)
+        zero_shift = joint_result.zero_shift
+        falls = [max(item.top_fall, item.half_fall) for item in evidence]
         return {
             "removals": [item.to_dict() for item in evidence],
             "top_words": names,
             "words": len(subtexts.words),
             "orders": len(evidence[0].random),
             "before": subtexts.before,
-            "after": float(evidence[0].curve[1]),
-            "joint_rank": round(rank_all_removals(evidence), 4),
-            "special": _special_token_share(attribution),
-            "moved": max(subtexts.max_change, *(item.largest_fall for item in evidence)),
+            "after": float(evidence[0].own[TOP]),
+            "joint_rank": round(joint_result.joint_rank, 4),
+            "signed": zero_shift is not None,
+            "zero_shift": _round_finite(zero_shift),
+            "rest_contrast": round(joint_result.rest_contrast, 4),
+            "special": joint_result.special_share,
+            "moved": max(subtexts.max_change, *falls),
         }
+
+
+def has_signs(attribution: Attribution) -> bool:
+    """Return whether positive and negative scores claim different things; unknown methods do."""
+    if any(step.startswith("absolute") for step in attribution.steps):
+        return False
+    if not registry.is_available("methods", attribution.method):
+        return True
+    return bool(registry.load_class("methods", attribution.method).signed)
+
+
+def _round_finite(value: float | None) -> float | None:
+    """Round for a file; None for infinity, which JSON does not have."""
+    return None if value is None or not np.isfinite(value) else round(value, 3)
 
 
 def _min_change(before: float) -> float:
@@ -234,28 +260,37 @@ def _untested(verdict: str) -> dict[str, Any]:
     return {"verdict": verdict, "grade": UNTESTED}
 
 
-def count_tied(scores: np.ndarray) -> int:
-    """Return the size of the largest group of equal scores, if it has more than one.
+def find_tolerance(attribution: Attribution, dtype: torch.dtype) -> float:
+    """Return the difference up to which two scores count as equal: rounding, or the noise of a method."""
+    largest = float(np.abs(attribution.scores).max(initial=0.0))
+    # Files and pictures keep single precision at best.
+    precision = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
+    rounding = ROUNDING_STEPS * precision * largest
+    errors = attribution.standard_errors
+    return rounding if errors is None else max(rounding, float(np.median(errors)))
+
+
+def count_tied(scores: np.ndarray, tolerance: float) -> int:
+    """Return the size of the largest group of scores within ``tolerance``, if it has more than one.
 
     Tokens are counted and not words: tokens with equal scores make words with different sums.
     """
     if not len(scores):
         return 0
-    tolerance = 1e-12 * float(np.abs(scores).max())
     ordered = np.sort(scores)
-    group_ids = np.concatenate([[0], np.cumsum(np.diff(ordered) > tolerance)])
-    largest = int(np.bincount(group_ids).max())
+    ends = np.searchsorted(ordered, ordered + tolerance, side="right")
+    largest = int((ends - np.arange(len(ordered))).max())
     return largest if largest > 1 else 0
 
 
-def _cancelled_share(scores: np.ndarray, words: Sequence[np.ndarray]) -> float:
+def find_cancelled_share(scores: np.ndarray, words: Sequence[np.ndarray]) -> float:
     """Return the share of the total absolute score that tokens of one word cancel among themselves."""
     total = sum(float(np.abs(scores[positions]).sum()) for positions in words)
     left = sum(abs(float(scores[positions].sum())) for positions in words)
     return 1.0 - left / total if total else 0.0
 
 
-def _special_token_share(attribution: Attribution) -> float:
+def find_special_share(attribution: Attribution) -> float:
     """Return the share of the total absolute score on special tokens, which have no segment."""
     share = 0.0
     for segment_share in attribution.segment_shares():

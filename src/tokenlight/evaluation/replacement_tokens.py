@@ -17,7 +17,7 @@ _JSON_KEYS = {"pad_id": "pad", "mask_id": "mask", "pad_name": "pad_name", "mask_
 def find_replacements(explainer: Explainer) -> ReplacementIds | None:
     """Return the replacement tokens of a model, or None if it has no token that could be one."""
     with suppress(BadInput):
-        return ReplacementIds.from_model(explainer._runner, explainer.tokenizer)
+        return ReplacementIds.from_model(explainer.runner, explainer.tokenizer)
     return None
 
 

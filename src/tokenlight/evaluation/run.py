@@ -154,7 +154,7 @@ def _check_experiment(
 ) -> None:
     """Raise before any work for settings that are wrong for every text."""
     check_declarations([method for method in experiment.methods if isinstance(method, Method)])
-    check_metrics(metrics.values(), explainer._runner.head, examples)
+    check_metrics(metrics.values(), explainer.runner.head, examples)
     _check_labels(explainer, examples)
     # A row of token ids may come from another tokenizer, so no sample text stands for it.
     has_token_rows = any(isinstance(example.text, TokenRow) for example in examples)
@@ -178,7 +178,7 @@ def _check_labels(explainer: Explainer, examples: Examples) -> None:
     """Raise for an unknown label now, not in the last shard; the message names its row."""
     for index, example in enumerate(examples):
         try:
-            parse_labels([example.label], explainer._runner.head)
+            parse_labels([example.label], explainer.runner.head)
         except TokenlightError as error:
             location = example.location or f"text {index} (counted from 0)"
             raise type(error)(f"{location}: {error}", code=error.code) from error
@@ -261,7 +261,7 @@ def _describe_settings(
     explainer: Explainer, examples: Examples, experiment: Experiment
 ) -> dict[str, str]:
     """Return all that determines the numbers; a run continues only if every entry is equal."""
-    head = explainer._runner.head
+    head = explainer.runner.head
     # The vocabulary of a language model is part of the tokenizer's digest.
     labels = "" if head.is_language_model else ", ".join(head.labels)
     options = {"target": "predicted", "long": "error", **experiment.explain_options}
@@ -277,7 +277,7 @@ def _describe_settings(
         "tokenizer": digest_tokenizer(explainer.tokenizer),
         "labels": labels,
         "longest text": str(explainer.max_tokens),
-        "pooling": str(explainer._runner.pooling),
+        "pooling": str(explainer.runner.pooling),
         "files": digest_files(file_options),
         "methods": ", ".join(format_spec(*spec) for spec in methods),
         "metrics": ", ".join(format_spec(*spec) for spec in metrics),
@@ -436,7 +436,7 @@ def _measure_texts(
     text_indices: Sequence[int],
 ) -> list[list[Record]]:
     """Return the records of each text."""
-    labels = parse_labels([examples[i].label for i in text_indices], explainer._runner.head)
+    labels = parse_labels([examples[i].label for i in text_indices], explainer.runner.head)
     spans_by_text = None
     # Parse spans only if a metric needs them: others may be invalid and do no harm.
     if any(metric.needs_spans for metric in metrics.values()):

@@ -12,6 +12,7 @@ from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.image import OCCLUDED_ID
 from tokenlight.data.tokens import TokenRow
+from tokenlight.data.trust import compute_digests
 from tokenlight.errors import TokenlightError
 from tokenlight.errors.arguments import Count, Seed, check_items, checked
 from tokenlight.evaluation.grade import UNTESTED
@@ -65,15 +66,15 @@ def assess_trust(
         explainer: The model that was explained.
         attribution: The explanation to test.
         max_orders: The most random orders of the words to compare it with; a clear case needs fewer.
-        num_top_words: Words that are removed at once.
+        num_top_words: Words that are removed at once; of a long text a tenth, of a short one at most a third.
         seed: Seed of the random orders.
         repeat: Whether to explain the text once more in a batch with a longer one, to see that other texts
             in a batch do not change its scores.
 
     Returns:
-        The same explanation with ``extras["trust"]``: a dict with the ``grade``, the ``verdict`` in words,
-        the numbers behind them, and the ``health`` checks. A model without probabilities is not tested, and
-        the verdict says so.
+        The same explanation with ``extras["trust"]``: JSON values with the ``grade``, the ``verdict`` in
+        words, the numbers behind them, and the ``health`` checks; ``read_trust`` returns them as a
+        dataclass. A model without probabilities is not tested, and the verdict says so.
 
     Raises:
         BadInput: The explanation was made with another model.
@@ -84,8 +85,8 @@ def assess_trust(
         >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
         >>> attribution = explainer.explain("A warm and funny film, never dull.", "attcat")
         >>> trust = assess_trust(explainer, attribution).extras["trust"]
-        >>> sorted(trust)[:3]
-        ['after', 'before', 'findings']
+        >>> trust["top_words"]
+        ['warm', 'funny', 'never']
     """
     removal_grading = RemovalTest(explainer, seed, max_orders, num_top_words)
     repeated = _repeat_in_batch(explainer, [attribution])[0] if repeat else None
@@ -139,7 +140,8 @@ def _assess(
     except TokenlightError as error:
         result = {"verdict": f"not tested: {error}", "grade": UNTESTED}
     health_line = " · ".join(check["says"] for check in checks)
-    trust = {**result, "health": checks, "health_line": health_line}
+    digests = compute_digests(attribution)
+    trust = {**result, "health": checks, "health_line": health_line, "digests": digests}
     return replace(attribution, extras={**attribution.extras, "trust": trust})
 
 
@@ -239,7 +241,7 @@ def _explain_beside_neighbor(
 ) -> list[Attribution]:
     first = attributions[0]
     row = first.row
-    neighbor_target: Any = explainer._runner.head.default_target
+    neighbor_target: Any = explainer.runner.head.default_target
     if row.continuation_ids:
         neighbor_target = first.target
     explained = explainer.explain(
@@ -265,7 +267,7 @@ def _check_batch_invariance(
     largest_change = float(np.abs(repeated.scores - attribution.scores).max())
     relative_change = largest_change / largest_score
     tolerance = BATCH_TOLERANCE
-    if explainer._runner.dtype in (torch.float16, torch.bfloat16):
+    if explainer.runner.dtype in (torch.float16, torch.bfloat16):
         tolerance = HALF_PRECISION_BATCH_TOLERANCE
     if relative_change <= tolerance:
         return HealthCheck("batch", "good", "same alone and in a batch")

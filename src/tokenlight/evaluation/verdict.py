@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isinf
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.evaluation.grade import (
     GOOD_GRADES,
     INCONCLUSIVE,
+    MIN_VISIBLE_CHANGE,
     NO_BETTER_THAN_CHANCE,
     SUMS_ALONE,
     TOP_WORDS_ALONE,
@@ -15,8 +17,7 @@ from tokenlight.evaluation.grade import (
 )
 from tokenlight.plots.facts import format_percent
 
-# A change of the probability below this is not called a change.
-MIN_VISIBLE_CHANGE = 0.005
+MAX_NAMED_WORDS = 5  # top words that a sentence lists
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,20 @@ def describe_cancellation(units: RemovedUnits) -> str:
     )
 
 
+def describe_zero(units: RemovedUnits, zero_shift: float) -> str:
+    """Say that the signs, or the sizes, of the scores are not those of the model."""
+    if isinf(zero_shift):
+        return (
+            f"the order of its {units.plural} holds, but its signs and sizes do not: over subtexts of "
+            f"different lengths its scores predict no more than the number of {units.plural} does"
+        )
+    direction = "low" if zero_shift > 0 else "high"
+    return (
+        f"the order of its {units.plural} holds, but its signs and sizes do not: all scores are too "
+        f"{direction}, by {abs(zero_shift):.1f} of their standard deviations"
+    )
+
+
 def describe_result(
     result: Mapping[str, Any],
     judgments: Sequence[str],
@@ -111,9 +126,7 @@ def describe_result(
     grade = result["grade"]
     parts = [weakness, describe_effect(result, units)]
     if grade in GOOD_GRADES:
-        others = _join(participles[1:], "or")
-        if others:
-            parts.append(f"it also falls when they are {others}")
+        parts += _describe_falls(result, units)
     elif grade == INCONCLUSIVE:
         parts[0] = weakness or _describe_disagreement(participles, judgments, units)
     else:
@@ -126,11 +139,37 @@ def describe_result(
     return "; ".join(filter(None, parts))
 
 
+def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
+    """Say under which other removals the top words lower the probability; else what the better half does."""
+    first, *others = result["removals"]
+    falling = [other["words_are"] for other in others if _falls(other)]
+    if len(falling) == len(others) and _falls(first):
+        return [f"it also falls when they are {_join(falling, 'or')}"] if others else []
+    parts = []
+    if falling and _falls(first):
+        parts.append(f"it also falls when they are {_join(falling, 'or')}")
+    elif falling:
+        parts.append(f"it falls when they are {_join(falling, 'or')}")
+    halves = [removal["curve"][2] for removal in result["removals"]]
+    low, high = format_percent(min(halves)), format_percent(max(halves))
+    value = low if low == high else f"{low} to {high}"
+    parts.append(f"without the better half of its {units.plural} it is {value}")
+    return parts
+
+
+def _falls(removal: Mapping[str, Any]) -> bool:
+    """Return whether the probability falls visibly without the top words."""
+    before, after = removal["curve"][:2]
+    return bool(before - after >= MIN_VISIBLE_CHANGE)
+
+
 def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
     """Say what the first removal of the top words does to the probability."""
     first = result["removals"][0]
     top_words = result["top_words"]
-    names = units.separator.join(top_words)
+    names = units.separator.join(top_words[:MAX_NAMED_WORDS])
+    if len(top_words) > MAX_NAMED_WORDS:
+        names += " …"
     before, after = first["curve"][:2]
     change = f"falls from {format_percent(before)} to {format_percent(after)}"
     if abs(before - after) < MIN_VISIBLE_CHANGE:
@@ -142,16 +181,16 @@ def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
 
 def describe_rivals(result: Mapping[str, Any], units: RemovedUnits) -> str:
     """Say how many random choices of as many words, over all removals, lower the probability as much."""
-    num_stronger = 0
-    num_random = 0
-    for removal in result["removals"]:
-        num_stronger += removal["stronger"]
-        num_random += len(removal["subtexts"]["sums"]) // len(removal["random_low"])
+    removals = result["removals"]
+    num_stronger = sum(removal["stronger"] for removal in removals)
+    num_random = len(removals) * result["orders"]  # one choice of every order
     unit_count = units.count_random(len(result["top_words"]))
     choices = f"{num_random} random choices of {unit_count}"
-    before, after = result["removals"][0]["curve"][:2]
-    if after > before - MIN_VISIBLE_CHANGE:
-        return f"{num_stronger or 'none'} of {choices} {'lowers' if num_stronger < 2 else 'lower'} it more"
+    if not _falls(removals[0]):
+        if not num_stronger:
+            return f"none of {choices} leaves it lower"
+        verb = "leaves" if num_stronger == 1 else "leave"
+        return f"{num_stronger} of {choices} {verb} it as low or lower"
     if not num_stronger:
         return f"none of {choices} does as much"
     if num_stronger == num_random:
@@ -197,25 +236,53 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
     """Return the findings behind the grade, one sentence per removal: "why this grade?"."""
     findings = []
     num_top = len(result["top_words"])
+    verb = "moves" if num_top == 1 else "move"
     for removal in result["removals"]:
         before, after = removal["curve"][:2]
         low, high = removal["log_odds_random"]
         num_subtexts = len(removal["subtexts"]["sums"])
         findings.append(
-            f"{units.plural} {removal['words_are']}: {units.count(num_top)} move {units.probability} from "
-            f"{format_percent(before)} to {format_percent(after)}, "
+            f"{units.plural} {removal['words_are']}: {units.count(num_top)} {verb} {units.probability} "
+            f"from {format_percent(before)} to {format_percent(after)}, "
             f"{_format_change(-removal['log_odds_fall'])} in log-odds ({num_top} random: "
             f"{_format_change(-high)} to {_format_change(-low)}), more than "
-            f"{100 * removal['beaten']:.0f} % of random choices of equal size; the sums of its scores "
-            f"follow {num_subtexts} random subtexts with r = {removal['correlation']:.2f}, better than "
-            f"{100 * removal['correlation_rank']:.0f} % of shuffled scores"
+            f"{_format_share(removal['beaten'])} random choices of equal size; the sums of its scores "
+            f"follow {num_subtexts} random subtexts with r = {_format_correlation(removal['correlation'])}, "
+            f"better than {_format_share(removal['correlation_rank'])} shuffled scores; without the better "
+            f"half {units.probability} is {format_percent(removal['curve'][2])}, without the other half "
+            f"{format_percent(removal['other_half'])}"
         )
+    findings.append(_describe_signs(result, units))
     return findings
+
+
+def _describe_signs(result: Mapping[str, Any], units: RemovedUnits) -> str:
+    """Say where the zero of the scores is, by subtexts of different sizes."""
+    if not result["signed"]:
+        return "signs: the method has none, so only the order and the differences of its scores are judged"
+    zero_shift = result["zero_shift"]
+    if zero_shift is None:
+        return f"signs: its scores predict nothing beside the number of removed {units.plural}"
+    return (
+        f"signs: the sums follow subtexts of all sizes best with {_format_change(zero_shift)} standard "
+        f"deviations added to every {units.noun} (right signs need 0)"
+    )
 
 
 def _format_change(value: float) -> str:
     """Format a change of the log-odds, with a minus as wide as the plus."""
     return f"{value:+z.1f}".replace("-", "−")
+
+
+def _format_share(share: float) -> str:
+    """Format a share of other choices: "97 % of" or "all"."""
+    percent = f"{100 * share:.0f}"
+    return "all" if percent == "100" else f"{percent} % of"
+
+
+def _format_correlation(value: float) -> str:
+    """Format a correlation, with the same minus as the changes beside it."""
+    return f"{value:z.2f}".replace("-", "−")
 
 
 def _join(parts: Sequence[str], word: str) -> str:

@@ -40,7 +40,7 @@ def draw_replacement_ids(
         Ids of shape ``draw token``, equal to those of the row outside of ``words``; None if no model can
         propose words: a row without a text, or a model without a tokenizer.
     """
-    if explainer._runner.head.task == "next" and row.source_length is None:
+    if explainer.runner.head.task == "next" and row.source_length is None:
         return _draw_own_tokens(explainer, row, words, generator)
     has_text = bool(row.texts) and all(_word_text(row, positions) for positions in words)
     if not has_text or explainer.tokenizer is None:
@@ -130,7 +130,7 @@ class _MaskedWords:
     """The words of a text as the embedded masked language model predicts them."""
 
     def __init__(self, explainer: Explainer, row: TokenRow, words: Sequence[np.ndarray]) -> None:
-        device = explainer._runner.device
+        device = explainer.runner.device
         self.device = device if device.type != "meta" else torch.device("cpu")
         self.model, self.tokenizer, self.is_excluded = _load_masked_lm(str(self.device))
         self.texts = [_word_text(row, positions) for positions in words]
@@ -214,7 +214,7 @@ def _draw_own_tokens(
     explainer: Explainer, row: TokenRow, words: Sequence[np.ndarray], generator: np.random.Generator
 ) -> np.ndarray:
     """Draw tokens from the predictions of a causal language model, each from the tokens before it."""
-    runner = explainer._runner
+    runner = explainer.runner
     inputs = runner.build_inputs([Variant.from_row(row)])
     arguments, _, _ = inputs
     arguments.pop("continuation_ids", None)

@@ -101,7 +101,7 @@ class BatchColumns:
         return {
             **shared_fields,
             "row": row,
-            "prediction": self.session._runner.head.predict(self.predicting_logits[index], row),
+            "prediction": self.session.runner.head.predict(self.predicting_logits[index], row),
             "logits": to_read_only_array(logits),
             # A copy for each Attribution: a user may write into it.
             "options": dict(shared_fields["options"]),
@@ -132,11 +132,11 @@ def build_shared_fields(
             all_notes.append(reason)
     # The notes of the method itself come after the reason why it was chosen.
     all_notes += notes
-    if session._runner.vision_inputs is not None and method.needs:
+    if session.runner.vision_inputs is not None and method.needs:
         all_notes.append(VISION_TOWER_NOTE)
     # Some models have no padding token; the note says which token stands for it.
     if getattr(method, "baseline", None) == "pad":
-        replacements = ReplacementIds.from_model(session._runner, session.tokenizer)
+        replacements = ReplacementIds.from_model(session.runner, session.tokenizer)
         all_notes.append(replacements.note("pad"))
     all_notes += session._model_notes
     return {

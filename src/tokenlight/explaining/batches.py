@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.data.head import Head
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow, apply_explain_mask
 from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
 from tokenlight.explaining.memory import check_memory, choose_recompute
 from tokenlight.explaining.pending_batch import (
     PassLogits,
-    PassResults,
     PendingBatch,
+    PendingResults,
     TargetRound,
 )
 from tokenlight.explaining.pending_scores import launch_scores
@@ -28,7 +29,7 @@ from tokenlight.explaining.text_result import MethodGroups
 from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks
 from tokenlight.hooks.locks import pause
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
-from tokenlight.model.runner import ModelInputs
+from tokenlight.model.runner import ModelInputs, ModelRunner
 from tokenlight.progress import progress_bar
 from tokenlight.trace.plan import Recompute
 from tokenlight.trace.recording import record
@@ -47,7 +48,7 @@ def explain_rows(
         For each row one list per method, with one Attribution per target.
     """
     rows = [row for row, _ in targeted_rows]
-    check_memory(session._runner, rows, options)
+    check_memory(session.runner, rows, options)
     # Rows of similar length share a batch, so the batches are not in the order of the rows.
     batches = pack_rows(session, rows, options)
     groups_by_row: list[MethodGroups] = [[] for _ in rows]
@@ -117,7 +118,7 @@ class _BatchLauncher:
         try:
             return self.launch(row_indices)
         except torch.OutOfMemoryError:
-            can_recompute = bool(list_blocks(self.session._runner.model))
+            can_recompute = bool(list_blocks(self.session.runner.model))
             if len(row_indices) == 1 and not can_recompute:
                 raise
         # Outside the except block: the exception keeps alive what was computed so far.
@@ -133,7 +134,7 @@ class _BatchLauncher:
             that each block of the model is recomputed in the backward pass.
         """
         # Free what is cached before the parts are tried.
-        self.session._runner.graph_cache.clear()
+        self.session.runner.graph_cache.clear()
         torch.cuda.empty_cache()
         half = len(row_indices) // 2
         if half:
@@ -162,32 +163,33 @@ def launch_batch(
         recompute: Recompute each block of the model in the backward pass, which saves memory.
         is_only_batch: No other batch is launched while this one is computed.
     """
-    runner = session._runner
+    runner = session.runner
     masked_rows = rows
     if options.explain_mask != "none":
         masked_rows = [
             apply_explain_mask(row, options.explain_mask, session.tokenizer) for row in rows
         ]
     if recompute:
-        batch = _launch_pass(session, rows, masked_rows, targets, options, recompute=True)
-        return replace(batch, notes=[RECOMPUTED_NOTE])
+        results = _launch_pass(runner, rows, masked_rows, targets, options, recompute=True)
+        return PendingBatch(session, options, results, notes=[RECOMPUTED_NOTE])
     replay = make_replay_batch(runner, masked_rows, targets, options, is_only_batch=is_only_batch)
     # A captured graph already has the memory that its attention maps need.
     has_graph = replay is not None and runner.graph_cache.has_graph(replay.shape_key)
     map_recompute = False if has_graph else choose_recompute(runner, masked_rows, options)
     if map_recompute:
-        return _launch_pass(session, rows, masked_rows, targets, options, recompute=map_recompute)
+        results = _launch_pass(runner, rows, masked_rows, targets, options, recompute=map_recompute)
+        return PendingBatch(session, options, results)
     # Too large for a graph, or of a kind that no graph can hold: launch kernel by kernel.
     if replay is None:
-        return _launch_pass(session, rows, masked_rows, targets, options)
+        results = _launch_pass(runner, rows, masked_rows, targets, options)
+        return PendingBatch(session, options, results)
     # Methods that need nothing of the model are computed beside the graph.
     model_methods = tuple(method for method in options.methods if method.recorded_sites)
     replayed_options = replace(options, methods=model_methods)
 
-    def launch_on(tensors: Sequence[Tensor]) -> PassResults:
+    def launch_on(tensors: Sequence[Tensor]) -> PendingResults:
         inputs = replay.to_model_inputs(tensors)
-        batch = _launch_pass(session, rows, masked_rows, targets, replayed_options, inputs=inputs)
-        return batch.results
+        return _launch_pass(runner, rows, masked_rows, targets, replayed_options, inputs=inputs)
 
     results = runner.graph_cache.run(replay, launch_on)
     token_mask = replay.tensors[-1]
@@ -197,7 +199,7 @@ def launch_batch(
 
 
 def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
-    session: Session,
+    runner: ModelRunner,
     rows: Sequence[TokenRow],
     masked_rows: Sequence[TokenRow],
     targets: Sequence[TargetLike],
@@ -205,9 +207,8 @@ def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
     *,
     inputs: ModelInputs | None = None,
     recompute: Recompute = False,
-) -> PendingBatch:
+) -> PendingResults:
     """Record one forward pass over ``masked_rows`` and launch every method for every target."""
-    runner = session._runner
     recording = record(
         runner,
         masked_rows,
@@ -220,28 +221,25 @@ def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
     if options.explain_mask != "none":
         # With [CLS] masked the model predicts something else: ask for the prediction of the text as it is.
         predicting = record(runner, rows, frozenset())
-    targets_by_round, num_rounds = _target_rounds(session, rows, targets, predicting)
+    targets_by_round, num_rounds = _target_rounds(runner.head, rows, targets, predicting)
     rounds = []
     for round_index, round_targets in enumerate(targets_by_round):
         is_last = round_index == len(targets_by_round) - 1
         tape = recording.make_tape(round_targets, release_graph=is_last)
         scores = launch_scores(options.methods, tape)
         rounds.append(TargetRound(tape.targets, scores, tape.checks))
-    return PendingBatch(
-        session=session,
-        options=options,
+    return PendingResults(
         explained_pass=PassLogits(
             masked_rows, recording.fetched_logits, recording.has_attention_sink
         ),
         predicting_pass=PassLogits(rows, predicting.fetched_logits),
         num_rounds=num_rounds,
         rounds=rounds,
-        notes=[],
     )
 
 
 def _target_rounds(
-    session: Session, rows: Sequence[TokenRow], targets: Sequence[TargetLike], recording: Recording
+    head: Head, rows: Sequence[TokenRow], targets: Sequence[TargetLike], recording: Recording
 ) -> tuple[list[Sequence[ResolvedTarget]], list[int]]:
     """Resolve the targets of a batch into rounds of one target per row.
 
@@ -249,7 +247,6 @@ def _target_rounds(
         The targets of each round, and the number of targets of each row. A row with fewer targets than
         others repeats its last one.
     """
-    head = session._runner.head
     num_alternatives = ArgmaxTargets.count_alternatives(head, targets)
     if num_alternatives is not None and recording.logits.dim() == 2:
         # The device itself picks the predicted classes, so the host need not wait for the logits.

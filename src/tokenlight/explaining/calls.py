@@ -21,6 +21,7 @@ from tokenlight.explaining.explain_options import (
     check_integer,
     check_target_is_scalar,
     iter_rows,
+    text_index_in_errors,
 )
 from tokenlight.explaining.garbage import gc_paused
 from tokenlight.explaining.session import Session
@@ -49,7 +50,7 @@ def check_options(  # noqa: PLR0913 - the keywords users set, each by name
         BadInput: A keyword has a value that is not valid.
     """
     if batch_tokens is None:
-        batch_tokens = session._runner.batch_tokens or session._runner.default_batch_tokens
+        batch_tokens = session.runner.batch_tokens or session.runner.default_batch_tokens
     if batch_size is not None:
         batch_size = check_integer("batch_size", batch_size, 1)
     if progress is not None and not isinstance(progress, bool):
@@ -93,16 +94,9 @@ def explain_list(
     Returns:
         One result per text, in order.
     """
+    targets = _list_targets(session, target, texts, check_labels=not keep_errors)
+    # Choosing a default method runs the model.
     options = add_methods(session, options, method, texts[0])
-    given_targets = target if isinstance(target, list) else [target]
-    for given_target in given_targets:
-        check_target_is_scalar(given_target)
-    targets = given_targets if isinstance(target, list) else given_targets * len(texts)
-    if len(targets) != len(texts):
-        raise BadInput(
-            f"{len(targets)} targets were given for {len(texts)} texts. Give one target, or one per text.",
-            code="target-count",
-        )
 
     # A part of the texts with its targets, for isolating the texts that fail.
     def explain_chunk(chunk: list[Any], first_index: int) -> list[TextResult]:
@@ -115,6 +109,34 @@ def explain_list(
         return run_strategies(session, texts, targets, options)
 
 
+def _list_targets(
+    session: Session, target: Any, texts: Sequence[Any], *, check_labels: bool
+) -> list[Any]:
+    """Return one target per text, after what can be checked before the model runs.
+
+    Args:
+        session: The model, its tokenizer and its limits.
+        target: One target, or a list with one per text.
+        texts: The inputs.
+        check_labels: Refuse the whole call for one unknown label.
+    """
+    has_target_per_text = isinstance(target, list)
+    targets = target if has_target_per_text else [target]
+    for index, text_target in enumerate(targets):
+        check_target_is_scalar(text_target)
+        if check_labels:
+            with text_index_in_errors(index if has_target_per_text else None):
+                session.runner.head.check_labels(text_target)
+    if not has_target_per_text:
+        return targets * len(texts)
+    if len(targets) != len(texts):
+        raise BadInput(
+            f"{len(targets)} targets were given for {len(texts)} texts. Give one target, or one per text.",
+            code="target-count",
+        )
+    return targets
+
+
 def explain_iterator(
     session: Session, inputs: Iterator[Any], method: Any, target: Any, options: ExplainOptions
 ) -> Iterator[TextResult]:
@@ -123,6 +145,13 @@ def explain_iterator(
     Everything but the texts is checked at once; the texts are read as results are needed, except for the
     first one if it decides on the default method.
     """
+    if isinstance(target, list):
+        raise BadInput(
+            "A list of targets needs a list of texts, not an iterator. Give one target, or a list of texts.",
+            code="targets-for-iterator",
+        )
+    check_target_is_scalar(target)
+    session.runner.head.check_labels(target)
     inputs = iter_rows(inputs)
     example = None
     if any(map(is_auto, _as_specs(method))):
@@ -131,12 +160,6 @@ def explain_iterator(
         inputs = chain(first_inputs, inputs)
         example = first_inputs[0] if first_inputs else None
     options = add_methods(session, options, method, example)
-    if isinstance(target, list):
-        raise BadInput(
-            "A list of targets needs a list of texts, not an iterator. Give one target, or a list of texts.",
-            code="targets-for-iterator",
-        )
-    check_target_is_scalar(target)
     # A bar for each chunk would flicker.
     quiet_options = replace(options, progress=False)
 
@@ -207,7 +230,7 @@ def resolve_methods(session: Session, method: Any, seed: int) -> tuple[Method, .
             continue
         name, method_options = registry.resolve_spec("methods", spec)
         methods.append(
-            Method.build_for_model(name, method_options, seed=seed, model=session._runner.model)
+            Method.build_for_model(name, method_options, seed=seed, model=session.runner.model)
         )
     # Instances may come from anywhere; registered classes were checked when they were written.
     check_declarations([spec for spec in specs if isinstance(spec, Method)])

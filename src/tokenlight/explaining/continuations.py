@@ -44,11 +44,11 @@ def can_share_forward(
     rows = [row for row, _ in targeted_rows]
     # Verifying the model also finds out whether padding changes its logits.
     verify_rows(session, rows, options.methods)
-    batching = session._runner.batching
+    batching = session.runner.batching
     computations = {batching.regime_key(row) for row in rows}
     if len(computations) > 1:
         return False  # The model computes a beginning differently than the whole text.
-    return session._runner.is_padding_invariant and batching.is_batch_invariant
+    return session.runner.is_padding_invariant and batching.is_batch_invariant
 
 
 def _are_prefixes(targeted_rows: Sequence[TargetedRow]) -> bool:
@@ -88,7 +88,7 @@ def explain_continuation(
     # One forward pass over the whole text, with logits at the last token of each beginning.
     last_positions = tuple(len(row) - 1 for row in rows)
     recording = record(
-        session._runner,
+        session.runner,
         [replace(rows[-1], target_positions=last_positions)],
         options.recorded_sites,
         batch_tokens=options.batch_tokens,
@@ -97,7 +97,7 @@ def explain_continuation(
     # The target of each beginning is its next token.
     targets = []
     for (row, target), row_logits in zip(targeted_rows, logits, strict=True):
-        targets.append(session._runner.head.resolve(target, row_logits, row)[0])
+        targets.append(session.runner.head.resolve(target, row_logits, row)[0])
     scores_by_token, notes = _score_tokens(recording, rows[-1], targets, options.methods)
     groups: MethodGroups = []
     for method_index in range(len(options.methods)):

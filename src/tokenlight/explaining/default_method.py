@@ -55,7 +55,7 @@ def load_table(name: str = "default.json") -> dict[str, Any]:
 
 def detect_input_kind(session: Session, example: Any) -> str:
     """Return the kind of an input as the table of defaults names it."""
-    head = session._runner.head
+    head = session.runner.head
     if head.kind == "span":
         return "span"
     # Most tasks read one kind of input; classifiers read texts and pairs.
@@ -71,7 +71,7 @@ def candidate_methods(kind: str, session: Session | None = None) -> tuple[str, .
     preferred = table["kinds"][kind]["method"]
     fallback = table["otherwise"]
     # Relevance methods have no rules for a decoder that reads an encoder.
-    if session is not None and session._runner.model.config.is_encoder_decoder:
+    if session is not None and session.runner.model.config.is_encoder_decoder:
         return (fallback,)
     return tuple(dict.fromkeys((preferred, fallback)))
 
@@ -98,7 +98,7 @@ def choose_default_method(session: Session, kind: str, example: Any) -> str:
         return (*preferred_names, last_name)[0]
     chosen_name = last_name
     for name in preferred_names:
-        method = Method.build_for_model(name, {}, seed=0, model=session._runner.model)
+        method = Method.build_for_model(name, {}, seed=0, model=session.runner.model)
         if supports_method(session, method, row):
             chosen_name = name
             break
@@ -126,7 +126,7 @@ def _probe_options(session: Session) -> ExplainOptions:
         token_types="tokenizer",
         long="truncate",
         seed=0,
-        batch_tokens=session._runner.default_batch_tokens,
+        batch_tokens=session.runner.default_batch_tokens,
         progress=False,
     )
 
@@ -171,7 +171,7 @@ def make_sample_input(session: Session) -> tuple[Any, TargetLike]:
 
     If the model refuses this input, it refuses every input.
     """
-    head = session._runner.head
+    head = session.runner.head
     if head.kind == "span":
         return Question(question=SAMPLE_QUESTION, context=SAMPLE_SENTENCE), "predicted"
     if head.task == "mask":
@@ -179,7 +179,7 @@ def make_sample_input(session: Session) -> tuple[Any, TargetLike]:
         return SAMPLE_SENTENCE.replace("thin", mask_token), "predicted"
     if head.task == "token":
         return SAMPLE_SENTENCE, TokenTarget("cast")
-    if head.task == "image" or session._runner.vision_inputs is not None:
+    if head.task == "image" or session.runner.vision_inputs is not None:
         prompt = None if head.task == "image" else SAMPLE_SENTENCE
         return Picture(_make_sample_image(), text=prompt), head.default_target
     if head.task == "pair":

@@ -111,7 +111,7 @@ def _refuse_unsigned(methods: Sequence[Method], target: str) -> None:
 
 def _plan_ranking(session: Session, text: Any, target: RankedAbove) -> DifferencePlan:
     """Plan the comparison of two passages for one query."""
-    head = session._runner.head
+    head = session.runner.head
     is_pair = isinstance(text, tuple) and len(text) == 2
     if not is_pair or head.task not in ("text", "pair"):
         raise BadTarget(

@@ -107,7 +107,7 @@ class GeneratingSession(Session):
 
 def _check_prompt(session: Session, prompt: Any) -> None:
     """Refuse what cannot be continued token by token."""
-    if session._runner.generates_from_source:
+    if session.runner.generates_from_source:
         raise UnsupportedModel(
             f"{model_class_name(session)} has an encoder and a decoder; generate() explains causal language "
             "models. Use explain(text, target=Continuation()).",
@@ -118,7 +118,7 @@ def _check_prompt(session: Session, prompt: Any) -> None:
             f"generate() continues one prompt, not {type(prompt).__name__}. Give a text or a Chat.",
             code="generate-needs-one-prompt",
         )
-    if session._runner.vision_inputs is None:
+    if session.runner.vision_inputs is None:
         check_input_kind(session, prompt)
 
 
@@ -131,7 +131,7 @@ class CachedDecoder:
     """
 
     def __init__(self, session: Session, prompt: TokenRow) -> None:
-        self._runner = session._runner
+        self._runner = session.runner
         self._prompt = prompt
         self._written_ids: list[int] = []
         self._cache: Any = None
@@ -191,7 +191,7 @@ def _stream_tokens(
     if session.max_tokens is not None:
         # The last token is only predicted, so one more than the model reads may be written.
         num_steps = min(num_steps, session.max_tokens - len(prompt_row) + 1)
-    stop_ids = find_eos_ids(session._runner.model)
+    stop_ids = find_eos_ids(session.runner.model)
     decoder = CachedDecoder(session, prompt_row)
     written_ids: list[int] = []
     chunk_size = 1
@@ -220,7 +220,7 @@ def _stream_tokens(
             for token_id, attribution in zip(
                 written_ids[num_explained:], attributions, strict=True
             ):
-                yield GeneratedToken(session._runner.head.labels[token_id], attribution)
+                yield GeneratedToken(session.runner.head.labels[token_id], attribution)
         chunk_size = min(2 * chunk_size, MAX_CHUNK)
 
 
@@ -234,8 +234,8 @@ def _explain_chunk(
 ) -> list[Attribution]:
     """Explain the tokens of a continuation after the first ``num_explained``."""
     token_type = 0
-    if session._runner.vision_inputs is not None:
-        token_type = session._runner.vision_inputs.continuation_token_type
+    if session.runner.vision_inputs is not None:
+        token_type = session.runner.vision_inputs.continuation_token_type
     with isolated_tokenizer_cache():
         whole_row = append_generated(prompt, written_ids, session.tokenizer, token_type)
     targeted_rows: list[TargetedRow] = []
@@ -260,12 +260,12 @@ def _check_cache(
 
     Tokens that are equally likely up to rounding may swap places.
     """
-    tolerance = CACHE_TOLERANCE.get(session._runner.dtype, HALF_PRECISION_TOLERANCE)
+    tolerance = CACHE_TOLERANCE.get(session.runner.dtype, HALF_PRECISION_TOLERANCE)
     for attribution, token_id in zip(attributions, token_ids, strict=True):
         logits = attribution.logits
         difference = float(logits.max() - logits[token_id])
         if difference > tolerance * float(logits.max() - logits.min()):
-            labels = session._runner.head.labels
+            labels = session.runner.head.labels
             cached_label = labels[token_id]
             label = labels[int(logits.argmax())]
             raise UnsupportedModel(

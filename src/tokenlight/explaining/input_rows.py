@@ -45,7 +45,7 @@ def tokenize_batch(
         raises the error that says why.
     """
     rows: list[TokenRow | None] = [None] * len(texts)
-    can_batch = session._runner.head.task in BATCH_TOKENIZED_TASKS
+    can_batch = session.runner.head.task in BATCH_TOKENIZED_TASKS
     if len(texts) < 2 or not can_batch or options.long == "stride":
         return rows
     if _are_ready_rows(session, texts, options):
@@ -65,14 +65,14 @@ def _are_ready_rows(session: Session, texts: Sequence[Any], options: ExplainOpti
 
     All are checked together, which is fast; if one is wrong, it is encoded alone and raises its error.
     """
-    if session._runner.eos_ids or options.explain_mask != "none":
+    if session.runner.eos_ids or options.explain_mask != "none":
         return False
     if not all([_is_ready_row(session, row) for row in texts]):
         return False
     with suppress(BadInput, struct.error):
         # The ids of all rows are checked at once; struct refuses those that no integer can hold.
         all_ids = np.concatenate([row.ids_array for row in texts])
-        session._runner.check_ids(all_ids.min(), all_ids.max())
+        session.runner.check_ids(all_ids.min(), all_ids.max())
         return True
     return False
 
@@ -93,7 +93,7 @@ def check_target_kind(session: Session, target: Any) -> None:
     Raises:
         BadTarget: The model does not continue texts, has no labels for tokens, or compares texts.
     """
-    head = session._runner.head
+    head = session.runner.head
     if isinstance(target, Continuation):
         _check_continuation(session, target)
     elif isinstance(target, TokenTarget) and head.task not in ("mask", "token"):
@@ -111,7 +111,7 @@ def check_target_kind(session: Session, target: Any) -> None:
 
 
 def _check_continuation(session: Session, target: Continuation) -> None:
-    head = session._runner.head
+    head = session.runner.head
     if head.task != "next":
         raise BadTarget(
             f"{model_class_name(session)} does not continue texts: {head.usage}.",
@@ -140,7 +140,7 @@ def encode_input(
         BadInput: The text is too long, of the wrong kind, or unknown to the model.
         UnsupportedModel: The model does not read such an input.
     """
-    runner = session._runner
+    runner = session.runner
     if runner.patch_inputs is not None:
         return _encode_image(session, text, options)
     if isinstance(text, TokenRow):
@@ -157,7 +157,7 @@ def _encode_written_text(
 ) -> TokenRow:
     """Encode a text, a pair, a question, a chat or a context."""
     check_input_kind(session, text)
-    runner = session._runner
+    runner = session.runner
     tokenizer = session.tokenizer
     max_tokens = session.max_tokens
     if runner.generates_from_source:
@@ -189,7 +189,7 @@ def encode_source(session: Session, text: Any, options: ExplainOptions) -> Token
 
 def model_class_name(session: Session) -> str:
     """Return the name of the model's class, for messages."""
-    return type(session._runner.model).__name__
+    return type(session.runner.model).__name__
 
 
 def check_input_kind(session: Session, text: object) -> None:
@@ -199,7 +199,7 @@ def check_input_kind(session: Session, text: object) -> None:
         BadInput: A model that answers questions gets a text or a pair.
         UnsupportedModel: No input of this kind can be explained with this model.
     """
-    head = session._runner.head
+    head = session.runner.head
     if isinstance(text, str) and head.task == "text" and head.kind != "span":
         return  # The most frequent case first.
     if head.kind == "span":
@@ -225,7 +225,7 @@ def check_input_kind(session: Session, text: object) -> None:
 
 def _check_prompt_kind(session: Session, text: object) -> None:
     """Refuse chats and contexts for a model that is not a language model."""
-    head = session._runner.head
+    head = session.runner.head
     if head.task == "next":
         return
     if isinstance(text, Chat):
@@ -242,7 +242,7 @@ def _check_prompt_kind(session: Session, text: object) -> None:
 
 def _check_text_count(session: Session, text: object) -> None:
     """Refuse a pair where one text is read, and one text where two are compared."""
-    head = session._runner.head
+    head = session.runner.head
     if isinstance(text, tuple) and head.task in SINGLE_TEXT_TASKS:
         raise UnsupportedModel(
             f"{model_class_name(session)} reads one text, not a pair: {head.usage}.",
@@ -258,14 +258,14 @@ def _check_text_count(session: Session, text: object) -> None:
 
 def _encode_ids(session: Session, ids_row: TokenRow, options: ExplainOptions) -> TokenRow:
     """Return a row that was given as token ids: checked, without padding, truncated to fit."""
-    if session._runner.generates_from_source and ids_row.source_length is None:
+    if session.runner.generates_from_source and ids_row.source_length is None:
         raise BadInput(
             f"{model_class_name(session)} reads a source, but token ids do not say where it ends. Give the "
             "text.",
             code="ids-without-source",
         )
-    if session._runner.vision_inputs is not None:
-        return session._runner.vision_inputs.check_row(ids_row)
+    if session.runner.vision_inputs is not None:
+        return session.runner.vision_inputs.check_row(ids_row)
     # Results have no padding, so that scores of a text do not depend on its batch.
     row = strip_padding(ids_row, find_pad_id(session))
     check_embedded(session, row)
@@ -286,7 +286,7 @@ def _truncate_row(session: Session, row: TokenRow, options: ExplainOptions) -> T
             "text itself with long='stride', or, with a tokenizer, long='truncate'.",
             code="ids-too-long",
         )
-    head = session._runner.head
+    head = session.runner.head
     is_prompt = head.task == "next"
     segments: Sequence[int | None] = find_segments(row)
     num_texts = 1 + max(segment or 0 for segment in segments)
@@ -308,14 +308,14 @@ def _merge_segments(row: TokenRow) -> list[int | None]:
 
 def _encode_image(session: Session, image_input: Any, options: ExplainOptions) -> TokenRow:
     """Return an image as the row of patches that an image classifier reads."""
-    patches = session._runner.patch_inputs
+    patches = session.runner.patch_inputs
     assert patches is not None
     is_row = isinstance(image_input, TokenRow)
     is_text = isinstance(image_input, str | tuple | Question | Chat | Context)
     has_text = bool(getattr(image_input, "text", None))
     if is_text or has_text or (is_row and image_input.image is None):
         raise UnsupportedModel(
-            f"{model_class_name(session)} does not read text: {session._runner.head.usage}.",
+            f"{model_class_name(session)} does not read text: {session.runner.head.usage}.",
             code="model-reads-no-text",
         )
     if options.explain_mask != "none":
@@ -332,7 +332,7 @@ def _encode_image(session: Session, image_input: Any, options: ExplainOptions) -
 
 def _check_patches(session: Session, row: TokenRow) -> TokenRow:
     """Return a row of patches, such as that of an Attribution, if this model reads such patches."""
-    patches = session._runner.patch_inputs
+    patches = session.runner.patch_inputs
     image = row.image
     assert patches is not None
     assert image is not None
@@ -358,7 +358,7 @@ def encode_image_prompt(
         options: Resolved keyword arguments of ``explain()``; those for texts are refused.
         continuation: A text that the model might write after it.
     """
-    vision_inputs = session._runner.vision_inputs
+    vision_inputs = session.runner.vision_inputs
     assert vision_inputs is not None
     is_masked = options.explain_mask != "none"
     if is_masked or options.token_types == "zeros" or options.long == "stride":

@@ -29,7 +29,7 @@ def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
     try:
         # First the checks that precede every explanation, such as recorded attention.
         verify_rows(session, [row], [method])
-        _score_probe(session._runner, method, row)
+        _score_probe(session.runner, method, row)
     except UnsupportedModel:
         return False
     except TokenlightError:

@@ -18,6 +18,7 @@ from tokenlight.explaining.garbage import collect_young
 from tokenlight.explaining.pending_scores import PendingScores
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import MethodGroups
+from tokenlight.methods.base import Method
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
@@ -72,11 +73,11 @@ class TargetRound:
 
 
 @dataclass(frozen=True, slots=True)
-class PassResults:
-    """Device results of one pass over a batch, without the session that launched it.
+class PendingResults:
+    """What the device is computing for a batch: logits, and scores for each target.
 
-    A captured graph keeps its results. The session owns the graphs, so that results which referred to it
-    would keep both alive.
+    They do not refer to the session: it owns the captured graphs, which keep their results, and a
+    reference back would keep all of them alive.
 
     Attributes:
         explained_pass: The forward pass that is explained.
@@ -98,7 +99,7 @@ class PassResults:
             arrays += [pending.values.numpy() for pending in target_round.scores]
         return arrays
 
-    def refresh(self) -> "PassResults":
+    def refresh(self) -> "PendingResults":
         """Return the same results with the values of a replay."""
         logits = self.explained_pass.logits.refresh()
         return replace(
@@ -111,42 +112,26 @@ class PassResults:
 
 @dataclass(frozen=True, slots=True)
 class PendingBatch:
-    """A batch that the device is computing.
+    """A batch that the device is computing, and the call that it belongs to.
 
     Attributes:
         session: The model, its tokenizer and its limits.
         options: Resolved keyword arguments of ``explain()``, with the methods.
-        explained_pass: The forward pass that is explained.
-        predicting_pass: The pass over the rows without an explain mask, which gives the predictions.
-        num_rounds: The number of targets of each row.
-        rounds: One entry per target; rows with fewer targets than others repeat their last one.
+        results: What the device is computing.
         notes: Notes for every Attribution of the batch.
     """
 
     session: Session
     options: ExplainOptions
-    explained_pass: PassLogits
-    predicting_pass: PassLogits
-    num_rounds: list[int]
-    rounds: list[TargetRound]
-    notes: list[str]
-
-    @property
-    def results(self) -> PassResults:
-        """The results on the device."""
-        return PassResults(
-            explained_pass=self.explained_pass,
-            predicting_pass=self.predicting_pass,
-            num_rounds=self.num_rounds,
-            rounds=self.rounds,
-        )
+    results: PendingResults
+    notes: Sequence[str] = ()
 
     @classmethod
     def from_replay(
         cls,
         session: Session,
         options: ExplainOptions,
-        results: PassResults,
+        results: PendingResults,
         rows: Sequence[TokenRow],
         targets: Sequence[ResolvedTarget],
         token_mask: Tensor,
@@ -164,55 +149,18 @@ class PendingBatch:
         (target_round,) = results.rounds
         targets = targets or target_round.targets
         explained_pass = replace(results.explained_pass, rows=rows)
-        batch = cls(
-            session,
-            options,
-            explained_pass,
-            replace(results.predicting_pass, rows=rows),
-            results.num_rounds,
-            [replace(target_round, targets=targets)],
-            notes=[],
-        )
         scores = target_round.scores
-        if len(scores) == len(options.methods):
-            return batch
-        all_scores = batch._add_model_free_scores(
-            explained_pass, targets, options, token_mask, scores
+        if len(scores) < len(options.methods):
+            scores = _add_model_free_scores(
+                session.runner, explained_pass, targets, options.methods, token_mask, scores
+            )
+        replayed_results = replace(
+            results,
+            explained_pass=explained_pass,
+            predicting_pass=replace(results.predicting_pass, rows=rows),
+            rounds=[TargetRound(targets, scores, target_round.checks)],
         )
-        return replace(batch, rounds=[TargetRound(targets, all_scores, target_round.checks)])
-
-    def _add_model_free_scores(
-        self,
-        explained_pass: PassLogits,
-        targets: Sequence[ResolvedTarget],
-        options: ExplainOptions,
-        token_mask: Tensor,
-        scores: Sequence[PendingScores],
-    ) -> list[PendingScores]:
-        """Add the scores of methods that need nothing of the model, which no replay computes."""
-        runner = self.session._runner
-        # An empty recording: these methods read only the rows and their lengths.
-        recording = Recording(
-            rows=tuple(explained_pass.rows),
-            token_mask=token_mask,
-            logits=token_mask.new_empty(0, dtype=runner.dtype),
-            fetched_logits=explained_pass.logits,
-            hidden_states=(),
-            attention_maps=(),
-            received_attention=(),
-            sites=frozenset(),
-            runner=runner,
-            batch_tokens=0,
-        )
-        tape = Tape(recording, targets)
-        replayed_scores = iter(scores)
-        all_scores = []
-        for method in options.methods:
-            if method.recorded_sites:
-                all_scores.append(next(replayed_scores))
-            else:
-                all_scores.append(PendingScores(method, method.compute_scores(tape), tape))
-        return all_scores
+        return cls(session, options, replayed_results)
 
     def fetch_attributions(self) -> list[MethodGroups]:
         """Return the Attributions of each row.
@@ -232,13 +180,13 @@ class PendingBatch:
         columns = []
         for method_index in range(len(self.options.methods)):
             method_columns = []
-            for target_round in self.rounds:
+            for target_round in self.results.rounds:
                 note = target_round.scores[method_index].note
                 method_columns.append(
                     BatchColumns(
                         self.session,
-                        self.explained_pass.rows,
-                        self.explained_pass.has_attention_sink,
+                        self.results.explained_pass.rows,
+                        self.results.explained_pass.has_attention_sink,
                         target_round.targets,
                         build_shared_fields(
                             self.session, self.options, method_index, [note, *self.notes]
@@ -250,7 +198,7 @@ class PendingBatch:
 
     def _build_lazy_attributions(self, columns: list[list[BatchColumns]]) -> list[MethodGroups]:
         groups_by_row = []
-        for row_index, num_rounds in enumerate(self.num_rounds):
+        for row_index, num_rounds in enumerate(self.results.num_rounds):
             groups: MethodGroups = []
             for method_columns in columns:
                 group = []
@@ -262,14 +210,14 @@ class PendingBatch:
 
     def _fill_columns(self, columns: list[list[BatchColumns]]) -> None:
         """Wait for the device, check its values and hand them to the columns."""
-        runner = self.session._runner
-        rows = self.explained_pass.rows
-        logits = self.explained_pass.fetch_logits(runner, self.options.recorded_sites)
+        runner = self.session.runner
+        rows = self.results.explained_pass.rows
+        logits = self.results.explained_pass.fetch_logits(runner, self.options.recorded_sites)
         # Without an explain mask both passes are one.
         predicting_logits = logits
-        if self.predicting_pass.logits is not self.explained_pass.logits:
-            predicting_logits = self.predicting_pass.fetch_logits(runner, frozenset())
-        for round_index, target_round in enumerate(self.rounds):
+        if self.results.predicting_pass.logits is not self.results.explained_pass.logits:
+            predicting_logits = self.results.predicting_pass.fetch_logits(runner, frozenset())
+        for round_index, target_round in enumerate(self.results.rounds):
             for check in target_round.checks:
                 check(target_round.targets)
             for method_index, pending in enumerate(target_round.scores):
@@ -284,3 +232,36 @@ class PendingBatch:
                     layers=layers,
                     extras=extras,
                 )
+
+
+def _add_model_free_scores(
+    runner: ModelRunner,
+    explained_pass: PassLogits,
+    targets: Sequence[ResolvedTarget],
+    methods: Sequence[Method],
+    token_mask: Tensor,
+    scores: Sequence[PendingScores],
+) -> list[PendingScores]:
+    """Add the scores of methods that need nothing of the model, which no replay computes."""
+    # An empty recording: these methods read only the rows and their lengths.
+    recording = Recording(
+        rows=tuple(explained_pass.rows),
+        token_mask=token_mask,
+        logits=token_mask.new_empty(0, dtype=runner.dtype),
+        fetched_logits=explained_pass.logits,
+        hidden_states=(),
+        attention_maps=(),
+        received_attention=(),
+        sites=frozenset(),
+        runner=runner,
+        batch_tokens=0,
+    )
+    tape = Tape(recording, targets)
+    replayed_scores = iter(scores)
+    all_scores = []
+    for method in methods:
+        if method.recorded_sites:
+            all_scores.append(next(replayed_scores))
+        else:
+            all_scores.append(PendingScores(method, method.compute_scores(tape), tape))
+    return all_scores

@@ -73,6 +73,7 @@ def make_replay_batch(
     for name, value in arguments.items():
         if value.device == token_mask.device:
             tensor_names.append(name)
+    product_precision = float32_product_precision(token_mask.device)
     # Everything except the values of the tensors that shapes the pass.
     shape_key = (
         token_mask.shape,
@@ -81,13 +82,14 @@ def make_replay_batch(
         pad_id,
         None if resolved_targets else ArgmaxTargets.count_alternatives(runner.head, targets),
         tuple(options.methods),
-        float32_product_precision(token_mask.device),
+        product_precision,
     )
     return ModelReplayBatch(
         tensors=[*(arguments[name] for name in tensor_names), token_mask],
         targets=resolved_targets,
         shape_key=shape_key,
         text_key=tuple(row.ids for row in rows),
+        product_precision=product_precision,
         arguments=arguments,
         tensor_names=tensor_names,
         pad_id=pad_id,

@@ -21,7 +21,15 @@ UNLIMITED_TOKENS = 1 << 30
 
 
 class Session:
-    """A model, its tokenizer and their limits; the base of Explainer."""
+    """A model, its tokenizer and their limits; the base of Explainer.
+
+    Attributes:
+        runner: Every pass over the model goes through it. The packages of tokenlight use it; its methods
+            are not promised to users.
+        model: The model that is explained, as it was given.
+        tokenizer: Its tokenizer or image processor; None if inputs are token ids.
+        name: The name that results carry.
+    """
 
     @checked
     def __init__(  # noqa: PLR0913 - the keywords users set, each by name
@@ -66,22 +74,25 @@ class Session:
                 "Give 0 to capture no CUDA graphs.",
                 code="graph-bytes",
             )
-        # For the modules of this package: what every pass over the model goes through.
-        self._runner = ModelRunner(model, tokenizer, pooling, similarity, cuda_graph_bytes)
+        self.runner = ModelRunner(model, tokenizer, pooling, similarity, cuda_graph_bytes)
         self.model = model
         self.tokenizer = tokenizer
-        config_name = str(getattr(self._runner.model.config, "_name_or_path", ""))
-        self.name = name or config_name or type(self._runner.model).__name__
+        config_name = str(getattr(self.runner.model.config, "_name_or_path", ""))
+        self.name = name or config_name or type(self.runner.model).__name__
         # What every explanation says about the model, such as that its weights were dequantized.
         self._model_notes: tuple[str, ...] = ()
         # Kind of input → the method that method="auto" takes for it.
         self._default_methods: dict[str, str] = {}
 
+    @property
+    def _runner(self) -> ModelRunner:
+        return self.runner
+
     @cached_property
     def max_tokens(self) -> int | None:
         """The longest text this model reads, special tokens included; None if there is no limit."""
         limits = []
-        for limit in (self._runner.max_tokens, getattr(self.tokenizer, "model_max_length", None)):
+        for limit in (self.runner.max_tokens, getattr(self.tokenizer, "model_max_length", None)):
             if limit is not None and 0 < limit < UNLIMITED_TOKENS:
                 limits.append(limit)
         return min(limits, default=None)
@@ -89,10 +100,10 @@ class Session:
     @cached_property
     def _num_token_types(self) -> int | None:
         """The number of token types the model has embeddings for; None if it reads none."""
-        if "token_type_ids" not in self._runner.forward_parameters:
+        if "token_type_ids" not in self.runner.forward_parameters:
             return None
-        config = self._runner.model.config.get_text_config()
-        return int(getattr(config, "type_vocab_size", self._runner.vocab_size)) or None
+        config = self.runner.model.config.get_text_config()
+        return int(getattr(config, "type_vocab_size", self.runner.vocab_size)) or None
 
     @cached_property
     def _search_bounds(self) -> dict[Any, Any]:
@@ -102,8 +113,8 @@ class Session:
 
 def find_pad_id(session: Session) -> int | None:
     """Return the id of padding: the model's, else the tokenizer's."""
-    if session._runner.pad_id is not None:
-        return session._runner.pad_id
+    if session.runner.pad_id is not None:
+        return session.runner.pad_id
     return getattr(session.tokenizer, "pad_token_id", None)
 
 
@@ -115,13 +126,13 @@ def verify_rows(session: Session, rows: Sequence[TokenRow], methods: Sequence[Me
     Raises:
         UnsupportedModel: The recorded values would be wrong, or a method cannot read this model.
     """
-    if session._runner.generates_from_source:
+    if session.runner.generates_from_source:
         _check_encoder_decoder_support(session, methods)
     sites: Sites = frozenset().union(*(method.recorded_sites for method in methods))
     reads_attention = bool(sites - SITES_WITHOUT_ATTENTION)
     uses_relevance = Site.RELEVANCE_GRADIENT in sites
-    for row in session._runner.batching.pick_probe_rows(rows):
-        session._runner.verify(
+    for row in session.runner.batching.pick_probe_rows(rows):
+        session.runner.verify(
             row, reads_attention=reads_attention, try_attention_hook=uses_relevance
         )
 
@@ -131,7 +142,7 @@ def _check_encoder_decoder_support(session: Session, methods: Sequence[Method]) 
         reads_layers = bool(method.needs - EMBEDDING_SITES)
         if reads_layers and not method.supports_encoder_decoder:
             raise UnsupportedModel(
-                f"{method.name} does not support {type(session._runner.model).__name__}, which has an "
+                f"{method.name} does not support {type(session.runner.model).__name__}, which has an "
                 "encoder and a decoder. Use integrated_gradients, attnlrp, attcat, gae or occlusion.",
                 code="method-without-encoder-decoder",
             )
@@ -141,16 +152,16 @@ def pack_rows(
     session: Session, rows: Sequence[TokenRow], options: ExplainOptions
 ) -> list[list[int]]:
     """Return which rows go through the model together, as lists of indices."""
-    multiple = session._runner.padding_multiple
+    multiple = session.runner.padding_multiple
     # Lengths are rounded up to those that the model is really given.
     padded_lengths = [round_up(len(row.ids), multiple) for row in rows]
-    is_gpu = session._runner.device.type == "cuda"
+    is_gpu = session.runner.device.type == "cuda"
     return pack_batches(
         padded_lengths,
         options.batch_tokens,
-        is_padding_invariant=session._runner.is_padding_invariant,
-        max_rows=session._runner.rows_per_batch(options.batch_size),
-        batch_keys=session._runner.batching.batch_keys(rows),
+        is_padding_invariant=session.runner.is_padding_invariant,
+        max_rows=session.runner.rows_per_batch(options.batch_size),
+        batch_keys=session.runner.batching.batch_keys(rows),
         padding_policy=GPU_PADDING_POLICY if is_gpu else CPU_PADDING_POLICY,
     )
 
@@ -163,7 +174,7 @@ def prepare_row(session: Session, row: TokenRow, options: ExplainOptions) -> Tok
     """
     if options.token_types == "zeros" and row.token_type_ids is not None:
         row = dataclasses.replace(row, token_type_ids=(0,) * len(row))
-    eos_ids = session._runner.eos_ids
+    eos_ids = session.runner.eos_ids
     # An end token counts as special, even if it was written into the text.
     if eos_ids:
         special_tokens_mask = []
@@ -182,7 +193,7 @@ def prepare_row(session: Session, row: TokenRow, options: ExplainOptions) -> Tok
 
 def check_embedded(session: Session, row: TokenRow) -> None:
     """Refuse token ids and token types that the model has no embedding for."""
-    session._runner.check_ids(min(row.ids), max(row.ids))
+    session.runner.check_ids(min(row.ids), max(row.ids))
     token_types = row.token_type_ids or (0,)
     lowest = min(token_types)
     highest = max(token_types)

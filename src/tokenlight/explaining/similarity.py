@@ -31,7 +31,7 @@ def explain_similarity(
     if not isinstance(text, tuple) or len(text) != 2:
         raise UnsupportedModel(
             f"{model_class_name(session)} has no head, so a single input has no output to explain: "
-            f"{session._runner.head.usage}.",
+            f"{session.runner.head.usage}.",
             code="similarity-needs-pair",
         )
     check_target_kind(session, target)
@@ -62,7 +62,7 @@ def explain_similarity(
 
 def _embed_text(session: Session, row: TokenRow) -> np.ndarray:
     """Return the sentence embedding of a row, of length one if the similarity is the cosine."""
-    runner = session._runner
+    runner = session.runner
     # The reference is required by the inputs, but only the embedding itself is used here.
     row_with_reference = replace(row, reference_embedding=(0.0,))
     arguments, _, pad_id = runner.build_inputs([row_with_reference])

@@ -111,7 +111,7 @@ class SentenceSimilarity(Strategy):
     """Explain what makes two texts similar, for a model of sentence embeddings."""
 
     def applies(self, request: TextRequest) -> bool:
-        return request.session._runner.head.task == "pair"
+        return request.session.runner.head.task == "pair"
 
     def run(self, request: TextRequest) -> TextPlan:
         groups = explain_similarity(request.session, request.text, request.target, request.options)
@@ -194,7 +194,7 @@ def _plan_texts(
     # One call of the tokenizer for all texts is much faster than one per text.
     encoded_rows = tokenize_batch(session, bare_texts, options)
     is_only_text = first_index is None and len(texts) == 1
-    is_text_classifier = session._runner.head.task == "text"
+    is_text_classifier = session.runner.head.task == "text"
     plans = []
     for index, (text, target, row) in enumerate(
         zip(bare_texts, targets, encoded_rows, strict=True)

@@ -50,9 +50,9 @@ def build_targeted_rows(
         return _build_continuation_rows(session, text, target, options)
     if row is None:
         row = encode_input(session, text, options)
-    if session._runner.head.task == "mask":
+    if session.runner.head.task == "mask":
         return [locate_mask(session, row, target)]
-    if session._runner.head.task == "token":
+    if session.runner.head.task == "token":
         return resolve_token_labels(session, row, target)
     return [(row, target)]
 
@@ -96,7 +96,7 @@ def _encode_with_continuation(
             "A Continuation needs a prompt or a Chat, not Tokens. Give the text of the prompt.",
             code="continuation-of-ids",
         )
-    runner = session._runner
+    runner = session.runner
     if runner.vision_inputs is None:
         check_input_kind(session, text)
     if runner.generates_from_source:
@@ -139,11 +139,11 @@ def _span_positions(row: TokenRow, span_text: str) -> list[int]:
 
 def _generate_continuation(session: Session, prompt: TokenRow, max_new_tokens: int) -> TokenRow:
     """Return the prompt and what the model writes after it by greedy decoding."""
-    model = session._runner.model
+    model = session.runner.model
     stop_ids = find_eos_ids(model)
     token_type = 0
-    if session._runner.vision_inputs is not None:
-        token_type = session._runner.vision_inputs.continuation_token_type
+    if session.runner.vision_inputs is not None:
+        token_type = session.runner.vision_inputs.continuation_token_type
     num_steps = max_new_tokens
     if session.max_tokens is not None:
         # The last token is only predicted, so one more than the model reads may be written.
@@ -152,7 +152,7 @@ def _generate_continuation(session: Session, prompt: TokenRow, max_new_tokens: i
     with progress_bar("writing", num_steps, None) as advance:
         for _ in range(num_steps):
             row = append_ids(prompt, written_ids, token_type)
-            (logits,) = stream_logits(session._runner, [row])
+            (logits,) = stream_logits(session.runner, [row])
             next_id = int(np.argmax(logits))
             # An end token is not part of the text.
             if next_id in stop_ids:
@@ -200,12 +200,12 @@ def _encode_after_source(
     tokenizer = session.tokenizer
     source = encode_source(session, text, options)
     if target.text is not None:
-        start_id = session._runner.model.config.decoder_start_token_id
+        start_id = session.runner.model.config.decoder_start_token_id
         start_ids, written = encode_target_text(
             target.text, tokenizer, start_id, session.max_tokens
         )
     else:
-        generated_ids = session._runner.generate(source, target.max_new_tokens)
+        generated_ids = session.runner.generate(source, target.max_new_tokens)
         special_ids = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
         # The text stands between the leading special tokens and the next special token.
         start = _first_index(token_id not in special_ids for token_id in generated_ids)

@@ -72,7 +72,7 @@ def resolve_token_labels(session: Session, row: TokenRow, target: Any) -> list[T
         return [(replace(row, target_position=first), "predicted") for first in first_positions]
     # A bare label means the word or entity to which the model gives it.
     tags = _predict_tags(session, row, first_positions)
-    entities = _matching_entities(session._runner.head.labels, tags, target)
+    entities = _matching_entities(session.runner.head.labels, tags, target)
     _check_one_entity(session, row, words, tags, entities, target)
     label = "predicted" if target == ENTITIES else target
     targeted_rows = []
@@ -99,14 +99,14 @@ def _check_one_entity(
         tagged_words.append(f"{_text_at(row, positions)} {tag}")
     raise BadTarget(
         f"{len(entities)} words or entities match target={target!r}, but one is explained at a time: "
-        f"{session._runner.head.usage}. The model predicts: {', '.join(tagged_words)}.",
+        f"{session.runner.head.usage}. The model predicts: {', '.join(tagged_words)}.",
         code="which-word",
     )
 
 
 def _predict_tags(session: Session, row: TokenRow, positions: Sequence[int]) -> list[str]:
     """Return the predicted label at each position."""
-    labels = session._runner.head.labels
+    labels = session.runner.head.labels
     tags = []
     for logits in _logits_at(session, row, positions):
         tags.append(labels[int(np.argmax(logits))])
@@ -152,7 +152,7 @@ def _target_words(
         first_positions: The position of each word's first token.
         label: A label, a type of labels, or a Contrast of two.
     """
-    head = session._runner.head
+    head = session.runner.head
     sides = [label.this, label.that] if isinstance(label, Contrast) else [label]
     labels_by_type = group_labels_by_type(head.labels)
     is_one_word = len(first_positions) == 1
@@ -180,7 +180,7 @@ def _sum_over_words(
         first_positions: The position of each word's first token.
         indices_by_side: The label of each word; twice for a contrast.
     """
-    labels = session._runner.head.labels
+    labels = session.runner.head.labels
     num_sides = len(indices_by_side)
     names = []
     label_indices: list[int] = []
@@ -206,7 +206,7 @@ def _choose_labels(
     session: Session, row: TokenRow, first_positions: list[int], sides: Sequence[Any]
 ) -> list[list[int]]:
     """Return, for each side of a contrast, the likeliest fitting label at each word."""
-    head = session._runner.head
+    head = session.runner.head
     label_choices = {
         **group_labels_by_type(head.labels),
         "predicted": list(range(len(head.labels))),
@@ -241,7 +241,7 @@ def _sum_terms(num_sides: int, num_words: int) -> LogitTerms:
 def _logits_at(session: Session, row: TokenRow, positions: Sequence[int]) -> list[np.ndarray]:
     """Return the logits of the labels at each position."""
     rows = [replace(row, target_position=position) for position in positions]
-    return list(stream_logits(session._runner, rows))
+    return list(stream_logits(session.runner, rows))
 
 
 def _word_positions(row: TokenRow) -> list[list[int]]:

@@ -56,7 +56,7 @@ class WindowPlan:
 def exceeds_max_tokens(session: Session, text: Any) -> bool:
     """Return whether a text has more tokens than the model reads; prompts and images are never cut."""
     max_tokens = session.max_tokens
-    task = session._runner.head.task
+    task = session.runner.head.task
     if isinstance(text, TokenRow) or max_tokens is None or task in ("next", "image"):
         return False
     check_input_kind(session, text)
@@ -80,7 +80,7 @@ def explain_windows(
         BadInput: The head explains something that lies in one window.
         BadTarget: No window holds the answer that is asked for.
     """
-    head = session._runner.head
+    head = session.runner.head
     if head.kind != "span" and head.task != "text":
         raise BadInput(
             "long='stride' works only for labels and answers. A next token, a masked word, the label of a "
@@ -97,7 +97,7 @@ def explain_windows(
     rows = [prepare_row(session, row, options) for row, _ in windows]
     verify_rows(session, rows, options.methods)
     # The logits of all windows decide what is explained, before anything is.
-    logits = list(stream_logits(session._runner, rows, batch_tokens=options.batch_tokens))
+    logits = list(stream_logits(session.runner, rows, batch_tokens=options.batch_tokens))
     whole_row = encode_text(text, session.tokenizer, max_tokens=None)
     plan_windows = _plan_answer if head.kind == "span" else _plan_mean
     plan = plan_windows(head, whole_row, windows, rows, logits, target)

@@ -145,8 +145,10 @@ def parse_yaml(text: str) -> Any:
     """
     import yaml
 
+    # The parser in C, about eight times as fast, is missing where PyYAML was built without libyaml.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     depth = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
+    for event in yaml.parse(text, loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -156,7 +158,7 @@ def parse_yaml(text: str) -> Any:
         if isinstance(event, yaml.AliasEvent):
             raise ValueError(f"it has an alias, *{event.anchor}; write out what it stands for")
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, loader)
     except (AttributeError, TypeError) as error:  # the library trusts tags
         raise ValueError("a value in it is not what its tag says") from error
 

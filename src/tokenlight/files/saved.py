@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.true_label import find_true_label
+from tokenlight.data.trust import read_trust
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, MissingFile, TokenlightError
 from tokenlight.errors.arguments import check_items, checked
 from tokenlight.files.attribution_parquet import Explanations
@@ -74,8 +75,8 @@ def _collect_grades(attributions: list[Attribution]) -> list[dict[str, Any]]:
     """Return the grade of each explanation as a column; no column if none was tested."""
     grades = []
     for attribution in attributions:
-        trust: Any = attribution.extras.get("trust")
-        grades.append(trust.get("grade") if isinstance(trust, dict) else None)
+        trust = read_trust(attribution)
+        grades.append(None if trust is None else trust.grade)
     if not any(grades):
         return [{} for _ in attributions]
     return [{"grade": grade} for grade in grades]

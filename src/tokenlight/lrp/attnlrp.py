@@ -79,14 +79,40 @@ def norm_gradient(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
     :func:`gradient_constants`; the first of its settings says whether the mean is subtracted.
     """
     scale, weight = case.operands
+    is_centered = case.settings[0]
+    if is_centered and gradient.is_cuda and _fits_norm_kernel(gradient, scale, weight):
+        return (centered_norm_gradient(gradient, scale, weight),)
     if weight is None:
         scaled = _multiply_wide(scale, gradient)
     else:
         scaled = _multiply_wide(weight, gradient).mul_(scale)
-    is_centered = case.settings[0]
     if is_centered:
         scaled = scaled.sub_(scaled.mean(dim=-1, keepdim=True))
     return (scaled,)
+
+
+def _fits_norm_kernel(gradient: Tensor, scale: Tensor, weight: Tensor | None) -> bool:
+    """Return whether torch's kernel of a LayerNorm's backward takes these tensors."""
+    # A stabilizer that was measured per row, or a weight per head, has other shapes.
+    is_row_scale = scale.dtype == torch.float32 and scale.shape == (*gradient.shape[:-1], 1)
+    if weight is None:
+        return is_row_scale
+    is_row_weight = weight.shape == gradient.shape[-1:] and weight.dtype == gradient.dtype
+    return is_row_scale and is_row_weight
+
+
+def centered_norm_gradient(gradient: Tensor, scale: Tensor, weight: Tensor | None) -> Tensor:
+    r"""Return :math:`c\odot g-\overline{c\odot g}` with :math:`c=\gamma/\sigma`, by one kernel.
+
+    It is the gradient of a LayerNorm whose normalized input is 0: the term that follows from its deviation
+    vanishes.
+    """
+    zeros = torch.zeros_like(gradient, memory_format=torch.contiguous_format)
+    result: Tensor = torch.ops.aten.native_layer_norm_backward(
+        gradient.contiguous(), zeros, gradient.shape[-1:], torch.zeros_like(scale), scale, weight, None,
+        [True, False, False],
+    )[0]  # fmt: skip
+    return result
 
 
 def softmax_gradient(gradient: Tensor, case: RuleCase, temperature: float) -> tuple[Tensor]:

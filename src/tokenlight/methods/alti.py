@@ -8,10 +8,8 @@ from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods._maps import roll_out, take_last
-from tokenlight.methods.base import Method
+from tokenlight.plugin import Method, Site, Tape
 from tokenlight.trace.mixing import Mixing
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
 
 CHUNK_ELEMENTS = 1 << 24  # elements of the n × n × hidden decomposition in memory at once
 DISTANCE_SHIFT = 1e-6  # added by torch's pairwise_distance, which the official code calls

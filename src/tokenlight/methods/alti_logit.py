@@ -7,8 +7,7 @@ from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods.alti import TokenToTokenInteractions
-from tokenlight.methods.base import Method
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Method, Tape
 
 
 class LogitContributions(Method):

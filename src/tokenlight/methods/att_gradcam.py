@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tokenlight.errors import NotFinite
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduce_to_tokens
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Tape
 
 
 class AttentionGradCam(AttentionGradientMethod):

@@ -8,7 +8,7 @@ from torch import Tensor
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduce_to_tokens
 from tokenlight.methods.att_gradcam import AttentionGradCam
 from tokenlight.methods.grad_sam import GradSam
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Tape
 
 
 class AttentionTimesGradients(AttentionGradientMethod):

@@ -8,8 +8,7 @@ from torch import Tensor
 from tokenlight.methods._maps import sum_over_sides
 from tokenlight.methods.base import GradientMethod
 from tokenlight.methods.cat import ClassActivationTokens, Hidden, class_activations
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Site, Tape
 
 
 class AttentiveClassActivationTokens(GradientMethod):

@@ -6,9 +6,7 @@ from torch import Tensor
 
 from tokenlight.errors import MissingExtra
 from tokenlight.methods._perturbation import pad_scores
-from tokenlight.methods.base import Method
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Method, Site, Tape
 
 # The solver needs integer capacities; a row of a map sums to this number.
 CAPACITY_SCALE = 10**8

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from tokenlight.methods._maps import AttentionGradientMethod
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Tape
 
 
 class AttentionCam(AttentionGradientMethod):

@@ -5,8 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from tokenlight.methods.base import GradientMethod
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Site, Tape
 
 Hidden = Literal["input", "output"]
 

@@ -6,11 +6,11 @@ from tokenlight.data.odds import target_log_odds
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import NotFinite
-from tokenlight.errors.arguments import Count, Seed
+from tokenlight.errors.arguments import Seed
 from tokenlight.methods._perturbation import UnitMethod
 from tokenlight.methods.base import Cost, Extras
 from tokenlight.perturb.engine import Perturber, ReplacementIds
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Count, Tape
 
 NUM_BOOTSTRAP_FITS = 200  # fits to resampled ablations, for the intervals
 MAX_SWEEPS = 10_000

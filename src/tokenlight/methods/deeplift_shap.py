@@ -7,8 +7,8 @@ from tokenlight.errors import UnsupportedModel
 from tokenlight.methods import _path
 from tokenlight.methods._path import PathMethod, PathScores
 from tokenlight.methods.base import Cost
+from tokenlight.plugin import Tape
 from tokenlight.trace.rescale import RescaledModules, rescale_rule
-from tokenlight.trace.tape import Tape
 
 
 class DeepLiftShap(PathMethod):

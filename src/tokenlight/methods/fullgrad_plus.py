@@ -5,8 +5,7 @@ from torch import Tensor
 
 from tokenlight.methods.base import GradientMethod
 from tokenlight.methods.cat import class_activations
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Site, Tape
 
 
 class FullGradPlus(GradientMethod):

@@ -14,7 +14,7 @@ from tokenlight.methods._maps import (
     resolve_reduce,
 )
 from tokenlight.methods.base import GRADIENT_RULE_SETS, GradientMethod
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Tape
 
 
 class GenericAttention(GradientMethod, AttentionGradientMethod):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduce_to_tokens
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Tape
 
 
 class GradSam(AttentionGradientMethod):

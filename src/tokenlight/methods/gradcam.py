@@ -4,8 +4,7 @@ from torch import Tensor
 
 from tokenlight.methods._maps import resolve_layers
 from tokenlight.methods.base import GradientMethod
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Site, Tape
 
 
 class GradCam(GradientMethod):

@@ -3,12 +3,12 @@
 import numpy as np
 import torch
 
-from tokenlight.errors.arguments import Count, Seed
+from tokenlight.errors.arguments import Seed
 from tokenlight.methods import _path
 from tokenlight.methods._path import PathMethod, PathScores
 from tokenlight.methods.base import Cost
+from tokenlight.plugin import Count, Tape
 from tokenlight.trace.extra_passes import BaselineToken
-from tokenlight.trace.tape import Tape
 
 
 class GradientShap(PathMethod):

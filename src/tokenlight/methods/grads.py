@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from tokenlight.methods._maps import AttentionGradientMethod, Reduce, reduce_to_tokens
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Tape
 
 
 class AttentionGradients(AttentionGradientMethod):

@@ -2,10 +2,9 @@
 
 from torch import Tensor
 
-from tokenlight.errors.arguments import Count
 from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
 from tokenlight.methods.base import Cost
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Count, Tape
 
 
 class Integrated(WordGradientMethod):

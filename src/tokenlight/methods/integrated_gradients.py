@@ -6,14 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.errors.arguments import Count
 from tokenlight.methods import _path
 from tokenlight.methods._path import PathMethod, PathScores
 from tokenlight.methods.base import Cost
 from tokenlight.model.embeddings import EmbeddingSite
+from tokenlight.plugin import Count, Site, Tape
 from tokenlight.trace.extra_passes import BaselineToken
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
 
 INITIAL_STEPS = 25  # the default, and where n_steps="auto" begins
 MAX_STEPS = 400  # where n_steps="auto" ends

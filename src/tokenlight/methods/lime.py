@@ -7,12 +7,12 @@ import numpy as np
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import MissingExtra
-from tokenlight.errors.arguments import Count, Seed
+from tokenlight.errors.arguments import Seed
 from tokenlight.methods import _perturbation
 from tokenlight.methods._perturbation import Baseline
 from tokenlight.methods.base import Cost
+from tokenlight.plugin import Count, Tape
 from tokenlight.registry import Range
-from tokenlight.trace.tape import Tape
 
 
 class Lime(_perturbation.UnitMethod):

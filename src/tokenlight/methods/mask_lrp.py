@@ -15,10 +15,9 @@ from tokenlight.heads.mask import MaskKind, MaskValues, as_head_mask
 from tokenlight.heads.statistics import find_positional_heads
 from tokenlight.lrp.rules import RuleCase, contributions, safe_divide
 from tokenlight.methods._relevance import RuleBasedRelevance
+from tokenlight.plugin import Site, Tape
 from tokenlight.registry import Share
 from tokenlight.trace.relevance import RelevanceGate, RelevancePath, RelevanceResult
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
 
 Conserve = Literal["none", "paper", "abs"]
 RANDOM_MASKS = ("random", "corrupted")  # masks that depend on the option seed

@@ -7,11 +7,10 @@ from torch import Tensor
 
 from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput
-from tokenlight.errors.arguments import Count
 from tokenlight.methods import _perturbation
 from tokenlight.methods._perturbation import Baseline
 from tokenlight.methods.base import Cost
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Count, Tape
 
 
 class Occlusion(_perturbation.UnitMethod):

@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from tokenlight.methods._relevance import RuleBasedRelevance
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Site, Tape
 
 
 class PartialRelevance(RuleBasedRelevance):

@@ -4,8 +4,7 @@ from torch import Tensor
 
 from tokenlight.errors.arguments import Seed
 from tokenlight.methods._perturbation import pad_scores
-from tokenlight.methods.base import Method
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Method, Tape
 
 
 class RandomScores(Method):

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods._maps import reduce_to_tokens, sum_over_sides
-from tokenlight.methods.base import Method
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Method, Site, Tape
 
 
 class RawAttention(Method):

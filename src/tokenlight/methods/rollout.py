@@ -9,9 +9,7 @@ from torch import Tensor
 
 from tokenlight.methods import _maps
 from tokenlight.methods._maps import Reduce
-from tokenlight.methods.base import Method
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Method, Site, Tape
 
 
 class AttentionRollout(Method):

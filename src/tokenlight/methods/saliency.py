@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods.base import EmbeddingGradientMethod
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Tape
 
 
 class Saliency(EmbeddingGradientMethod):

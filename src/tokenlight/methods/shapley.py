@@ -7,11 +7,11 @@ import torch
 
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
-from tokenlight.errors.arguments import Count, Seed
+from tokenlight.errors.arguments import Seed
 from tokenlight.methods import _perturbation
 from tokenlight.methods._perturbation import Baseline
 from tokenlight.methods.base import Cost, Extras
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Count, Tape
 
 
 class Shapley(_perturbation.UnitMethod):

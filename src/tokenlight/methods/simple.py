@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from tokenlight.methods._path import WordGradientMethod
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Site, Tape
 
 
 class Simple(WordGradientMethod):

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from tokenlight.errors.arguments import Count, Seed
+from tokenlight.errors.arguments import Seed
 from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
 from tokenlight.methods.base import Cost
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Count, Tape
 
 
 class Smooth(WordGradientMethod):

@@ -13,19 +13,13 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import BadInput
-from tokenlight.errors.arguments import Count, Seed
+from tokenlight.errors.arguments import Seed
 from tokenlight.lrp.backward import backward_by_rules
+from tokenlight.lrp.rules import Operation
 from tokenlight.methods._perturbation import Baseline, pad_scores
 from tokenlight.methods._sampling import ScoreSamples
 from tokenlight.methods.attcat import AttentiveClassActivationTokens
-from tokenlight.methods.base import (
-    GRADIENT_RULE_SETS,
-    Cost,
-    Extras,
-    Gradient,
-    Method,
-    check_activations,
-)
+from tokenlight.methods.base import GRADIENT_RULE_SETS, Cost, Extras, Gradient, check_activations
 from tokenlight.methods.cat import ClassActivationTokens
 from tokenlight.methods.grad_x_input import GradientTimesInput
 from tokenlight.perturb.subtexts import (
@@ -36,12 +30,12 @@ from tokenlight.perturb.subtexts import (
     group_removable_units,
     make_subtext,
 )
+from tokenlight.plugin import Count, Method, Site, Tape
 from tokenlight.progress import nested_progress
 from tokenlight.registry import Range
 from tokenlight.trace.extra_passes import ExtraPasses
 from tokenlight.trace.row_batches import read_recordings
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Recording, Tape
+from tokenlight.trace.tape import Recording
 
 Readout = Literal["cat", "attcat", "embeddings"]
 GRADIENTS_AT_STATES = frozenset({Site.HIDDEN_GRADIENT, Site.EMBEDDING_GRADIENT})
@@ -141,8 +135,12 @@ class SubsetRelevance(Method):
     @property
     def needs(self) -> frozenset[Site]:
         sites = self._readout_method.needs
-        if self.gradient == "model":
+        rules = GRADIENT_RULE_SETS.get(self.gradient)
+        if rules is None:
             return sites
+        if Operation.ACTIVATION not in rules.rules:
+            # Activations keep their own slope, which is recorded only for gradients at hidden states.
+            return sites | {Site.RELEVANCE_GRADIENT}
         # The rewritten gradient is taken here, once; the model's own is not computed.
         return (sites - GRADIENTS_AT_STATES) | {Site.RELEVANCE_GRADIENT}
 

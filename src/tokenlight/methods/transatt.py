@@ -7,8 +7,7 @@ from torch import Tensor
 
 from tokenlight.methods._maps import check_start_layer
 from tokenlight.methods._relevance import RuleBasedRelevance
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.plugin import Site, Tape
 
 
 class TransformerAttribution(RuleBasedRelevance):

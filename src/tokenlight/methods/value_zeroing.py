@@ -3,9 +3,8 @@
 from torch import Tensor
 
 from tokenlight.methods._maps import roll_out, take_last
-from tokenlight.methods.base import Cost, Method
-from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Tape
+from tokenlight.methods.base import Cost
+from tokenlight.plugin import Method, Site, Tape
 from tokenlight.trace.value_zeroing import value_zeroing_distances
 
 

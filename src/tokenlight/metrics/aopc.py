@@ -6,8 +6,8 @@ import numpy as np
 
 from tokenlight.errors import BadInput
 from tokenlight.metrics._perturbation import Perturb, PerturbationMetric, WatchedTarget
-from tokenlight.metrics._ranking import PAPER_GRID, RankOrder, rank_positions, shares_to_counts
-from tokenlight.metrics.base import Case
+from tokenlight.metrics._ranking import PAPER_GRID, RankOrder, shares_to_counts
+from tokenlight.plugin import Case, rank_positions
 from tokenlight.registry import Share
 
 OFFICIAL_OPTIONS: dict[str, Any] = {"grid": "linspace9", "target": "label"}

@@ -6,7 +6,7 @@ from tokenlight.data.ranks import compute_midranks
 from tokenlight.data.units import group_by_unit
 from tokenlight.errors import BadInput
 from tokenlight.metrics._ranking import find_annotated_tokens
-from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
+from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs
 
 
 class DecidingWord(Metric):

@@ -1,7 +1,7 @@
 """Deletion: the area under the probability curve while the most important tokens are removed."""
 
-from tokenlight.errors.arguments import Count
 from tokenlight.metrics._perturbation import AreaMetric, Perturb, WatchedTarget
+from tokenlight.plugin import Count
 
 
 class Deletion(AreaMetric):

@@ -6,10 +6,9 @@ import numpy as np
 
 from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
-from tokenlight.errors.arguments import Count
 from tokenlight.metrics._perturbation import AreaMetric
 from tokenlight.metrics._ranking import RankOrder
-from tokenlight.metrics.base import Case, Measurement, VariantOutputs
+from tokenlight.plugin import Case, Count, Measurement, VariantOutputs
 
 
 class HidingGame(AreaMetric):

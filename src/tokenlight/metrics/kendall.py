@@ -6,8 +6,8 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadTarget
-from tokenlight.metrics._ranking import rank_correlation, rank_positions
-from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
+from tokenlight.metrics._ranking import rank_correlation
+from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs, rank_positions
 
 
 class KendallConfidence(Metric):

@@ -5,10 +5,10 @@ import numpy as np
 from tokenlight.data.odds import target_log_odds
 from tokenlight.data.ranks import compute_midranks
 from tokenlight.data.units import Unit
-from tokenlight.errors.arguments import Count, Seed
+from tokenlight.errors.arguments import Seed
 from tokenlight.metrics._perturbation import find_sources, remove_units
-from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
 from tokenlight.perturb.variants import Variant
+from tokenlight.plugin import Case, Count, Measurement, Metric, VariantOutputs
 
 # Number of this metric's random stream of a text, which differs from the one that methods are fitted on.
 RANDOM_STREAM = 2

@@ -6,10 +6,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.errors.arguments import Count
 from tokenlight.metrics._interval import bootstrap_statistic
-from tokenlight.metrics._ranking import find_annotated_tokens, rank_positions, visible_share
-from tokenlight.metrics.base import Case, Measurement, Metric, MetricSummary, VariantOutputs
+from tokenlight.metrics._ranking import find_annotated_tokens, visible_share
+from tokenlight.metrics.base import MetricSummary
+from tokenlight.plugin import Case, Count, Measurement, Metric, VariantOutputs, rank_positions
 
 NUM_RATIO_RESAMPLES = 2000
 

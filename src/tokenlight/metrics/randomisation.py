@@ -5,7 +5,7 @@ import numpy as np
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors.arguments import Seed
 from tokenlight.metrics._ranking import RankCorrelation, check_rankable, rank_correlation
-from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
+from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs
 
 
 class ParameterRandomization(Metric):

@@ -4,7 +4,7 @@ import numpy as np
 
 from tokenlight.errors import BadInput
 from tokenlight.metrics._ranking import find_annotated_tokens
-from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
+from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs
 
 
 class SignAgreement(Metric):

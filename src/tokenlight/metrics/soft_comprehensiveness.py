@@ -5,11 +5,11 @@ from typing import ClassVar
 import numpy as np
 
 from tokenlight.errors import BadInput
-from tokenlight.errors.arguments import Count, Seed
+from tokenlight.errors.arguments import Seed
 from tokenlight.metrics._perturbation import target_probabilities
 from tokenlight.metrics._ranking import check_rankable
-from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
 from tokenlight.perturb.variants import Variant
+from tokenlight.plugin import Case, Count, Measurement, Metric, VariantOutputs
 
 RANDOM_STREAM = 3  # number of this metric's random stream of a text
 MIN_CONTRIBUTION = 1e-6  # if all tokens together add less to the probability, nothing can be lost

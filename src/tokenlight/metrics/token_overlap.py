@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.errors.arguments import Count
 from tokenlight.metrics._interval import Interval, bootstrap_statistic
-from tokenlight.metrics.base import Case, Measurement, Metric, MetricSummary, VariantOutputs
+from tokenlight.metrics.base import MetricSummary
+from tokenlight.plugin import Case, Count, Measurement, Metric, VariantOutputs
 
 IdfVariant = Literal["log", "smooth", "none"]
 CURVE_SIZES = tuple(range(10, 101, 10))

@@ -4,10 +4,9 @@ import numpy as np
 
 from tokenlight.data.odds import target_log_probability
 from tokenlight.data.units import Unit
-from tokenlight.errors.arguments import Count
 from tokenlight.metrics._perturbation import find_sources, remove_units
-from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
 from tokenlight.perturb.variants import Variant
+from tokenlight.plugin import Case, Count, Measurement, Metric, VariantOutputs
 
 
 class TopKDrop(Metric):

@@ -316,14 +316,14 @@ def _check_extents(
                 "does not know. Update it: pip install --upgrade gguf",
                 code="gguf-tensor-type",
             )
-        num_blocks, rest = divmod(prod(tensor.shape), type_size.block_length)
+        num_blocks, remainder = divmod(prod(tensor.shape), type_size.block_length)
         end = tensor.offset + num_blocks * type_size.block_bytes
-        is_empty = num_blocks == 0 or rest != 0
+        is_empty = num_blocks == 0 or remainder != 0
         if is_empty or tensor.offset < end_of_last or data_start + end > num_bytes:
             raise DamagedFile(
                 f"{path} is damaged or cut off: {tensor.name}, {list(tensor.shape)} in {type_size.name}, "
                 f"would lie at bytes {data_start + tensor.offset:,} to {data_start + end:,}, but the file "
-                f"has {num_bytes:,}, and no two tensors share any. Download it again.",
+                f"has {num_bytes:,}, and tensors must not overlap. Download it again.",
                 code="gguf-tensor-extent",
             )
         end_of_last = end

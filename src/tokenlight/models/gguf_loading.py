@@ -101,7 +101,7 @@ def load_gguf(
         ):
             config_name = f"The metadata of {name}"
             shapes = header.shapes
-            asked_shapes = check_shapes(
+            expected_shapes = check_shapes(
                 config_name, model_class, config, shapes, header.num_bytes, {}
             )
             model, loading_info = model_class.from_pretrained(
@@ -113,7 +113,7 @@ def load_gguf(
                 **SAFE_WEIGHTS_OPTIONS,
                 **options,
             )
-        _check_loaded_shapes(config_name, model, asked_shapes)
+        _check_loaded_shapes(config_name, model, expected_shapes)
         _forget_quantization(model, str(path))
         tokenizer = _load_tokenizer(name, location, str(path))
     _check_vocabulary(name, model, header)
@@ -233,14 +233,14 @@ def _dequantize_option() -> dict[str, Any]:
     return {} if gguf_config is None else {"quantization_config": gguf_config(dequantize=True)}
 
 
-def _check_loaded_shapes(config_name: str, model: Any, asked_shapes: Shapes) -> None:
+def _check_loaded_shapes(config_name: str, model: Any, expected_shapes: Shapes) -> None:
     """Refuse weights of other sizes than the metadata says, which transformers would load."""
     for parameter_name, parameter in model.named_parameters():
-        asked = asked_shapes.get(parameter_name)
-        if asked != tuple(parameter.shape):
+        expected = expected_shapes.get(parameter_name)
+        if expected != tuple(parameter.shape):
             raise DamagedFile(
                 f"{config_name} does not fit its weights: {parameter_name} has the shape "
-                f"{list(parameter.shape)} in the file, but the metadata asks for {list(asked or ())}. "
+                f"{list(parameter.shape)} in the file, but the metadata asks for {list(expected or ())}. "
                 "Convert or download the model again.",
                 code="gguf-shape",
             )

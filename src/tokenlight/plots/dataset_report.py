@@ -29,7 +29,7 @@ NUM_LISTED_WORDS = 15
 # Escapes that keep JSON from ending the script element it stands in.
 _SCRIPT_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 _TEMPLATES = Path(__file__).with_name("templates")
-_SCRIPT_NAMES = ("report_words.js", "report_parquet.js", "report.js")
+_SCRIPT_NAMES = ("report_words.js", "report_swarm.js", "report_parquet.js", "report.js")
 
 
 class _ClassWords(NamedTuple):
@@ -148,7 +148,7 @@ class DataSetReport:
                 about=self._list_facts(),
                 names=names,
                 classes=classes,
-                place=index,
+                file_index=index,
                 first=first,
                 last=last,
                 texts=",".join(entries),

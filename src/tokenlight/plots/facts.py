@@ -10,6 +10,7 @@ import numpy as np
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.span_target import softmax
+from tokenlight.data.trust import read_trust
 from tokenlight.data.units import SegmentShare
 from tokenlight.plots.continuations import is_continuation
 
@@ -310,31 +311,25 @@ def describe_score_kind(attribution: Attribution) -> str:
 
 def get_grade(attribution: Attribution) -> str:
     """Return the grade of the removal test in a word; empty if it was not run."""
-    trust: Any = attribution.extras.get("trust")
-    if not isinstance(trust, dict):
-        return ""
-    return str(trust.get("grade", "untested"))
+    trust = read_trust(attribution)
+    return "" if trust is None else trust.grade
 
 
 def get_verdict(attribution: Attribution) -> str:
     """Return the verdict of the removal test, grade first; empty if it was not run."""
-    grade = get_grade(attribution)
-    if not grade:
+    trust = read_trust(attribution)
+    if trust is None:
         return ""
-    verdict = str(attribution.extras["trust"].get("verdict") or "")
     # Without a test there is no grade to put first.
-    if not verdict or grade == "untested":
-        return verdict
-    return f"{grade}: {verdict.removesuffix(f': {grade}')}"
+    if not trust.verdict or trust.grade == "untested":
+        return trust.verdict
+    return f"{trust.grade}: {trust.verdict.removesuffix(f': {trust.grade}')}"
 
 
 def list_trust_findings(attribution: Attribution) -> list[str]:
     """Return the findings behind the grade; empty in files of earlier versions and without a test."""
-    trust: Any = attribution.extras.get("trust")
-    findings: Any = trust.get("findings") if isinstance(trust, dict) else None
-    if not isinstance(findings, list):
-        return []
-    return [str(finding) for finding in findings]
+    trust = read_trust(attribution)
+    return [] if trust is None else list(trust.findings)
 
 
 def build_badges(attribution: Attribution) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.trust import is_outdated
 
 WIDTH = 150
 HEIGHT = 90
@@ -37,6 +38,8 @@ class RemovalCharts(NamedTuple):
 def build_removal_charts(attribution: Attribution) -> list[RemovalCharts]:
     """Return the charts of each removal; empty without a test, and for files of another version."""
     trust: Any = attribution.extras.get("trust")
+    if is_outdated(attribution):
+        return []
     try:
         return [_build_charts(removal, trust.get("words")) for removal in trust["removals"]]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -49,10 +52,12 @@ def _build_charts(removal: Mapping[str, Any], num_words: int | None) -> RemovalC
     lows = _read_values(removal["random_low"])
     highs = _read_values(removal["random_high"])
     last = float(num_words or counts[-1])
-    curve = [_place(count, value, last) for count, value in zip(counts, values, strict=True)]
+    curve = [_format_point(count, value, last) for count, value in zip(counts, values, strict=True)]
     # Nothing is random before the first word is removed.
-    upper = [_place(count, high, last) for count, high in zip(counts[1:], highs, strict=False)]
-    lower = [_place(count, low, last) for count, low in zip(counts[1:], lows, strict=False)]
+    upper = [
+        _format_point(count, high, last) for count, high in zip(counts[1:], highs, strict=False)
+    ]
+    lower = [_format_point(count, low, last) for count, low in zip(counts[1:], lows, strict=False)]
     band = [curve[0], *upper, *reversed(lower)]
     return RemovalCharts(
         str(removal["words_are"]),
@@ -65,9 +70,12 @@ def _build_charts(removal: Mapping[str, Any], num_words: int | None) -> RemovalC
 def _place_subtexts(subtexts: Mapping[str, Any], num_points: int) -> tuple[Dot, ...]:
     sums = _scale(_read_values(subtexts["sums"]))
     log_odds = _scale(_read_values(subtexts["log_odds"]))
+    # Files of earlier versions do not say how many words were removed: few and half take turns.
+    default = [i % num_points for i in range(len(sums))]
+    removed = _read_values(subtexts.get("removed", default))
     dots = []
     for i, (x, y) in enumerate(zip(sums, log_odds, strict=True)):
-        is_half = num_points > 1 and i % num_points == num_points - 1
+        is_half = removed[i] > min(removed)
         dots.append(Dot(round(WIDTH * x, 1), round(HEIGHT * (1 - y), 1), is_half))
     return tuple(dots)
 
@@ -75,11 +83,11 @@ def _place_subtexts(subtexts: Mapping[str, Any], num_points: int) -> tuple[Dot, 
 def _read_values(values: Sequence[Any]) -> list[float]:
     floats = [float(value) for value in values]
     if not all(map(isfinite, floats)):
-        raise ValueError("A chart has no place for NaN or infinity.")
+        raise ValueError("A chart cannot show NaN or infinity.")
     return floats
 
 
-def _place(count: float, value: float, last: float) -> str:
+def _format_point(count: float, value: float, last: float) -> str:
     return f"{WIDTH * count / last:.1f} {HEIGHT * (1 - value):.1f}"
 
 

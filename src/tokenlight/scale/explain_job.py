@@ -114,7 +114,7 @@ class ExplainJob:
             )
         text, default_target = make_sample_input(explainer)
         options = {**self.options, "long": "truncate", "progress": False}
-        head = explainer._runner.head
+        head = explainer.runner.head
         if head.task != "text" or head.kind == "span":
             # The targets of such a model depend on the text, so the user's cannot be tried on another.
             options["target"] = default_target

@@ -24,9 +24,9 @@ def can_read(attribution: Attribution, served_model: ServedModel) -> bool:
 def _can_read_row(row: TokenRow, served_model: ServedModel) -> bool:
     """Return whether a row is of the model's kind, and its ids, length and token types within the model's."""
     explainer = served_model.explainer
-    vocab_size = explainer._runner.vocab_size
+    vocab_size = explainer.runner.vocab_size
     has_source = row.source_length is not None
-    if has_source != explainer._runner.generates_from_source:
+    if has_source != explainer.runner.generates_from_source:
         return False
     if max(row.ids) >= vocab_size:
         return False
@@ -41,7 +41,7 @@ def _can_read_row(row: TokenRow, served_model: ServedModel) -> bool:
 
 
 def _has_valid_token_types(row: TokenRow, served_model: ServedModel) -> bool:
-    runner = served_model.explainer._runner
+    runner = served_model.explainer.runner
     config: Any = runner.model.config.get_text_config()
     num_token_types = getattr(config, "type_vocab_size", None) or runner.vocab_size
     return all(0 <= token_type < num_token_types for token_type in row.token_type_ids or ())
@@ -54,7 +54,7 @@ def _has_target(target: ResolvedTarget, num_tokens: int, served_model: ServedMod
         output_shape: tuple[int, ...] = (num_tokens, 2)
     else:
         kinds = ("class", "contrast", "token")
-        output_shape = (len(served_model.explainer._runner.head.labels),)
+        output_shape = (len(served_model.explainer.runner.head.labels),)
     if target.kind not in kinds:
         return False
     for index, _ in target.terms:

@@ -149,7 +149,7 @@ def _build_probability_table(
     """Return a row per variant: the probability of every label, or of the target if labels are not listed."""
     if not served_model.is_classifier or not served_model.labels:
         return [[float(value)] for value in target_values]
-    if served_model.explainer._runner.head.problem_type == "multi":
+    if served_model.explainer.runner.head.problem_type == "multi":
         return [(1 / (1 + np.exp(-row))).tolist() for row in logits]
     return [softmax(row).tolist() for row in logits]
 
@@ -228,7 +228,7 @@ def _compute_outputs(
     served_model: ServedModel, entries: Sequence[StoredAttribution], select_masked: SelectMasked
 ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
     """Yield, per entry, the probability of its target and the logits of each of its variants."""
-    runner = served_model.explainer._runner
+    runner = served_model.explainer.runner
     check_has_probabilities(runner.head, "The game")
     replacement_ids = ReplacementIds.from_model(runner, served_model.explainer.tokenizer)
     variants_by_entry: list[list[Variant]] = []

@@ -56,7 +56,7 @@ class ServedModel:
     @property
     def task(self) -> str:
         """The task: "classification", "image", "span" or "next token"."""
-        head = self.explainer._runner.head
+        head = self.explainer.runner.head
         if head.task == "image":
             return "image"
         if head.task == "next":
@@ -71,7 +71,7 @@ class ServedModel:
     @property
     def accepted_inputs(self) -> tuple[tuple[str, ...], ...]:
         """Combinations of request fields that it reads, the usual one first."""
-        if self.explainer._runner.vision_inputs is not None:
+        if self.explainer.runner.vision_inputs is not None:
             return (("picture", "prompt"),)
         return INPUTS_BY_TASK.get(self.task, CLASSIFIER_INPUTS)
 
@@ -93,7 +93,7 @@ class ServedModel:
     @property
     def labels(self) -> list[str]:
         """Names of the classes; empty if there are too many to list."""
-        head = self.explainer._runner.head
+        head = self.explainer.runner.head
         if head.is_language_model or len(head.labels) > MAX_LISTED_LABELS:
             return []
         return list(head.labels)
@@ -104,13 +104,13 @@ class ServedModel:
         if self.task in TARGETS_BY_TASK:
             return TARGETS_BY_TASK[self.task]
         targets = ["all", "label", "contrast"]
-        if self.explainer._runner.head.default_target == "predicted":
+        if self.explainer.runner.head.default_target == "predicted":
             return ["predicted", *targets]
         return targets
 
     def describe(self) -> dict[str, Any]:
         """Return what the page shows of the model."""
-        config = self.explainer._runner.model.config.get_text_config()
+        config = self.explainer.runner.model.config.get_text_config()
         examples: list[dict[str, str]] = []
         for example in self.examples:
             title = EXAMPLE_TITLE
@@ -123,7 +123,7 @@ class ServedModel:
             "about": self.description,
             "inputs": [list(fields) for fields in self.accepted_inputs],
             "labels": self.labels,
-            "problem": str(self.explainer._runner.head.problem_type),
+            "problem": str(self.explainer.runner.head.problem_type),
             "max_tokens": self.explainer.max_tokens,
             "layers": getattr(config, "num_hidden_layers", None),
             "heads": getattr(config, "num_attention_heads", None),
@@ -216,7 +216,7 @@ def load_models(
     for name_or_path in names:
         explainer = Explainer.from_pretrained(name_or_path, **load_options)
         name = public_name(name_or_path)
-        if explainer._runner.head.task not in ("text", "next", "image"):
+        if explainer.runner.head.task not in ("text", "next", "image"):
             raise UnsupportedModel(
                 f"{name} cannot be served. The page serves classifiers of texts and pictures, models that "
                 "answer questions, and language models; explain this one in Python.",
@@ -239,7 +239,7 @@ def load_models(
 
 def _list_model_paths(name_or_path: str, explainer: Explainer) -> Iterator[str]:
     """Yield every form in which an error message might name the folder of a model."""
-    config_path = str(getattr(explainer._runner.model.config, "_name_or_path", ""))
+    config_path = str(getattr(explainer.runner.model.config, "_name_or_path", ""))
     paths = {name_or_path, config_path}
     paths |= {str(Path(path).resolve()) for path in paths if path}
     paths |= {str(embedded.MODELS_FOLDER), str(Path.home()), str(Path.cwd())}

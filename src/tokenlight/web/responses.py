@@ -7,6 +7,7 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
+from tokenlight.data.trust import OUTDATED_VERDICT, UNTESTED, is_outdated
 from tokenlight.data.units import group_by_word
 from tokenlight.errors import BadInput
 from tokenlight.files.write import dump_json
@@ -46,6 +47,9 @@ def serialize_entry(
         values = merge_words(attribution).to_dict()
     if not layers:
         values = {**values, "layers": None}
+    if is_outdated(attribution):
+        trust = {"grade": UNTESTED, "verdict": OUTDATED_VERDICT, "health": []}
+        values = {**values, "extras": {**values["extras"], "trust": trust}}
     return {
         "id": entry.id,
         "method": format_method_name(attribution),

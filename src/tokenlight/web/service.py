@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, Response
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.trust import is_outdated
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.methods.base import FAMILIES
 from tokenlight.version import VERSION
@@ -65,7 +66,7 @@ class Service:
             for name, text in served_model.examples[0].items():
                 fields[name] = " ".join(text.split()[:WARM_UP_WORDS])  # a picture is one word
             fields["long"] = "truncate"
-            fields["target"] = served_model.explainer._runner.head.default_target
+            fields["target"] = served_model.explainer.runner.head.default_target
             body = requests.ExplainBody.model_validate(fields)
             request = tasks.ExplainRequest.from_body(body, served_model)
             (result,) = tasks.explain_batch(served_model, [request], self.limits.explain_passes)
@@ -192,7 +193,7 @@ class Service:
     async def trust(self, body: requests.TrustBody) -> Response:
         """How much masking the top words of an explanation changes the output, compared with chance."""
         entry = self.attribution_store.get(body.id)
-        if "trust" not in entry.attribution.extras:
+        if "trust" not in entry.attribution.extras or is_outdated(entry.attribution):
             await self._assess_trust(entry, self._get_model_of(entry))
         return JSONResponse({"id": body.id, "trust": entry.attribution.extras["trust"]})
 

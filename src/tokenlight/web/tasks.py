@@ -47,9 +47,9 @@ from tokenlight.web.requests import AttentionBody, EvaluateBody, ExplainBody
 # Tokens per pass of lengthy work; others wait until a pass has ended.
 LONG_WORK_BATCH_TOKENS = 512
 # Random orders of the trust test, the more reliable first.
-TRUST_ORDERS = (8, 4)
-# Three removals of two subtexts per order, and as many again for the explanation itself.
-PASSES_PER_TRUST_ORDER = 6
+TRUST_ORDERS = (5, 3)
+# Three removals of three subtexts per order, and as many again for the explanation itself.
+PASSES_PER_TRUST_ORDER = 9
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class ExplainRequest:
     @classmethod
     def from_body(cls, body: ExplainBody, served_model: ServedModel) -> "ExplainRequest":
         """Check methods and options before the request is queued; duplicate methods count once."""
-        model = served_model.explainer._runner.model
+        model = served_model.explainer.runner.model
         specs: dict[str, Any] = {}
         methods: dict[str, Method] = {}
         for name in served_model.resolve_methods(body.method, body.explain_input):
@@ -104,7 +104,7 @@ def count_targets(target: Any, served_model: ServedModel) -> int:
 
     "all" of a language model counts as one: it is refused when the target is resolved.
     """
-    head = served_model.explainer._runner.head
+    head = served_model.explainer.runner.head
     if isinstance(target, Continuation) and not target.joint:
         return target.max_new_tokens
     if target == "all" and not head.is_language_model:
@@ -297,7 +297,7 @@ def evaluate(served_model: ServedModel, body: EvaluateBody, limits: ServerLimits
     """Explain and measure text by text; texts that fail are listed beside the results."""
     start = time.perf_counter()
     explainer = served_model.explainer
-    head = explainer._runner.head
+    head = explainer.runner.head
     metrics = build_metrics([parse_allowed_spec("metrics", spec) for spec in body.metrics])
     labels = None if body.labels is None else parse_labels(body.labels, head)
     check_requirements(metrics.values(), head, has_labels=labels is not None, has_spans=False)
@@ -394,7 +394,7 @@ def check_evaluation_cost(
         max_passes: Tokens that may be sent through the model.
         trust_orders: Random orders of the trust test of each explanation; 0 without a test.
     """
-    runner = served_model.explainer._runner
+    runner = served_model.explainer.runner
     extra_counts = {"randomized": len(list_stages(runner)), "classes": len(runner.head.labels)}
     num_perturbed = PASSES_PER_TRUST_ORDER * (trust_orders + 2) if trust_orders else 0
     num_extra = 0
@@ -424,7 +424,7 @@ def compute_attention_map(
             code="too_costly",
             hint=f"Give a text of at most {limits.attention_tokens} tokens.",
         )
-    runner = served_model.explainer._runner
+    runner = served_model.explainer.runner
     runner.verify(row, reads_attention=True)
     maps = record(runner, [row], frozenset({Site.ATTENTION})).attention
     num_layers = len(maps)

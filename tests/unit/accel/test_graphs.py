@@ -196,7 +196,9 @@ def captured(monkeypatch):
     )
 
     def run(values, targets):
-        batch = graphs.ReplayBatch([torch.tensor(values).double()], targets, "key", "other texts")
+        batch = graphs.ReplayBatch(
+            [torch.tensor(values).double()], targets, "key", "other texts", "ieee"
+        )
         results = cache.run(batch, lambda tensors: run_eagerly(tensors, targets))
         return results.fetch_arrays()[0].tolist()
 
@@ -299,7 +301,7 @@ def test_a_repeated_call_replays_its_graph(replays, target, monkeypatch):
         explainer.explain(rows, methods, target=target)
     assert len(replays) == 1  # compared with the eager pass
     with monkeypatch.context() as never:
-        never.setattr(explainer._runner, "forward", None)  # no eager pass
+        never.setattr(explainer.runner, "forward", None)  # no eager pass
         never.setattr(batches, "choose_recompute", None)  # nor a question about free memory
         attributions = explainer.explain(rows, methods, target=target)
     assert len(replays) == 2
@@ -324,7 +326,7 @@ def test_a_graph_that_differs_from_the_eager_pass_is_not_used_again(replays):
     for ours, theirs in zip(attributions, expected, strict=True):
         np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-12)
     assert len(replays) == 3  # two of them compared
-    assert graphs.NOT_CAPTURABLE in explainer._runner.graph_cache._entries.values()
+    assert graphs.NOT_CAPTURABLE in explainer.runner.graph_cache._entries.values()
 
 
 def test_a_dropped_explainer_frees_its_graphs_without_a_garbage_collection(replays):
@@ -333,7 +335,7 @@ def test_a_dropped_explainer_frees_its_graphs_without_a_garbage_collection(repla
     for _ in range(5):
         explainer.explain(rows, "attcat", target=1)
     assert len(replays) == 2
-    (captured,) = explainer._runner.graph_cache._entries.values()
+    (captured,) = explainer.runner.graph_cache._entries.values()
     inputs = ref(captured.inputs[0])
     gc.collect()
     gc.disable()
@@ -351,23 +353,23 @@ def test_memory_is_released_on_request():
     rows = Tokens.from_ids(torch.randint(5, 50, (3, 7), generator=torch.manual_seed(1)))
     for _ in range(4):
         explainer.explain(rows, "attcat", target=1)
-    assert explainer._runner.graph_cache._entries
+    assert explainer.runner.graph_cache._entries
     explainer.release_memory()
-    assert not explainer._runner.graph_cache._entries
+    assert not explainer.runner.graph_cache._entries
 
 
 class NoisyPass:
-    """A pass whose sums come out a little differently each time, and a graph of it."""
+    """A pass whose sums come out otherwise in every ``period``-th run."""
 
-    def __init__(self, noise, graph_offset):
+    def __init__(self, noise, period):
         self.noise = noise
-        self.graph_offset = graph_offset
+        self.period = period
         self.num_passes = 0
 
     def run(self, _tensors):
         self.num_passes += 1
-        sign = 1 if self.num_passes % 2 else -1
-        return ConstantResults(np.array([1.0, 0.5 + sign * self.noise / 2]))
+        is_off = self.num_passes % self.period == 0
+        return ConstantResults(np.array([1.0, 0.5 + is_off * self.noise]))
 
 
 @dataclass
@@ -382,37 +384,62 @@ class ConstantResults:
 
 
 @pytest.mark.parametrize(
-    ("noise", "offset", "is_used"),
+    ("noise", "period", "offset", "num_passes", "is_used"),
     [
-        (0.0, 0.001, True),  # within the rounding of bfloat16
-        (0.0, 0.004, False),  # the eager passes agree, the graph does not
-        (0.004, 0.006, True),  # two eager passes differ as much
-        (0.004, 0.5, False),  # stale values
-        (0.004, np.nan, False),
+        (0.0, 2, 0.001, 1, True),  # within the rounding of bfloat16
+        (0.0, 2, 0.004, 4, False),  # the eager passes agree, the graph does not
+        (0.004, 2, 0.006, 2, True),  # two eager passes differ as much
+        (0.004, 4, 0.006, 4, True),  # the first eager passes agreed by chance
+        (0.004, 2, 0.5, 4, False),  # stale values
+        (0.004, 2, np.nan, 4, False),
     ],
 )
 def test_a_replay_is_compared_within_the_noise_of_the_eager_pass(
-    monkeypatch, noise, offset, is_used
+    monkeypatch, noise, period, offset, num_passes, is_used
 ):
+    noisy = NoisyPass(noise, period)
+    assert compare_replay(monkeypatch, torch.bfloat16, "ieee", noisy, offset) is is_used
+    # Noise is measured only where the replay was not the same to rounding.
+    assert noisy.num_passes == num_passes
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "offset", "is_used"),
+    [
+        (torch.float32, "ieee", 1e-4, False),
+        (torch.float32, "tf32", 1e-4, True),
+        (torch.float32, "tf32", 1e-3, False),
+        (torch.float32, "bf16", 1e-3, True),
+        (torch.float64, "tf32", 1e-4, False),  # the setting is that of float32
+    ],
+)
+def test_the_tolerance_of_a_replay_follows_the_precision_of_products(
+    monkeypatch, dtype, precision, offset, is_used
+):
+    exact = NoisyPass(0.0, 2)
+    assert compare_replay(monkeypatch, dtype, precision, exact, offset) is is_used
+
+
+def compare_replay(monkeypatch, dtype, precision, noisy_pass, offset):
+    """Return whether a graph that is off by ``offset`` is used after its comparison."""
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    noisy = NoisyPass(noise, offset)
-    cache = graphs.GraphCache(torch.nn.Linear(1, 1), torch.bfloat16)
-    replayed = ConstantResults(np.array([1.0, 0.5 + noise / 2 + offset]))
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda *_: None)
+    cache = graphs.GraphCache(torch.nn.Linear(1, 1), dtype)
+    replayed = ConstantResults(np.array([1.0, 0.5 + offset]))
     graph = SimpleNamespace(replay=lambda: None)
     snapshot = graphs.ModelSnapshot(cache._model)
     cache._entries["key"] = graphs.CapturedGraph(graph, [], [], replayed, snapshot, "texts")
-    monkeypatch.setattr(torch, "_foreach_copy_", lambda *_: None)
-    batch = graphs.ReplayBatch([torch.zeros(1)], [], "key", "other texts")
-    cache.run(batch, noisy.run)
-    assert cache.has_graph("key") is is_used
-    # The noise is measured only where the replay was not the same to rounding.
-    assert noisy.num_passes == (1 if offset == 0.001 else 2)
+    batch = graphs.ReplayBatch([torch.zeros(1)], [], "key", "other texts", precision)
+    cache.run(batch, noisy_pass.run)
+    return cache.has_graph("key")
 
 
 @pytest.fixture
 def device_memory(monkeypatch, replays):  # noqa: ARG001 - its device is used
     """A device of 100 GiB whose captures take as many bytes as the test says."""
-    memory = SimpleNamespace(free=90 << 30, cached=0, reserved=0, capture_bytes=0, num_emptied=0)
+    memory = SimpleNamespace(
+        free=90 << 30, cached=0, reserved=0, capture_bytes=0, num_emptied=0, streams=[]
+    )
 
     def empty_cache():
         memory.num_emptied += 1
@@ -420,7 +447,8 @@ def device_memory(monkeypatch, replays):  # noqa: ARG001 - its device is used
         memory.cached = 0
 
     @contextmanager
-    def capture(*_):
+    def capture(_graph, _pool, get_stream):
+        memory.streams.append(get_stream())
         memory.reserved += memory.capture_bytes
         yield
 
@@ -429,6 +457,7 @@ def device_memory(monkeypatch, replays):  # noqa: ARG001 - its device is used
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: memory.reserved)
     monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
     monkeypatch.setattr(graphs, "_graph_capture", capture)
+    monkeypatch.setattr(torch.cuda, "Stream", object)
     return memory
 
 
@@ -439,7 +468,7 @@ def explain_shape(explainer, length, count=1):
 
 
 def count_graphs(explainer):
-    entries = explainer._runner.graph_cache._entries.values()
+    entries = explainer.runner.graph_cache._entries.values()
     return sum(isinstance(entry, graphs.CapturedGraph) for entry in entries)
 
 
@@ -454,6 +483,14 @@ def test_graphs_that_exceed_their_memory_are_dropped_for_the_latest_one(device_m
     assert device_memory.num_emptied == 1
     explain_shape(explainer, 6)
     assert count_graphs(explainer) == 1
+
+
+def test_all_captures_of_a_model_share_one_stream(device_memory):
+    explainer = Explainer(tiny_bert())
+    for length in (4, 5, 6):
+        explain_shape(explainer, length, count=3)
+    assert len(device_memory.streams) == 3
+    assert len(set(map(id, device_memory.streams))) == 1
 
 
 def test_a_pass_too_large_for_the_memory_limit_is_captured_only_once(device_memory):
@@ -523,7 +560,7 @@ def test_a_replayed_pass_equals_the_eager_pass(method, target, monkeypatch):
             np.testing.assert_allclose(
                 ours.scores, theirs.scores, atol=1e-6 * np.abs(theirs.scores).max(), rtol=0
             )
-    entries = list(explainer._runner.graph_cache._entries.values())
+    entries = list(explainer.runner.graph_cache._entries.values())
     assert any(
         isinstance(entry, graphs.CapturedGraph) and entry.checked_cases == {True}
         for entry in entries
@@ -560,5 +597,5 @@ def test_a_pass_that_reads_from_the_device_is_not_captured():
     explainer = Explainer(model)
     for tokens in make_padded_batches(5):
         explainer.explain(tokens, "attcat", target=1)
-    assert list(explainer._runner.graph_cache._entries.values()).count(graphs.NOT_CAPTURABLE) >= 1
+    assert list(explainer.runner.graph_cache._entries.values()).count(graphs.NOT_CAPTURABLE) >= 1
     assert torch.rand(3, device="cuda").isfinite().all()

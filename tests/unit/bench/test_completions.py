@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -34,7 +35,10 @@ OTHER = "word1 name3 value9 word2 name3"
 def make_example(completions, other=OTHER, other_completions=("value9",)):
     columns = {"completions": completions}
     if other is not None:
-        columns |= {"counterfactual": other, "counterfactual_completions": [*other_completions]}
+        columns |= {
+            "counterfactuals": [other],
+            "counterfactual_completions": [[*other_completions]],
+        }
     return Example(PROMPT, spans=((12, 18),), location="line 1", extra_columns=columns)
 
 
@@ -62,6 +66,34 @@ def test_both_prompts_must_be_completed_as_expected_and_differently():
     assert completed == CompletedPrompts(5, (0, 4))
     assert completed.num_left_out == 3
     assert completed.select(examples) == [examples[0], examples[4]]
+
+
+def test_every_counterfactual_must_be_completed_as_expected():
+    example = make_example(["value5"])
+    columns = {
+        "counterfactuals": [OTHER, OTHER.replace("value9", "value4")],
+        "counterfactual_completions": [["value9"], ["value4"]],
+    }
+    both_right = replace(example, extra_columns=example.extra_columns | columns)
+    columns = columns | {"counterfactual_completions": [["value9"], ["value3"]]}
+    one_wrong = replace(example, extra_columns=example.extra_columns | columns)
+    completed = find_completed_prompts(make_copy_explainer(), [both_right, one_wrong])
+    assert completed.indices == (0,)
+
+
+def test_every_counterfactual_needs_its_own_completions():
+    example = make_example(["value5"])
+    columns = example.extra_columns | {"counterfactual_completions": []}
+    with expect_error(BadInput, "counterfactual-completions-format", mentions="line 1"):
+        find_completed_prompts(make_copy_explainer(), [replace(example, extra_columns=columns)])
+
+
+@pytest.mark.parametrize("cell", [OTHER, [], [5], None])
+def test_counterfactuals_must_be_a_list_of_prompts(cell):
+    example = make_example(["value5"])
+    columns = example.extra_columns | {"counterfactuals": cell}
+    with expect_error(BadInput, "completions-format", mentions="counterfactuals"):
+        find_completed_prompts(make_copy_explainer(), [replace(example, extra_columns=columns)])
 
 
 @pytest.mark.parametrize("cell", ["value5", [], [5], None])

@@ -69,7 +69,7 @@ def test_an_effort_chooses_the_method_and_shows_error_bars(tokenlight, classifie
         (["--effort", "0"], "--effort 0 is not valid"),
         (["--stable", "1.5"], "--stable 1.5 is not valid"),
         (["--effort", "normal", "--method", "attcat"], "cannot be combined with --method"),
-        (["--stable", "0.9", "--effort", "instant"], "--effort instant pays for one pass alone"),
+        (["--stable", "0.9", "--effort", "instant"], "--effort instant allows only one pass"),
     ],
 )
 def test_an_invalid_effort_is_refused_with_a_clear_message(tokenlight, classifier, options, reason):

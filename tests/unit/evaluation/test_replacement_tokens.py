@@ -82,7 +82,7 @@ def test_the_same_removal_is_not_compared_and_others_still_are():
 )
 def test_replacement_ids_have_names(missing, expected):
     explainer = make_explainer_without(*missing)
-    replacement_ids = ReplacementIds.from_model(explainer._runner, explainer.tokenizer)
+    replacement_ids = ReplacementIds.from_model(explainer.runner, explainer.tokenizer)
     assert (replacement_ids.pad_name, replacement_ids.mask_name) == expected
     assert (replacement_ids.note("pad") is None) == ("pad" not in missing)
     assert (replacement_ids.note("mask") is None) == ("mask" not in missing)
@@ -104,7 +104,7 @@ def test_a_method_without_its_baseline_token_gets_a_note():
 
 
 def test_patches_are_occluded_by_every_removal():
-    replacement_ids = ReplacementIds.from_model(Explainer(build_model("vit"))._runner)
+    replacement_ids = ReplacementIds.from_model(Explainer(build_model("vit")).runner)
     assert len({replacement_ids.removal(perturb) for perturb in ("delete", "pad", "mask")}) == 1
     (sentence,) = replacement_warnings(build_metrics(["aopc", *PAD_AND_MASK]), replacement_ids)
     assert sentence.startswith("aopc and aopc(perturb=pad) and aopc(perturb=mask) remove")

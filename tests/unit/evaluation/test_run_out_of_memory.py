@@ -31,7 +31,7 @@ def raise_out_of_memory(explainer, times):
         if next(remaining, None) is not None:
             raise torch.OutOfMemoryError("no room")
 
-    return explainer._runner.model.register_forward_pre_hook(refuse)
+    return explainer.runner.model.register_forward_pre_hook(refuse)
 
 
 @pytest.fixture

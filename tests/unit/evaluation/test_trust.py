@@ -18,11 +18,21 @@ from tests.helpers.planted_model import (
 from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_bert_lm, tiny_bert_qa, tiny_config
 from tokenlight import Attribution, Explainer, Question, TokenTarget
 from tokenlight.data.postprocess import merge_words
-from tokenlight.evaluation.grade import RemovalResult, assign_grade, is_decided, judge_removal
+from tokenlight.data.trust import read_trust
+from tokenlight.evaluation.grade import (
+    JointResult,
+    RemovalResult,
+    assign_grade,
+    fails_by_signs_alone,
+    is_decided,
+    judge_removal,
+)
 from tokenlight.evaluation.random_subtexts import ORDER_BLOCKS
 from tokenlight.evaluation.removal import TargetProbability
 from tokenlight.evaluation.removal_grading import RemovalTest, count_tied
 from tokenlight.evaluation.trust import assess_all, assess_trust, run_health_checks
+from tokenlight.plots.facts import get_verdict
+from tokenlight.plots.trust_charts import build_removal_charts
 
 WORDS = list(range(10, 26))
 
@@ -95,36 +105,134 @@ def test_the_grade_separates_the_oracle_from_its_inverse_at_any_length(kind, all
         assert result["grade"] in allowed, (length, result)
 
 
-GOOD = RemovalResult(0.99, 0.99, has_effect=True)
-CHANCE = RemovalResult(0.5, 0.5, has_effect=True)
+GOOD = RemovalResult(
+    share_beaten=0.99,
+    correlation_rank=0.99,
+    top_fall=0.5,
+    half_fall=0.6,
+    half_contrast=2.0,
+    rest_contrast=1.0,
+)
+CHANCE = GOOD._replace(
+    share_beaten=0.5, correlation_rank=0.5, half_contrast=-0.1, rest_contrast=-0.1
+)
+
+
+def join_results(*removals, joint_rank=0.995, zero_shift=0.1, num_words=16, special_share=0.0):
+    return JointResult(removals, joint_rank, zero_shift, 0.05, num_words, special_share)
 
 
 def test_a_good_grade_needs_every_removal():
-    assert assign_grade([GOOD, GOOD, GOOD], 0.99, 0.0, 16)[0] == "faithful"
-    grade, judgments = assign_grade([GOOD, CHANCE, GOOD], 0.99, 0.0, 16)
+    assert assign_grade(join_results(GOOD, GOOD, GOOD))[0] == "faithful"
+    grade, judgments = assign_grade(join_results(GOOD, CHANCE, GOOD))
     assert grade == "cannot tell"
     assert judgments == ["better than chance", "no better than chance", "better than chance"]
-    assert assign_grade([CHANCE, CHANCE], 0.5, 0.0, 16)[0] == "no better than chance"
+    chance = join_results(CHANCE, CHANCE, joint_rank=0.5)
+    assert assign_grade(chance)[0] == "no better than chance"
 
 
 def test_one_passed_test_is_inconclusive():
-    top_words = RemovalResult(0.99, 0.5, has_effect=True)
-    sums = RemovalResult(0.5, 0.99, has_effect=True)
+    top_words = GOOD._replace(correlation_rank=0.5)
+    sums = GOOD._replace(share_beaten=0.5)
     assert judge_removal(top_words) == "top words alone"
     assert judge_removal(sums) == "sums alone"
-    assert assign_grade([top_words, top_words], 0.5, 0.0, 16)[0] == "cannot tell"
-    assert assign_grade([sums, sums], 0.99, 0.0, 16)[0] == "cannot tell"
+    only_top_words = join_results(top_words, top_words, joint_rank=0.5)
+    assert assign_grade(only_top_words)[0] == "cannot tell"
+    assert assign_grade(join_results(sums, sums))[0] == "cannot tell"
 
 
 def test_words_that_hardly_move_the_model_are_not_called_good():
-    assert judge_removal(GOOD._replace(has_effect=False)) == "no better than chance"
+    still = GOOD._replace(top_fall=0.001, half_fall=0.001)
+    assert judge_removal(still) == "no better than chance"
+    assert assign_grade(join_results(still, still))[0] == "no better than chance"
+
+
+def test_top_words_without_a_visible_fall_are_not_called_faithful():
+    still = GOOD._replace(top_fall=0.001)
+    assert assign_grade(join_results(GOOD, still))[0] == "better than chance"
+
+
+def test_an_inverted_rest_is_not_called_faithful():
+    inverted = GOOD._replace(rest_contrast=-1.0)
+    assert assign_grade(join_results(inverted, inverted))[0] == "better than chance"
+
+
+def test_signs_with_a_wrong_zero_are_inconclusive_and_missing_signs_are_not():
+    assert assign_grade(join_results(GOOD, GOOD, zero_shift=3.0))[0] == "cannot tell"
+    assert assign_grade(join_results(GOOD, GOOD, zero_shift=-3.0))[0] == "cannot tell"
+    assert assign_grade(join_results(GOOD, GOOD, zero_shift=None))[0] == "faithful"
+
+
+def test_signs_are_blamed_only_where_all_else_is_good():
+    """A verdict that blames the signs also says that the order holds."""
+    wrong_zero = join_results(GOOD, GOOD, zero_shift=3.0)
+    assert fails_by_signs_alone(wrong_zero)
+    assert fails_by_signs_alone(wrong_zero._replace(zero_shift=float("inf")))
+    assert not fails_by_signs_alone(join_results(GOOD, GOOD))
+    assert not fails_by_signs_alone(join_results(GOOD, GOOD, zero_shift=None))
+    mixed = join_results(GOOD, CHANCE, zero_shift=3.0)
+    assert assign_grade(mixed)[0] == "cannot tell"
+    assert not fails_by_signs_alone(mixed)
 
 
 def test_clear_cases_are_decided_early_and_others_are_not():
-    assert is_decided([GOOD, GOOD], 0.995)
-    assert is_decided([CHANCE, CHANCE], 0.5)
-    assert not is_decided([GOOD, GOOD], 0.96)
-    assert not is_decided([GOOD, CHANCE], 0.9)
+    assert is_decided(join_results(GOOD, GOOD))
+    assert is_decided(join_results(CHANCE, CHANCE, joint_rank=0.5))
+    assert not is_decided(join_results(GOOD, GOOD, joint_rank=0.96))
+    assert not is_decided(join_results(GOOD, CHANCE, joint_rank=0.9))
+
+
+@pytest.mark.parametrize("shift", [-1.0, 1.0])
+def test_a_constant_added_to_every_word_is_not_called_good(shift):
+    explainer = make_planted_explainer()
+    truth = compute_oracle_scores(explainer, WORDS, _predict_label())
+    shifted = truth + shift * np.abs(truth).max()
+    trust = assess_trust(explainer, make_attribution(explainer, WORDS, shifted)).extras["trust"]
+    assert trust["grade"] == "cannot tell"
+    assert trust["zero_shift"] == pytest.approx(-shift * np.abs(truth).max() / truth.std(), abs=0.6)
+    direction = "high" if shift > 0 else "low"
+    assert f"its signs and sizes do not: all scores are too {direction}" in trust["verdict"]
+
+
+def test_right_top_words_with_an_inverted_rest_are_not_called_good():
+    explainer = make_planted_explainer()
+    truth = compute_oracle_scores(explainer, WORDS, _predict_label())
+    order = np.argsort(-truth)
+    rest = order[3:]
+    scores = truth.copy()
+    scores[rest] = truth[rest[::-1]]
+    trust = assess_trust(explainer, make_attribution(explainer, WORDS, scores)).extras["trust"]
+    assert trust["grade"] not in ("faithful", "better than chance")
+
+
+def test_a_grade_does_not_outlive_its_scores(tmp_path):
+    explainer = make_planted_explainer()
+    truth = compute_oracle_scores(explainer, WORDS, _predict_label())
+    graded = assess_trust(explainer, make_attribution(explainer, WORDS, truth))
+    assert read_trust(graded).grade == "faithful"
+    assert read_trust(Attribution.load(graded.save(tmp_path / "a.json"))).grade == "faithful"
+    edited = replace(graded, scores=-graded.scores)
+    trust = read_trust(edited)
+    assert trust.is_outdated
+    assert trust.grade == "untested"
+    assert get_verdict(edited) == trust.verdict
+    assert trust.verdict.startswith("not graded: the scores, the text or the target changed")
+    assert build_removal_charts(edited) == []
+
+
+def test_merged_words_keep_their_grade(tokenizer):
+    explainer = Explainer(tiny_bert(), tokenizer)
+    graded = assess_trust(explainer, explainer.explain("charming slower film was fun", "attcat"))
+    assert not read_trust(merge_words(graded)).is_outdated
+
+
+def test_results_of_earlier_versions_are_still_read(tokenizer):
+    attribution = Explainer(tiny_bert(), tokenizer).explain("good film", "attcat")
+    extras = {"trust": {"grade": "faithful", "verdict": "with the top word deleted …"}}
+    trust = read_trust(replace(attribution, extras=extras))
+    assert trust.grade == "faithful"
+    assert trust.num_words is None
+    assert read_trust(attribution) is None
 
 
 def test_a_clear_text_takes_fewer_random_orders():
@@ -147,9 +255,9 @@ def test_the_oracle_with_most_weight_on_special_tokens_is_not_called_faithful():
 
 
 def test_weight_on_special_tokens_and_short_texts_are_never_called_faithful():
-    assert assign_grade([GOOD, GOOD], 0.99, 0.3, 16)[0] == "faithful"
-    assert assign_grade([GOOD, GOOD], 0.99, 0.7, 16)[0] == "better than chance"
-    assert assign_grade([GOOD, GOOD], 0.99, 0.0, 3)[0] == "cannot tell"
+    assert assign_grade(join_results(GOOD, GOOD, special_share=0.3))[0] == "faithful"
+    assert assign_grade(join_results(GOOD, GOOD, special_share=0.7))[0] == "better than chance"
+    assert assign_grade(join_results(GOOD, GOOD, num_words=3))[0] == "cannot tell"
 
 
 def test_the_verdict_states_the_effect_of_every_removal():
@@ -161,7 +269,8 @@ def test_the_verdict_states_the_effect_of_every_removal():
     assert same == "it also falls when they are masked"
     num_random = 2 * trust["orders"]  # of each removal
     assert random == f"none of {num_random} random choices of 3 words does as much"
-    assert len(trust["findings"]) == 2
+    assert len(trust["findings"]) == 3
+    assert trust["findings"][2].startswith("signs: ")
     assert trust["findings"][1].startswith("words masked: the 3 top words move ")
 
 
@@ -300,9 +409,17 @@ def test_top_words_that_do_less_than_most_random_ones_have_no_effect():
 
 
 def test_the_largest_group_of_ties_is_counted():
-    assert count_tied(np.array([1.0, 2.0, 1.0, 3.0, 1.0])) == 3
-    assert count_tied(np.array([1.0, 2.0])) == 0
-    assert count_tied(np.array([])) == 0
+    assert count_tied(np.array([1.0, 2.0, 1.0, 3.0, 1.0]), 0.0) == 3
+    assert count_tied(np.array([1.0, 2.0]), 0.5) == 0
+    assert count_tied(np.array([1.0, 1.4, 1.8, 2.2]), 0.5) == 2
+    assert count_tied(np.array([]), 0.0) == 0
+
+
+def test_scores_that_differ_by_rounding_are_not_tested():
+    explainer = make_planted_explainer()
+    scores = 1 + 1e-7 * np.random.default_rng(0).normal(size=len(WORDS))
+    trust = assess_trust(explainer, make_attribution(explainer, WORDS, scores)).extras["trust"]
+    assert trust["grade"] == "untested"
 
 
 def test_the_same_seed_gives_the_same_trust():
@@ -316,7 +433,7 @@ def test_explanations_of_one_text_share_their_random_subtexts(tokenizer):
     texts = ["the film is not very good and we love this movie", "a dull plot"]
     attributions = explainer.explain(texts, ["attcat", "gae", "random"])
     batch_sizes = []
-    explainer._runner.model.register_forward_pre_hook(
+    explainer.runner.model.register_forward_pre_hook(
         lambda _module, _args, inputs: batch_sizes.append(len(inputs["input_ids"])),
         with_kwargs=True,
     )

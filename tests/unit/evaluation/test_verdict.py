@@ -4,43 +4,89 @@ from __future__ import annotations
 
 import pytest
 
+from tests.helpers.planted_model import make_attribution, make_planted_explainer
+from tokenlight.evaluation.removal_grading import RemovalTest
 from tokenlight.evaluation.verdict import (
     RemovedUnits,
     describe_ceiling,
     describe_floor,
     describe_result,
+    describe_zero,
     list_findings,
 )
 
 WORDS = RemovedUnits("word", "words", "positive")
 PATCHES = RemovedUnits("patch", "patches", "cat")
+NUM_ORDERS = 6
+# One removal of six orders as it is recorded: of 8 words, 2 count as top words.
 REMOVAL = {
     "removal": "delete",
     "words_are": "deleted",
     "beaten": 0.97,
     "stronger": 1,
+    "half_contrast": 1.5,
+    "rest_contrast": 0.4,
     "correlation": 0.83,
     "correlation_rank": 0.99,
+    "counts": [0, 2, 4, 8],
     "curve": [0.9, 0.4, 0.2, 0.1],
+    "other_half": 0.8,
     "random_low": [0.85, 0.6],
     "random_high": [0.95, 0.9],
     "log_odds_fall": 2.6,
     "log_odds_random": [-0.5, 0.3],
-    "subtexts": {"sums": [0.0] * 12, "log_odds": [0.0] * 12},
+    "subtexts": {
+        "sums": [0.0] * 3 * NUM_ORDERS,
+        "log_odds": [0.0] * 3 * NUM_ORDERS,
+        "removed": [2, 4, 4] * NUM_ORDERS,
+    },
 }
+PARTICIPLES = ("deleted", "masked", "replaced by likely words")
 EFFECT = "with the 2 top words (warm, funny) deleted, P(positive) falls from 90.0 % to 40.0 %"
 RIVALS = "3 of 18 random choices of 2 words do as much or more"  # 6 of each removal
 
 
-def make_result(grade, **changes):
+def make_result(grade, *, curves=None, **changes):
+    """Make recorded results of three removals, each with a curve of its own if ``curves`` are given."""
     removals = []
-    for participle in ("deleted", "masked", "replaced by likely words"):
-        removals.append(REMOVAL | {"words_are": participle} | changes)
-    return {"grade": grade, "top_words": ["warm", "funny"], "removals": removals}
+    for i, participle in enumerate(PARTICIPLES):
+        removal = REMOVAL | {"words_are": participle} | changes
+        if curves is not None:
+            removal["curve"] = curves[i]
+        removals.append(removal)
+    return {
+        "grade": grade,
+        "judgements": ["better than chance"] * 3,
+        "weak": "",
+        "top_words": ["warm", "funny"],
+        "words": 8,
+        "orders": NUM_ORDERS,
+        "before": 0.9,
+        "after": 0.4,
+        "joint_rank": 0.99,
+        "signed": True,
+        "zero_shift": 0.25,
+        "rest_contrast": 0.4,
+        "special": 0.1,
+        "moved": 0.8,
+        "removals": removals,
+    }
 
 
 def describe(grade, judgments=("faithful",) * 3, weakness="", units=WORDS, **changes):
     return describe_result(make_result(grade, **changes), judgments, units, weakness)
+
+
+def test_made_results_have_the_keys_of_recorded_ones():
+    words = list(range(10, 18))
+    attribution = make_attribution(make_planted_explainer(), words, range(8))
+    recorded = RemovalTest(make_planted_explainer())(attribution)
+    made = make_result("faithful")
+    assert made.keys() == recorded.keys() - {"verdict", "findings"}
+    for removal in recorded["removals"]:
+        assert removal.keys() == REMOVAL.keys()
+        assert removal["subtexts"].keys() == REMOVAL["subtexts"].keys()
+        assert removal["subtexts"]["removed"] == [2, 4, 4] * recorded["orders"]
 
 
 def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
@@ -57,8 +103,8 @@ def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
     [
         ([0.9, 0.4, 0.2, 0.1], 0, "none of 18 random choices of 2 words does as much"),
         ([0.9, 0.4, 0.2, 0.1], 6, "all of 18 random choices of 2 words do as much or more"),
-        ([0.9, 0.9, 0.2, 0.1], 2, "6 of 18 random choices of 2 words lower it more"),
-        ([0.9, 0.95, 0.2, 0.1], 0, "none of 18 random choices of 2 words lowers it more"),
+        ([0.9, 0.9, 0.2, 0.1], 2, "6 of 18 random choices of 2 words leave it as low or lower"),
+        ([0.9, 0.95, 0.2, 0.1], 0, "none of 18 random choices of 2 words leaves it lower"),
     ],
 )
 def test_random_choices_are_counted_over_all_removals(curve, stronger, rivals):
@@ -109,11 +155,56 @@ def test_a_poor_grade_names_every_removal(grade, compared):
     )
 
 
-def test_a_change_too_small_to_show_is_no_change():
-    assert " P(positive) stays at 89.7 %; " in describe("faithful", curve=[0.9, 0.897, 0.8, 0.7])
-    assert " P(positive) rises from 90.0 % to 95.0 %; " in describe(
-        "faithful", curve=[0.9, 0.95, 0.8, 0.7]
-    )
+FALL = [0.9, 0.4, 0.2, 0.1]
+STILL = [0.9, 0.897, 0.3, 0.1]
+RISE = [0.9, 0.95, 0.4, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("curves", "sentences"),
+    [
+        (
+            [FALL, STILL, FALL],
+            [
+                "falls from 90.0 % to 40.0 %",
+                "it also falls when they are replaced by likely words",
+                "without the better half of its words it is 20.0 % to 30.0 %",
+            ],
+        ),
+        (
+            [FALL, STILL, RISE],
+            [
+                "falls from 90.0 % to 40.0 %",
+                "without the better half of its words it is 20.0 % to 40.0 %",
+            ],
+        ),
+        (
+            [STILL, FALL, FALL],
+            [
+                "stays at 89.7 %",
+                "it falls when they are masked or replaced by likely words",
+                "without the better half of its words it is 20.0 % to 30.0 %",
+            ],
+        ),
+        (
+            [RISE, FALL, STILL],
+            [
+                "rises from 90.0 % to 95.0 %",
+                "it falls when they are masked",
+                "without the better half of its words it is 20.0 % to 40.0 %",
+            ],
+        ),
+        (
+            [STILL, STILL, STILL],
+            ["stays at 89.7 %", "without the better half of its words it is 30.0 %"],
+        ),
+    ],
+)
+def test_a_good_grade_names_only_removals_under_which_the_probability_falls(curves, sentences):
+    """A change too small to show is no change; where the top words do nothing, the better half does."""
+    effect = "with the 2 top words (warm, funny) deleted, P(positive) "
+    verdict = describe("better than chance", curves=curves)
+    assert verdict.startswith(effect + "; ".join(sentences) + "; 3 of 18 random choices ")
 
 
 def test_patches_are_separated_by_semicolons():
@@ -136,10 +227,74 @@ def test_probabilities_near_zero_and_one_are_stated_as_bounds():
     )
 
 
-def test_findings_give_probabilities_log_odds_and_both_tests():
-    first, *_ = list_findings(make_result("faithful"), WORDS)
-    assert first == (
-        "words deleted: the 2 top words move P(positive) from 90.0 % to 40.0 %, −2.6 in log-odds "
-        "(2 random: −0.3 to +0.5), more than 97 % of random choices of equal size; the sums of its "
-        "scores follow 12 random subtexts with r = 0.83, better than 99 % of shuffled scores"
+@pytest.mark.parametrize(
+    ("zero_shift", "reason"),
+    [
+        (1.52, "all scores are too low, by 1.5 of their standard deviations"),
+        (-3.0, "all scores are too high, by 3.0 of their standard deviations"),
+        (
+            float("inf"),
+            "over subtexts of different lengths its scores predict no more than the number of words "
+            "does",
+        ),
+    ],
+)
+def test_a_wrong_zero_says_in_which_direction(zero_shift, reason):
+    assert describe_zero(WORDS, zero_shift) == (
+        f"the order of its words holds, but its signs and sizes do not: {reason}"
     )
+
+
+def test_many_top_words_are_not_all_listed():
+    result = make_result("faithful") | {"top_words": list("abcdefg")}
+    verdict = describe_result(result, ["faithful"] * 3, WORDS, "")
+    assert verdict.startswith("with the 7 top words (a, b, c, d, e …) deleted, ")
+
+
+FINDING = (
+    "P(positive) from 90.0 % to 40.0 %, −2.6 in log-odds ({num} random: −0.3 to +0.5), more than 97 % of "
+    "random choices of equal size; the sums of its scores follow 18 random subtexts with r = 0.83, better "
+    "than 99 % of shuffled scores; without the better half P(positive) is 20.0 %, without the other half "
+    "80.0 %"
+)
+
+
+def test_findings_give_probabilities_log_odds_and_every_test():
+    *findings, signs = list_findings(make_result("faithful"), WORDS)
+    assert findings == [
+        f"words {participle}: the 2 top words move {FINDING.format(num=2)}"
+        for participle in PARTICIPLES
+    ]
+    assert signs == (
+        "signs: the sums follow subtexts of all sizes best with +0.2 standard deviations added to every "
+        "word (right signs need 0)"
+    )
+
+
+def test_the_finding_about_a_single_top_word_is_in_the_singular():
+    first, *_ = list_findings(make_result("faithful") | {"top_words": ["warm"]}, WORDS)
+    assert first == f"words deleted: the top word moves {FINDING.format(num=1)}"
+
+
+def test_findings_say_all_in_place_of_100_percent_and_use_one_minus():
+    changes = {"beaten": 1.0, "correlation_rank": 0.999, "correlation": -0.12}
+    first, *_ = list_findings(make_result("faithful", **changes), WORDS)
+    assert ", more than all random choices of equal size; " in first
+    assert " with r = −0.12, better than all shuffled scores; " in first
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        (
+            {"signed": False, "zero_shift": None},
+            "signs: the method has none, so only the order and the differences of its scores are judged",
+        ),
+        (
+            {"zero_shift": None},
+            "signs: its scores predict nothing beside the number of removed words",
+        ),
+    ],
+)
+def test_the_finding_about_signs_says_where_there_is_no_zero(changes, finding):
+    assert list_findings(make_result("faithful") | changes, WORDS)[-1] == finding

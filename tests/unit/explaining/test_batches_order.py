@@ -141,7 +141,7 @@ def test_layers_are_added_up_on_a_device_as_on_the_host_to_the_bit(layers, shape
 def test_the_first_of_equal_logits_is_predicted(explainer, dtype):
     logits = torch.tensor([[1.0, 3.0, 3.0, 2.0], [0.1, -0.0, 0.0, 0.1], [5.0, 5.0, 5.0, 5.0]])
     logits = logits.to(dtype)
-    targets = ArgmaxTargets.from_logits(explainer._runner.head, logits, AsyncTensor(logits))
+    targets = ArgmaxTargets.from_logits(explainer.runner.head, logits, AsyncTensor(logits))
     expected = np.argmax(AsyncTensor(logits).numpy(), axis=1)
     np.testing.assert_array_equal(targets.term_indices[:, 0].numpy(), expected)
 

@@ -46,7 +46,7 @@ def passes(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> Any:
     def forward(_: Any, __: Any, options: dict[str, Any]) -> None:
         counts["forwards"] += len(options["input_ids"])
 
-    hook = explainer._runner.model.register_forward_pre_hook(forward, with_kwargs=True)
+    hook = explainer.runner.model.register_forward_pre_hook(forward, with_kwargs=True)
     yield counts
     hook.remove()
 

@@ -61,7 +61,7 @@ def test_every_token_is_read_once_to_generate_and_once_per_chunk_to_explain(expl
     def forward(_: Any, __: Any, options: dict[str, Any]) -> None:
         lengths[options["input_ids"].shape[1]] += 1
 
-    hook = explainer._runner.model.register_forward_pre_hook(forward, with_kwargs=True)
+    hook = explainer.runner.model.register_forward_pre_hook(forward, with_kwargs=True)
     try:
         list(explainer.generate(PROMPT, "grad_x_input", max_new_tokens=7))
     finally:
@@ -113,7 +113,7 @@ def test_a_joined_stream_is_shown_as_one_text(explainer):
 
 def test_a_cache_that_changes_predictions_is_refused():
     explainer = build_explainer()
-    model = explainer._runner.model
+    model = explainer.runner.model
     forward = model.forward
 
     def roll_cached_logits(*arguments: Any, **options: Any) -> Any:

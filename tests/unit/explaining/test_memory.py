@@ -31,7 +31,7 @@ def test_free_memory_of_a_gpu_is_not_queried_for_small_maps(
     monkeypatch.setattr(ModelRunner, "device", torch.device("cuda"))
     methods = explainer._resolve_methods("gae", 0)
     options = SimpleNamespace(methods=methods, recorded_sites=methods[0].recorded_sites)
-    memory.check_memory(explainer._runner, [range(tokens)], options)
+    memory.check_memory(explainer.runner, [range(tokens)], options)
     assert len(queries) == num_queries
 
 
@@ -60,7 +60,7 @@ def test_maps_that_memory_cannot_hold_are_refused_before_the_first_pass(
     need *= config.num_hidden_layers if reads == "every" else 1
     monkeypatch.setattr(memory, "free_memory", lambda _: need - 1)
     with monkeypatch.context() as no_pass:
-        no_pass.setattr(explainer._runner, "forward", None)
+        no_pass.setattr(explainer.runner, "forward", None)
         with expect_error(TextTooLong, "maps-exceed-memory", mentions=method) as refused:
             explainer.explain(TEXTS[0], method)
     assert f"of {reads} block" in str(refused.value)

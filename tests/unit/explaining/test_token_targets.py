@@ -116,10 +116,10 @@ class TestMasked:
         from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
         row = attributions[0].row
-        original = Perturber(row, ReplacementIds.from_model(masked_lm._runner, masked_lm.tokenizer))
+        original = Perturber(row, ReplacementIds.from_model(masked_lm.runner, masked_lm.tokenizer))
         assert row.target_position not in original.rankable_positions
         fewer = original.delete_tokens([1, 2])
-        (logits,) = stream_logits(masked_lm._runner, [fewer])
+        (logits,) = stream_logits(masked_lm.runner, [fewer])
         shortened = row.take([i for i in range(len(row)) if i not in (1, 2)])
         assert shortened.target_position == row.target_position - 2 == fewer.target_position
         np.testing.assert_allclose(

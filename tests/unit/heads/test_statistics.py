@@ -101,7 +101,7 @@ def make_corpus():
 @pytest.fixture(scope="module")
 def statistics():
     explainer = Explainer(build_planted_model(), TOKENIZER)
-    return compute_head_statistics(explainer._runner, TOKENIZER, make_corpus(), batch_tokens=64)
+    return compute_head_statistics(explainer.runner, TOKENIZER, make_corpus(), batch_tokens=64)
 
 
 def test_exactly_the_planted_heads_are_found(statistics):
@@ -122,12 +122,12 @@ def test_the_shares_equal_the_constructed_ones(statistics):
 
 def test_the_official_reading_counts_special_tokens_and_offset_zero():
     explainer = Explainer(build_planted_model(), TOKENIZER)
-    reading = StatisticsOptions.for_alignment("official", explainer._runner, TOKENIZER)
+    reading = StatisticsOptions.for_alignment("official", explainer.runner, TOKENIZER)
     assert reading == StatisticsOptions(
         align="official", include_zero_offset=True, exclude_special=False, explain_mask="sep"
     )
-    statistics = compute_head_statistics(explainer._runner, TOKENIZER, make_corpus(), reading)
-    ours = compute_head_statistics(explainer._runner, TOKENIZER, make_corpus())
+    statistics = compute_head_statistics(explainer.runner, TOKENIZER, make_corpus(), reading)
+    ours = compute_head_statistics(explainer.runner, TOKENIZER, make_corpus())
     assert statistics.num_queries == ours.num_queries + 2 * 60
     # [CLS] has nothing to its left, so the share falls below one.
     assert 0.8 < statistics.position_shares[0, 0, statistics.max_offset - 1] < 1.0
@@ -135,7 +135,7 @@ def test_the_official_reading_counts_special_tokens_and_offset_zero():
 
 
 def test_the_official_reading_masks_no_separator_for_questions_or_where_there_is_none():
-    runner = Explainer(build_planted_model(), TOKENIZER)._runner
+    runner = Explainer(build_planted_model(), TOKENIZER).runner
     asks = SimpleNamespace(head=Head("span"))
     bare = SimpleNamespace(sep_token_id=None)
     assert StatisticsOptions.for_alignment("official", asks, TOKENIZER).explain_mask == "none"
@@ -144,7 +144,7 @@ def test_the_official_reading_masks_no_separator_for_questions_or_where_there_is
 
 
 def test_explicit_options_take_precedence_over_the_official_alignment():
-    runner = Explainer(build_planted_model(), TOKENIZER)._runner
+    runner = Explainer(build_planted_model(), TOKENIZER).runner
     overrides = {"include_zero_offset": False, "exclude_special": None, "explain_mask": "none"}
     assert StatisticsOptions.for_alignment(
         "official", runner, TOKENIZER, **overrides
@@ -169,7 +169,7 @@ def test_thresholds_typed_by_hand_take_the_place_of_the_corpus_ones(statistics):
 
 def test_batches_change_no_count(statistics):
     explainer = Explainer(build_planted_model(), TOKENIZER)
-    single = compute_head_statistics(explainer._runner, TOKENIZER, make_corpus(), batch_tokens=1)
+    single = compute_head_statistics(explainer.runner, TOKENIZER, make_corpus(), batch_tokens=1)
     np.testing.assert_array_equal(single.hits, statistics.hits)
     np.testing.assert_array_equal(single.positions, statistics.positions)
 
@@ -188,7 +188,7 @@ def test_a_model_that_padding_changes_reads_sentences_of_one_length_together(
     monkeypatch.setattr(ModelRunner, "verify", unproof)
     monkeypatch.setattr("tokenlight.heads.statistics.record", recorded)
     statistics_value = compute_head_statistics(
-        Explainer(build_planted_model(), TOKENIZER)._runner, TOKENIZER, make_corpus()
+        Explainer(build_planted_model(), TOKENIZER).runner, TOKENIZER, make_corpus()
     )
     np.testing.assert_array_equal(statistics_value.positions, statistics.positions)
 
@@ -199,7 +199,7 @@ def test_a_model_with_maps_of_another_model_is_refused():
         vocab_size=len(TOKENIZER), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         alibi=True, num_labels=2, pad_token_id=0,
     )  # fmt: skip
-    runner = Explainer(FalconForSequenceClassification(config).eval(), TOKENIZER)._runner
+    runner = Explainer(FalconForSequenceClassification(config).eval(), TOKENIZER).runner
     with expect_error(UnsupportedModel, "attention-changes-logits"):
         compute_head_statistics(runner, TOKENIZER, make_corpus()[:2])
 
@@ -212,7 +212,7 @@ def test_an_encoder_without_a_head_is_probed_with_nonzero_outputs(monkeypatch):
         "_probe_logits",
         lambda *args, **kwargs: probed.append(probe(*args, **kwargs)) or probed[-1],
     )
-    runner = Explainer(build_planted_model().bert, TOKENIZER)._runner
+    runner = Explainer(build_planted_model().bert, TOKENIZER).runner
     compute_head_statistics(runner, TOKENIZER, make_corpus()[:2])
     assert len(probed) == 7  # bare twice, alone, padded twice, another text, listened to
     assert all(bool((logits != 0).all()) for logits in probed)
@@ -220,7 +220,7 @@ def test_an_encoder_without_a_head_is_probed_with_nonzero_outputs(monkeypatch):
 
 def test_no_sentence_is_refused():
     with expect_error(BadInput, "no-sentence"):
-        compute_head_statistics(Explainer(build_planted_model(), TOKENIZER)._runner, TOKENIZER, [])
+        compute_head_statistics(Explainer(build_planted_model(), TOKENIZER).runner, TOKENIZER, [])
 
 
 def test_a_heads_file_is_read_back_as_its_mask(statistics, tmp_path):

@@ -51,7 +51,7 @@ def test_a_pass_that_does_not_fit_in_memory_gives_the_same_scores(family, method
 
 def test_the_graph_of_a_block_is_not_kept():
     model = randomize_weights(build_model("llama"), torch.float64)
-    runner = Explainer(model)._runner
+    runner = Explainer(model).runner
     rows = Tokens.from_ids(IDS).rows
     sites = frozenset().union(
         *(m.recorded_sites for m in Explainer(model)._resolve_methods("grad_x_input", 0))

@@ -159,12 +159,12 @@ def test_attention_is_replaced_once():
 def test_recomputed_blocks_equal_the_blocks_of_the_pass(length):
     explainer = Explainer(build_big_bird())
     row = make_row(length)
-    explainer._runner.verify(row, reads_attention=False)
+    explainer.runner.verify(row, reads_attention=False)
     sites = frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT})
-    target = explainer._runner.head.resolve(1, None, row)
+    target = explainer.runner.head.resolve(1, None, row)
     gradients = []
     for recompute in (False, True):
-        recording = record(explainer._runner, [row], sites, recompute=recompute)
+        recording = record(explainer.runner, [row], sites, recompute=recompute)
         tape = recording.make_tape(target, release_graph=True)
         gradients.append(tape.embedding_gradient)
     assert_close(gradients[1].numpy(), gradients[0].numpy(), FLOAT32)

@@ -84,7 +84,7 @@ def test_the_exif_orientation_is_applied(explainer, tmp_path):
 
 @pytest.mark.parametrize("fill", ["mean", "zero", "blur"])
 def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
-    runner = Explainer(build_model("vit"))._runner
+    runner = Explainer(build_model("vit")).runner
     row = runner.patch_inputs.encode_image(
         load_picture(make_pictures(1)[0], None, runner.patch_inputs.patch_size)
     )
@@ -107,7 +107,7 @@ def test_a_hidden_patch_shows_the_filling_and_no_other_does(fill):
 
 def test_the_engine_gives_the_bare_models_logits_of_filled_pictures(explainer):
     """The slow twin: patches are pasted into the pixels by hand, one picture at a time."""
-    runner = explainer._runner
+    runner = explainer.runner
     generator = np.random.default_rng(5)
     variants = []
     expected = []
@@ -135,7 +135,7 @@ def test_the_engine_gives_the_bare_models_logits_of_filled_pictures(explainer):
 def test_occlusion_is_the_fall_when_one_patch_shows_the_filling(explainer):
     picture = make_pictures(1)[0]
     attribution = explainer.explain(picture, ("occlusion", {"window": 1}))
-    runner = explainer._runner
+    runner = explainer.runner
     original = Perturber(attribution.row, ReplacementIds.from_model(runner))
     variants = [
         original.unperturbed(),
@@ -400,7 +400,7 @@ def test_patches_are_hidden_never_deleted(explainer):
     deleted, masked = explainer.evaluate(attribution, metrics).summary.values()
     assert deleted["count"] == 1
     assert deleted["mean"] == masked["mean"]
-    original = Perturber(attribution.row, ReplacementIds.from_model(explainer._runner))
+    original = Perturber(attribution.row, ReplacementIds.from_model(explainer.runner))
     with pytest.raises(BadInput, match="cannot be deleted"):
         original.delete_tokens([3])
 
@@ -438,7 +438,7 @@ def test_classes_can_be_compared(explainer):
 
 def test_ids_mark_visible_and_occluded_patches(explainer):
     row = explainer.explain(draw_photo()).row
-    hidden = Perturber(row, ReplacementIds.from_model(explainer._runner)).mask_tokens([1, 2])
+    hidden = Perturber(row, ReplacementIds.from_model(explainer.runner)).mask_tokens([1, 2])
     assert OCCLUDED_ID in hidden.ids
     assert hidden.attention_mask.all()
 

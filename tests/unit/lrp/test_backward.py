@@ -18,6 +18,7 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import NotFinite, UnsupportedModel
+from tokenlight.lrp import attnlrp
 from tokenlight.lrp.backward import backward_by_rules
 from tokenlight.lrp.rule_sets import (
     ATTNLRP_RULES,
@@ -26,7 +27,7 @@ from tokenlight.lrp.rule_sets import (
     CP_LRP_RULES,
     MASK_LRP_GPT2,
 )
-from tokenlight.lrp.rules import OPERATIONS_WITHOUT_RULE, STABILIZER, Operation
+from tokenlight.lrp.rules import OPERATIONS_WITHOUT_RULE, STABILIZER, Operation, RuleCase
 from tokenlight.lrp.tracing import trace_operations
 from tokenlight.trace.relevance import RelevanceResult
 
@@ -296,3 +297,19 @@ def test_conservation_is_one_if_no_relevance_is_lost():
     layers = [torch.full((2, 3, 4), 1 / 12), torch.full((2, 3, 4), 1 / 6)]
     conservation = RelevanceResult(layers, [], torch.tensor([1.0, 2.0])).conservation
     torch.testing.assert_close(conservation, torch.tensor([[1.0, 2.0], [0.5, 1.0]]))
+
+
+@pytest.mark.parametrize("has_weight", [True, False])
+def test_one_kernel_computes_the_gradient_of_a_norm_with_constant_deviation(has_weight):
+    generator = torch.Generator().manual_seed(3)
+    gradient = torch.randn(2, 5, 32, generator=generator)
+    scale = torch.rand(2, 5, 1, generator=generator) + 0.1
+    weight = torch.randn(32, generator=generator) if has_weight else None
+    constants = (scale, weight)
+    case = RuleCase(gradient, constants, batch_size=2, settings=(True, 1e-5))
+    (expected,) = attnlrp.norm_gradient(gradient.double(), case)
+    actual = attnlrp.centered_norm_gradient(gradient, scale, weight)
+    # Each entry is a difference of two numbers of about the largest size, rounded a few times.
+    torch.testing.assert_close(
+        actual.double(), expected, rtol=0, atol=8e-7 * float(expected.abs().max())
+    )

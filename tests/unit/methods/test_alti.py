@@ -39,7 +39,7 @@ def decompose(recording, block):
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "llama", "opt", "biogpt"])
 def test_contributions_of_all_tokens_sum_to_the_attention_output(family):
     model = randomize_weights(build_model(family), torch.float64)
-    recording = record(Explainer(model)._runner, list(Tokens.from_ids(make_ids())), SITES)
+    recording = record(Explainer(model).runner, list(Tokens.from_ids(make_ids())), SITES)
     for block, mixing in enumerate(recording.mixings):
         parts = decompose(recording, block)
         total = parts.sum(dim=2)

@@ -158,7 +158,7 @@ class TestALanguageModel:
             prompt = " ".join([*documents, "on a mat"])
             (explanation,) = llama.explain(prompt, "random", answer)
             logits = explanation.logits.reshape(2, -1).T
-            return target_log_odds(llama._runner.head, explanation.target, logits)
+            return target_log_odds(llama.runner.head, explanation.target, logits)
 
         with_both, first, second, none = (
             compute_log_odds(documents)

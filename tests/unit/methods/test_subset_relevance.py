@@ -55,7 +55,7 @@ def draw_like_the_method(row: TokenRow, samples: int, seed: int = 0) -> np.ndarr
 
 class TestWhatItEquals:
     @pytest.mark.parametrize("options", [{"samples": 0}, {"samples": 3, "keep_probability": 1.0}])
-    @pytest.mark.parametrize("gradient", ["model", "attnlrp"])
+    @pytest.mark.parametrize("gradient", ["model", "attnlrp", "attention_constant", "gim"])
     @pytest.mark.parametrize("readout", ["cat", "attcat"])
     def test_subset_relevance_without_removed_tokens_equals_the_read_out(
         self, readout, gradient, options

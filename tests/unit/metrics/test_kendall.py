@@ -27,7 +27,7 @@ def test_kendall_equals_the_value_by_hand():
     case = Case(
         attribution,
         Perturber(attribution.row, ReplacementIds(PAD, MASK)),
-        explainer._runner.head,
+        explainer.runner.head,
         extra_attributions=(b,),
     )
     assert metric.measure(case, []).value == pytest.approx(2 / 3)  # one of six pairs turned
@@ -51,7 +51,7 @@ def test_kendall_on_index_lists_is_not_kendall_on_ranks():
     case = Case(
         attribution,
         Perturber(attribution.row, ReplacementIds(PAD, MASK)),
-        explainer._runner.head,
+        explainer.runner.head,
         extra_attributions=(b,),
     )
     # ranks 1 4 2 3 | 2 1 4 3: pairs (01)− (02)+ (03)+ (12)− (13)− (23)− → −2/6

@@ -27,7 +27,7 @@ def test_randomisation_of_a_planted_model_is_the_mean_similarity():
     )
     metric = registry.build("metrics", "randomisation")
     case = Case(
-        attribution, Perturber(attribution.row, ReplacementIds(PAD, MASK)), explainer._runner.head
+        attribution, Perturber(attribution.row, ReplacementIds(PAD, MASK)), explainer.runner.head
     )
     same = replace(attribution, method="same")
     negated = replace(attribution, scores=-attribution.scores)

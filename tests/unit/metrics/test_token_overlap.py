@@ -68,6 +68,6 @@ def test_token_overlap_counts_the_score_of_a_type_once_per_text(normalize, total
         case = Case(
             attribution,
             Perturber(attribution.row, ReplacementIds(PAD, MASK)),
-            explainer._runner.head,
+            explainer.runner.head,
         )
         assert metric.measure(case, []).detail["weights"] == pytest.approx(expected)

@@ -71,7 +71,7 @@ def test_a_model_that_names_no_sizes_has_no_limit(bert_base, monkeypatch):
 def little_memory(explainer, monkeypatch):
     """Room for the graphs of two texts of this length."""
     num_tokens = len(explainer.explain(TEXT, "attcat").tokens)
-    token_bytes = memory.estimate_token_bytes(explainer._runner, gradients=True)
+    token_bytes = memory.estimate_token_bytes(explainer.runner, gradients=True)
     free_bytes = int(2 * num_tokens * token_bytes / memory.FREE_SHARE)
     monkeypatch.setattr(memory, "SMALL_PACK_BYTES", 0)
     monkeypatch.setattr(memory, "free_memory", lambda _: free_bytes)
@@ -102,7 +102,7 @@ def test_path_methods_are_packed_by_memory_with_equal_scores(
 def test_perturbations_are_packed_by_memory_with_equal_scores(explainer, monkeypatch, method):
     expected = explainer.explain(TEXT, method, seed=3)
     num_tokens = len(expected.tokens)
-    token_bytes = memory.estimate_token_bytes(explainer._runner, gradients=False)
+    token_bytes = memory.estimate_token_bytes(explainer.runner, gradients=False)
     free_bytes = int(2 * num_tokens * token_bytes / memory.FREE_SHARE)
     monkeypatch.setattr(memory, "SMALL_PACK_BYTES", 0)
     monkeypatch.setattr(memory, "free_memory", lambda _: free_bytes)

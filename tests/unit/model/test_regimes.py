@@ -124,9 +124,9 @@ def test_perturbed_texts_on_both_sides_of_a_threshold_have_the_logits_of_single_
     model = build_phi3()
     explainer = Explainer(model)
     row = make_row(THRESHOLD + 4)
-    original = Perturber(row, ReplacementIds.from_model(explainer._runner))
+    original = Perturber(row, ReplacementIds.from_model(explainer.runner))
     variants = [original.delete_tokens(range(count)) for count in range(9)]
-    all_logits = list(stream_logits(explainer._runner, variants))
+    all_logits = list(stream_logits(explainer.runner, variants))
     for variant, logits in zip(variants, all_logits, strict=True):
         assert_close(logits, compute_bare_logits(model, variant.ids), FLOAT32)
 
@@ -136,7 +136,7 @@ def test_aopc_of_a_long_text_equals_the_value_of_single_passes():
     explainer = Explainer(model)
     attribution = explainer.explain(make_row(THRESHOLD + 4), "grad_x_input", target=1)
     together = explainer.evaluate([attribution], ["aopc"], progress=False)
-    explainer._runner.batch_size = 1
+    explainer.runner.batch_size = 1
     alone = explainer.evaluate([attribution], ["aopc"], progress=False)
     assert_close([together.rows[0]["aopc"]], [alone.rows[0]["aopc"]], FLOAT32)
 
@@ -171,9 +171,9 @@ def test_perturbed_texts_do_not_compete_for_experts():
         SOURCE, ("occlusion", {"window": 1}), Continuation(CONTINUATION)
     )
     row = attributions[-1].row
-    original = Perturber(row, ReplacementIds.from_model(explainer._runner))
+    original = Perturber(row, ReplacementIds.from_model(explainer.runner))
     variants = [original.replace_tokens([i]) for i in range(row.source_length)]
-    for variant, logits in zip(variants, stream_logits(explainer._runner, variants), strict=True):
+    for variant, logits in zip(variants, stream_logits(explainer.runner, variants), strict=True):
         source, decoded = np.split(variant.ids[None].astype(np.int64), [row.source_length], axis=1)
         fresh = copy.deepcopy(model)
         with torch.no_grad():

@@ -82,9 +82,9 @@ def test_a_changed_weight_is_another_model(probe_calls):
 
 def test_a_changed_config_is_another_model():
     model = tiny_bert()
-    before = fingerprint_model(Explainer(model, tiny_tokenizer())._runner)
+    before = fingerprint_model(Explainer(model, tiny_tokenizer()).runner)
     model.config.layer_norm_eps = 1.0
-    assert fingerprint_model(Explainer(model, tiny_tokenizer())._runner) != before
+    assert fingerprint_model(Explainer(model, tiny_tokenizer()).runner) != before
 
 
 class OwnLinear(torch.nn.Linear):
@@ -101,7 +101,7 @@ def test_models_with_third_party_code_are_never_recorded_as_verified():
         replaced.classifier.in_features, replaced.classifier.out_features
     ).to(replaced.dtype)
     for model in (hooked, patched, replaced):
-        assert fingerprint_model(Explainer(model, tiny_tokenizer())._runner) is None
+        assert fingerprint_model(Explainer(model, tiny_tokenizer()).runner) is None
 
 
 def test_a_model_that_was_refused_is_refused_again(cache_folder):

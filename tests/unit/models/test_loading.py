@@ -25,7 +25,7 @@ from tokenlight.models.wrappers import read_embedding_config
 
 def test_a_folder_is_loaded_in_float32(bert_folder):
     explainer = Explainer.from_pretrained(bert_folder)
-    assert explainer._runner.dtype == torch.float32
+    assert explainer.runner.dtype == torch.float32
     assert explainer.labels == ("negative", "neutral", "positive")
     assert explainer.explain("good film").prediction.label in explainer.labels
 
@@ -33,14 +33,14 @@ def test_a_folder_is_loaded_in_float32(bert_folder):
 @pytest.mark.parametrize("dtype", ["bfloat16", torch.float16])
 def test_another_dtype_is_loaded_when_asked_for(bert_folder, dtype):
     explainer = Explainer.from_pretrained(bert_folder, dtype=dtype)
-    assert explainer._runner.dtype == getattr(torch, str(dtype).removeprefix("torch."))
+    assert explainer.runner.dtype == getattr(torch, str(dtype).removeprefix("torch."))
     assert explainer.explain("good film").scores.any()
 
 
 def test_a_half_precision_file_is_still_loaded_in_float32(tmp_path, tokenizer):
     tiny_bert(torch.float16).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    assert Explainer.from_pretrained(tmp_path)._runner.dtype == torch.float32
+    assert Explainer.from_pretrained(tmp_path).runner.dtype == torch.float32
 
 
 def test_a_wrong_dtype_is_refused(bert_folder):
@@ -259,9 +259,9 @@ def test_a_language_model_is_loaded_in_its_saved_dtype_and_any_other_in_float32(
     )  # fmt: skip
     writer = save_model(LlamaForCausalLM(config).bfloat16(), tmp_path / "writer")
     reader = save_model(tiny_bert().bfloat16(), tmp_path / "reader")
-    assert Explainer.from_pretrained(writer)._runner.dtype == torch.bfloat16
-    assert Explainer.from_pretrained(writer, dtype="float32")._runner.dtype == torch.float32
-    assert Explainer.from_pretrained(reader)._runner.dtype == torch.float32
+    assert Explainer.from_pretrained(writer).runner.dtype == torch.bfloat16
+    assert Explainer.from_pretrained(writer, dtype="float32").runner.dtype == torch.float32
+    assert Explainer.from_pretrained(reader).runner.dtype == torch.float32
     with expect_error(BadInput, "quantize-choice"):
         Explainer.from_pretrained(reader, quantize="3bit")
 

@@ -141,7 +141,7 @@ def test_the_language_model_of_a_method_brings_no_code_either(folder, bert, toke
     ran = bring_code(folder)
     explainer = Explainer(bert, tokenizer)
     with expect_error(UnsupportedModel, "model-brings-code"):
-        _decoding.resolve_lm_head(explainer._runner, str(folder))
+        _decoding.resolve_lm_head(explainer.runner, str(folder))
     assert not ran.exists()
 
 

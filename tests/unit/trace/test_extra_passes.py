@@ -29,9 +29,9 @@ def test_embeddings_replaced_by_themselves_do_not_change_the_logits(family):
     ids = torch.randint(5, 120, (2, 8), generator=torch.Generator().manual_seed(3))
     ids[:, 7] = 2
     rows = list(Tokens.from_ids(ids))
-    recording = record(explainer._runner, rows, frozenset({Site.EMBEDDINGS, Site.TOKEN_EMBEDDINGS}))
+    recording = record(explainer.runner, rows, frozenset({Site.EMBEDDINGS, Site.TOKEN_EMBEDDINGS}))
     logits = recording.logits.detach().double().numpy()
-    targets = [explainer._runner.head.resolve(1, logits[i], row)[0] for i, row in enumerate(rows)]
+    targets = [explainer.runner.head.resolve(1, logits[i], row)[0] for i, row in enumerate(rows)]
     rerun = recording.make_tape(targets, release_graph=True).extra_passes
     for site, entered in (("hidden", recording.embeddings), ("words", recording.token_embeddings)):
         value = rerun.value_at(entered.values, site=site)

@@ -20,7 +20,7 @@ ROWS = [TokenRow.from_ids(IDS[0].tolist()), TokenRow.from_ids(IDS[1, :5].tolist(
 
 @pytest.fixture
 def runner():
-    runner = Explainer(tiny_bert())._runner
+    runner = Explainer(tiny_bert()).runner
     runner.verify(ROWS[0], reads_attention=True, try_attention_hook=True)
     return runner
 

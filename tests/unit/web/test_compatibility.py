@@ -47,7 +47,7 @@ def test_rows_that_no_served_head_reads_cannot_be_run(models, attribution, chang
 def test_ids_and_types_outside_the_model_cannot_be_run(models, attribution):
     served_model = models.get_model("tiny")
     row = attribution.row
-    ids = (served_model.explainer._runner.vocab_size, *row.ids[1:])
+    ids = (served_model.explainer.runner.vocab_size, *row.ids[1:])
     assert not can_read(replace(attribution, row=replace(row, ids=ids)), served_model)
     types = (9, *([0] * (len(row) - 1)))
     assert not can_read(replace(attribution, row=replace(row, token_type_ids=types)), served_model)

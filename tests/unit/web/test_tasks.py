@@ -16,7 +16,7 @@ from tests.helpers.api_server import (
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.families import GPT
 from tests.helpers.tiny import tiny_tokenizer
-from tokenlight import Attribution, Contrast, Explainer, registry
+from tokenlight import Attribution, Contrast, Explainer
 from tokenlight.data.tokens import Question
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import ServedModel
@@ -211,7 +211,8 @@ def test_methods_are_tried_in_the_background():
     app = create_app(models, limits=ServerLimits(idle_seconds=0.0))
     with run_server(app) as address:
         until = time.monotonic() + DEADLINE_SECONDS
-        while len(models.get_model("answers").trial_results) < len(registry.list_names("methods")):
+        # Not until all are tried: what each method does with each model is tested elsewhere.
+        while not {"attcat", "decoded_gradcam"} <= models.get_model("tiny").trial_results.keys():
             assert time.monotonic() < until
             time.sleep(0.05)
         methods = httpx.get(f"{address}/api/methods", timeout=DEADLINE_SECONDS).json()["methods"]

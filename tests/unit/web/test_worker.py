@@ -310,7 +310,7 @@ def test_no_pause_while_the_model_is_locked():
     served = make_allow_list().get_model("tiny")
     calls = []
     with pause_callback(lambda: calls.append("pause")):
-        with locked_model(served.explainer._runner.model):
+        with locked_model(served.explainer.runner.model):
             served.explainer.explain(TEXT, progress=False)
         assert calls == []
         served.explainer.explain(TEXT, progress=False)

@@ -94,7 +94,7 @@ const rows = texts.map(entry => {
     const value = column.value(entry);
     row.append(make("td", column.look ? column.look(entry) : "", String(column.show ? column.show(value) : value)));
   }
-  row.append(make("td", "said", "", button));
+  row.append(make("td", "text-cell", "", button));
   const indexRow = { entry, row, button, opened: null };
   button.addEventListener("click", () => toggle(indexRow));
   return indexRow;
@@ -189,11 +189,26 @@ function drawGroups(shown) {
   document.getElementById("words-note").textContent = !section.children.length ? "" :
     `The words that most support the prediction of the ${which}. For errors (true → predicted), a word counts by `
     + "how much larger its mean share of the scores is than in texts rightly predicted as that class; otherwise by its summed share, rare words counting more.";
+  drawOverview(shown);
   const errors = cluster ? cluster.entries : shown.filter(isWrong);
   const sharesOf = entry => sharesByMethod.get(methods[0]).get(entry);
   const clusters = cluster ? [cluster] : methods.length ? clusterErrors(errors, texts, sharesOf) : [];
   document.getElementById("clusters").replaceChildren(...clusters.map(drawCluster));
   document.getElementById("clusters").parentElement.hidden = !clusters.length;
+}
+
+function drawOverview(shown) {
+  const box = document.getElementById("swarm"), method = methods[0];
+  const open = entry => {
+    const indexRow = rows.find(row => row.entry === entry);
+    if (indexRow.opened === null) toggle(indexRow);
+    indexRow.row.scrollIntoView();
+  };
+  const figure = method === undefined ? null : drawSwarm(shown, texts, entry => sharesByMethod.get(method).get(entry), open);
+  box.replaceChildren(...(figure ? [figure] : []));
+  box.parentElement.hidden = !figure;
+  box.parentElement.querySelector("summary").textContent = `Every text at a glance${methods.length > 1 ? ` · ${method}` : ""}`;
+  box.parentElement.querySelector(".wrong-note").hidden = !shown.some(isWrong);
 }
 
 // --- export and link -------------------------------------------------------------------------------
@@ -324,3 +339,15 @@ function follow() {
 addEventListener("hashchange", follow);
 filter();
 follow();
+
+// A class rather than a CSS scroll timeline, on which Chromium 150 crashes.
+function markOverflow(box) {
+  const remaining = box.scrollWidth - box.clientWidth - Math.abs(box.scrollLeft);
+  box.classList.toggle("overflows", remaining > 1);
+}
+for (const box of document.querySelectorAll(".scroll")) {
+  box.addEventListener("scroll", () => markOverflow(box), { passive: true });
+  const observer = new ResizeObserver(() => requestAnimationFrame(() => markOverflow(box)));
+  observer.observe(box);
+  observer.observe(box.firstElementChild);
+}

@@ -3,6 +3,7 @@
 import { make } from "./dom.js";
 import { decimals } from "./numbers.js";
 import { agreement, mostApart, sameTokens } from "./scores.js";
+import { scrollBox } from "./scrolling.js";
 import { state } from "./store.js";
 
 const AGREEMENT_LEVELS = [[0.7, "agree"], [0.4, "agree in part"], [0.15, "agree little"], [-0.15, "are unrelated"], [-2, "contradict"]];
@@ -19,7 +20,7 @@ export function agreementTable() {
     make("h3", { text: "Do the methods agree?" }),
     make("p", { text: describeAgreement(entries, value) }),
     make("p", { text: support(entries) }),
-    make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Agreement table" },
+    scrollBox({ tabindex: "0", role: "group", "aria-label": "Agreement table" },
       make("table", { class: "matrix" },
         make("thead", {}, make("tr", {}, make("td"), entries.map((entry) => make("th", { scope: "col", text: entry.method })))),
         make("tbody", {}, entries.map((first) => make("tr", {}, make("th", { scope: "row", text: first.method }),

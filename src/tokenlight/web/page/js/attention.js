@@ -4,6 +4,7 @@ import { ask, Refused } from "./api.js";
 import { inLine } from "./characters.js";
 import { draw, fill, make } from "./dom.js";
 import { percent } from "./numbers.js";
+import { scrollBox } from "./scrolling.js";
 import { fieldsInUse, state } from "./store.js";
 import { withTooltip } from "./tip.js";
 import { failed } from "./work.js";
@@ -34,7 +35,7 @@ async function drawAttention(container, { layer, head }) {
   const { tokens, weights } = answers.get(key);
   fill(container, make("h3", { text: `Layer ${layer}, head ${head}: where each token looks` }),
     make("p", { class: "note", text: "Each row shows what one token attends to; a row adds up to 100 %." }),
-    make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Attention map, scrolls" }, matrix(tokens.map(inLine), weights)));
+    scrollBox({ tabindex: "0", role: "group", "aria-label": "Attention map, scrolls" }, matrix(tokens.map(inLine), weights)));
   return undefined;
 }
 

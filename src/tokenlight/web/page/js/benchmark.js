@@ -3,6 +3,7 @@
 import { chart, chartLegend } from "./curves.js";
 import { make } from "./dom.js";
 import { decimals } from "./numbers.js";
+import { scrollBox } from "./scrolling.js";
 
 const ARROWS = { higher: "↑", lower: "↓" };
 
@@ -56,7 +57,7 @@ function table(numbers, methods) {
     const choose = { higher: Math.max, lower: Math.min }[better[metric]];
     return [metric, choose && means.length > 1 ? choose(...means) : null];
   }));
-  return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Benchmark table" }, make("table", { class: "numbers" },
+  return scrollBox({ tabindex: "0", role: "group", "aria-label": "Benchmark table" }, make("table", { class: "numbers" },
     make("thead", {}, make("tr", {}, make("th", { scope: "col", text: "method" }),
       metrics.map((metric) => make("th", { scope: "col", text: `${metric} ${ARROWS[better[metric]] ?? ""}` })))),
     make("tbody", {}, methods.map((name) => make("tr", {}, make("th", { scope: "row", text: name }),

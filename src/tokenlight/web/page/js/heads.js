@@ -5,6 +5,7 @@ import { attentionMap } from "./attention.js";
 import { byId, draw as svg, fill, make } from "./dom.js";
 import { remember } from "./link.js";
 import { counted } from "./numbers.js";
+import { scrollBox } from "./scrolling.js";
 import { chosenModel, state, update, watch } from "./store.js";
 import { withTooltip } from "./tip.js";
 import { failed } from "./work.js";
@@ -72,7 +73,7 @@ function unmeasured(model) {
 function grid(model, headMap) {
   const layers = Array.from({ length: model.layers }, (_, layer) => layer).reverse();
   const heads = Array.from({ length: model.heads }, (_, head) => head);
-  return make("div", { class: "scroll" }, make("table", { class: "head-grid", "aria-label": "Attention heads" },
+  return scrollBox({}, make("table", { class: "head-grid", "aria-label": "Attention heads" },
     make("thead", {}, make("tr", {}, make("td"), heads.map((head) => make("th", { scope: "col", text: head })))),
     make("tbody", {}, layers.map((layer) => make("tr", {}, make("th", { scope: "row", text: `layer ${layer}` }),
       heads.map((head) => make("td", {}, headButton(layer, head, headMap))))))));

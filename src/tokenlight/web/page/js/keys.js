@@ -12,7 +12,7 @@ import { remember } from "./link.js";
 const HELP = [
   ["Ctrl + Enter", "explain the text"],
   ["/", "go to the text"],
-  ["1  2  3  4", "why · hide and see · layers · heads"],
+  ["1 … 5", "why · hide and see · edit and compare · layers · heads"],
   ["w", "tokens or words"],
   ["c", "explain the next class"],
   ["m", "choose methods"],
@@ -23,7 +23,7 @@ const HELP = [
   ["d", "dark or light"],
   ["?", "this list"],
 ];
-const TABS = { 1: "why", 2: "game", 3: "layers", 4: "heads" };
+const TABS = { 1: "why", 2: "game", 3: "edit", 4: "layers", 5: "heads" };
 
 /** Listen to the keyboard and to the help button. */
 export function keys() {

@@ -6,6 +6,7 @@ import { byId, fill, make, refill } from "./dom.js";
 import { remember } from "./link.js";
 import { signed } from "./numbers.js";
 import { togglePin } from "./pin.js";
+import { scrollBox } from "./scrolling.js";
 import { state, update, watch } from "./store.js";
 import { withTooltip } from "./tip.js";
 import { legend, selection, specialChoice, viewChoice } from "./tools.js";
@@ -68,8 +69,7 @@ function layerTable(shown) {
 
 function heat({ positions, names, rows, groups }) {
   const pinned = (position) => state.pin !== null && groups[position].includes(state.pin);
-  return make(
-    "div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Heat map, scrolls sideways" },
+  return scrollBox({ tabindex: "0", role: "group", "aria-label": "Heat map, scrolls sideways" },
     make("table", { class: "heat" },
       make("thead", {}, make("tr", {}, make("td"), positions.map((position) => make(
         "th", { scope: "col", class: pinned(position) ? "pinned-column" : "" },

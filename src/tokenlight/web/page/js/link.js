@@ -9,7 +9,7 @@ const NAMES = {
   reference: "against", tab: "tab", mode: "game", layered: "layers", head: "head",
 };
 const CHOICES = {
-  view: ["tokens", "words"], tab: ["why", "game", "layers", "heads"], mode: ["hide", "reveal"],
+  view: ["tokens", "words"], tab: ["why", "game", "edit", "layers", "heads"], mode: ["hide", "reveal"],
   long: ["error", "truncate", "stride"], tokens: ["1", "4", "8"],
 };
 

@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import { askForm } from "./ask.js";
 import { byId } from "./dom.js";
+import { editPanel } from "./edit.js";
 import { gamePanel } from "./game.js";
 import { headsPanel } from "./heads.js";
 import { keys } from "./keys.js";
@@ -71,6 +72,7 @@ methodPicker();
 predictionPanel();
 whyPanel();
 gamePanel();
+editPanel();
 layersPanel();
 headsPanel();
 shareButtons();

@@ -14,7 +14,7 @@ export const state = {
   models: [], known: [], groups: [], limits: {}, ready: false,
   picture: "", pictureName: "", // a file in base64, which no link can carry
   about: false, several: false, list: "", testAll: false, busy: false, entries: [], prediction: null, refused: [], served: false, source: "",
-  trust: new Map(), games: new Map(), gamesFailed: "", guess: null, written: 0,
+  trust: new Map(), games: new Map(), gamesFailed: "", guess: null, written: 0, edited: null, editError: "",
 };
 
 const watchers = [];

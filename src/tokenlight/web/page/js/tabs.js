@@ -1,6 +1,7 @@
-// The four views of a result, one at a time; the arrow keys move between them.
+// The views of a result, one at a time; the arrow keys move between them.
 
 import { byId } from "./dom.js";
+import { canEdit } from "./edit.js";
 import { remember } from "./link.js";
 import { chosenModel, state, update, watch } from "./store.js";
 
@@ -10,6 +11,7 @@ const buttons = () => [...byId("tabs").querySelectorAll("[role=tab]:not([hidden]
 export function available(name) {
   const picture = state.entries[0]?.attribution.row.image;
   if (name === "layers") return !picture;
+  if (name === "edit") return state.entries.length === 0 || canEdit();
   return name !== "heads" || (!state.source && !picture && Boolean(chosenModel()?.head_map));
 }
 

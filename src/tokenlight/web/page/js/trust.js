@@ -70,13 +70,15 @@ function curve({ words_are: how, counts, curve: values, random_low: low, random_
     draw("path", { class: "curve line-0", d: `M${counts.map((count, i) => at(count, values[i])).join("L")}` }));
 }
 
-function subtexts({ words_are: how, random_low: low, subtexts: { sums, log_odds: odds } }, units) {
+function subtexts({ words_are: how, random_low: low, subtexts: { sums, log_odds: odds, removed } }, units) {
   const scale = (values) => {
     const [least, most] = [Math.min(...values), Math.max(...values)];
     return (value) => (value - least) / (most - least || 1);
   };
   const [x, y] = [scale(sums), scale(odds)];
-  const half = (i) => low.length > 1 && i % low.length === low.length - 1;
+  // Files of earlier versions do not say how many words were removed: few and half take turns.
+  const counts = Array.isArray(removed) ? removed : sums.map((_, i) => i % low.length);
+  const half = (i) => counts[i] > Math.min(...counts);
   return frame(`Sums of scores and log-odds of random ${units === "words" ? "subtexts" : "selections"}, ${units} ${how}`, "sum of scores", [draw("text", { x: 0, y: -8 }, "log-odds ↑")],
     ...sums.map((sum, i) => draw("circle", { class: half(i) ? "dot half" : "dot", r: 3, cx: WIDTH * x(sum), cy: HEIGHT * (1 - y(odds[i])) })));
 }

@@ -4,6 +4,7 @@ import { ask, waitForServer, Gone, pause, Refused } from "./api.js";
 import { entriesOfToken, isContinuation } from "./continuation.js";
 import { byId } from "./dom.js";
 import { remember } from "./link.js";
+import { counted } from "./numbers.js";
 import { chosenModel, fieldsInUse, state, update, watch } from "./store.js";
 import { clearError, showError } from "./trouble.js";
 
@@ -90,7 +91,7 @@ export function showResponse(response, source) {
   const first = response.attributions[0].attribution;
   update({ busy: false, methods: [], target: "", rather: "", reference: "", pin: null, step: 0 });
   take({ ...response, prediction: first.prediction }, { served: response.served ?? false, source });
-  announce(`Opened ${source}: ${response.attributions.length} explanations.`);
+  announce(`Opened ${source}: ${counted(response.attributions.length, "explanation")}.`);
   if (state.served) void more(signal);
 }
 
@@ -157,7 +158,8 @@ function resetView() {
   return running.signal;
 }
 
-function question(fields) {
+/** The request for what the form asks. */
+export function question(fields) {
   const body = { model: state.model, method: state.methods, layers: true };
   for (const field of fields) body[field] = state[field];
   if (state.long !== "error") body.long = state.long;

@@ -1,0 +1,141 @@
+"""Texts and models of the trust calibration: six tasks, every text held out.
+
+Every text is from a split that no model was trained on. Two models are trained on the way: pairs of questions
+and parts of speech, from the embedded encoder.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from tokenlight import Explainer, TokenTarget
+from tokenlight.files.tables import read_examples
+from tokenlight.models import resolve_path
+
+TASKS = {
+    "text": "SST-2 dev, sentences",
+    "topic": "AG News test",
+    "pair": "QQP, pairs of questions",
+    "question": "SQuAD v1.1 dev, answer spans",
+    "next": "WikiText-103 test, next token of stories15M",
+    "token": "UD English EWT test, part of speech of one word",
+}
+TRAINED_TASKS = ("pair", "token")
+TRAINING_STEPS = 400
+
+
+def read_texts(task: str, data: Path, count: int) -> list[tuple[Any, Any]]:
+    """Return inputs with their targets, in a random order."""
+    if task == "token":
+        inputs = [(" ".join(words), TokenTarget(i)) for words, _, i in _read_tagged(data, "test")]
+    elif task == "next":
+        lines = gzip.decompress((data / "wikitext103_eval/wiki.test.tokens.gz").read_bytes())
+        inputs = [(_cut_prompt(line), "predicted") for line in lines.decode().splitlines()]
+        inputs = [(text, target) for text, target in inputs if text]
+    else:
+        name = {
+            "text": "sst2/dev", "topic": "ag_news/test", "pair": "qqp/test_subset",
+            "question": "squad_v1/dev",
+        }[task]  # fmt: skip
+        inputs = [(e.text, "predicted") for e in read_examples(data / f"{name}.jsonl.gz")]
+    order = np.random.default_rng(0).permutation(len(inputs))
+    return [inputs[i] for i in order[:count]]
+
+
+def _cut_prompt(line: str) -> str:
+    """Return the first 6 to 40 words of a paragraph; empty if it is a heading or short."""
+    words = line.replace(" @-@ ", "-").split()
+    length = 6 + sum(map(ord, line)) % 35
+    return " ".join(words[:length]) if len(words) > length + 5 and "=" not in words[0] else ""
+
+
+def _read_tagged(data: Path, split: str) -> Iterator[tuple[list[str], list[str], int]]:
+    """Yield words, tags and the index of one word of each sentence."""
+    raw = gzip.decompress((data / f"ud_ewt/en_ewt-ud-{split}.conllu.gz").read_bytes()).decode()
+    for block in raw.split("\n\n"):
+        rows = [line.split("\t") for line in block.splitlines() if line and line[0] != "#"]
+        rows = [row for row in rows if row[0].isdigit()]
+        if len(rows) >= 5:
+            words = [row[1] for row in rows]
+            yield words, [row[3] for row in rows], len(words) // 2
+
+
+def train_model(task: str, data: Path, folder: Path, device: str) -> None:
+    """Fine-tune the embedded encoder on pairs or tags: a minute on a GPU. An existing folder is kept."""
+    if (folder / "config.json").is_file():
+        return
+    tokenizer = transformers.AutoTokenizer.from_pretrained(resolve_path("tokenlight/masked_lm"))
+    if task == "pair":
+        examples = list(read_examples(data / "qqp/train_subset.jsonl.gz"))
+        rows: list[Any] = [(e.text, int(e.label)) for e in examples]
+        labels = ["different", "duplicate"]
+        model_class: Any = transformers.BertForSequenceClassification
+    else:
+        rows = [(words, tags) for words, tags, _ in _read_tagged(data, "train")]
+        labels = sorted({tag for _, tags in rows for tag in tags})
+        model_class = transformers.BertForTokenClassification
+    names = dict(enumerate(labels))
+    model = model_class.from_pretrained(
+        resolve_path("tokenlight/masked_lm"), num_labels=len(labels), id2label=names,
+        label2id={v: k for k, v in names.items()}, dtype=torch.float32,
+    ).to(device).train()  # fmt: skip
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    generator = np.random.default_rng(0)
+    for _ in range(TRAINING_STEPS):
+        batch = [rows[i] for i in generator.integers(len(rows), size=64)]
+        texts = [row[0] for row in batch]
+        encoded = tokenizer(
+            texts, is_split_into_words=task == "token", padding=True, truncation=True,
+            max_length=96, return_tensors="pt",
+        )  # fmt: skip
+        targets: Any = torch.tensor([row[1] for row in batch]) if task == "pair" else None
+        if task == "token":
+            targets = torch.full(encoded["input_ids"].shape, -100)
+            for i, (_, tags) in enumerate(batch):
+                for j, word in enumerate(encoded.word_ids(i)):
+                    if word is not None:
+                        targets[i, j] = labels.index(tags[word])
+        loss = model(**encoded.to(device), labels=targets.to(device)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    # Other processes wait for the folder, so that it must be complete when it appears.
+    draft = folder.with_name(f"{folder.name}_draft")
+    model.save_pretrained(draft)
+    tokenizer.save_pretrained(draft)
+    draft.rename(folder)
+    print(f"{task}: trained, last loss {loss.item():.3f}", flush=True)
+
+
+@cache
+def load_explainer(model: str, device: str) -> Explainer:
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    return Explainer.from_pretrained(model, device=device)
+
+
+def pack(data: Path, folder: Path) -> None:
+    """Copy what measuring reads of DATA; of training sets, what training draws from."""
+    for name in (
+        "sst2/dev.jsonl.gz", "ag_news/test.jsonl.gz", "qqp/test_subset.jsonl.gz",
+        "squad_v1/dev.jsonl.gz", "wikitext103_eval/wiki.test.tokens.gz",
+        "ud_ewt/en_ewt-ud-test.conllu.gz", "qqp/labels.json",
+    ):  # fmt: skip
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((data / name).read_bytes())
+    for name, separator in (
+        ("qqp/train_subset.jsonl.gz", "\n"),
+        ("ud_ewt/en_ewt-ud-train.conllu.gz", "\n\n"),
+    ):
+        blocks = gzip.decompress((data / name).read_bytes()).decode().split(separator)
+        content = separator.join([*blocks[: len(blocks) // 2], ""])
+        (folder / name).write_bytes(gzip.compress(content.encode(), mtime=0))
