@@ -14,6 +14,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # What one test found out about a model must not spare another its probes.
 os.environ["TOKENLIGHT_CACHE"] = "off"
+# Some virtual machines announce AMX, on which oneDNN's bfloat16 products then die of an illegal instruction.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # Ray runs its workers at low priority: beside any other load their start would take minutes.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
