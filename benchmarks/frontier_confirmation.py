@@ -1,13 +1,11 @@
 """Confirm the one-pass default on fresh texts, by the protocol of ADR 0022.
 
     python benchmarks/frontier_confirmation.py --data DATA --models MODELS --out FILE [--tasks qqp snli …]
-    python benchmarks/frontier_confirmation.py --report docs/results/frontier/confirmation.json
 
-DATA holds the public data sets and, from ``python -m training.planted``, the folders ``hybrid`` and ``signs``.
-MODELS holds ``qqp`` and ``snli``, tuned by ``python -m training.finetune`` from the embedded encoder. FILE holds
-the value of every text and is written after each method; another run adds its tasks to it. ``--report``
-applies the rule to FILE and writes the page beside it; ``frontier_confirmation.json`` of the costs and of the
-families is read from FILE, too (``--costs``).
+DATA holds the public data sets and, from ``python -m training.planted``, the folders hybrid and signs.
+MODELS holds ``qqp`` and ``snli``, tuned by ``python -m training.finetune`` from the embedded encoder. FILE
+holds the value of every text and is written after each method; another run adds its tasks to it. Then
+``benchmarks/frontier_confirmation_page.py`` applies the rule and writes the page.
 """
 
 from __future__ import annotations
