@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,13 @@ def measure_method(
     return measure_aopc(explainer, inputs, method)
 
 
-def measure_task(kind: str, explainer: Explainer, inputs: list[Any]) -> list[dict[str, Any]]:
+def measure_task(
+    kind: str, explainer: Explainer, inputs: list[Any], methods: Sequence[str] = METHODS
+) -> list[dict[str, Any]]:
     """Measure every method on one task: means, and paired differences from the reference."""
     values: dict[str, dict[str, np.ndarray]] = {}
     rows: list[dict[str, Any]] = []
-    for method in METHODS:
+    for method in methods:
         start = time.perf_counter()
         try:
             measured = measure_method(kind, explainer, inputs, method)
@@ -103,12 +106,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--tasks", nargs="+", help="names of tasks; by default all")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
     results: dict[str, Any] = {
         "facts": facts(arguments.device),
         "command": f"python benchmarks/frontier_kinds.py --count {arguments.count}"
-        + (f" --tasks {' '.join(arguments.tasks)}" if arguments.tasks else ""),
+        + (f" --tasks {' '.join(arguments.tasks)}" if arguments.tasks else "")
+        + (
+            f" --methods {' '.join(arguments.methods)}"
+            if len(arguments.methods) < len(METHODS)
+            else ""
+        ),
         "tasks": {},
         "missing": [],
     }
@@ -121,7 +130,7 @@ def main() -> None:
             continue
         print(task, flush=True)
         explainer = loaded(kind, model, arguments.device)
-        rows = measure_task(kind, explainer, inputs[: arguments.count])
+        rows = measure_task(kind, explainer, inputs[: arguments.count], arguments.methods)
         results["tasks"][task] = {
             "kind": kind,
             "model": model if is_embedded else Path(model).name,

@@ -7,6 +7,7 @@ what it has learned. Each case runs in a process of its own, so that peak memory
     python benchmarks/one_pass_cost.py                          # this machine's CPU
     python benchmarks/one_pass_cost.py --device cuda --json FILE
     python benchmarks/one_pass_cost.py --long                   # 2,048 and 16,384 tokens
+    python benchmarks/one_pass_cost.py --shape 4x128 --cases bare attnlrp cat:gradient=cp
 """
 
 from __future__ import annotations
@@ -160,6 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shape", action="append")
+    parser.add_argument("--cases", nargs="+", default=CASES, help="bare, and methods beside it")
     parser.add_argument("--case")
     parser.add_argument("--size", default="bert")
     parser.add_argument("--long", action="store_true")
@@ -177,7 +179,7 @@ def main() -> None:
     tables = []
     if not arguments.long:
         shapes = arguments.shape or SHAPES[arguments.device]
-        tables.append(print_table(arguments.device, "bert", shapes, CASES))
+        tables.append(print_table(arguments.device, "bert", shapes, arguments.cases))
     if arguments.long or not arguments.shape:
         print("\n2,048 and 16,384 tokens, a small Llama, memory is the figure:")
         tables.append(print_table(arguments.device, "llama_frozen", ["1x2048"], RELEVANT))

@@ -34,7 +34,7 @@ from tokenlight.explaining.explain_options import (
     as_list,
     normalize_inputs,
 )
-from tokenlight.explaining.generation import GeneratingSession
+from tokenlight.explaining.refinement import RefiningSession
 from tokenlight.explaining.session import UNLIMITED_TOKENS, find_pad_id
 from tokenlight.explaining.text_result import TextResult, iter_attributions
 from tokenlight.explaining.token_targets import ENTITIES
@@ -53,7 +53,7 @@ AttributionsLike = Attribution | Sequence[Attribution] | Iterator[Attribution]
 MultipleTargets = Literal["all", "entities"] | Continuation
 
 
-class Explainer(GeneratingSession):
+class Explainer(RefiningSession):
     """Explains the decisions of one model.
 
     The model is changed only while it runs, under a lock, so that several threads may share an Explainer.

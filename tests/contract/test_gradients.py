@@ -96,3 +96,10 @@ def test_a_gate_that_is_not_recognized_is_refused(gradient):
         Explainer(build_model("gpt_oss")).explain(
             make_padded_tokens(), ("cat", {"gradient": gradient})
         )
+
+
+def test_biases_of_modules_without_a_gradient_are_left_out():
+    model = build_exact_classifier("axk2")  # chooses tokens by modules that run without gradients
+    methods = [("fullgrad_plus", {"gradient": gradient}) for gradient in ("model", "libra")]
+    for attribution in Explainer(model).explain(make_padded_tokens(), methods, target=1):
+        assert np.abs(attribution.scores).max() > 0

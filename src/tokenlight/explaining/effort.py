@@ -129,6 +129,13 @@ def choose_by_effort(
     return SAMPLING_METHOD, options, f"{stated}: {reason}"
 
 
+def list_sampling_specs(session: Session, example: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Return the methods that sharpen the default one for an input, the cheapest first; may be empty."""
+    if _find_objection(session, detect_input_kind(session, example), example):
+        return []
+    return [(SAMPLING_METHOD, {"samples": number}) for number in EFFORT_SAMPLES.values() if number]
+
+
 def _describe_request(effort: str | int | None, stable: float | None) -> str:
     parts = []
     if effort is not None:

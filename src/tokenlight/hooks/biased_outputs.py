@@ -59,7 +59,9 @@ def captured_biased_outputs(model: nn.Module, encoder: nn.Module) -> Iterator[li
                 "per token, so its share of a token is not known. Use cat, which leaves biases out.",
                 code="bias-not-per-token",
             )
-        captured.append(BiasedOutput(num_calls - 1, output, bias.detach()))
+        # What a model computes without gradients, such as an index of tokens, adds nothing to the target.
+        if output.requires_grad:
+            captured.append(BiasedOutput(num_calls - 1, output, bias.detach()))
 
     modules: dict[nn.Module, None] = {}  # in order, each once
     for block in blocks:

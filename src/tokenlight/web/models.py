@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tokenlight import registry
 from tokenlight.errors import BadInput, UnknownName, UnsupportedModel, truncate_text
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.default_method import AUTO_METHOD
+from tokenlight.explaining.effort import list_sampling_specs
 from tokenlight.heads.mask import HeadMask, read_heads
 from tokenlight.models import embedded
+from tokenlight.registry import format_spec
 from tokenlight.web.api_errors import ApiError, hide_paths, not_found_error
 from tokenlight.web.example_picture import EXAMPLE_PROMPT, EXAMPLE_TITLE, draw_example_picture
 from tokenlight.web.requests import DOCUMENT_INPUTS
@@ -99,6 +102,25 @@ class ServedModel:
         return list(head.labels)
 
     @property
+    def sharper_methods(self) -> list[dict[str, str]]:
+        """Methods that sharpen the default one for a text, the cheapest first; empty if there are none.
+
+        ``method`` is what a request names, ``name`` what its answer is called.
+        """
+        if not self.is_classifier or self.reads_pictures:
+            return []
+        example = next(iter(self.examples[0].values()))
+        methods: list[dict[str, str]] = []
+        for name, options in list_sampling_specs(self.explainer, example):
+            assignments = ",".join(f"{option}={value}" for option, value in options.items())
+            # Options that equal the defaults are not part of the name.
+            shown_options = registry.build("methods", name, options).options
+            methods.append(
+                {"method": f"{name}:{assignments}", "name": format_spec(name, shown_options)}
+            )
+        return methods
+
+    @property
     def targets(self) -> list[str]:
         """Kinds of targets that the page offers."""
         if self.task in TARGETS_BY_TASK:
@@ -130,6 +152,7 @@ class ServedModel:
             "head_map": self.head_map is not None,
             "targets": self.targets,
             "method": self.explainer.default_method(),
+            "sharper": self.sharper_methods,
             "examples": examples,
         }
 

@@ -23,6 +23,7 @@ function buildQuery() {
   for (const [key, name] of Object.entries(NAMES)) {
     if (state[key] !== DEFAULTS[key]) link.set(name, state[key]);
   }
+  if (state.sharper) link.set("sharper", "1");
   if (state.special) link.set("special", "1");
   if (state.pin !== null) link.set("pin", state.pin);
   if (state.step) link.set("step", state.step);
@@ -39,6 +40,7 @@ export function read(hash) {
     const value = link.get(name);
     if (value !== null && (!CHOICES[key] || CHOICES[key].includes(value))) settings[key] = value;
   }
+  settings.sharper = link.get("sharper") === "1";
   settings.special = link.get("special") === "1";
   settings.pin = wholeNumber(link.get("pin"));
   settings.step = wholeNumber(link.get("step")) ?? 0;

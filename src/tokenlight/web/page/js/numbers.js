@@ -8,6 +8,11 @@ export function signed(value) {
   return (value > 0 ? "+" : "−") + text;
 }
 
+/** Format a standard error with two digits: "± 0.041". */
+export function plusMinus(error) {
+  return `± ${error >= 1e-4 && error < 1e5 ? Number(error.toPrecision(2)) : power(error)}`;
+}
+
 /** Drop digits without information from an exponent: 3.3e−5. */
 function power(size) {
   const [digits, exponent] = size.toExponential(2).split("e");

@@ -4,9 +4,9 @@ import { atLeastFaint } from "./colours.js";
 import { draw, make } from "./dom.js";
 import { inLine } from "./characters.js";
 import { remember } from "./link.js";
-import { signed } from "./numbers.js";
+import { plusMinus, signed } from "./numbers.js";
 import { patchPositions } from "./photo.js";
-import { byToken, byMagnitude, mergedWords, strongest } from "./scores.js";
+import { byToken, byMagnitude, errorOf, mergedWords, strongest } from "./scores.js";
 import { state, update } from "./store.js";
 
 /** Pin tokens, or unpin them. */
@@ -35,13 +35,14 @@ export function pinnedPanel() {
 function line(entry) {
   const { shown, position } = pinnedIn(entry.attribution);
   const score = shown.scores[position];
+  const error = errorOf(shown, [position]);
   const scale = strongest(shown);
   const order = byMagnitude(shown);
   const rank = order.indexOf(position) + 1;
   const share = scale ? Math.min(1, Math.abs(score) / scale) : 0;
   return make("tr", {},
     make("th", { scope: "row", text: entry.method }),
-    make("td", { class: "number", text: signed(score) }),
+    make("td", { class: "number", text: error === null ? signed(score) : `${signed(score)} ${plusMinus(error)}` }),
     make("td", { class: "bar-cell" }, bar(score, scale, share)),
     make("td", { class: "number", text: rank ? `${rank} of ${order.length}` : "special" }));
 }

@@ -1,4 +1,6 @@
-// Arithmetic on explanations: words, differences, strengths, ranks. Nothing is drawn here.
+// Arithmetic on explanations: words, differences, strengths, ranks, errors. Nothing is drawn here.
+
+const MIN_ERRORS_FROM_ZERO = 2; // as the library's Attribution.uncertain_mask
 
 /** One score per word, the sum of its tokens; special tokens are not merged. `groups` holds the tokens. */
 export function mergedWords(attribution) {
@@ -19,6 +21,8 @@ export function mergedWords(attribution) {
     ...attribution,
     scores: sum(attribution.scores),
     layers: attribution.layers && attribution.layers.map(sum),
+    // The largest error that a sum can have, as the library has it.
+    standard_errors: attribution.standard_errors && sum(attribution.standard_errors),
     row: {
       ...row,
       attention: heads(row.attention),
@@ -41,7 +45,29 @@ export function byToken(attribution) {
 /** This minus the reference, both first divided by their L1 sum (Mask-LRP, figure 6). */
 export function difference(attribution, reference) {
   const [own, other] = [shares(attribution.scores), shares(reference.scores)];
-  return { ...attribution, scores: own.map((value, i) => value - other[i]), layers: null, of: "difference" };
+  return {
+    ...attribution, scores: own.map((value, i) => value - other[i]), layers: null, of: "difference",
+    standard_errors: differenceErrors(attribution, reference),
+  };
+}
+
+/** Standard errors of a difference of shares: the root of the sum of squares; null if neither was sampled. */
+function differenceErrors(attribution, reference) {
+  const sampled = [attribution, reference].filter((term) => term.standard_errors);
+  if (!sampled.length) return null;
+  const scaled = sampled.map((term) => term.standard_errors.map((error) => error / totalSize(term.scores)));
+  return attribution.scores.map((_, i) => Math.hypot(...scaled.map((errors) => errors[i])));
+}
+
+/** How far the sum of some scores may be off, at most; null for a method that does not sample. */
+export function errorOf(attribution, positions) {
+  const errors = attribution.standard_errors;
+  return errors ? positions.reduce((sum, position) => sum + errors[position], 0) : null;
+}
+
+/** Whether a score is less than two of its standard errors. */
+export function couldBeZero(score, error) {
+  return error !== null && Math.abs(score) < MIN_ERRORS_FROM_ZERO * error;
 }
 
 /** Largest magnitude over the text's own tokens, or over all where all are special. */
@@ -106,6 +132,10 @@ function midranks(scores) {
 }
 
 function shares(scores) {
-  const total = scores.reduce((sum, value) => sum + Math.abs(value), 0) || 1;
+  const total = totalSize(scores);
   return scores.map((value) => value / total);
+}
+
+function totalSize(scores) {
+  return scores.reduce((sum, value) => sum + Math.abs(value), 0) || 1;
 }

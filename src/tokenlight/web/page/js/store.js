@@ -3,7 +3,7 @@
 /** The state that a link carries; everything else is derived from it. */
 export const DEFAULTS = {
   model: "", text: "", pair: "", question: "", context: "", prompt: "", documents: "", answer: "",
-  methods: [], target: "", rather: "", tokens: "1", long: "error",
+  methods: [], target: "", rather: "", tokens: "1", long: "error", sharper: false,
   view: "words", special: false, reference: "", pin: null,
   tab: "why", mode: "hide", step: 0, layered: "", head: "",
 };

@@ -5,7 +5,8 @@ import { isContinuation } from "./continuation.js";
 import { make } from "./dom.js";
 import { remember } from "./link.js";
 import { isPictureAlone } from "./photo.js";
-import { state, update } from "./store.js";
+import { chosenModel, state, update } from "./store.js";
+import { explain, sharpen, sharperMethods } from "./work.js";
 
 /** Tools of the first view. */
 export function viewTools() {
@@ -14,6 +15,7 @@ export function viewTools() {
     "div", { class: "tools" },
     isPictureAlone(state.entries[0].attribution.row) ? null : viewChoice(),
     specialChoice(),
+    sharperChoice(),
     several && referenceChoice(),
     legend(),
   );
@@ -27,6 +29,18 @@ export function viewChoice() {
 /** Whether [CLS], [SEP] and their kin are shown. */
 export function specialChoice() {
   return check("special tokens", state.special, (special) => change({ special }));
+}
+
+/** Whether the first answer is followed by sharper ones; null where there are none. */
+function sharperChoice() {
+  const isShown = sharperMethods().length > 0 || chosenModel()?.sharper?.some(({ name }) => name === state.entries[0].method);
+  if (!isShown || state.entries.length > 1) return null;
+  const label = check("sharper while you look", state.sharper, (sharper) => {
+    change({ sharper });
+    void (sharper ? sharpen() : explain({ step: false }));
+  });
+  label.title = "The answer of one pass is followed by those of 9 and 65 passes, with error bars.";
+  return label;
 }
 
 /** A group of buttons with one pressed. */

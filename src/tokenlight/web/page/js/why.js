@@ -5,9 +5,9 @@ import { look } from "./colours.js";
 import { continuationLine, entriesOfToken, isContinuation } from "./continuation.js";
 import { byId, fill, make, refill } from "./dom.js";
 import { answerTokens, highlighted, surface } from "./highlight.js";
-import { signed } from "./numbers.js";
+import { counted, plusMinus, signed } from "./numbers.js";
 import { pinnedPanel, togglePin } from "./pin.js";
-import { byToken, byMagnitude, difference, mergedWords, sameTokens, strongest } from "./scores.js";
+import { byToken, byMagnitude, couldBeZero, difference, errorOf, mergedWords, sameTokens, strongest } from "./scores.js";
 import { state, watch } from "./store.js";
 import { withTooltip } from "./tip.js";
 import { viewTools } from "./tools.js";
@@ -66,13 +66,15 @@ function row(entry, number) {
     special: state.special,
     dress(element, stretch, tokens) {
       const score = stretch.positions.reduce((sum, position) => sum + shown.scores[position], 0);
+      const isUncertain = !stretch.special && couldBeZero(score, errorOf(shown, stretch.positions));
+      if (isUncertain) element.classList.add("uncertain");
       if (!stretch.special) element.classList.add(...[look(score, scale)].filter(Boolean));
       if (tokens.some((token) => answer.has(token))) element.classList.add("answer-token");
       if (!stretch.positions.some((position) => shown.row.attention[position])) element.classList.add("masked");
       const pinned = state.pin !== null && tokens.includes(state.pin);
       element.setAttribute("role", "button");
       element.setAttribute("aria-pressed", String(pinned));
-      element.setAttribute("aria-label", `${surface(stretch)}, ${describeForScreenReader(score, reference)}`);
+      element.setAttribute("aria-label", `${surface(stretch)}, ${describeForScreenReader(score, reference)}${isUncertain ? ", could be 0" : ""}`);
       element.tabIndex = -1;
       element.addEventListener("click", () => togglePin(tokens));
       withTooltip(element, () => numbers(stretch, score, shown, order, reference));
@@ -84,6 +86,7 @@ function row(entry, number) {
       number === 0 && state.reference === entry.method && make("p", { class: "note", text: "the reference" })),
     make("div", { class: "row-body", "data-method": entry.method }, sources(shown, shown.of), text,
       specialLine(shown, { always: state.special, of: shown.of }),
+      errorLine(shown),
       entry.attribution.notes.filter((note) => !note.includes("long=")).map((note) => make("p", { class: "note", text: note })),
       reference || isContinuation() ? null : trustLine(entry)),
   ];
@@ -102,15 +105,28 @@ function describeForScreenReader(score, reference) {
   return `${signed(score)}, ${score > 0 ? "for" : "against"}`;
 }
 
+/** What ± and hatching mean; null for a method that does not sample. */
+function errorLine(shown) {
+  if (!shown.standard_errors) return null;
+  const regular = shown.scores.flatMap((_, position) => (shown.row.special[position] ? [] : [position]));
+  const uncertain = regular.filter((position) => couldBeZero(shown.scores[position], shown.standard_errors[position]));
+  const { samples, orders } = shown.extras.sampling ?? {};
+  const source = samples ? ` over ${counted(samples, "subtext")}` : orders ? ` over ${counted(orders, "order")}` : "";
+  return make("p", { class: "segment errors" }, `± one standard error${source}; `, make("span", { class: "uncertain", text: "hatched" }),
+    `: could be 0 (${uncertain.length} of ${regular.length})`);
+}
+
 function numbers(stretch, score, shown, order, reference) {
   const position = stretch.positions[0];
+  const error = errorOf(shown, stretch.positions);
+  const errorText = error === null ? "" : ` ${plusMinus(error)}${couldBeZero(score, error) ? " (could be 0)" : ""}`;
   const rank = order.indexOf(position) + 1;
   const { pieces } = shown.row;
   const split = stretch.positions.length > 1
     ? stretch.positions.map((position) => `${pieces[position]} ${signed(shown.scores[position])}`).join(" + ")
     : pieces[position];
   return [
-    [`${surface(stretch)}  ${signed(score)}`, "strong"],
+    [`${surface(stretch)}  ${signed(score)}${errorText}`, "strong"],
     describeForScreenReader(score, reference).replace(/^[^,]*, /, ""),
     rank ? `number ${rank} of ${order.length} by strength` : "special token, not part of your text",
     stretch.patch ? ["a patch of the picture", "soft"] : [`as the model reads it: ${split}`, "soft"],

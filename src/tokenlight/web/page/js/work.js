@@ -41,7 +41,8 @@ export async function explain({ step = true } = {}) {
     take(response, { served: true, source: "" });
     remember({ step });
     announce(describeResult(response, performance.now() - began));
-    void more(signal);
+    if (state.sharper) void sharpen();
+    else void more(signal);
   } catch (failure) {
     if (signal.aborted) return;
     if (failure instanceof Refused) clear(); // the answer before belongs to another question
@@ -49,6 +50,42 @@ export async function explain({ step = true } = {}) {
   } finally {
     if (!signal.aborted) update({ busy: false });
   }
+}
+
+/** Methods that sharpen what is shown, the cheapest first: of one text, by the default method or one of these. */
+export function sharperMethods() {
+  const model = chosenModel();
+  const methods = model?.sharper ?? [];
+  const isOne = state.served && !state.source && state.entries.length === 1 && fieldsInUse().join() === "text";
+  if (!isOne || !methods.length) return [];
+  const { method } = state.entries[0];
+  if (method === model.method) return methods;
+  const index = methods.findIndex(({ name }) => name === method);
+  return index < 0 ? [] : methods.slice(index + 1);
+}
+
+/** Put a sharper answer in place of the shown one, again and again, while the reader looks. */
+export async function sharpen() {
+  const { signal } = running;
+  try {
+    for (const { method } of sharperMethods()) {
+      const began = performance.now();
+      const response = await ask("/api/explain", { ...question(fieldsInUse()), method }, signal, announce);
+      take(response, { served: true, source: "" });
+      announce(describeResult(response, performance.now() - began));
+    }
+  } catch (failure) {
+    if (signal.aborted) return;
+    if (!(failure instanceof Refused)) {
+      failed(failure, () => explain({ step: false }));
+      return;
+    }
+    announce(`No sharper answer: ${describeError(failure)}`); // the one before stays
+  }
+  // A test of the answer before may still run; that of this one starts anew.
+  testing = { signal: null, done: Promise.resolve() };
+  asking[state.tab] = null;
+  void more(signal);
 }
 
 /** Explain every line of the list, and go to the report of all of them. */
