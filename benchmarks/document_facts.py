@@ -10,6 +10,10 @@ relative to generating the answer. ``--facts 2`` asks about short documents, wit
 Every case is written to ``--records`` as soon as it is measured; the same command goes on where it was
 stopped.
 
+Where no two documents state facts of one kind (``--distinct``), the answer is one sentence, and it is right
+only if it names nobody but the person who is asked about: a sentence with the name from one document and the
+fact from another has two sources.
+
 A right answer may be a guess. ``--verify`` keeps a case only if the answer follows the document: with another
 value of the fact in that document, and nothing else changed, the model answers that value.
 """
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -30,12 +35,14 @@ from pair_records import read_records, wilson
 
 from tokenlight import Context, Continuation, Explainer
 from tokenlight.data.span_target import answer_log_probability
+from tokenlight.inputs.prompt import encode_prompt
 from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
 NUM_DOCUMENTS = 6
 MAX_NEW_TOKENS = 16
 METHODS: dict[str, Any] = {
     "attnlrp": "attnlrp",
+    "attnlrp, logits": "logits",
     "attnlrp, contrasts": "contrasts",
     "leave one document out": "deletions",
     "cp_lrp": "cp_lrp",
@@ -63,6 +70,28 @@ FACTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      ("violin", "piano", "guitar", "flute", "trumpet", "harp", "cello", "drums")),
 )  # fmt: skip
 
+# With those above, enough for two facts in each document that no other document has.
+FURTHER_FACTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("{name} was born in {value}.", "Where was {name} born?",
+     ("Japan", "Brazil", "Kenya", "Norway", "Egypt", "Peru", "India", "Greece")),
+    ("{name} ordered {value} for lunch.", "What did {name} order for lunch?",
+     ("soup", "pizza", "salad", "pasta", "rice", "fish", "steak", "curry")),
+    ("{name} is writing a book about {value}.", "What is {name} writing a book about?",
+     ("whales", "bridges", "comets", "castles", "spiders", "volcanoes", "trains", "bees")),
+    ("{name} won the first prize in {value}.", "In what did {name} win the first prize?",
+     ("chess", "swimming", "cooking", "archery", "dancing", "rowing", "singing", "fencing")),
+    ("{name} lost a {value} at the station.", "What did {name} lose at the station?",
+     ("wallet", "camera", "scarf", "ticket", "jacket", "watch", "ring", "hat")),
+    ("{name} drives a {value} to work.", "What does {name} drive to work?",
+     ("truck", "tractor", "motorcycle", "van", "taxi", "scooter", "tram", "jeep")),
+    ("{name} studies {value} at the university.", "What does {name} study at the university?",
+     ("history", "biology", "law", "music", "chemistry", "physics", "medicine", "economics")),
+)  # fmt: skip
+ALL_FACTS = FACTS + FURTHER_FACTS
+# The kinds that are asked for among distinct facts: color, birth, book, loss. A model of 135 million
+# parameters finds half of these, and an eighth of the others.
+ASKED_KINDS = (3, 5, 7, 9)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -73,12 +102,22 @@ class Case:
         value: The fact that answers it.
         index: The document that states it.
         other_value: A value of the same kind that no document states.
+        name: The person who is asked about, if an answer that names another one is wrong.
     """
 
     context: Context
     value: str
     index: int
     other_value: str
+    name: str = ""
+
+    def is_answered_by(self, answer: str) -> bool:
+        """Return whether an answer states the fact, and if it names a person, the right one."""
+        if self.name:
+            others = set(" ".join(NAMES).split()) - set(self.name.split())
+            words = re.findall(r"\w+", answer)
+            return self.value in words and others.isdisjoint(words)
+        return self.value.lower() in answer.lower()
 
     def change_fact(self) -> Context:
         """Return the same documents, with another value of the fact that is asked for."""
@@ -133,8 +172,36 @@ def build_short_case(seed: int, num_facts: int) -> Case:
     return build_named_case(documents, question, values[fact], index, FACTS[fact][2])
 
 
-def draw_case(seed: int, num_facts: int | None) -> Case:
+def build_distinct_case(seed: int, num_facts: int) -> Case:
+    """Return a case whose documents state different facts: none has a fact of the same kind as another."""
+    draw = np.random.default_rng([37, num_facts, seed])
+    names = draw.choice(NAMES, NUM_DOCUMENTS, replace=False)
+    kind = int(draw.choice(ASKED_KINDS))
+    others = [i for i in draw.permutation(len(ALL_FACTS)) if i != kind]
+    kinds = draw.permutation([kind, *others[: NUM_DOCUMENTS * num_facts - 1]])
+    values = {int(stated): str(draw.choice(ALL_FACTS[stated][2])) for stated in kinds}
+    documents = []
+    for person, name in enumerate(names):
+        sentences = []
+        for stated in kinds[person * num_facts : (person + 1) * num_facts]:
+            sentences.append(ALL_FACTS[stated][0].format(name=name, value=values[int(stated)]))
+        documents.append(" ".join(sentences))
+    index = kinds.tolist().index(kind) // num_facts
+    statement, _, choices = ALL_FACTS[kind]
+    # A small model finds a sentence that it has to complete; it answers most questions by guessing.
+    beginning, _, _ = statement.partition(" {value}")
+    question = f"Complete the sentence: {beginning}"
+    # Kinds share no value but those of places, so a value that no document has is looked for in the text.
+    text = " ".join(documents)
+    other_value = next(value for value in choices if value not in text)
+    context = Context(documents, question.format(name=names[index]), "chat")
+    return Case(context, values[kind], index, other_value, str(names[index]))
+
+
+def draw_case(seed: int, num_facts: int | None, *, is_distinct: bool = False) -> Case:
     """Return a case with so many facts per document, by default with all of them."""
+    if is_distinct:
+        return build_distinct_case(seed, num_facts or 1)
     if num_facts is None:
         return build_case(seed)
     return build_short_case(seed, num_facts)
@@ -148,9 +215,11 @@ def read_clock() -> float:
     return time.process_time()
 
 
-def generate_answer(explainer: Explainer, context: Context) -> tuple[str, float]:
-    """Return the model's own answer, and the processor seconds that it took."""
-    row = explainer.explain(context, "random", progress=False).row  # as explanations encode it
+def generate_answer(
+    explainer: Explainer, context: Context, stop_strings: list[str] | None = None
+) -> tuple[str, float]:
+    """Return the model's own answer, up to one of some strings, and the processor seconds that it took."""
+    row = encode_prompt(context, explainer.tokenizer, max_tokens=None)  # as explanations encode it
     input_ids = torch.tensor([row.ids], device=explainer.model.device)
     start = read_clock()
     with torch.inference_mode():
@@ -159,20 +228,28 @@ def generate_answer(explainer: Explainer, context: Context) -> tuple[str, float]
             attention_mask=torch.ones_like(input_ids),
             max_new_tokens=MAX_NEW_TOKENS,
             do_sample=False,
+            stop_strings=stop_strings,
+            tokenizer=explainer.tokenizer,
         )
     seconds = read_clock() - start
     new_ids = output[0, input_ids.shape[1] :]
     return explainer.tokenizer.decode(new_ids, skip_special_tokens=True), seconds
 
 
-def find_document(explainer: Explainer, case: Case, answer: str, method: Any) -> int:
-    """Return the document with the highest sum of scores for the whole answer."""
+def score_documents(
+    explainer: Explainer, case: Case, answer: str, method: Any, **target_options: Any
+) -> Sequence[float]:
+    """Return the sum of the scores of each document for the whole answer."""
     if isinstance(method, str) and method in SCORERS:
-        return int(np.argmax(SCORERS[method](explainer, case, answer)))
-    target = Continuation(answer, joint=True)
+        return SCORERS[method](explainer, case, answer)
+    target = Continuation(answer, joint=True, **target_options)
     (attribution,) = explainer.explain(case.context, method, target, progress=False)
-    totals = [part.total for part in attribution.group_by("document")][:NUM_DOCUMENTS]
-    return int(np.argmax(totals))
+    return [part.total for part in attribution.group_by("document")][:NUM_DOCUMENTS]
+
+
+def sum_logits(explainer: Explainer, case: Case, answer: str) -> Sequence[float]:
+    """Return attnlrp's scores by document for the sum of the answer's logits."""
+    return score_documents(explainer, case, answer, "attnlrp", against=None)
 
 
 def sum_contrasts(explainer: Explainer, case: Case, answer: str) -> Sequence[float]:
@@ -202,6 +279,7 @@ def delete_documents(explainer: Explainer, case: Case, answer: str) -> Sequence[
 
 
 SCORERS: dict[str, Callable[[Explainer, Case, str], Sequence[float]]] = {
+    "logits": sum_logits,
     "contrasts": sum_contrasts,
     "deletions": delete_documents,
 }
@@ -217,18 +295,21 @@ def measure_case(
     explainer: Explainer, case: Case, methods: dict[str, Any], *, verify: bool = False
 ) -> dict[str, Any]:
     """Return whether a case is answered, whether each method names its document, and the seconds."""
-    answer, generating = generate_answer(explainer, case.context)
-    is_right = case.value.lower() in answer.lower()
+    stop_strings = [".", "\n"] if case.name else None
+    answer, generating = generate_answer(explainer, case.context, stop_strings)
+    is_right = case.is_answered_by(answer)
     is_kept = is_right and (not verify or follows_document(explainer, case))
     record: dict[str, Any] = {"answer": answer, "right": is_right, "kept": is_kept}
-    record |= {"generating": generating, "found": {}, "seconds": {}}
+    record |= {"generating": generating, "found": {}, "seconds": {}, "totals": {}}
+    record |= {"index": case.index, "value": case.value}
     if not is_kept:
         return record
     for label, method in methods.items():
         start = read_clock()
-        index = find_document(explainer, case, answer, method)
+        totals = score_documents(explainer, case, answer, method)
         record["seconds"][label] = read_clock() - start
-        record["found"][label] = index == case.index
+        record["totals"][label] = [float(total) for total in totals]
+        record["found"][label] = int(np.argmax(totals)) == case.index
     return record
 
 
@@ -254,6 +335,9 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--facts", type=int, choices=range(1, 6), help="facts per document")
     parser.add_argument(
+        "--distinct", action="store_true", help="no fact in one document is of a kind of another's"
+    )
+    parser.add_argument(
         "--verify", action="store_true", help="keep answers that follow the document"
     )
     parser.add_argument("--minutes", type=float, help="ask no further case after so many minutes")
@@ -271,7 +355,7 @@ def main() -> None:
         for seed in range(len(records), arguments.cases):
             if time.monotonic() > stop_time:
                 break
-            case = draw_case(seed, arguments.facts)
+            case = draw_case(seed, arguments.facts, is_distinct=arguments.distinct)
             record = measure_case(explainer, case, methods, verify=arguments.verify)
             records.append(record)
             print(json.dumps(record), file=file, flush=True)

@@ -16,10 +16,16 @@ from svg import ACCENT, FAINT, GRID, INK, MUTED, WIDTH, dot, drawing, line, text
 
 RESULTS = Path(__file__).parent / "results"
 DATA = RESULTS / "leaderboard.json"
+PAIRS = RESULTS / "pairs"
 SORTING = Path(__file__).parent / "javascripts" / "sort.js"
 DEFAULT = "AttnLRP"  # the method of explain() without a name
 FLOOR = "Random"
 FAITHFUL = "AOPC"
+DECIDING_WORDS = (
+    "Deciding word: the share of counterfactual pairs in which the method's top word is one that decides the "
+    "next token of a language model, 1 being the best. It takes no part in the rank, which is over encoders; "
+    "a dash was not measured."
+)
 COMMAND = "python benchmarks/leaderboard.py --models MODELS --data DATA --work WORK --device cuda"
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;color:#1f2933}"
@@ -37,13 +43,26 @@ STYLE = (
 def rank_table(board: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of the table of ranks."""
     titles = [measure["title"] for measure in board["measures"]]
-    heads = ["method", "mean rank", *titles, "passes per text", "ms per text"]
+    found = load_deciding_words()
+    words_heads = [f"Deciding word, {model}" for model in found]
+    heads = ["method", "mean rank", *titles, *words_heads, "passes per text", "ms per text"]
     rows = []
     for method in board["methods"]:
         cells = [_number(method["measures"].get(title)) for title in titles]
+        cells += [_number(shares.get(method["label"]), 2) for shares in found.values()]
         cost = [_number(method["passes"]), _number(method["ms"])]
         rows.append([method["label"], _interval(method["rank"]), *cells, *cost])
     return heads, rows
+
+
+def load_deciding_words() -> dict[str, dict[str, float]]:
+    """By language model: the share of counterfactual pairs whose deciding word each method names first."""
+    found: dict[str, dict[str, float]] = {}
+    for path in sorted(PAIRS.glob("*.json")):
+        results = json.loads(path.read_text("utf-8"))
+        shares = {label: row["top"] for label, row in results["methods"].items()}
+        found[results["model"]] = shares
+    return found
 
 
 def measure_table(measure: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -289,6 +308,7 @@ def markdown(board: Mapping[str, Any]) -> str:
         "## Ranks",
         f"Of {len(rows)} methods: the mean over the measures with its 95 % interval, then the rank in each "
         "measure, 1 being the best. Cost takes no part in the rank.",
+        f"{DECIDING_WORDS} See [which word decided?](pairs/README.md)",
         _markdown_table(heads, rows),
         "## Each measure",
     ]
@@ -320,7 +340,7 @@ def page(board: Mapping[str, Any]) -> str:
         "<h1>Leaderboard</h1>",
         f'<div class="charts">{draw_ranks(board)}{draw_cost(board)}</div>',
         f'<ul>{sentences}</ul><div class="words">{_html_table(*leader_table(board))}</div>',
-        "<h2>Ranks</h2><p>Click a head to sort by it.</p>",
+        f"<h2>Ranks</h2><p>Click a head to sort by it. {escape(DECIDING_WORDS)}</p>",
         _html_table(heads, rows),
     ]
     for measure in board["measures"]:

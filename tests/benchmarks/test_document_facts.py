@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import document_facts as bench
 import pytest
 from pair_records import read_records
@@ -23,6 +25,32 @@ def test_the_fact_is_in_one_document_only(seed, num_facts):
     stating = [i for i, text in enumerate(documents) if f" {case.value}" in text]
     assert stating == [case.index]
     assert case.value not in case.context.question
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("num_facts", [1, 2])
+def test_documents_with_distinct_facts_share_no_kind_of_fact(seed, num_facts):
+    case = bench.draw_case(seed, num_facts, is_distinct=True)
+    documents = list(case.context.documents)
+    beginning = case.context.question.removeprefix("Complete the sentence: ")
+    # The sentence to complete begins in one document, and goes on with the value.
+    assert [f"{beginning} {case.value}" in text for text in documents].count(True) == 1
+    assert f"{beginning} {case.value}" in documents[case.index]
+    assert case.other_value not in " ".join(documents)
+    statements = [text.split(". ") for text in documents]
+    assert {len(sentences) for sentences in statements} == {num_facts}
+    for statement, _, _ in bench.ALL_FACTS:
+        pattern = statement.replace("{name}", ".+").replace("{value}", r"\w+")
+        assert sum(re.search(pattern, text) is not None for text in documents) <= 1
+
+
+def test_an_answer_with_the_name_of_another_person_is_wrong():
+    case = bench.build_distinct_case(1, 2)
+    assert case.is_answered_by(f"{case.name} did it, with a {case.value}.")
+    assert case.is_answered_by(f"It is {case.value}")
+    other = next(name for name in bench.NAMES if name != case.name)
+    assert not case.is_answered_by(f"{other} did it, with a {case.value}.")
+    assert not case.is_answered_by(f"It is a {case.value}ian.")
 
 
 def test_cases_are_drawn_with_their_seed():
@@ -47,7 +75,7 @@ def test_a_copied_answer_is_traced_to_its_document(monkeypatch):
     answers = {id(case.context): f" {case.value}" for case in cases}
     wrong = bench.Case(cases[0].context, "another value", 0, "value0")
     monkeypatch.setattr(
-        bench, "generate_answer", lambda _explainer, context: (answers[id(context)], 1.0)
+        bench, "generate_answer", lambda _explainer, context, _stop: (answers[id(context)], 1.0)
     )
     deletions = "leave one document out"
     methods = {name: bench.METHODS[name] for name in ("grad_x_input", deletions, "random")}

@@ -76,12 +76,33 @@ class TestAWholeAnswer:
         self, explainer: Explainer, method: str
     ) -> None:
         with EverythingInFloat64():
-            (joint,) = explainer.explain(PROMPT, method, JOINT_CONTINUATION)
-            rows = explainer.explain(PROMPT, method, Continuation(" the red dog", against=None))
+            continuation = Continuation(" the red dog", against=None)
+            (joint,) = explainer.explain(PROMPT, method, replace(continuation, joint=True))
+            rows = explainer.explain(PROMPT, method, continuation)
         total = np.zeros(len(joint))
         for row in rows:
             total[: len(row)] += row.scores
         assert_close(joint.scores, total)
+
+    def test_the_gradients_of_log_odds_sum_to_their_change(self, explainer: Explainer) -> None:
+        """Integrated gradients of an answer follow the odds of each token along the path."""
+        method = ("integrated_gradients", {"n_steps": 200})
+        with EverythingInFloat64():
+            (joint,) = explainer.explain(PROMPT, method, JOINT_CONTINUATION)
+            alone = compute_log_probabilities(explainer, joint)
+        log_odds = alone - torch.log1p(-alone.exp())
+        logits = joint.logits.reshape(2, -1)
+        assert logits[0].sum() - logits[1].sum() == pytest.approx(float(log_odds.sum()))
+        gap = joint.extras["convergence"]["gap_percent"]
+        assert gap < 1
+
+    def test_an_answer_is_asked_rather_than_anything_else(self, explainer: Explainer) -> None:
+        (odds,) = explainer.explain(PROMPT, "attnlrp", JOINT_CONTINUATION)
+        assert odds.question == f"‘{WRITTEN}’ rather than anything else"
+        only_logits = replace(JOINT_CONTINUATION, against=None)
+        (logits,) = explainer.explain(PROMPT, "attnlrp", only_logits)
+        assert logits.question == f"‘{WRITTEN}’"
+        assert odds.prediction == logits.prediction
 
     def test_a_span_of_an_answer_sums_only_its_tokens(self, explainer: Explainer) -> None:
         continuation = Continuation(" the red dog", span="red", against=None)
@@ -127,10 +148,13 @@ class TestAWholeAnswer:
         assert sentences == ["the cat sat on a mat!", "the dog ran.", "a red dog sat and ran."]
 
 
-def test_the_cross_entropy_of_an_answer_is_minus_its_log_probability() -> None:
+@pytest.mark.parametrize("weights", [(1.0,), (1.0, -1.0)], ids=["logits", "log-odds"])
+def test_the_cross_entropy_of_an_answer_is_minus_its_log_probability(weights: Any) -> None:
     logits = torch.tensor([[[1.0, 2.0], [-3.0, 0.5], [0.25, 0.0]]], dtype=torch.float64)
-    terms = tuple(((position, 0), 1.0) for position in (0, 2))
-    target = ResolvedTarget("answer", "‘x’", terms)
+    terms = []
+    for position in (0, 2):
+        terms += [((position, entry), weight) for entry, weight in enumerate(weights)]
+    target = ResolvedTarget("answer", "‘x’", tuple(terms))
     head = Head("classification", ("a", "b"), task="next")
     loss = Objective.from_targets(head, [target], torch.tensor([5]), torch.float64)
     shares = [math.exp(z) / (math.exp(z) + math.exp(o)) for z, o in ((1.0, 2.0), (0.25, 0.0))]

@@ -16,8 +16,7 @@ def target_log_probability(head: Head, target: ResolvedTarget, logits: np.ndarra
     For a contrast, p is the probability of the first among those it names.
     """
     if target.kind == "answer":
-        positions = [coordinate[0] for coordinate, _ in target.terms]
-        return answer_log_probability(logits[positions])
+        return answer_log_probability(logits[target.answer_positions])
     return -float(np.logaddexp(0, -target_log_odds(head, target, logits)))
 
 

@@ -12,7 +12,8 @@ class ResolvedTarget:
 
     Args:
         kind: What the coordinates are. A ``token`` is contrasted with its likely alternatives: its own
-            term comes first, with weight 1.
+            term comes first, with weight 1. Those of an ``answer`` are (token, 0), its logit, and (token, 1),
+            ln Σ exp of the logits of all other tokens.
         name: The target as shown to users.
         terms: Pairs of a coordinate in the logits and its weight.
         alternatives: What a token is contrasted with, likeliest first; of a whole vocabulary the likeliest.
@@ -35,11 +36,23 @@ class ResolvedTarget:
     @property
     def title(self) -> str:
         """The name, and what a token is contrasted with: the question that the scores answer."""
+        if self.is_log_odds:
+            return f"{self.name} rather than anything else"
         if not self.alternatives:
             return self.name
         is_complete = len(self.alternatives) == len(self.terms) - 1
         others = describe_alternatives(self.alternatives, is_complete=is_complete)
         return f"{self.name} rather than {others}"
+
+    @property
+    def is_log_odds(self) -> bool:
+        """Whether each token of an answer is contrasted with all other tokens."""
+        return self.kind == "answer" and any(weight < 0 for _, weight in self.terms)
+
+    @property
+    def answer_positions(self) -> list[int]:
+        """Where the tokens of an answer stand among its logits, each once."""
+        return [coordinate[0] for coordinate, weight in self.terms if weight > 0]
 
     @property
     def logit_parts(self) -> list[tuple[float, Self]]:

@@ -26,10 +26,11 @@ class Continuation:
         text: The continuation; None lets the model generate it greedily.
         max_new_tokens: Number of tokens to generate where ``text`` is None.
         span: Explain only the tokens of these words of the continuation.
-        joint: Explain all tokens at once by one pass: the sum of their logits, each predicted from the
+        joint: Explain all tokens at once by one pass: the sum of their log-odds, each predicted from the
             prompt and the tokens before it. Gradients of the parts sum to those of the whole.
         against: What each token is contrasted with: so many of the likeliest other tokens, ``"all"``
-            others, or None for its logit alone. A joint target is always a sum of logits.
+            others, or None for its logit alone. A joint target contrasts with all others, unless
+            ``against`` is None: then it is the sum of logits.
 
     Raises:
         BadTarget: An argument has a wrong type.

@@ -90,7 +90,9 @@ def plan_difference(
             code="contrast-of-one-continuation",
         )
     _refuse_unsigned(options.methods, "A Contrast of two continuations")
-    return (text, text), (replace(this, joint=True), replace(that, joint=True))
+    # What both have in common cancels out, so each side is a sum of logits.
+    sides = [replace(side, joint=True, against=None) for side in (this, that)]
+    return (text, text), (sides[0], sides[1])
 
 
 def _refuse_unsigned(methods: Sequence[Method], target: str) -> None:

@@ -81,9 +81,14 @@ def _build_continuation_rows(
     # The last token is only predicted, never read.
     row = whole_row.take(range(len(whole_row) - 1))
     row = replace(row, continuation_ids=whole_row.ids[start:])
-    terms = tuple(((position - start, 0), 1.0) for position in positions)
+    terms: list[tuple[tuple[int, ...], float]] = []
+    for position in positions:
+        terms.append(((position - start, 0), 1.0))
+        if target.against is not None:
+            # The second entry stands for all other tokens: the difference is the token's log-odds.
+            terms.append(((position - start, 1), -1.0))
     words = target.span or whole_row.texts[-1]
-    joint_target = ResolvedTarget("answer", f"‘{words.strip()}’", terms)
+    joint_target = ResolvedTarget("answer", f"‘{words.strip()}’", tuple(terms))
     return [(prepare_row(session, row, options), joint_target)]
 
 

@@ -88,7 +88,7 @@ class ContextCite(UnitMethod):
         ):
             num_answer_tokens = 1
             if target.kind == "answer":
-                num_answer_tokens = len(target.terms)
+                num_answer_tokens = len(target.answer_positions)
             coefficients = fit_lasso(
                 is_present.astype(float),
                 log_odds / num_answer_tokens,

@@ -240,8 +240,8 @@ def target_probability(
     if target.kind == "span":
         return _span_probability(target, variant, logits)
     if target.kind == "answer":
-        positions = [position for (position, _), _ in target.terms]
-        return float(np.exp(answer_log_probability(logits[positions])))
+        answer_logits = logits[target.answer_positions]
+        return float(np.exp(answer_log_probability(answer_logits)))
     # A sigmoid of a difference of logits is the softmax of that difference and 0.
     if target.kind == "contrast":
         return float(softmax(np.array([target_log_odds(head, target, logits), 0.0]))[0])

@@ -159,12 +159,15 @@ class Objective:
         return (self.weights[examples] * side_normalizers).sum(dim=1) - value
 
     def _continuation_loss(self, logits: Tensor, examples: Tensor, value: Tensor) -> Tensor:
-        # Each token of a continuation has two entries: its logit, and that of all other tokens.
+        # Each token of a continuation has two entries: its logit, and that of all other tokens. A term of
+        # the second kind makes a contrast of the first, and the loss is that of the token all the same.
         indices = self.term_indices[examples]
+        is_token = indices % 2 == 0
+        weights = torch.where(is_token, self.weights[examples], 0.0)
+        first_indices = indices - indices % 2
         flat_logits = logits.flatten(1)
-        token_logits = flat_logits.gather(1, indices)
-        other_logits = flat_logits.gather(1, indices + 1)
-        weights = self.weights[examples]
+        token_logits = flat_logits.gather(1, first_indices)
+        other_logits = flat_logits.gather(1, first_indices + 1)
         token_losses = (weights * softplus(other_logits - token_logits)).sum(dim=1)
         is_contrast = (weights < 0).any(dim=1)
         return torch.where(is_contrast, softplus(-value), token_losses)

@@ -20,7 +20,7 @@ def read_logits(
     outputs: Any,
     arguments: dict[str, Tensor],
     *,
-    with_normalizer_gradient: bool = True,
+    is_linear: bool = False,
 ) -> Tensor:
     """Return the logits that a target refers to; see :meth:`ModelRunner.read_logits`."""
     if runner.head.kind == "span":
@@ -35,7 +35,7 @@ def read_logits(
             return _continuation_logits(
                 logits,
                 arguments["continuation_ids"],
-                with_normalizer_gradient=with_normalizer_gradient,
+                is_linear=is_linear,
             )
         if positions.dim() == 2:  # several tokens per row, each with logits of its own
             return logits
@@ -69,16 +69,17 @@ def _select_positions(runner: ModelRunner, logits: Tensor, positions: Tensor) ->
     return logits[rows, to_device(positions, logits.device)]
 
 
-def _continuation_logits(
-    logits: Tensor, continuation_ids: Tensor, *, with_normalizer_gradient: bool
-) -> Tensor:
+def _continuation_logits(logits: Tensor, continuation_ids: Tensor, *, is_linear: bool) -> Tensor:
     """Return batch × written × 2: each token's logit, and ln Σ exp of the logits of all other tokens."""
     ids = to_device(continuation_ids, logits.device)[..., None]
-    other_logits = logits
-    if not with_normalizer_gradient:
-        other_logits = logits.detach()
+    other_logits = logits.detach() if is_linear else logits
     other_logits = other_logits.scatter(-1, ids, -torch.inf)
     normalizer = other_logits.logsumexp(dim=-1, keepdim=True)
+    if is_linear:
+        # Rules know sums and constants, not this function: the mean of the logits, weighted by
+        # probabilities that are held constant, has the same gradient.
+        mean = (logits * other_logits.softmax(dim=-1)).sum(dim=-1, keepdim=True)
+        normalizer = mean + (normalizer - mean.detach())
     return torch.cat((logits.gather(-1, ids), normalizer), dim=-1)
 
 

@@ -386,14 +386,15 @@ class ModelRunner:
     # --- outputs -----------------------------------------------------------------------------------
 
     def read_logits(
-        self, outputs: Any, arguments: dict[str, Tensor], *, with_normalizer_gradient: bool = True
+        self, outputs: Any, arguments: dict[str, Tensor], *, is_linear: bool = False
     ) -> Tensor:
         """Return the logits that a target refers to.
 
         Args:
             outputs: The outputs of the model.
             arguments: The arguments of the pass.
-            with_normalizer_gradient: Whether the normalizer of a continuation is part of the graph.
+            is_linear: Whether they must be sums of the model's logits and constants, for rules of
+                relevance. The normalizer of a continuation is then linearized at its value.
 
         Returns:
             Batch × label for a classifier; batch × token × 2 (start, end) for a span head. For a head
@@ -403,9 +404,7 @@ class ModelRunner:
         Raises:
             UnsupportedModel: The logits do not have one entry per label.
         """
-        return model_outputs.read_logits(
-            self, outputs, arguments, with_normalizer_gradient=with_normalizer_gradient
-        )
+        return model_outputs.read_logits(self, outputs, arguments, is_linear=is_linear)
 
     def pool_embeddings(self, outputs: Any, arguments: dict[str, Tensor]) -> Tensor:
         """Pool the last hidden states into one embedding per text, batch × hidden."""

@@ -19,6 +19,7 @@ from tokenlight.errors import BadInput, UnknownName
 from tokenlight.plots.agreement import describe_agreement
 from tokenlight.plots.continuations import align_continuations, is_continuation
 from tokenlight.plots.facts import describe_attention_sink, describe_question
+from tokenlight.plots.prompt_parts import describe_deciding_part
 from tokenlight.plots.reader import AnswerReader, build_reader
 from tokenlight.plots.score_tables import ScoreTable, build_class_table
 from tokenlight.plots.views import View
@@ -236,6 +237,9 @@ def _group_by_text(
         if sink_note and not any(other.has_sink_note for other in method.same_method):
             method.notes += (sink_note,)
             method.has_sink_note = True
+        deciding_part = describe_deciding_part(attribution)
+        if deciding_part:
+            method.notes = (deciding_part, *method.notes)
         method.same_method.append(method)
         targets = texts.setdefault(scene_key, {})
         targets.setdefault(attribution.question, []).append(method)

@@ -230,10 +230,8 @@ def _run_model(plan: RecordingPlan, instruments: Instruments) -> PassOutputs:
     if plan.reads_eager_maps:
         flags["output_attentions"] = True
     outputs = runner.forward(plan.arguments, **flags)
-    # Relevance has no rule for a normalizer, and starts at none.
-    logits = runner.read_logits(
-        outputs, plan.arguments, with_normalizer_gradient=not plan.needs_rules
-    )
+    # Relevance has no rule for the normalizer of a continuation.
+    logits = runner.read_logits(outputs, plan.arguments, is_linear=plan.needs_rules)
     hidden_states = tuple(instruments.first_block_input)
     if plan.returns_hidden_states:
         hidden_states = runner.read_hidden_states(outputs)

@@ -100,12 +100,13 @@ def test_a_whole_answer_takes_the_passes_that_its_cost_states(
 
 
 @pytest.mark.parametrize("method", ["attnlrp", "cp_lrp"])
+@pytest.mark.parametrize("against", ["all", None])
 def test_relevance_of_a_whole_answer_is_the_sum_of_its_tokens(
-    explainer: Explainer, method: str
+    explainer: Explainer, method: str, against: Any
 ) -> None:
-    (joint,) = explainer.explain(PROMPT, method, Continuation(TEXT, joint=True))
+    (joint,) = explainer.explain(PROMPT, method, Continuation(TEXT, joint=True, against=against))
     summed = np.zeros(len(joint))
-    for attribution in explainer.explain(PROMPT, method, Continuation(TEXT, against=None)):
+    for attribution in explainer.explain(PROMPT, method, Continuation(TEXT, against=against)):
         summed[: len(attribution)] += attribution.scores
     np.testing.assert_allclose(joint.scores, summed, rtol=0, atol=1e-10 * np.abs(summed).max())
 
