@@ -33,7 +33,10 @@ STYLE = (
     ".scroll{overflow-x:auto}table{border-collapse:collapse;margin:1rem 0}"
     "td,th{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd}"
     "td:first-child,th:first-child,.words td,.words th{text-align:left}summary{cursor:pointer;margin:.6rem 0}"
-    "th.sortable{cursor:pointer;white-space:nowrap}"
+    "th{vertical-align:bottom}th.sortable{cursor:pointer}.scroll td{white-space:nowrap}"
+    ".words .scroll td{white-space:normal}.scroll td:first-child{position:sticky;left:0;background:#fff}"
+    "@media(max-width:70rem){.scroll:not(.words *)::before{content:'scroll sideways for more →';color:#6b7785;"
+    "font-size:.85em}}"
 )
 
 

@@ -35,9 +35,10 @@ def test_a_column_of_the_layer_map_pins_its_token(visit):
     assert visit.page.locator("#why .token[aria-pressed=true]").all_text_contents() == ["never"]
 
 
-def test_a_method_without_layers_lists_those_that_have_them(visit):
+def test_a_method_without_layers_offers_those_that_have_them(visit):
     visit.open(text=TEXT, method="gae", tab="layers")
-    assert "attcat" in visit.page.locator("#layers").text_content()
+    visit.page.click("#layers button:text-is('+ attcat')")
+    visit.wait_for("#layers .column:text-is('never')")
 
 
 def test_a_number_has_the_same_format_in_every_view(visit):

@@ -117,7 +117,7 @@ def _write_explanations(
         for location, outcome in outcomes:
             if isinstance(outcome, TokenlightError):
                 # If the first text fails, the options may be wrong for all texts: then stop at once.
-                is_first_text = output.num_shown + output.num_omitted == 0
+                is_first_text = output.num_explained + output.num_omitted == 0
                 if is_first_text:
                     _raise_option_error(explainer, options)
                 output.num_omitted += 1
@@ -142,12 +142,12 @@ def _raise_option_error(explainer: Explainer, options: Mapping[str, Any]) -> Non
 
 def _finish_interrupted(output: OutputWriter, num_texts: int) -> None:
     """Write what is finished, marked as incomplete, and report it."""
-    finished = f"{output.num_shown} of {num_texts} texts"
+    finished = f"{output.num_explained} of {num_texts} texts"
     if output.report is not None:
         output.report.metadata["stopped"] = f"after {finished}; the others are missing"
     output.finish()
-    written = " and written" if output.num_shown and output.files else ""
-    print_message(f"stopped: {finished} are shown{written}.", "yellow")
+    written = " and written" if output.num_explained and output.files else ""
+    print_message(f"stopped: {finished} are explained{written}.", "yellow")
 
 
 def _explain_each_text(

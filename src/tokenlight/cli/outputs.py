@@ -1,6 +1,7 @@
 """Where ``tokenlight explain`` shows and writes explanations: the terminal, JSON, files."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,11 +19,15 @@ from tokenlight.files.saved import save
 from tokenlight.files.write import dump_json, write_text
 from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.dataset_report import DataSetReport
+from tokenlight.plots.facts import format_percent
 from tokenlight.plots.html import render_page
 from tokenlight.plots.scene import select_new_notes
 from tokenlight.plots.terminal import make_console, show
 
 MAX_UNIT_NAME = 60  # characters of a unit's name in the list of ``--by``
+# Texts of a file that the terminal shows if a file holds them all: more would hide what the summary says.
+MAX_TEXTS_SHOWN = 10
+MAX_ERROR_KINDS = 5  # pairs of true and predicted label in the summary
 
 
 @dataclass(slots=True)
@@ -39,8 +44,9 @@ class OutputWriter:
         report: The HTML page of many texts; None for a single text.
         attributions: Explanations that files other than the page will hold.
         shown_notes: Notes that were shown with an earlier text and are not repeated.
-        num_shown: Number of texts shown.
+        num_explained: Number of texts explained.
         num_omitted: Number of texts that could not be explained.
+        label_counts: Numbers of texts by true and predicted label, of those that have a true label.
         prints_json: Whether standard output is JSON and nothing else.
 
     Raises:
@@ -56,8 +62,9 @@ class OutputWriter:
     report: DataSetReport | None = None
     attributions: list[Attribution] = field(default_factory=list)
     shown_notes: set[str] = field(default_factory=set)
-    num_shown: int = 0
+    num_explained: int = 0
     num_omitted: int = 0
+    label_counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     prints_json: bool = False
 
     def __post_init__(self) -> None:
@@ -96,8 +103,15 @@ class OutputWriter:
         self._write_files()
 
     def add(self, attributions: Sequence[Attribution], location: str) -> None:
-        """Show one of many texts at once, so that complete texts are shown when Ctrl-C stops the command."""
-        self._print(attributions, location)
+        """Show one of many texts at once, so that complete texts are shown when Ctrl-C stops the command.
+
+        Of texts that a file will hold, only the first are shown.
+        """
+        if self.prints_json or not self.files or self.num_explained < MAX_TEXTS_SHOWN:
+            self._print(attributions, location)
+        true_label = find_true_label(attributions[0])
+        if true_label is not None:
+            self.label_counts[true_label, attributions[0].prediction.label] += 1
         self._collect(attributions)
 
     def finish(self) -> None:
@@ -105,11 +119,22 @@ class OutputWriter:
         try:
             self._write_files()
         finally:
+            self._print_summary()
             self._print_end()
+
+    def _print_summary(self) -> None:
+        """Say how many texts only the files hold, and how many predictions are right."""
+        num_hidden = self.num_explained - MAX_TEXTS_SHOWN
+        if self.prints_json or not self.files or num_hidden <= 0:
+            return
+        names = ", ".join(str(path) for path in self.files.values())
+        lines = [f"\n{num_hidden} more of the {self.num_explained} texts are in {names}"]
+        lines += describe_labels(self.label_counts)
+        make_console(sys.stdout).print(Text("\n".join(lines)))
 
     def _collect(self, attributions: Sequence[Attribution]) -> None:
         """Hold what the files will contain; the page of many texts holds its own entries."""
-        self.num_shown += 1
+        self.num_explained += 1
         if self.report is not None and ".html" in self.files:
             self.report.add(attributions)
         other_files = set(self.files) - {".html"}
@@ -117,7 +142,7 @@ class OutputWriter:
             self.attributions += attributions
 
     def _print(self, attributions: Sequence[Attribution], location: str = "") -> None:
-        is_first = self.report is None or self.num_shown == 0
+        is_first = self.report is None or self.num_explained == 0
         if self.prints_json:
             self._print_json(attributions, is_first=is_first)
             return
@@ -148,7 +173,7 @@ class OutputWriter:
 
     def _print_end(self) -> None:
         if self.prints_json:
-            if self.num_shown == 0:
+            if self.num_explained == 0:
                 sys.stdout.write("[]\n")
             elif self._is_single(self.attributions):
                 sys.stdout.write("\n")
@@ -157,7 +182,7 @@ class OutputWriter:
         sys.stdout.flush()
 
     def _write_files(self) -> None:
-        if self.num_shown == 0:
+        if self.num_explained == 0:
             return
         for extension, path in self.files.items():
             is_new_folder = not path.parent.exists()  # mentioned, in case of a typing error
@@ -192,6 +217,41 @@ class OutputWriter:
         if self.group_unit is not None:
             for attribution in attributions:
                 _print_sums(attribution, self.group_unit)
+
+
+def describe_labels(label_counts: Counter[tuple[str, str]]) -> list[str]:
+    """Describe in lines how many predictions are right, and which errors are the most frequent.
+
+    Args:
+        label_counts: Numbers of texts by true and predicted label.
+
+    Returns:
+        No line without true labels.
+
+    Example:
+        >>> from collections import Counter
+        >>> from tokenlight.cli.outputs import describe_labels
+        >>> describe_labels(Counter({("good", "good"): 3, ("good", "bad"): 1}))
+        ['accuracy 3 of 4 (75.0 %)', 'wrong: 1 good → bad (true → predicted)']
+    """
+    num_labeled = label_counts.total()
+    if num_labeled == 0:
+        return []
+    wrong: Counter[tuple[str, str]] = Counter()
+    for labels, count in label_counts.items():
+        if len(set(labels)) > 1:
+            wrong[labels] = count
+    num_right = num_labeled - wrong.total()
+    share = format_percent(num_right / num_labeled)
+    lines = [f"accuracy {num_right} of {num_labeled} ({share})"]
+    if wrong:
+        kinds = []
+        for (true_label, predicted), count in wrong.most_common(MAX_ERROR_KINDS):
+            kinds.append(f"{count} {to_single_line(true_label)} → {to_single_line(predicted)}")
+        if len(wrong) > MAX_ERROR_KINDS:
+            kinds.append("…")
+        lines.append(f"wrong: {', '.join(kinds)} (true → predicted)")
+    return lines
 
 
 def _format_text_title(attribution: Attribution, location: str) -> Text:

@@ -57,6 +57,29 @@ def test_each_text_is_shown_with_its_number(tokenlight, classifier, tmp_path):
     assert "charm" not in second
 
 
+def test_the_terminal_sums_up_what_a_page_holds(tokenlight, classifier, tmp_path):
+    path = tmp_path / "many.csv"
+    rows = "".join(f"a charming film {number},{number % 2}\n" for number in range(12))
+    path.write_text("review,label\n" + rows)
+    page = tmp_path / "page.html"
+    code, output, errors = tokenlight("explain", "--file", path, "-m", classifier, "--html", page)
+    assert (code, "wrote" in errors) == (0, True)
+    assert "row 10 of many.csv" in output
+    assert "row 11 of many.csv" not in output
+    entries = read_report_entries(page.read_text("utf-8"))
+    assert len(entries) == 12
+    summary = output.rpartition("\n\n")[2]
+    assert summary.startswith("2 more of the 12 texts are in ")
+    num_right = sum(entry["label"] == entry["predicted"] for entry in entries)
+    assert f"accuracy {num_right} of 12 " in summary
+    assert "wrong: 6 " in summary
+    # Nothing else holds the texts: then all are shown.
+    code, output, _ = tokenlight("explain", "--file", path, "-m", classifier)
+    assert code == 0
+    assert "row 12 of many.csv" in output
+    assert "more of the" not in output
+
+
 def test_a_refused_text_does_not_stop_the_others(tokenlight, classifier, reviews):
     code, output, errors = tokenlight("explain", "--file", reviews, "-m", classifier)
     assert code == 2
@@ -365,7 +388,7 @@ def test_ctrl_c_keeps_finished_texts(tokenlight, classifier, tmp_path, monkeypat
     assert "after 8 of 20 texts; the others are missing" in (tmp_path / "all.html").read_text(
         "utf-8"
     )
-    assert "stopped: 8 of 20 texts are shown and written." in errors
+    assert "stopped: 8 of 20 texts are explained and written." in errors
     assert len(json.loads(output)) == 8
     assert "line 8 of many.txt" in page.read_text(encoding="utf-8")
 
@@ -389,7 +412,9 @@ def test_sigterm_keeps_finished_texts_and_leaves_no_partial_file(classifier, tmp
         num_explained,
         num_explained - 1,
     )  # a text may be shown when the signal comes, and not yet kept
-    assert f"stopped: {len(written_rows)} of 20000 texts are shown and written." in result.errors
+    assert (
+        f"stopped: {len(written_rows)} of 20000 texts are explained and written." in result.errors
+    )
     assert [file.name for file in table.parent.iterdir()] == ["a.csv"]
 
 

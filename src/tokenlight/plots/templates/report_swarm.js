@@ -1,5 +1,5 @@
 // The swarm: one row per word, one dot per text, as far to the side as the word's share of the text's scores.
-const SWARM_WORDS = 14, SWARM_DOTS = 300, ROW_HEIGHT = 30, DOT = 3, MARGIN = 10, SWARM_WIDTH = 560;
+const SWARM_WORDS = 14, SWARM_DOTS = 300, ROW_HEIGHT = 30, DOT = 4, REACH = 49, SWARM_WIDTH = 560;
 const SVG_NAME = "http:" + "//www.w3.org/2000/svg"; // a name, not an address: nothing is fetched from it
 
 // The words with the largest Σ |share| · ln(N / number of texts with the word), in at least two of the texts shown.
@@ -42,17 +42,18 @@ function describeSides(all) {
   return { left: `for ${predicted[0]}`, right: `for ${predicted[1]}`, sign: entry => entry.predicted === predicted[1] ? 1 : -1 };
 }
 
+// Sideways in percent of the width, up and down in pixels: the rows stay beside their words on any screen.
 function drawSwarmRow(row, index, reach, sides, open) {
-  const middle = index * ROW_HEIGHT + ROW_HEIGHT / 2, centre = SWARM_WIDTH / 2;
+  const middle = index * ROW_HEIGHT + ROW_HEIGHT / 2;
   const dots = row.dots.slice(0, SWARM_DOTS);
-  const places = dots.map(({ entry, share }) => centre + sides.sign(entry) * share / reach * (centre - MARGIN));
-  const offsets = stackDots(places.map(x => Math.round(x / (2 * DOT))));
-  const line = drawShape("line", { x1: 0, x2: SWARM_WIDTH, y1: middle, y2: middle, class: "row-line" });
+  const percents = dots.map(({ entry, share }) => 50 + sides.sign(entry) * share / reach * REACH);
+  const offsets = stackDots(percents.map(percent => Math.round(percent / 100 * SWARM_WIDTH / (2 * DOT))));
+  const line = drawShape("line", { x1: 0, x2: "100%", y1: middle, y2: middle, class: "row-line" });
   return [line, ...dots.map(({ entry, share }, i) => {
     const title = drawShape("title", {}), sign = share < 0 ? "−" : "+";
     title.textContent = `${row.word} ${sign}${(100 * Math.abs(share)).toFixed(0)} % of the scores, for ${entry.predicted}: ${entry.text.slice(0, 160)}`;
     const look = isWrong(entry) ? "dot wrong-dot" : "dot";
-    const dot = drawShape("circle", { cx: places[i].toFixed(1), cy: (middle + offsets[i]).toFixed(1), r: DOT, class: look }, title);
+    const dot = drawShape("circle", { cx: `${percents[i].toFixed(2)}%`, cy: (middle + offsets[i]).toFixed(1), r: DOT, class: look }, title);
     dot.addEventListener("click", () => open(entry));
     return dot;
   })];
@@ -64,14 +65,14 @@ function drawSwarm(entries, all, sharesOf, open) {
   if (!words.length) return null;
   const sides = describeSides(all), height = words.length * ROW_HEIGHT;
   const reach = Math.max(...words.flatMap(row => row.dots.map(({ share }) => Math.abs(share))));
-  const picture = drawShape("svg", { viewBox: `0 0 ${SWARM_WIDTH} ${height}`, role: "img", "aria-label": "Each word's share of the scores, one dot per text" },
-    drawShape("line", { x1: SWARM_WIDTH / 2, x2: SWARM_WIDTH / 2, y1: 0, y2: height, class: "axis" }),
+  const picture = drawShape("svg", { height, role: "img", "aria-label": "Each word's share of the scores, one dot per text" },
+    drawShape("line", { x1: "50%", x2: "50%", y1: 0, y2: height, class: "axis" }),
     ...words.flatMap((row, index) => drawSwarmRow(row, index, reach, sides, open)));
   const names = document.createElement("div");
   names.className = "swarm-words";
   for (const row of words) {
     const button = document.createElement("button");
-    Object.assign(button, { type: "button", dir: "auto", textContent: row.word, title: `Show the ${row.dots.length} texts with this word` });
+    Object.assign(button, { type: "button", dir: "auto", textContent: row.word, title: `${row.word}: show the ${row.dots.length} texts with this word` });
     button.dataset.word = row.word;
     names.append(button);
   }

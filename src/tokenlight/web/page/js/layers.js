@@ -4,6 +4,7 @@ import { inLine } from "./characters.js";
 import { look } from "./colours.js";
 import { byId, fill, make, refill } from "./dom.js";
 import { remember } from "./link.js";
+import { choose } from "./methods.js";
 import { signed } from "./numbers.js";
 import { togglePin } from "./pin.js";
 import { scrollBox } from "./scrolling.js";
@@ -20,14 +21,22 @@ export function layersPanel() {
   watch(["entries", "view", "special", "pin", "layered"], draw);
 }
 
+// One click adds a method that has layers; its map is then drawn here.
+function addButton(name) {
+  return make("button", {
+    type: "button", class: "chip-button", text: `+ ${name}`, onclick: () => choose([...state.methods, name]),
+  });
+}
+
 function draw() {
   if (!state.entries.length) return;
   const layered = state.entries.filter((entry) => entry.attribution.layers);
   const title = make("h2", { text: "Which layer contributed what" });
   if (!layered.length) {
     const known = state.known.filter((method) => method.per_layer).map((method) => method.name);
-    const hint = known.length ? ` Choose ${known.join(" or ")} above.` : "";
-    fill(byId("layers"), title, make("p", { class: "note", text: `None of the chosen methods has per-layer terms.${hint}` }));
+    fill(byId("layers"), title,
+      make("p", { class: "note", text: "None of the chosen methods has per-layer terms. These have:" }),
+      make("p", { class: "tools" }, known.map(addButton)));
     return;
   }
   const entry = layered.find((entry) => entry.method === state.layered) ?? layered[0];
