@@ -32,6 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tokenlight.accel.arithmetic import Arithmetic
 from tokenlight.accel.executor import (
     CaptureExecutor,
     LoggingExecutor,
@@ -116,14 +117,14 @@ class ReplayBatch:
         targets: One class per example; empty if the model's own prediction is explained.
         shape_key: Everything else that determines the operations of its pass.
         text_key: Tells its texts from others.
-        product_precision: How products of float32 are rounded: ``ieee``, ``tf32`` or ``bf16``.
+        arithmetic: How its pass rounds.
     """
 
     tensors: list[Tensor]
     targets: list[ResolvedTarget]
     shape_key: Hashable
     text_key: Hashable
-    product_precision: str
+    arithmetic: Arithmetic
 
 
 @dataclass(eq=False)
@@ -299,7 +300,7 @@ class GraphCache:
         expected = eager_results.fetch_arrays()
         replayed = captured.replay(batch).fetch_arrays()
         gap = _relative_gap(expected, replayed)
-        allowed_gap = self._choose_tolerance(batch.product_precision)
+        allowed_gap = self._choose_tolerance(batch.arithmetic)
         # Only where the replay is not the same to rounding are further eager passes worth their time.
         for _ in range(MAX_NOISE_PASSES):
             if gap <= allowed_gap:
@@ -313,11 +314,13 @@ class GraphCache:
             self._entries[batch.shape_key] = NOT_CAPTURABLE
         return eager_results
 
-    def _choose_tolerance(self, product_precision: str) -> float:
+    def _choose_tolerance(self, arithmetic: Arithmetic) -> float:
         """Return by which share a replay may differ from an eager pass without noise."""
         tolerance = RELATIVE_TOLERANCE.get(self._dtype, 0.0)
         if self._dtype == torch.float32:
-            tolerance = max(tolerance, PRODUCT_TOLERANCE.get(product_precision, 0.0))
+            tolerance = max(tolerance, PRODUCT_TOLERANCE.get(arithmetic.product_precision, 0.0))
+        if arithmetic.autocast_dtype is not None and self._dtype != torch.float64:
+            tolerance = max(tolerance, RELATIVE_TOLERANCE.get(arithmetic.autocast_dtype, 0.0))
         return tolerance
 
     def _run_and_capture(self, batch: ReplayBatch, run_pass: RunPass[PassT]) -> PassT:
@@ -331,6 +334,10 @@ class GraphCache:
         captured = self._capture(batch, run_pass, logging.transfers)
         self._pool_bytes += max(0, torch.cuda.memory_reserved() - bytes_before)
         if captured is None:
+            if not any(isinstance(entry, CapturedGraph) for entry in self._entries.values()):
+                # No graph holds the pool, so it went with the attempt and nothing counts against the limit.
+                self._pool = None
+                self._pool_bytes = 0
             return results
         if self._pool_bytes <= self.max_bytes:
             self._entries[batch.shape_key] = captured

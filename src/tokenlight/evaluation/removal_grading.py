@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from tokenlight import registry
+from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import TokenlightError
@@ -129,7 +130,8 @@ class RemovalTest:
         units = RemovedUnits.of_attribution(attribution)
         probability = TargetProbability(self.explainer, attribution, {})
         positions = probability.removable_positions
-        tolerance = find_tolerance(attribution, self.explainer.runner.dtype)
+        runner = self.explainer.runner
+        tolerance = find_tolerance(attribution, arithmetic_eps(runner.device, runner.dtype))
         num_tied = count_tied(attribution.scores[positions], tolerance)
         if len(probability.words) < 2:
             return _untested("the text has one word, so there is nothing to rank")
@@ -260,11 +262,11 @@ def _untested(verdict: str) -> dict[str, Any]:
     return {"verdict": verdict, "grade": UNTESTED}
 
 
-def find_tolerance(attribution: Attribution, dtype: torch.dtype) -> float:
+def find_tolerance(attribution: Attribution, eps: float) -> float:
     """Return the difference up to which two scores count as equal: rounding, or the noise of a method."""
     largest = float(np.abs(attribution.scores).max(initial=0.0))
     # Files and pictures keep single precision at best.
-    precision = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
+    precision = max(eps, torch.finfo(torch.float32).eps)
     rounding = ROUNDING_STEPS * precision * largest
     errors = attribution.standard_errors
     return rounding if errors is None else max(rounding, float(np.median(errors)))

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import torch
 
+from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.accel.transfer import to_device
 from tokenlight.data.alternatives import DEFAULT_ALTERNATIVES
 from tokenlight.data.attribution import Attribution
@@ -39,9 +40,11 @@ from tokenlight.inputs.prompt import append_generated
 from tokenlight.perturb.engine import stream_logits
 
 MAX_CHUNK = 8  # tokens that share one forward pass
-# By how much of the range of logits the cache may change the logit of the likeliest token.
-CACHE_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
-HALF_PRECISION_TOLERANCE = 5e-2
+# By how much of the range of logits the cache may change the logit of the likeliest token: sums over
+# thousands of tokens are added up in another order. Some parts compute in float32 whatever the dtype is.
+CACHE_TOLERANCE_STEPS = 2.0**13
+MIN_CACHE_TOLERANCE = 1e-6
+MAX_CACHE_TOLERANCE = 5e-2
 
 
 class GeneratedToken(NamedTuple):
@@ -260,7 +263,7 @@ def _check_cache(
 
     Tokens that are equally likely up to rounding may swap places.
     """
-    tolerance = CACHE_TOLERANCE.get(session.runner.dtype, HALF_PRECISION_TOLERANCE)
+    tolerance = _cache_tolerance(session)
     for attribution, token_id in zip(attributions, token_ids, strict=True):
         logits = attribution.logits
         difference = float(logits.max() - logits[token_id])
@@ -274,6 +277,12 @@ def _check_cache(
                 "keeps no cache.",
                 code="cache-changes-prediction",
             )
+
+
+def _cache_tolerance(session: Session) -> float:
+    """Return by which share of the range of logits rounding may move one of them."""
+    eps = arithmetic_eps(session.runner.device, session.runner.dtype)
+    return min(max(CACHE_TOLERANCE_STEPS * eps, MIN_CACHE_TOLERANCE), MAX_CACHE_TOLERANCE)
 
 
 def join_streamed(attributions: Sequence[Attribution]) -> list[Attribution]:

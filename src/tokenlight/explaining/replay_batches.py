@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from tokenlight.accel.arithmetic import read_arithmetic
 from tokenlight.accel.graphs import ReplayBatch
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.methods.base import Method
-from tokenlight.model.arithmetic import float32_product_precision
 from tokenlight.model.objective import ArgmaxTargets
 from tokenlight.model.padding import needs_padding
 from tokenlight.model.runner import ModelInputs, ModelRunner
@@ -73,7 +73,7 @@ def make_replay_batch(
     for name, value in arguments.items():
         if value.device == token_mask.device:
             tensor_names.append(name)
-    product_precision = float32_product_precision(token_mask.device)
+    arithmetic = read_arithmetic(token_mask.device)
     # Everything except the values of the tensors that shapes the pass.
     shape_key = (
         token_mask.shape,
@@ -82,14 +82,14 @@ def make_replay_batch(
         pad_id,
         None if resolved_targets else ArgmaxTargets.count_alternatives(runner.head, targets),
         tuple(options.methods),
-        product_precision,
+        arithmetic,
     )
     return ModelReplayBatch(
         tensors=[*(arguments[name] for name in tensor_names), token_mask],
         targets=resolved_targets,
         shape_key=shape_key,
         text_key=tuple(row.ids for row in rows),
-        product_precision=product_precision,
+        arithmetic=arithmetic,
         arguments=arguments,
         tensor_names=tensor_names,
         pad_id=pad_id,

@@ -16,12 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.lrp.operations import OperationCall
 from tokenlight.lrp.rules import Operation
 
 LARGE_SCALE = 2.0**13  # scale of inputs at which the stabilizer of a norm has no effect
 SMALL_SCALE = 2.0**-10  # scale of inputs at which it has one
 MAX_STABILIZER = 1e-2
+# Norms sum thousands of numbers in float32, whatever the dtype of the model.
+MIN_TOLERANCE = 160 * torch.finfo(torch.float32).eps
 MIN_WIDTH = 4  # of a row; fewer values cannot tell a norm from an activation
 
 
@@ -71,8 +74,11 @@ class ModuleOperation(NamedTuple):
     parameters: NormParameters | None = None
 
 
-# Kept by module and not by model, since models may share modules; modules are held weakly.
-_operation_cache: WeakKeyDictionary[nn.Module, ModuleOperation | None] = WeakKeyDictionary()
+# Kept by module and not by model, since models may share modules; modules are held weakly. By the eps of the
+# arithmetic, too: what looks linear in bfloat16 may not be.
+_operation_cache: WeakKeyDictionary[nn.Module, dict[float, ModuleOperation | None]] = (
+    WeakKeyDictionary()
+)
 
 
 def may_be_one_operation(module: nn.Module) -> bool:
@@ -83,18 +89,21 @@ def may_be_one_operation(module: nn.Module) -> bool:
 
 
 def detect_operation(module: nn.Module, features: Tensor) -> ModuleOperation | None:
-    """Return the operation that ``module`` is; None if it is not one operation. Each module is probed once.
+    """Return the operation that ``module`` is; None if it is not one operation.
+
+    Each module is probed once in each arithmetic.
 
     Args:
         module: The module.
         features: Its input, for shape, dtype and device.
     """
-    if module not in _operation_cache:
-        operation = None
-        if may_be_one_operation(module):
-            operation = _probe_module(module, features)
-        _operation_cache[module] = operation
-    return _operation_cache[module]
+    if not features.is_floating_point() or not may_be_one_operation(module):
+        return None
+    operations = _operation_cache.setdefault(module, {})
+    eps = arithmetic_eps(features.device, features.dtype)
+    if eps not in operations:
+        operations[eps] = _probe_module(module, features)
+    return operations[eps]
 
 
 def read_norm(module: nn.Module, operation: ModuleOperation, features: Tensor) -> MeasuredNorm:
@@ -160,9 +169,9 @@ def _probe_module(module: nn.Module, features: Tensor) -> ModuleOperation | None
     return None
 
 
-def _rounding_tolerance(dtype: torch.dtype) -> float:
+def _rounding_tolerance(features: Tensor) -> float:
     """Return by how much rounding may move an output of size 1; some modules compute in float32."""
-    return max(8 * torch.finfo(dtype).eps, 2e-5)
+    return max(8 * arithmetic_eps(features.device, features.dtype), MIN_TOLERANCE)
 
 
 class _Probe:
@@ -205,7 +214,7 @@ class _Probe:
             self.outputs = dict(zip(rows, outputs.to(wide_dtype), strict=True))
             self.keeps_shape = outputs.shape == self.inputs.shape
             scale = float(self.outputs["first"].abs().max())
-            self._tolerance = _rounding_tolerance(features.dtype) * scale
+            self._tolerance = _rounding_tolerance(features) * scale
 
     def is_close(self, tensor: Tensor, expected: Tensor) -> bool:
         return bool((tensor - expected).abs().max() <= self._tolerance)
@@ -278,7 +287,7 @@ def _find_norm_parameters(
         norm: Any = _measure_norm(module, operation, features)
     finally:
         module._parameters.update(parameters)
-    tolerance = 4 * _rounding_tolerance(features.dtype)
+    tolerance = 4 * _rounding_tolerance(features)
     weight = _match_weight(norm, random_parameters, tolerance)
     bias = _match_bias(norm, random_parameters, tolerance)
     gap = float((norm.stabilizer - stabilizer).abs().max())

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.errors import BadInput
 from tokenlight.methods._perturbation import pad_scores
 from tokenlight.methods.base import Extras, Method
@@ -23,6 +24,8 @@ from tokenlight.trace.tape import Tape
 Multiply = Literal["own", "first", "none"]
 # From positions in ``examples`` and step numbers, each ``pass``, to points, ``pass position hidden``.
 PointFunction = Callable[[Tensor, Tensor], Tensor]
+# What the epsilon of a norm leaves of terms that cancel, as a share of them.
+MAX_CANCELLED_SHARE = 1e-3
 
 
 class PathScores(NamedTuple):
@@ -235,7 +238,8 @@ class WordGradientMethod(Method):
         gradient = self.loss_gradient(tape).masked_fill(~_lookup_mask(tape), 0.0)
         terms = gradient * self._factors(tape)
         values = terms.sum(dim=-1)
-        self._check_rounding_noise(values, terms, tape.recording.logits.dtype)
+        runner = tape.recording.runner
+        self._check_rounding_noise(values, terms, arithmetic_eps(runner.device, runner.dtype))
         scores = tape.token_embeddings.fold_to_tokens(values)
         return l1_normalize(scores.masked_fill(~tape.token_mask, 0.0))
 
@@ -259,7 +263,7 @@ class WordGradientMethod(Method):
         weights = torch.full((len(examples), num_points), 1 / num_points, device=examples.device)
         return average_gradient(tape, examples, weights, point, at="words", gradient_of="loss")
 
-    def _check_rounding_noise(self, values: Tensor, terms: Tensor, dtype: torch.dtype) -> None:
+    def _check_rounding_noise(self, values: Tensor, terms: Tensor, eps: float) -> None:
         """Raise if the terms cancel up to rounding errors.
 
         A norm directly after the embedding table ignores the length and the mean of a token's embedding, so
@@ -267,7 +271,7 @@ class WordGradientMethod(Method):
         from the epsilon of the norm.
         """
         magnitude = terms.abs().sum(dim=-1).amax(dim=-1)
-        tolerance = max(1e-3, torch.finfo(dtype).eps)
+        tolerance = max(MAX_CANCELLED_SHARE, eps)
         is_noise = values.abs().amax(dim=-1) <= tolerance * magnitude
         if bool((is_noise & (magnitude > 0)).any()):
             raise BadInput(

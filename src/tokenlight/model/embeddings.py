@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.embedding_layers import find_token_embeddings
@@ -344,5 +345,5 @@ def _is_only_input(
     text_gap = float((logits - other_logits).abs().max())
     gap = float((replaced_logits - other_logits).abs().max())
     # Both passes sum in the same order, so only rounding remains.
-    rounding = 64 * torch.finfo(runner.dtype).eps * float(other_logits.abs().max())
+    rounding = 64 * arithmetic_eps(runner.device, runner.dtype) * float(other_logits.abs().max())
     return gap <= rounding + 1e-3 * text_gap

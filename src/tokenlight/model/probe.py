@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.hooks import attention_hook
 from tokenlight.hooks.patching import forward_hooks
-from tokenlight.model.arithmetic import arithmetic_eps
 from tokenlight.model.objective import describe_first_nonfinite
 from tokenlight.model.probe_results import get_probe_results
 from tokenlight.model.probe_rows import (

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks import attention_hook
 from tokenlight.hooks.blocks import list_blocks
@@ -93,13 +94,16 @@ def _block_distances(
     """
     examples, tokens = pack[rows].T
     changed_states = _run_blocks(recording, clean_states, examples, tokens)
+    runner = recording.runner
+    model_eps = arithmetic_eps(runner.device, runner.dtype)
     distances: list[Tensor] = []
     for clean, changed in zip(clean_states.outputs, changed_states.outputs, strict=True):
         clean_examples = clean[examples.to(clean.device)].double()
         clean_unit = nn.functional.normalize(clean_examples, dim=-1)
         changed_unit = nn.functional.normalize(changed.double(), dim=-1)
         distance = (clean_unit - changed_unit).square().sum(dim=-1) / 2
-        rounding_distance = (4 * torch.finfo(clean.dtype).eps) ** 2 / 2
+        eps = max(model_eps, torch.finfo(clean.dtype).eps)
+        rounding_distance = (4 * eps) ** 2 / 2
         distances.append(distance.masked_fill(distance <= rounding_distance, 0.0))
     return [distances]
 

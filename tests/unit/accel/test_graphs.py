@@ -14,6 +14,7 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.accel import graphs
+from tokenlight.accel.arithmetic import Arithmetic
 from tokenlight.accel.executor import (
     CaptureExecutor,
     LoggingExecutor,
@@ -197,7 +198,7 @@ def captured(monkeypatch):
 
     def run(values, targets):
         batch = graphs.ReplayBatch(
-            [torch.tensor(values).double()], targets, "key", "other texts", "ieee"
+            [torch.tensor(values).double()], targets, "key", "other texts", Arithmetic()
         )
         results = cache.run(batch, lambda tensors: run_eagerly(tensors, targets))
         return results.fetch_arrays()[0].tolist()
@@ -311,6 +312,30 @@ def test_a_repeated_call_replays_its_graph(replays, target, monkeypatch):
         np.testing.assert_array_equal(ours.logits, theirs.logits)
 
 
+@pytest.mark.parametrize("captured_under_autocast", [False, True])
+def test_a_graph_is_replayed_only_in_the_arithmetic_of_its_capture(
+    replays, captured_under_autocast
+):
+    """The kernels of a graph are those of its capture, whatever autocast says when it is replayed."""
+
+    def arithmetic(is_autocast):
+        return torch.autocast("cpu", torch.bfloat16, enabled=is_autocast)
+
+    explainer = Explainer(tiny_bert(torch.float32))
+    rows = Tokens.from_ids(torch.randint(5, 50, (3, 7), generator=torch.manual_seed(1)))
+    with arithmetic(captured_under_autocast):
+        for _ in range(5):
+            explainer.explain(rows, "attcat", target=1)
+    num_replays = len(replays)
+    assert num_replays > 0
+    with arithmetic(not captured_under_autocast):
+        attributions = explainer.explain(rows, "attcat", target=1)
+        expected = Explainer(tiny_bert(torch.float32)).explain(rows, "attcat", target=1)
+    assert len(replays) == num_replays
+    for ours, theirs in zip(attributions, expected, strict=True):
+        np.testing.assert_array_equal(ours.scores, theirs.scores)
+
+
 def test_a_graph_that_differs_from_the_eager_pass_is_not_used_again(replays):
     explainer = Explainer(tiny_bert())
     eager = Explainer(tiny_bert())
@@ -398,29 +423,33 @@ def test_a_replay_is_compared_within_the_noise_of_the_eager_pass(
     monkeypatch, noise, period, offset, num_passes, is_used
 ):
     noisy = NoisyPass(noise, period)
-    assert compare_replay(monkeypatch, torch.bfloat16, "ieee", noisy, offset) is is_used
+    assert compare_replay(monkeypatch, torch.bfloat16, Arithmetic(), noisy, offset) is is_used
     # Noise is measured only where the replay was not the same to rounding.
     assert noisy.num_passes == num_passes
 
 
 @pytest.mark.parametrize(
-    ("dtype", "precision", "offset", "is_used"),
+    ("dtype", "arithmetic", "offset", "is_used"),
     [
-        (torch.float32, "ieee", 1e-4, False),
-        (torch.float32, "tf32", 1e-4, True),
-        (torch.float32, "tf32", 1e-3, False),
-        (torch.float32, "bf16", 1e-3, True),
-        (torch.float64, "tf32", 1e-4, False),  # the setting is that of float32
+        (torch.float32, Arithmetic(), 1e-4, False),
+        (torch.float32, Arithmetic("tf32"), 1e-4, True),
+        (torch.float32, Arithmetic("tf32"), 1e-3, False),
+        (torch.float32, Arithmetic("bf16"), 1e-3, True),
+        (torch.float32, Arithmetic("ieee", torch.float16), 1e-4, True),
+        (torch.float32, Arithmetic("ieee", torch.bfloat16), 1e-3, True),
+        (torch.float32, Arithmetic("ieee", torch.bfloat16), 4e-3, False),
+        # Both settings are those of float32.
+        (torch.float64, Arithmetic("tf32", torch.bfloat16), 1e-4, False),
     ],
 )
-def test_the_tolerance_of_a_replay_follows_the_precision_of_products(
-    monkeypatch, dtype, precision, offset, is_used
+def test_the_tolerance_of_a_replay_follows_the_arithmetic_in_force(
+    monkeypatch, dtype, arithmetic, offset, is_used
 ):
     exact = NoisyPass(0.0, 2)
-    assert compare_replay(monkeypatch, dtype, precision, exact, offset) is is_used
+    assert compare_replay(monkeypatch, dtype, arithmetic, exact, offset) is is_used
 
 
-def compare_replay(monkeypatch, dtype, precision, noisy_pass, offset):
+def compare_replay(monkeypatch, dtype, arithmetic, noisy_pass, offset):
     """Return whether a graph that is off by ``offset`` is used after its comparison."""
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr(torch, "_foreach_copy_", lambda *_: None)
@@ -429,7 +458,7 @@ def compare_replay(monkeypatch, dtype, precision, noisy_pass, offset):
     graph = SimpleNamespace(replay=lambda: None)
     snapshot = graphs.ModelSnapshot(cache._model)
     cache._entries["key"] = graphs.CapturedGraph(graph, [], [], replayed, snapshot, "texts")
-    batch = graphs.ReplayBatch([torch.zeros(1)], [], "key", "other texts", precision)
+    batch = graphs.ReplayBatch([torch.zeros(1)], [], "key", "other texts", arithmetic)
     cache.run(batch, noisy_pass.run)
     return cache.has_graph("key")
 
@@ -438,7 +467,13 @@ def compare_replay(monkeypatch, dtype, precision, noisy_pass, offset):
 def device_memory(monkeypatch, replays):  # noqa: ARG001 - its device is used
     """A device of 100 GiB whose captures take as many bytes as the test says."""
     memory = SimpleNamespace(
-        free=90 << 30, cached=0, reserved=0, capture_bytes=0, num_emptied=0, streams=[]
+        free=90 << 30,
+        cached=0,
+        reserved=0,
+        capture_bytes=0,
+        captures_fail=False,
+        num_emptied=0,
+        streams=[],
     )
 
     def empty_cache():
@@ -450,6 +485,8 @@ def device_memory(monkeypatch, replays):  # noqa: ARG001 - its device is used
     def capture(_graph, _pool, get_stream):
         memory.streams.append(get_stream())
         memory.reserved += memory.capture_bytes
+        if memory.captures_fail:
+            raise RuntimeError("operation not permitted when stream is capturing")
         yield
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (memory.free, 100 << 30))
@@ -483,6 +520,18 @@ def test_graphs_that_exceed_their_memory_are_dropped_for_the_latest_one(device_m
     assert device_memory.num_emptied == 1
     explain_shape(explainer, 6)
     assert count_graphs(explainer) == 1
+
+
+def test_a_capture_that_failed_takes_nothing_of_the_limit(device_memory):
+    explainer = Explainer(tiny_bert(), cuda_graph_bytes=10 << 30)
+    device_memory.capture_bytes = 4 << 30
+    device_memory.captures_fail = True
+    explain_shape(explainer, 4, count=3)
+    device_memory.captures_fail = False
+    explain_shape(explainer, 5, count=3)
+    explain_shape(explainer, 6, count=3)
+    assert count_graphs(explainer) == 2  # 8 GiB
+    assert device_memory.num_emptied == 0
 
 
 def test_all_captures_of_a_model_share_one_stream(device_memory):

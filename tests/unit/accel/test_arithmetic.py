@@ -5,7 +5,9 @@ import torch
 
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
-from tokenlight.model.arithmetic import arithmetic_eps, float32_product_precision
+from tokenlight.accel.arithmetic import arithmetic_eps, read_arithmetic
+from tokenlight.lrp.module_operations import detect_operation
+from tokenlight.lrp.rules import Operation
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
@@ -26,7 +28,7 @@ def coarse_products(request):
 
 @pytest.mark.usefixtures("coarse_products")
 def test_products_in_tf32_are_as_coarse_as_float16():
-    assert float32_product_precision(CUDA) == "tf32"
+    assert read_arithmetic(CUDA).product_precision == "tf32"
     assert arithmetic_eps(CUDA, torch.float32) == torch.finfo(torch.float16).eps
     assert arithmetic_eps(CUDA, torch.float64) == torch.finfo(torch.float64).eps
     assert arithmetic_eps(CUDA, torch.bfloat16) == torch.finfo(torch.bfloat16).eps
@@ -34,7 +36,7 @@ def test_products_in_tf32_are_as_coarse_as_float16():
 
 def test_plain_arithmetic_is_as_coarse_as_the_dtype():
     for device in (CPU, CUDA):
-        assert float32_product_precision(device) == "ieee"
+        assert read_arithmetic(device).product_precision == "ieee"
         for dtype in (torch.float32, torch.float64, torch.float16):
             assert arithmetic_eps(device, dtype) == torch.finfo(dtype).eps
 
@@ -52,3 +54,50 @@ def test_a_model_under_autocast_is_explained(method):
     with torch.autocast("cpu", torch.bfloat16):
         attribution = Explainer(model).explain(Tokens.from_ids([[5, 9, 12, 7]]), method, 1)
     assert len(attribution.scores) == 4
+
+
+def test_deterministic_kernels_are_another_arithmetic():
+    plain = read_arithmetic(CPU)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert read_arithmetic(CPU) != plain
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert read_arithmetic(CPU) == plain
+
+
+class HandWrittenLinear(torch.nn.Module):
+    """A linear layer whose product is written out, so that it is known only by what it computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(
+            torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
+        )
+
+    def forward(self, inputs):
+        return inputs @ self.weight
+
+
+class NearlyLinear(torch.nn.Module):
+    """An activation that bends by less than bfloat16 rounds."""
+
+    def forward(self, inputs):
+        return inputs + 0.002 * inputs.square()
+
+
+def test_a_product_is_known_by_what_it_computes_however_it_is_rounded():
+    module = HandWrittenLinear()
+    features = torch.ones(1, 3, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        in_autocast = detect_operation(module, features)
+    in_float32 = detect_operation(module, features)
+    assert in_autocast.operation == in_float32.operation == Operation.MAP
+
+
+def test_what_looks_linear_in_coarse_arithmetic_is_looked_at_again_in_a_finer_one():
+    module = NearlyLinear()
+    features = torch.ones(1, 3, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert detect_operation(module, features).operation == Operation.MAP
+    assert detect_operation(module, features).operation == Operation.ACTIVATION
