@@ -331,7 +331,7 @@ def _run_row(
 ) -> tuple[Any, Tensor]:
     """Run one row, with ``padding`` more tokens; return the outputs of the model and its logits."""
     inputs = runner.build_inputs([row], len(row) + padding)
-    _, token_mask, _ = inputs
+    token_mask = inputs.token_mask
     attention = "own"
     record_mode: attention_hook.RecordMode = "nothing"
     if records_attention:

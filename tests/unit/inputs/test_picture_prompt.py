@@ -257,7 +257,7 @@ def test_a_free_continuation_is_what_the_model_generates(family):
     attributions = explainer.explain(
         make_picture(), "random", target=Continuation(max_new_tokens=3)
     )
-    arguments, _, _ = explainer.runner.build_inputs([row])
+    arguments = explainer.runner.build_inputs([row]).arguments
     inputs = {k: v for k, v in arguments.items() if k != "read_positions"}
     inputs |= explainer.runner.vision_inputs.pixel_arguments(inputs["pixel_values"])
     created = explainer.model.generate(
