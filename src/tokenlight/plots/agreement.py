@@ -8,7 +8,7 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.ranks import compute_midranks
-from tokenlight.plots import facts
+from tokenlight.plots import descriptions
 
 NUM_COMPARED_WORDS = 5  # words of each method that are compared
 GOOD_GRADES = ("faithful", "better than chance")
@@ -89,7 +89,7 @@ def _find_agreement_word(correlation: float) -> str:
 
 def describe_support(attributions: Sequence[Attribution], names: Sequence[str]) -> str:
     """Say which methods the trust tests support; empty if some method was not tested."""
-    grades = [facts.get_grade(attribution) for attribution in attributions]
+    grades = [descriptions.get_grade(attribution) for attribution in attributions]
     if not all(grades):
         return ""
     supported = [name for name, grade in zip(names, grades, strict=True) if grade in GOOD_GRADES]
@@ -111,7 +111,7 @@ def _describe_rest(
         return ", though these differ: they cannot tell which of them is right"
     undecided = []
     for attribution, name in zip(attributions, names, strict=True):
-        if facts.get_grade(attribution) in UNDECIDED_GRADES:
+        if descriptions.get_grade(attribution) in UNDECIDED_GRADES:
             undecided.append(name)
     if undecided:
         return f"; they cannot tell about {', '.join(undecided)}"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from tokenlight.data.attribution import MIN_ERRORS_FROM_ZERO, Attribution
 from tokenlight.data.units import find_sentence_spans
-from tokenlight.plots import facts, text_segments
+from tokenlight.plots import descriptions, text_segments
 from tokenlight.plots.colours import score_to_step
-from tokenlight.plots.facts import RoundedShare, format_error, format_score
+from tokenlight.plots.descriptions import RoundedShare, format_error, format_score
 from tokenlight.plots.score_tables import ScoreTable, build_layer_table
 from tokenlight.plots.text_segments import SegmentText, TextRun
 from tokenlight.plots.token_roles import (
@@ -128,7 +128,7 @@ class View:
 
         They are computed from tokens in both views: scores of opposite sign cancel within a word.
         """
-        shares = facts.round_segment_shares(self.token_attribution)
+        shares = descriptions.round_segment_shares(self.token_attribution)
         return {part.segment: part for part in shares}
 
     @property
@@ -153,7 +153,7 @@ class View:
             return None
         if self._has_several_parts:
             return share if share.percent > 0 else None
-        return share if share.share > facts.SPECIAL_SHARE_THRESHOLD else None
+        return share if share.share > descriptions.SPECIAL_SHARE_THRESHOLD else None
 
     @property
     def top_tokens(self) -> list[StrongToken]:
@@ -288,7 +288,7 @@ class View:
     def _explain_unread(self, roles: tuple[str, ...]) -> str | None:
         """Say why a token has not been read; None for any token that has."""
         if EXPLAINED_ROLE in roles:
-            probability = facts.describe_token_probability(self.attribution)
+            probability = descriptions.describe_token_probability(self.attribution)
             return f"explained here: {probability or self.attribution.target.name}"
         if LATER_ROLE in roles:
             return "not yet written"

@@ -30,7 +30,6 @@ from tokenlight.model.objective import (
 )
 from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.attention_maps import AttentionMap, AttentionMaps, read_maps
-from tokenlight.trace.declared import require
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.extra_passes import ExtraPasses
 from tokenlight.trace.gradients import GradientKind, take_gradients
@@ -44,6 +43,7 @@ from tokenlight.trace.target_parts import (
     split_sides,
     split_terms,
 )
+from tokenlight.trace.undeclared_sites import require
 
 
 @dataclass(frozen=True, eq=False)

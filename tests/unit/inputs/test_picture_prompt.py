@@ -32,7 +32,7 @@ from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.inputs.picture import build_patch_image
 from tokenlight.plots.colours import NUM_STEPS, OVERLAY_OPACITY, score_to_step
-from tokenlight.plots.facts import round_segment_shares
+from tokenlight.plots.descriptions import round_segment_shares
 from tokenlight.plots.figures import draw_image_heat_maps
 from tokenlight.plots.html import render_page
 from tokenlight.plots.terminal import show

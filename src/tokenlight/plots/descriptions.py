@@ -76,7 +76,7 @@ def round_to_percents(shares: Sequence[float]) -> list[int]:
     Rounded one by one, three shares of 33.5 %, 33.5 % and 33 % would sum to 101 %.
 
     Args:
-        shares: Parts of one whole, which sum to 1 (or to 0).
+        shares: Parts of one whole, each at least 0; their sum is at most 1.
 
     Returns:
         One percentage per share; they sum to the rounded sum of the shares.
