@@ -58,7 +58,7 @@ class UnitMethod(Method, abstract=True):
 
     def cached_measurements(self, tape: Tape) -> list[np.ndarray]:
         """Return the result of :meth:`measure_units`, computed once per tape."""
-        return tape.extra_passes.cached(self, lambda: self.measure_units(tape))
+        return tape.extra_passes.compute_once(self, lambda: self.measure_units(tape))
 
     @abc.abstractmethod
     def measure_units(self, tape: Tape) -> list[np.ndarray]:

@@ -108,7 +108,7 @@ def choose_width(runner: ModelRunner, lengths: Sequence[int], source_length: int
     """Return the width of a batch of rows of these lengths.
 
     A GPU prepares kernels and graphs for every new shape. A batch that is padded anyway is therefore
-    padded to a multiple of :func:`padding_multiple`, so that shapes recur.
+    padded to a multiple of :func:`choose_padding_multiple`, so that shapes recur.
     """
     longest = max(lengths)
     has_one_length = min(lengths) == longest
@@ -121,7 +121,7 @@ def choose_width(runner: ModelRunner, lengths: Sequence[int], source_length: int
     return width if runner.batching.may_be_padded(longest, width) else longest
 
 
-def padding_multiple(runner: ModelRunner) -> int:
+def choose_padding_multiple(runner: ModelRunner) -> int:
     """Return the number of tokens of which the width of a padded batch is a multiple."""
     can_pad_more = runner.is_padding_invariant and runner.vision_inputs is None
     if runner.device.type != "cuda" or not can_pad_more:

@@ -250,7 +250,7 @@ class ModelRunner:
     @property
     def padding_multiple(self) -> int:
         """The number of tokens of which the width of a padded batch is a multiple."""
-        return padding.padding_multiple(self)
+        return padding.choose_padding_multiple(self)
 
     def choose_pad_id(self, rows: Sequence[Any]) -> int | None:
         """Return the id that pads ``rows``; None if no id is free, and for images."""

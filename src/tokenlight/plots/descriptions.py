@@ -56,6 +56,11 @@ def format_score(value: float) -> str:
     return f"{value:+.3g}".replace("-", "−")
 
 
+def format_correlation(correlation: float) -> str:
+    """Format a correlation with two decimals and a minus as wide as a plus."""
+    return f"{correlation:.2f}".replace("-", "−")
+
+
 def format_error(value: float) -> str:
     """Format a standard error with two digits: ``± 0.041``."""
     return f"± {value:.2g}"

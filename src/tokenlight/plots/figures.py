@@ -268,7 +268,7 @@ def _wrap_heading(method: MethodScene) -> list[list[tuple[int, Mark]]]:
     lines = []
     for heading in headings:
         for text in textwrap.wrap(to_single_line(heading), LINE_COLUMNS) or [""]:
-            lines.append([(0, Mark(text, None, 0, (), False, False, None))])
+            lines.append([(0, Mark(text))])
     return lines
 
 
