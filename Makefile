@@ -81,7 +81,7 @@ OLDEST := $(VENV)-oldest/bin/python
 test-oldest: $(VENV)-oldest/.made
 	$(OFFLINE) $(OLDEST) -m tokenlight explain 'Never dull.' --trust
 	$(OFFLINE) $(OLDEST) -m pytest -q -p no:cacheprovider -o filterwarnings=default $(SMOKE)
-SMOKE := tests/unit/test_registry.py tests/unit/data/test_head.py tests/unit/data/test_span_target.py tests/unit/test_explainer.py \
+SMOKE := tests/unit/test_registry.py tests/unit/data/test_head.py tests/unit/data/test_span_target.py tests/unit/explainer/test_explainer.py \
   tests/unit/cli/test_explain.py tests/unit/files/test_columns.py tests/unit/metrics \
   tests/unit/evaluation/test_results.py tests/unit/evaluation/test_run.py tests/unit/files/test_tables.py \
   tests/unit/plots/test_figures.py tests/unit/web/test_app.py tests/unit/web/test_tasks.py \

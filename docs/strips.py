@@ -48,7 +48,7 @@ def draw_picture(name: str) -> str:
 def draw_strip(name: str) -> str:
     """The sentence in a method's colours: one line of HTML."""
     from tokenlight.plots.colours import score_to_step, step_colour, text_colour, to_hex
-    from tokenlight.plots.facts import format_score
+    from tokenlight.plots.descriptions import format_score
 
     scores = load_sentence()["methods"][name]
     scale = max(map(abs, scores))

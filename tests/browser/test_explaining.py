@@ -8,7 +8,7 @@ from markupsafe import escape
 
 from tests.helpers.page_server import TEXT
 from tokenlight import Contrast
-from tokenlight.plots.facts import (
+from tokenlight.plots.descriptions import (
     describe_share,
     describe_special_share,
     format_score,

@@ -11,7 +11,7 @@ import pytest
 
 import tokenlight
 from tests.helpers.page_server import HEADS, TEXT, run_server
-from tokenlight.plots.facts import describe_special_share, format_score, round_segment_shares
+from tokenlight.plots.descriptions import describe_special_share, format_score, round_segment_shares
 
 
 def test_the_layer_map_has_the_terms_of_the_library(visit, explainer):

@@ -15,7 +15,7 @@ from tokenlight.inputs.combining_marks import is_mark_at
 from tokenlight.metrics._ranking import normalized_ranks
 from tokenlight.plots.characters import make_visible, to_single_line
 from tokenlight.plots.colours import score_to_step, step_class
-from tokenlight.plots.facts import describe_share, round_segment_shares
+from tokenlight.plots.descriptions import describe_share, round_segment_shares
 from tokenlight.plots.text_segments import split_segments
 
 TEXTS = [

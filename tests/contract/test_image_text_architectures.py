@@ -50,7 +50,7 @@ def explainer(family: str) -> Explainer:
 def build_bare_arguments(explainer: Explainer, picture: Any) -> tuple[Any, dict[str, Any]]:
     """Return the row, and what the bare model would be given: ids, types and pixels, each by its own name."""
     (row,) = [explainer.explain(picture, method="random").row]
-    arguments, _, _ = explainer.runner.build_inputs([row])
+    arguments = explainer.runner.build_inputs([row]).arguments
     model_arguments = {
         name: tensor for name, tensor in arguments.items() if name != "read_positions"
     }

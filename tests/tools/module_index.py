@@ -81,7 +81,7 @@ def is_named_after(test_stem: str, stem: str) -> bool:
 
 
 def find_by_name(module: str) -> list[Path]:
-    """Return ``tests/unit/<package>/test_<module>*.py``.
+    """Return ``tests/unit/<package>/test_<module>*.py``, and all of ``tests/unit/<package>/<module>/``.
 
     A file belongs to the longest name that fits: ``test_picture_prompt.py`` is of ``picture_prompt``,
     not of ``picture``. In a folder within a package, a module shares the files of that folder.
@@ -99,7 +99,7 @@ def find_by_name(module: str) -> list[Path]:
         owners = [name for name in {*siblings, stem} if is_named_after(path.stem, name)]
         if owners and max(owners, key=len) == stem:
             paths.append(path)
-    return paths
+    return paths + sorted((TESTS / "unit" / module).glob("test_*.py"))
 
 
 def find_by_import(module: str) -> list[Path]:

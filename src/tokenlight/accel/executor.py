@@ -66,9 +66,9 @@ class Executor:
         # Some devices have no float64, so the copy comes first.
         return tensor.cpu().double(), None
 
-    def read_flag(self, compute_flag: Callable[[], bool], *, fallback: bool) -> bool:  # noqa: ARG002
-        """Return ``compute_flag()``, which may wait for the device; ``fallback`` where nothing can wait."""
-        return compute_flag()
+    def is_true(self, condition: Callable[[], bool], *, fallback: bool) -> bool:  # noqa: ARG002
+        """Return ``condition()``, which may wait for the device; ``fallback`` where nothing can wait."""
+        return condition()
 
     def check_can_read(self) -> None:
         """Raise :class:`NotCapturable` where values of this batch must not be read."""
@@ -118,7 +118,7 @@ class CaptureExecutor(Executor):
         """Leave the values on the device; they are copied after each replay."""
         return tensor.double(), None
 
-    def read_flag(self, compute_flag: Callable[[], bool], *, fallback: bool) -> bool:  # noqa: ARG002
+    def is_true(self, condition: Callable[[], bool], *, fallback: bool) -> bool:  # noqa: ARG002
         """Return ``fallback``: the flag of another batch may differ, and nothing can be read now."""
         return fallback
 

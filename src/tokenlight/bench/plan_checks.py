@@ -23,12 +23,12 @@ def find_entry_problems(suite: Suite) -> Iterator[str]:
 
 
 def _find_method_problems(entry: MethodEntry) -> Iterator[str]:
-    """Check the options for the checkpoint, and those for its embedded twin."""
+    """Check the options for the checkpoint, and those for the embedded model that stands in for it."""
     if entry.name not in registry.list_names("methods"):
         yield from find_option_problems("methods", entry, {})
         return
     yield from find_option_problems("methods", entry, entry.options)
-    yield from find_option_problems("methods", entry, entry.options | entry.twin)
+    yield from find_option_problems("methods", entry, entry.options | entry.stand_in)
 
 
 def find_option_problems(

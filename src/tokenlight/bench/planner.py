@@ -61,7 +61,7 @@ class _ModelOnData:
 
     model: ModelEntry
     data: DataSetEntry
-    is_twin: bool  # whether the embedded twin replaces the checkpoint
+    is_stand_in: bool  # whether an embedded model replaces the checkpoint
 
 
 class _Planner:
@@ -120,8 +120,8 @@ class _Planner:
         requested_lm = RunRequest.lookup(request.language_models, model.name, data.name)
         requested_heads = RunRequest.lookup(request.heads, model.name, data.name)
         checkpoint = self._find_checkpoint(model, requested_model)
-        is_twin = checkpoint == model.twin and model.twin != model.hub
-        if is_twin:
+        is_stand_in = checkpoint == model.stand_in and model.stand_in != model.hub
+        if is_stand_in:
             # The language model, heads and labels of the suite belong to the checkpoint.
             model = replace(model, lm="", heads="", labels=())
         if requested_model:
@@ -131,10 +131,10 @@ class _Planner:
         if heads:
             heads = str(Path(heads).resolve())
         resolved = replace(model, hub=checkpoint, lm=requested_lm or model.lm, heads=heads)
-        return _ModelOnData(resolved, data, is_twin)
+        return _ModelOnData(resolved, data, is_stand_in)
 
     def _find_checkpoint(self, model: ModelEntry, requested_model: str) -> str:
-        """Return what is loaded: the requested model, that of the suite, its twin, or nothing."""
+        """Return what is loaded: the requested model, that of the suite, its stand-in, or nothing."""
         if requested_model:
             path = Path(requested_model)
             is_gguf_file = path.suffix == ".gguf" and path.is_file()
@@ -147,7 +147,7 @@ class _Planner:
         # If models are given explicitly, do not substitute embedded ones for the others.
         if self.request.models:
             return ""
-        return model.twin
+        return model.stand_in
 
     def _read_data_sets(
         self, pairs: Sequence[_ModelOnData]
@@ -199,7 +199,7 @@ class _Planner:
     def _add_cells(self, pair: _ModelOnData, examples: Sequence[Example]) -> None:
         """Add the cells of a model on a data set, one per method.
 
-        What the model cannot do is a problem, but for a twin only the reason why its cells are not run.
+        What the model cannot do is a problem, but for a stand-in only the reason why its cells are not run.
         """
         num_layers, model_error = self._inspect_model(pair, examples)
         problems = [] if model_error in ("", NO_MODEL) else [model_error]
@@ -216,7 +216,7 @@ class _Planner:
                     if reason:
                         problems.append(f"{entry.label}: {reason}")
                 self.cells.append(replace(cell, reason=reason.removesuffix(".")))
-        if not pair.is_twin:
+        if not pair.is_stand_in:
             prefix = f"{pair.model.name} on {pair.data.name} ({pair.model.hub})"
             self.problems += [f"{prefix}: {problem}" for problem in problems]
 
@@ -229,8 +229,8 @@ class _Planner:
         """
         for variant in entry.expand(num_layers):
             options = dict(variant.options)
-            if pair.is_twin:
-                options |= variant.twin
+            if pair.is_stand_in:
+                options |= variant.stand_in
             if any(find_option_problems("methods", variant, options)):
                 continue  # recorded by find_entry_problems
             options, needs_heads = _add_file_options(variant.name, options, pair.model)

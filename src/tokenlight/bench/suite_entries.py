@@ -85,21 +85,32 @@ def _fill_data_defaults(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fill_model_defaults(fields: dict[str, Any]) -> dict[str, Any]:
-    """Name a model after its checkpoint; an embedded model is its own twin."""
+    """Name a model after its checkpoint; an embedded model is its own stand-in."""
     hub = str(fields.get("hub", ""))
-    default_twin = hub if hub.startswith("tokenlight/") else ""
-    twin = fields.get("twin", default_twin)
-    name = fields.get("name") or Path(hub).name or Path(str(twin)).name
-    if twin == "none":
-        twin = ""
-    filled = fields | {"twin": twin}
+    default_stand_in = hub if hub.startswith("tokenlight/") else ""
+    fields = _rename_twin(fields)
+    stand_in = fields.get("stand_in", default_stand_in)
+    name = fields.get("name") or Path(hub).name or Path(str(stand_in)).name
+    if stand_in == "none":
+        stand_in = ""
+    filled = fields | {"stand_in": stand_in}
     if name:
         filled["name"] = name
     return filled
 
 
+def _rename_twin(fields: dict[str, Any]) -> dict[str, Any]:
+    """Rename the key ``twin`` of older suites to ``stand_in``."""
+    if "twin" not in fields:
+        return fields
+    renamed = {"stand_in": fields["twin"], **fields}
+    del renamed["twin"]
+    return renamed
+
+
 def _parse_name_and_options(fields: dict[str, Any]) -> dict[str, Any]:
     """Parse ``name:option=value,...``, and merge its options with the keys ``options`` and ``preset``."""
+    fields = _rename_twin(fields)
     spec = str(fields.pop("name", "") or "")
     if not spec:
         return {"label": "", **fields}
@@ -136,12 +147,15 @@ class DataSetEntry:
 
 @suite_entry("hub", _fill_model_defaults)
 class ModelEntry:
-    """A checkpoint for some data sets (``data``; empty means all), and its embedded twin for offline runs."""
+    """A checkpoint for some data sets (``data``; empty means all).
+
+    ``stand_in`` is the embedded model that is run in its place offline.
+    """
 
     name: str
     hub: str = ""
     data: StringTuple = ()
-    twin: str = ""
+    stand_in: str = ""
     lm: str = ""
     heads: str = ""
     labels: StringTuple = ()
@@ -153,14 +167,15 @@ class MethodEntry:
     """A method with options.
 
     ``each`` maps an option to a list of values and makes one method of each combination. Methods with the
-    same ``group`` are repetitions that share one row of the tables.
+    same ``group`` are repetitions that share one row of the tables. ``stand_in`` holds options to use instead
+    with the embedded model that stands in for a checkpoint.
     """
 
     name: str
     label: str
     options: dict[str, Any] = field(default_factory=dict)
     each: dict[str, Any] = field(default_factory=dict)
-    twin: dict[str, Any] = field(default_factory=dict)
+    stand_in: dict[str, Any] = field(default_factory=dict)
     data: StringTuple = ()
     group: str = ""
 

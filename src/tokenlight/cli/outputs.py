@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tokenlight.files.saved import save
 from tokenlight.files.write import dump_json, write_text
 from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.dataset_report import DataSetReport
-from tokenlight.plots.facts import format_percent
+from tokenlight.plots.descriptions import format_percent, round_to_percents
 from tokenlight.plots.html import render_page
 from tokenlight.plots.scene import select_new_notes
 from tokenlight.plots.terminal import make_console, show
@@ -272,34 +272,10 @@ def _print_sums(attribution: Attribution, unit: Unit) -> None:
     sys.stdout.write(f"\n{attribution.title}, by {unit}\n")
     # Sums are signed; percentages are shares of the sum of magnitudes.
     groups = sorted(attribution.group_by(unit), key=lambda group: -group.total)
-    percentages = round_percentages([group.share for group in groups])
+    percentages = round_to_percents([group.share for group in groups])
     for group, percentage in zip(groups, percentages, strict=True):
         interval = ""
         if group.low is not None:
             interval = f"[{group.low:+.3g}, {group.high:+.3g}]"
         name = truncate_text(" ".join(group.name.split()), MAX_UNIT_NAME)
         sys.stdout.write(f"  {group.total:+9.3g}  {interval:18}  {percentage:3d} %  {name}\n")
-
-
-def round_percentages(shares: Iterable[float]) -> list[int]:
-    """Round shares to whole percentages that keep their sum, by the method of the largest remainder.
-
-    Args:
-        shares: Fractions of a whole, each at least 0; their sum may be below 1.
-
-    Returns:
-        Percentages in the same order. Shares that sum to 1 give percentages that sum to 100.
-
-    Example:
-        >>> from tokenlight.cli.outputs import round_percentages
-        >>> round_percentages([1 / 3, 1 / 3, 1 / 3])
-        [34, 33, 33]
-    """
-    exact = [100 * share for share in shares]
-    # The tolerance keeps 28.999999999999996, which is 0.29 times 100, from losing a percentage.
-    rounded_down = [int(value + 1e-9) for value in exact]
-    num_missing = round(sum(exact)) - sum(rounded_down)
-    by_remainder = sorted(range(len(exact)), key=lambda i: rounded_down[i] - exact[i])
-    for index in by_remainder[: max(0, num_missing)]:
-        rounded_down[index] += 1
-    return rounded_down

@@ -12,7 +12,7 @@ from tokenlight.data.span_target import softmax
 from tokenlight.errors import BadInput
 from tokenlight.explaining.generation import join_streamed
 from tokenlight.plots.characters import to_single_line
-from tokenlight.plots.facts import describe_chips, format_percent, format_score
+from tokenlight.plots.descriptions import describe_chips, format_percent, format_score
 from tokenlight.plots.terminal import make_console
 from tokenlight.plots.word_pieces import find_strongest_tokens
 

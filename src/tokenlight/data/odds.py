@@ -31,7 +31,7 @@ def target_log_odds(head: Head, target: ResolvedTarget, logits: np.ndarray) -> f
         log_probability = target_log_probability(head, target, logits)
         complement = max(-np.expm1(log_probability), TINY_PROBABILITY)
         return log_probability - float(np.log(complement))
-    if target.kind == "contrast" and _names_several(target):
+    if target.kind == "contrast" and _has_several_alternatives(target):
         (_, *others) = (logits[coordinate] for coordinate, _ in target.terms)
         return float(logits[target.terms[0][0]] - np.logaddexp.reduce(others))
     if target.index is None or head.problem_type != "single" or len(logits) < 2:
@@ -42,6 +42,6 @@ def target_log_odds(head: Head, target: ResolvedTarget, logits: np.ndarray) -> f
     return float(logits[target.index] - np.logaddexp.reduce(other_logits))
 
 
-def _names_several(target: ResolvedTarget) -> bool:
+def _has_several_alternatives(target: ResolvedTarget) -> bool:
     """Return whether a contrast is of one token with several others."""
     return len(target.terms) > 2 and sum(weight > 0 for _, weight in target.terms) == 1

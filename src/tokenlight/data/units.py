@@ -285,6 +285,14 @@ def find_removable_units(row: TokenRow, unit: Unit, protected: np.ndarray) -> li
     return [np.array(group) for group in groups]
 
 
+def make_unit_mask(groups: Sequence[Sequence[int] | np.ndarray], num_tokens: int) -> np.ndarray:
+    """Return ``unit token``: true at the token positions of each unit."""
+    mask = np.zeros((len(groups), num_tokens), dtype=bool)
+    for unit_row, positions in zip(mask, groups, strict=True):
+        unit_row[positions] = True
+    return mask
+
+
 def split_tag(tag: str) -> tuple[str, str]:
     """Split ``B-LOC`` into its prefix and its type; a label without a prefix counts as I."""
     match = _TAG_PATTERN.fullmatch(tag)

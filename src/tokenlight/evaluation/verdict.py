@@ -15,7 +15,7 @@ from tokenlight.evaluation.grade import (
     TOP_WORDS_ALONE,
     WORSE_THAN_CHANCE,
 )
-from tokenlight.plots.facts import format_percent
+from tokenlight.plots.descriptions import format_percent
 
 MAX_NAMED_WORDS = 5  # top words that a sentence lists
 

@@ -216,7 +216,7 @@ def _draw_own_tokens(
     """Draw tokens from the predictions of a causal language model, each from the tokens before it."""
     runner = explainer.runner
     inputs = runner.build_inputs([Variant.from_row(row)])
-    arguments, _, _ = inputs
+    arguments = inputs.arguments
     arguments.pop("continuation_ids", None)
     arguments["read_positions"] = torch.arange(len(row))[None]  # logits at every token
     _, row_logits = runner.run(inputs)

@@ -24,10 +24,11 @@ from tokenlight.explaining.pending_batch import (
 )
 from tokenlight.explaining.pending_scores import launch_scores
 from tokenlight.explaining.replay_batches import make_replay_batch
-from tokenlight.explaining.session import Session, pack_rows
+from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import MethodGroups
 from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks
 from tokenlight.hooks.locks import pause
+from tokenlight.model.memory import is_out_of_memory
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.model.runner import ModelInputs, ModelRunner
 from tokenlight.progress import progress_bar
@@ -50,7 +51,7 @@ def explain_rows(
     rows = [row for row, _ in targeted_rows]
     check_memory(session.runner, rows, options)
     # Rows of similar length share a batch, so the batches are not in the order of the rows.
-    batches = pack_rows(session, rows, options)
+    batches = session.runner.pack_rows(rows, options.batch_tokens, options.batch_size)
     groups_by_row: list[MethodGroups] = [[] for _ in rows]
     with progress_bar("explaining", len(rows), options.progress) as advance:
         for row_indices, batch_groups in explain_batches(session, targeted_rows, batches, options):
@@ -117,7 +118,9 @@ class _BatchLauncher:
         """Launch a batch; return None if it does not fit into memory, but could in parts."""
         try:
             return self.launch(row_indices)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             can_recompute = bool(list_blocks(self.session.runner.model))
             if len(row_indices) == 1 and not can_recompute:
                 raise

@@ -23,7 +23,7 @@ from tokenlight.explaining.explain_options import (
     iter_rows,
     text_index_in_errors,
 )
-from tokenlight.explaining.garbage import gc_paused
+from tokenlight.explaining.gc_pause import gc_paused
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.strategies import run_strategies
 from tokenlight.explaining.streams import explain_isolated, explain_stream

@@ -68,7 +68,7 @@ def choose_recompute(
     """
     if not options.recorded_sites & ATTENTION_MAP_SITES or _must_keep_maps(runner, options):
         return False
-    if not _exceed_memory(runner, rows):
+    if not _exceeds_memory(runner, rows):
         return False
     source_length = shared_source_length(rows)
     if reads_maps_by_kernel(runner, options.recorded_sites, source_length):
@@ -77,7 +77,7 @@ def choose_recompute(
     return True
 
 
-def _exceed_memory(runner: ModelRunner, rows: Sequence[TokenRow]) -> bool:
+def _exceeds_memory(runner: ModelRunner, rows: Sequence[TokenRow]) -> bool:
     """Return whether the maps of a batch are too large to be kept."""
     needed_bytes = len(rows) * estimate_map_bytes(runner, max(map(len, rows)))
     if needed_bytes > MAX_KEPT_MAP_BYTES:

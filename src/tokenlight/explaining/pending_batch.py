@@ -14,7 +14,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
 from tokenlight.explaining.attribution_fields import BatchColumns, build_shared_fields
 from tokenlight.explaining.explain_options import ExplainOptions
-from tokenlight.explaining.garbage import collect_young
+from tokenlight.explaining.gc_pause import collect_young
 from tokenlight.explaining.pending_scores import PendingScores
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import MethodGroups

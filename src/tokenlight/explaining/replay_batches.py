@@ -13,7 +13,6 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.methods.base import Method
 from tokenlight.model.objective import ArgmaxTargets
-from tokenlight.model.padding import needs_padding
 from tokenlight.model.runner import ModelInputs, ModelRunner
 from tokenlight.trace.sites import Site
 
@@ -29,15 +28,15 @@ MAX_REPLAYED_PRODUCTS_OF_MANY = 5e11
 class ModelReplayBatch(ReplayBatch):
     """A batch that can be replayed, with what turns its tensors into arguments of the model."""
 
-    arguments: dict[str, Tensor]
+    model_inputs: ModelInputs
     tensor_names: list[str]
-    pad_id: int | None
 
     def to_model_inputs(self, tensors: Sequence[Tensor]) -> ModelInputs:
         """Return these tensors, or others of the same shapes, as the model takes them."""
         *values, token_mask = tensors
         replaced = dict(zip(self.tensor_names, values, strict=True))
-        return ModelInputs({**self.arguments, **replaced}, token_mask, self.pad_id)
+        arguments = {**self.model_inputs.arguments, **replaced}
+        return self.model_inputs._replace(arguments=arguments, token_mask=token_mask)
 
 
 def make_replay_batch(
@@ -68,7 +67,9 @@ def make_replay_batch(
     resolved_targets = _resolve_constant_targets(runner, rows, targets)
     if resolved_targets is None:
         return None
-    arguments, token_mask, pad_id = runner.build_inputs(rows)
+    inputs = runner.build_inputs(rows)
+    arguments = inputs.arguments
+    token_mask = inputs.token_mask
     tensor_names = []
     for name, value in arguments.items():
         if value.device == token_mask.device:
@@ -77,9 +78,10 @@ def make_replay_batch(
     # Everything except the values of the tensors that shapes the pass.
     shape_key = (
         token_mask.shape,
+        inputs.has_padding,
         *_describe_rows(runner, rows),
         tuple(tensor_names),
-        pad_id,
+        inputs.pad_id,
         None if resolved_targets else ArgmaxTargets.count_alternatives(runner.head, targets),
         tuple(options.methods),
         arithmetic,
@@ -90,20 +92,18 @@ def make_replay_batch(
         shape_key=shape_key,
         text_key=tuple(row.ids for row in rows),
         arithmetic=arithmetic,
-        arguments=arguments,
+        model_inputs=inputs,
         tensor_names=tensor_names,
-        pad_id=pad_id,
     )
 
 
 def _describe_rows(runner: ModelRunner, rows: Sequence[TokenRow]) -> tuple[Hashable, ...]:
     """Return the facts of the rows that change which kernels a pass launches."""
-    is_padded = needs_padding([len(row.ids) for row in rows])
     is_masked = not all([row.is_unmasked for row in rows])
     positions = []
     if runner.head.task != "text":
         positions = [(len(row), row.target_position) for row in rows]
-    return is_padded, is_masked, tuple(positions)
+    return is_masked, tuple(positions)
 
 
 def _max_products(runner: ModelRunner, *, is_only_batch: bool) -> float:

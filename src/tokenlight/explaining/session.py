@@ -10,8 +10,6 @@ from tokenlight.errors import BadInput, UnsupportedModel, check_choice
 from tokenlight.errors.arguments import checked
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.methods.base import Method
-from tokenlight.model.packing import CPU_PADDING_POLICY, GPU_PADDING_POLICY, pack_batches
-from tokenlight.model.padding import round_up
 from tokenlight.model.runner import ModelRunner, Pooling, Similarity
 from tokenlight.models.wrappers import unwrap_model
 from tokenlight.trace.sites import EMBEDDING_SITES, SITES_WITHOUT_ATTENTION, Site, Sites
@@ -146,24 +144,6 @@ def _check_encoder_decoder_support(session: Session, methods: Sequence[Method]) 
                 "encoder and a decoder. Use integrated_gradients, attnlrp, attcat, gae or occlusion.",
                 code="method-without-encoder-decoder",
             )
-
-
-def pack_rows(
-    session: Session, rows: Sequence[TokenRow], options: ExplainOptions
-) -> list[list[int]]:
-    """Return which rows go through the model together, as lists of indices."""
-    multiple = session.runner.padding_multiple
-    # Lengths are rounded up to those that the model is really given.
-    padded_lengths = [round_up(len(row.ids), multiple) for row in rows]
-    is_gpu = session.runner.device.type == "cuda"
-    return pack_batches(
-        padded_lengths,
-        options.batch_tokens,
-        is_padding_invariant=session.runner.is_padding_invariant,
-        max_rows=session.runner.rows_per_batch(options.batch_size),
-        batch_keys=session.runner.batching.batch_keys(rows),
-        padding_policy=GPU_PADDING_POLICY if is_gpu else CPU_PADDING_POLICY,
-    )
 
 
 def prepare_row(session: Session, row: TokenRow, options: ExplainOptions) -> TokenRow:

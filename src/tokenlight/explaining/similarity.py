@@ -65,10 +65,13 @@ def _embed_text(session: Session, row: TokenRow) -> np.ndarray:
     runner = session.runner
     # The reference is required by the inputs, but only the embedding itself is used here.
     row_with_reference = replace(row, reference_embedding=(0.0,))
-    arguments, _, pad_id = runner.build_inputs([row_with_reference])
+    inputs = runner.build_inputs([row_with_reference])
     regime = runner.batching.regime_of(row)
-    with instrumented(runner.model, attention="own", gradients=False, pad_id=pad_id, regime=regime):
-        vector = runner.pool_embeddings(runner.forward(arguments), arguments)[0].cpu().double()
+    with instrumented(
+        runner.model, attention="own", gradients=False, pad_id=inputs.pad_id, regime=regime
+    ):
+        outputs = runner.forward(inputs.arguments)
+        vector = runner.pool_embeddings(outputs, inputs.arguments)[0].cpu().double()
     length = 1.0
     if runner.similarity == "cosine":
         length = float(torch.linalg.vector_norm(vector))

@@ -153,24 +153,26 @@ def _target_words(
         label: A label, a type of labels, or a Contrast of two.
     """
     head = session.runner.head
-    sides = [label.this, label.that] if isinstance(label, Contrast) else [label]
+    contrasted_labels = [label]
+    if isinstance(label, Contrast):
+        contrasted_labels = [label.this, label.that]
     labels_by_type = group_labels_by_type(head.labels)
     is_one_word = len(first_positions) == 1
-    if is_one_word and not any(side in labels_by_type for side in sides):
+    if is_one_word and not any(name in labels_by_type for name in contrasted_labels):
         return replace(row, target_position=first_positions[0]), label
     # A type of labels, or several words: choose the label at each word from the logits.
-    indices_by_side = _choose_labels(session, row, first_positions, sides)
+    indices_by_label = _choose_labels(session, row, first_positions, contrasted_labels)
     if is_one_word:
         row = replace(row, target_position=first_positions[0])
-        label_indices = [side_indices[0] for side_indices in indices_by_side]
+        label_indices = [word_indices[0] for word_indices in indices_by_label]
         if len(label_indices) == 2:
             return row, Contrast(*label_indices)
         return row, label_indices[0]
-    return _sum_over_words(session, row, first_positions, indices_by_side)
+    return _sum_over_words(session, row, first_positions, indices_by_label)
 
 
 def _sum_over_words(
-    session: Session, row: TokenRow, first_positions: list[int], indices_by_side: list[list[int]]
+    session: Session, row: TokenRow, first_positions: list[int], indices_by_label: list[list[int]]
 ) -> TargetedRow:
     """Return a row and the target that is the sum of the words' logits.
 
@@ -178,63 +180,63 @@ def _sum_over_words(
         session: The model, its tokenizer and its limits.
         row: The tokens of the text.
         first_positions: The position of each word's first token.
-        indices_by_side: The label of each word; twice for a contrast.
+        indices_by_label: By contrasted label: the index that is read at each word.
     """
     labels = session.runner.head.labels
-    num_sides = len(indices_by_side)
+    num_contrasted = len(indices_by_label)
     names = []
     label_indices: list[int] = []
-    for side_indices in indices_by_side:
-        names.append(common_tag_type([labels[index] for index in side_indices]))
-        label_indices += side_indices
-    if num_sides == 2 and indices_by_side[0] == indices_by_side[1]:
+    for word_indices in indices_by_label:
+        names.append(common_tag_type([labels[index] for index in word_indices]))
+        label_indices += word_indices
+    if num_contrasted == 2 and indices_by_label[0] == indices_by_label[1]:
         raise BadTarget(
             f"Both sides of the contrast are {names[0]}. Give two labels that differ.",
             code="contrast-of-equal-labels",
         )
     row = replace(
         row,
-        target_positions=tuple(first_positions) * num_sides,
+        target_positions=tuple(first_positions) * num_contrasted,
         continuation_ids=tuple(label_indices),
     )
-    kind: Literal["contrast", "answer"] = "contrast" if num_sides > 1 else "answer"
-    terms = _sum_terms(num_sides, len(first_positions))
+    kind: Literal["contrast", "answer"] = "contrast" if num_contrasted > 1 else "answer"
+    terms = _sum_terms(num_contrasted, len(first_positions))
     return row, ResolvedTarget(kind, " rather than ".join(names), terms)
 
 
 def _choose_labels(
-    session: Session, row: TokenRow, first_positions: list[int], sides: Sequence[Any]
+    session: Session, row: TokenRow, first_positions: list[int], contrasted_labels: Sequence[Any]
 ) -> list[list[int]]:
-    """Return, for each side of a contrast, the likeliest fitting label at each word."""
+    """Return, for each contrasted label, the likeliest fitting label at each word."""
     head = session.runner.head
     label_choices = {
         **group_labels_by_type(head.labels),
         "predicted": list(range(len(head.labels))),
     }
     logits = _logits_at(session, row, first_positions)
-    indices_by_side = []
-    for side in sides:
+    indices_by_label = []
+    for label in contrasted_labels:
         try:
-            choices = np.array(label_choices.get(side) or [head.label_index(side)])
+            choices = np.array(label_choices.get(label) or [head.label_index(label)])
         except UnknownName:
             known = (*head.labels, *label_choices)
-            raise UnknownName.from_choices("label", side, known) from None
-        side_indices = []
+            raise UnknownName.from_choices("label", label, known) from None
+        word_indices = []
         for word_logits in logits:
             # Of a type such as PER, B-PER or I-PER, whichever is likelier here.
             likeliest = np.argmax(word_logits[choices])
-            side_indices.append(int(choices[likeliest]))
-        indices_by_side.append(side_indices)
-    return indices_by_side
+            word_indices.append(int(choices[likeliest]))
+        indices_by_label.append(word_indices)
+    return indices_by_label
 
 
-def _sum_terms(num_sides: int, num_words: int) -> LogitTerms:
-    """Return the terms of a sum over words; those of the second side are subtracted."""
+def _sum_terms(num_contrasted: int, num_words: int) -> LogitTerms:
+    """Return the terms of a sum over words; those of the second label are subtracted."""
     terms = []
-    for side in range(num_sides):
-        weight = 1.0 if side == 0 else -1.0
+    for label_number in range(num_contrasted):
+        weight = 1.0 if label_number == 0 else -1.0
         for word in range(num_words):
-            terms.append(((side * num_words + word, 0), weight))
+            terms.append(((label_number * num_words + word, 0), weight))
     return tuple(terms)
 
 

@@ -180,7 +180,7 @@ def _append_sinks(scores: Tensor, sinks: Tensor) -> Tensor:
 
 def _has_blind_query(allowed: Tensor) -> bool:
     """Return whether any query has no visible key; True if that cannot be read, which changes no result."""
-    return current_executor().read_flag(partial(_find_blind_query, allowed), fallback=True)
+    return current_executor().is_true(partial(_find_blind_query, allowed), fallback=True)
 
 
 def _find_blind_query(allowed: Tensor) -> bool:

@@ -71,7 +71,7 @@ class DecodedMethod(GradientMethod):
         layers = resolve_layers(tape, self.layer)
         # Gradients of these layers only, so that the backward pass stops at the lowest of them.
         states = [tape.recording.hidden_states[layer] for layer in layers]
-        gradients = tape.extra_passes.recorded_gradients(states, self.gradient_of)
+        gradients = tape.extra_passes.take_recorded_gradients(states, self.gradient_of)
         scores = []
         for layer, gradient in zip(layers, gradients, strict=True):
             scores.append(self.decode_scores(decoder, tape.hidden_states[layer], gradient))

@@ -212,7 +212,7 @@ class PathMethod(Method):
         return extras
 
     def _cached_scores(self, tape: Tape) -> PathScores:
-        return tape.extra_passes.cached(self, lambda: self.compute_path_scores(tape))
+        return tape.extra_passes.compute_once(self, lambda: self.compute_path_scores(tape))
 
     @abc.abstractmethod
     def compute_path_scores(self, tape: Tape) -> PathScores:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.units import Unit, find_removable_units
+from tokenlight.data.units import Unit, find_removable_units, make_unit_mask
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.methods.base import Method
 from tokenlight.perturb.engine import Variant
@@ -58,7 +58,7 @@ class UnitMethod(Method, abstract=True):
 
     def cached_measurements(self, tape: Tape) -> list[np.ndarray]:
         """Return the result of :meth:`measure_units`, computed once per tape."""
-        return tape.extra_passes.cached(self, lambda: self.measure_units(tape))
+        return tape.extra_passes.compute_once(self, lambda: self.measure_units(tape))
 
     @abc.abstractmethod
     def measure_units(self, tape: Tape) -> list[np.ndarray]:
@@ -105,10 +105,7 @@ def _unit_mask(row: TokenRow, unit: Unit) -> np.ndarray:
                 f"The text has no {unit} that could be removed. Use smaller units.",
                 code="no-removable-units",
             )
-    mask = np.zeros((len(groups), len(row)), dtype=bool)
-    for unit_row, positions in zip(mask, groups, strict=True):
-        unit_row[positions] = True
-    return mask
+    return make_unit_mask(groups, len(row))
 
 
 def find_protected_tokens(row: TokenRow, *, protect_special: bool = True) -> np.ndarray:

@@ -339,5 +339,5 @@ class EmbeddingGradientMethod(GradientMethod):
         if self.at == "hidden":
             return tape.embeddings, tape.embedding_gradient
         embeddings = tape.token_embeddings
-        gradients = tape.extra_passes.recorded_gradients(embeddings.tensors)
+        gradients = tape.extra_passes.take_recorded_gradients(embeddings.tensors)
         return embeddings, embeddings.concatenate(gradients)

@@ -29,5 +29,5 @@ class Simple(WordGradientMethod):
 
     def loss_gradient(self, tape: Tape) -> Tensor:
         embeddings = tape.token_embeddings
-        gradients = tape.extra_passes.recorded_gradients(embeddings.tensors, "loss")
+        gradients = tape.extra_passes.take_recorded_gradients(embeddings.tensors, "loss")
         return embeddings.concatenate(gradients)

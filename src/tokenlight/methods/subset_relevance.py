@@ -164,7 +164,7 @@ class SubsetRelevance(Method):
 
     def _collect_samples(self, tape: Tape) -> list[ScoreSamples]:
         """Return the samples of each example, drawn once per tape."""
-        return tape.extra_passes.cached(self, lambda: self._draw_samples(tape))
+        return tape.extra_passes.compute_once(self, lambda: self._draw_samples(tape))
 
     def _score_whole_texts(self, tape: Tape) -> Tensor:
         """Return the read-out of the pass that the tape is of, ``batch token``."""

@@ -76,7 +76,7 @@ class PerturbationMetric(Metric, abstract=True):
         """Return how many of the ranked tokens each step counts."""
         return shares_to_counts(self.curve_points, num_tokens)
 
-    def removed_positions(self, case: Case) -> Iterable[np.ndarray]:
+    def select_removed_positions(self, case: Case) -> Iterable[np.ndarray]:
         """Return the positions that each perturbed text lacks."""
         order = self.rank_removable(case)
         return self.select_removed(order, self.removal_counts(len(order)))
@@ -98,7 +98,7 @@ class PerturbationMetric(Metric, abstract=True):
 
     def build_variants(self, case: Case) -> list[Variant]:
         variants = [case.original.unperturbed()]
-        for positions in self.removed_positions(case):
+        for positions in self.select_removed_positions(case):
             variants.append(self.remove_positions(case.original, positions))
         return variants
 

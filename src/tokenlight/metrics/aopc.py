@@ -53,7 +53,7 @@ class AreaOverPerturbationCurve(PerturbationMetric):
             return tuple(share for share in PAPER_GRID if share <= self.until)
         return tuple(step / NUM_OFFICIAL_STEPS for step in range(1, NUM_OFFICIAL_STEPS + 1))
 
-    def removed_positions(self, case: Case) -> list[np.ndarray]:
+    def select_removed_positions(self, case: Case) -> list[np.ndarray]:
         num_tokens = len(case.original)
         if num_tokens < self.min_len:
             raise BadInput(

@@ -58,7 +58,7 @@ class FineTunedFidelity(PerturbationMetric):
     def curve_points(self) -> tuple[float, ...]:
         return self.shares
 
-    def removed_positions(self, case: Case) -> Iterator[np.ndarray]:
+    def select_removed_positions(self, case: Case) -> Iterator[np.ndarray]:
         order = self.rank_removable(case)
         generator = case.attribution.row.make_generator(self.seed, RANDOM_STREAM)
         # One draw per token, shared by all shares, so that methods differ only in their pools.

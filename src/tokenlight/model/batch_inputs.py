@@ -30,11 +30,13 @@ class ModelInputs(NamedTuple):
         arguments: The arguments of the model, and the ``READOUT_ARGUMENTS`` of its head.
         token_mask: ``batch token``: true where a token is not padding.
         pad_id: The id that pads the batch, for a model whose config names none.
+        has_padding: Whether some row is shorter than the batch.
     """
 
     arguments: dict[str, Tensor]
     token_mask: Tensor
     pad_id: int | None
+    has_padding: bool
 
 
 def build_model_inputs(
@@ -44,7 +46,7 @@ def build_model_inputs(
     if runner.patch_inputs is not None:
         pixels = runner.patch_inputs.build_pixels(rows)
         token_mask = pixels.new_ones(len(rows), len(rows[0])).bool()
-        return ModelInputs({"pixel_values": pixels}, token_mask, None)
+        return ModelInputs({"pixel_values": pixels}, token_mask, pad_id=None, has_padding=False)
     source_length = shared_source_length(rows)
     has_source = source_length is not None
     assert has_source == runner.generates_from_source, (
@@ -62,7 +64,7 @@ def build_model_inputs(
     if source_length is not None:
         arguments = _split_source(arguments, source_length)
     arguments |= _readout_arguments(runner, rows)
-    return ModelInputs(arguments, token_mask, batch.pad_id)
+    return ModelInputs(arguments, token_mask, batch.pad_id, batch.has_padding)
 
 
 def shared_source_length(rows: Sequence[Any]) -> int | None:

@@ -20,6 +20,12 @@ UNKNOWN_FREE_BYTES = 1 << 62
 MEMINFO = Path("/proc/meminfo")
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that the device, or the machine itself, has no memory left."""
+    # On a CPU torch raises a plain RuntimeError.
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def limit_pack_tokens(
     runner: Any, num_tokens: int, *, gradients: bool, recorded_tokens: int
 ) -> int:

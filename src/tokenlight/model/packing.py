@@ -9,13 +9,29 @@ from typing import Any, TypeVar
 
 import torch
 
+from tokenlight.model.memory import is_out_of_memory
+
 T = TypeVar("T")
 
-# (share of the batch tokens, share of the width): a batch filled to the first share keeps the device busy.
-# From there on padding costs more than another pass, so a row that would be padded by more than the second
-# share begins a new batch.
-CPU_PADDING_POLICY = 1 / 8, 0.15
-GPU_PADDING_POLICY = 1 / 4, 0.06
+
+@dataclass(frozen=True)
+class PaddingPolicy:
+    """When padding costs more than another pass.
+
+    A batch that is filled to ``busy_share`` keeps the device busy. From there on a row that would be padded
+    by more than ``max_padding`` begins a new batch.
+
+    Attributes:
+        busy_share: Share of the batch tokens.
+        max_padding: Share of the width of the batch.
+    """
+
+    busy_share: float
+    max_padding: float
+
+
+CPU_PADDING_POLICY = PaddingPolicy(busy_share=1 / 8, max_padding=0.15)
+GPU_PADDING_POLICY = PaddingPolicy(busy_share=1 / 4, max_padding=0.06)
 
 
 def run_in_halves(run: Callable[[slice], list[T]], count: int) -> list[T]:
@@ -38,14 +54,24 @@ def run_in_halves(run: Callable[[slice], list[T]], count: int) -> list[T]:
         try:
             results += run(part)
             continue
-        except torch.OutOfMemoryError:
-            if part.stop - part.start == 1:
+        except RuntimeError as error:
+            if part.stop - part.start == 1 or not is_out_of_memory(error):
                 raise
         # Outside the except block, because the error refers to the tensors computed so far.
         torch.cuda.empty_cache()
         middle = (part.start + part.stop) // 2
         pending += [slice(middle, part.stop), slice(part.start, middle)]
     return results
+
+
+@dataclass(frozen=True)
+class _BatchLimits:
+    """What every batch must keep to; the arguments of :func:`pack_batches`."""
+
+    max_tokens: int
+    max_rows: int | None
+    may_pad: bool
+    padding_policy: PaddingPolicy
 
 
 @dataclass
@@ -60,6 +86,18 @@ class _OpenBatch:
     def num_tokens(self) -> int:
         return self.width * len(self.positions)
 
+    def fits(self, length: int, key: tuple[int, ...], limits: _BatchLimits) -> bool:
+        """Return whether a row may be added that is not longer than the batch is wide."""
+        if self.key != key or len(self.positions) == limits.max_rows:
+            return False
+        if self.num_tokens + self.width > limits.max_tokens:
+            return False
+        if not limits.may_pad:
+            return length == self.width
+        policy = limits.padding_policy
+        is_busy = self.num_tokens >= limits.max_tokens * policy.busy_share
+        return not (is_busy and length < self.width * (1 - policy.max_padding))
+
 
 def pack_batches(
     lengths: Sequence[int],
@@ -68,7 +106,7 @@ def pack_batches(
     is_padding_invariant: bool = True,
     max_rows: int | None = None,
     batch_keys: Sequence[tuple[int, ...]] | None = None,
-    padding_policy: tuple[float, float] = CPU_PADDING_POLICY,
+    padding_policy: PaddingPolicy = CPU_PADDING_POLICY,
 ) -> list[list[int]]:
     """Group rows into batches.
 
@@ -78,7 +116,7 @@ def pack_batches(
         is_padding_invariant: Whether rows of different lengths may share a batch.
         max_rows: Largest number of rows in a batch; None for no limit.
         batch_keys: Rows share a batch only if their keys are equal; None if all may.
-        padding_policy: When padding costs more than another pass, see ``CPU_PADDING_POLICY``.
+        padding_policy: When a row rather begins a new batch than be padded.
 
     Returns:
         Positions of rows, batch by batch. The longest rows come first, so that a lack of memory shows
@@ -89,26 +127,22 @@ def pack_batches(
     has_one_kind = len({*lengths}) == len({*keys}) == 1
     if has_one_kind and count <= (max_rows or count) and count * lengths[0] <= batch_tokens:
         return [[*range(count)]]
-    busy_share, padding_share = padding_policy
-
-    def fits(batch: _OpenBatch, position: int) -> bool:
-        length = lengths[position]
-        if batch.key != keys[position] or len(batch.positions) == max_rows:
-            return False
-        if batch.num_tokens + batch.width > batch_tokens:
-            return False
-        if not is_padding_invariant:
-            return length == batch.width
-        is_busy = batch.num_tokens >= batch_tokens * busy_share
-        return not (is_busy and length < batch.width * (1 - padding_share))
-
+    limits = _BatchLimits(
+        max_tokens=batch_tokens,
+        max_rows=max_rows,
+        may_pad=is_padding_invariant,
+        padding_policy=padding_policy,
+    )
     order = sorted(range(count), key=lambda i: (keys[i], lengths[i], -i), reverse=True)
     batches: list[_OpenBatch] = []
     for position in order:
-        if batches and fits(batches[-1], position):
+        if batches and batches[-1].fits(lengths[position], keys[position], limits):
             batches[-1].positions.append(position)
         else:
-            batches.append(_OpenBatch(lengths[position], keys[position], [position]))
+            new_batch = _OpenBatch(
+                width=lengths[position], key=keys[position], positions=[position]
+            )
+            batches.append(new_batch)
     return [batch.positions for batch in batches]
 
 

@@ -1,12 +1,14 @@
 """Padding: how rows of different lengths become one rectangular batch.
 
-This is the one place to change how padding is handled: width, padding id and mask are decided here, and
-``ModelRunner.build_inputs`` asks here for every batch. Padding is always on the right; code that slices
-``[: len(row)]`` relies on this.
+This is the one place to change how padding is handled: width, padding id, mask and whether there is any
+padding are decided here, for every batch. ``ModelRunner.build_inputs`` asks here and hands the decisions on
+in ``ModelInputs``; nothing derives them again from the lengths of rows. Padding is always on the right; code
+that slices ``[: len(row)]`` relies on this.
 
 Related decisions are made elsewhere, with what is decided here as a given:
 
 * ``packing.py`` groups rows into batches and limits how much of a batch may be padding;
+  ``ModelRunner.pack_rows`` calls it with the lengths to which rows are padded;
 * ``regimes.py`` says which widths a row must not be padded to, since the model would compute it differently;
 * ``probe.py`` finds out by trial whether padding changes the logits of a model (``is_padding_invariant``);
 * ``explaining/attribution_fields.py`` drops the scores of padding;
@@ -97,11 +99,6 @@ def plan_padding(
     )
 
 
-def needs_padding(lengths: Sequence[int]) -> bool:
-    """Return whether rows of these lengths are padded to share a batch."""
-    return len({*lengths}) > 1
-
-
 def round_up(length: int, multiple: int) -> int:
     """Return the smallest multiple of ``multiple`` that is at least ``length``."""
     return -(-length // multiple) * multiple
@@ -111,10 +108,11 @@ def choose_width(runner: ModelRunner, lengths: Sequence[int], source_length: int
     """Return the width of a batch of rows of these lengths.
 
     A GPU prepares kernels and graphs for every new shape. A batch that is padded anyway is therefore
-    padded to a multiple of :func:`padding_multiple`, so that shapes recur.
+    padded to a multiple of :func:`choose_padding_multiple`, so that shapes recur.
     """
     longest = max(lengths)
-    if not needs_padding(lengths) or source_length is not None:
+    has_one_length = min(lengths) == longest
+    if has_one_length or source_length is not None:
         return longest
     width = round_up(longest, runner.padding_multiple)
     max_tokens = runner.max_tokens
@@ -123,7 +121,7 @@ def choose_width(runner: ModelRunner, lengths: Sequence[int], source_length: int
     return width if runner.batching.may_be_padded(longest, width) else longest
 
 
-def padding_multiple(runner: ModelRunner) -> int:
+def choose_padding_multiple(runner: ModelRunner) -> int:
     """Return the number of tokens of which the width of a padded batch is a multiple."""
     can_pad_more = runner.is_padding_invariant and runner.vision_inputs is None
     if runner.device.type != "cuda" or not can_pad_more:

@@ -106,13 +106,13 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
     batching = runner.batching
     if not batching.has_thresholds or runner.vision_inputs is not None:
         return
-    sides = batching.regime_signature(row)
-    if sides == batching.regime_signature(make_probe_row(runner, row)):
+    signature = batching.regime_signature(row)
+    if signature == batching.regime_signature(make_probe_row(runner, row)):
         return
     # The attention hook is the same function at any length, so only eager attention is checked again.
     checks_attention = reads_attention and runner.attention_route == "eager"
     padding_invariance = get_probe_results(runner.model).padding_invariance_by_regime
-    key = (sides, checks_attention)
+    key = (signature, checks_attention)
     if key not in padding_invariance:
         read_length = row.source_length or len(row)  # of the encoder, if there is one
         probe_row = make_probe_row(runner, row, batching.shortest_length_in_regime_of(read_length))
@@ -130,7 +130,7 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
             tolerance = _attention_tolerance(runner, probe_row, logits)
             _check_recorded_attention(runner, probe_row, logits, tolerance, ())
     if not padding_invariance[key]:
-        batching.padding_sensitive.add(sides)
+        batching.padding_sensitive.add(signature)
 
 
 # --- how far logits may move -----------------------------------------------------------------------
@@ -331,7 +331,7 @@ def _run_row(
 ) -> tuple[Any, Tensor]:
     """Run one row, with ``padding`` more tokens; return the outputs of the model and its logits."""
     inputs = runner.build_inputs([row], len(row) + padding)
-    _, token_mask, _ = inputs
+    token_mask = inputs.token_mask
     attention = "own"
     record_mode: attention_hook.RecordMode = "nothing"
     if records_attention:

@@ -27,6 +27,7 @@ from tokenlight.model.batch_inputs import (
     shared_source_length,
 )
 from tokenlight.model.head_detection import detect_head, unwrap_pretrained
+from tokenlight.model.packing import CPU_PADDING_POLICY, GPU_PADDING_POLICY, pack_batches
 from tokenlight.model.probe import verify_model
 from tokenlight.model.probe_results import get_probe_results
 from tokenlight.model.regimes import BatchRules
@@ -242,15 +243,14 @@ class ModelRunner:
             width: The width of the batch; by default as ``padding.py`` decides.
 
         Returns:
-            The right-padded arguments of the model; the mask of real tokens, batch × token; and an id
-            that stands in for the padding id if the model has none.
+            The right-padded arguments of the model, with what else a pass must know of its padding.
         """
         return build_model_inputs(self, rows, width)
 
     @property
     def padding_multiple(self) -> int:
         """The number of tokens of which the width of a padded batch is a multiple."""
-        return padding.padding_multiple(self)
+        return padding.choose_padding_multiple(self)
 
     def choose_pad_id(self, rows: Sequence[Any]) -> int | None:
         """Return the id that pads ``rows``; None if no id is free, and for images."""
@@ -324,7 +324,7 @@ class ModelRunner:
         Returns:
             The outputs of the model, and the logits that :meth:`read_logits` reads from them.
         """
-        arguments, token_mask, pad_id = inputs
+        arguments = inputs.arguments
         if examples is not None:
             selected = {}
             for name, table in arguments.items():
@@ -336,8 +336,8 @@ class ModelRunner:
                     self.model,
                     attention=attention,
                     gradients=gradients,
-                    pad_id=pad_id,
-                    regime=self.batching.regime_of_pass(arguments, token_mask),
+                    pad_id=inputs.pad_id,
+                    regime=self.batching.regime_of_pass(arguments, inputs.token_mask),
                 )
             )
             for context in contexts:
@@ -424,6 +424,31 @@ class ModelRunner:
         if not self.batching.is_batch_invariant:
             return 1
         return requested or self.batch_size
+
+    def pack_rows(
+        self, rows: Sequence[TokenRow], batch_tokens: int, batch_size: int | None = None
+    ) -> list[list[int]]:
+        """Group rows of an explanation into batches of similar length.
+
+        Args:
+            rows: The rows, in any order.
+            batch_tokens: The most tokens of a batch, padding included.
+            batch_size: The most rows of a batch; None for the model's default.
+
+        Returns:
+            The indices of the rows of each batch.
+        """
+        # Lengths are rounded up to those that the model is really given.
+        padded_lengths = [padding.round_up(len(row.ids), self.padding_multiple) for row in rows]
+        is_gpu = self.device.type == "cuda"
+        return pack_batches(
+            padded_lengths,
+            batch_tokens,
+            is_padding_invariant=self.is_padding_invariant,
+            max_rows=self.rows_per_batch(batch_size),
+            batch_keys=self.batching.batch_keys(rows),
+            padding_policy=GPU_PADDING_POLICY if is_gpu else CPU_PADDING_POLICY,
+        )
 
     @cached_property
     def default_batch_tokens(self) -> int:

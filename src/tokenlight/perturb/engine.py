@@ -18,7 +18,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TextTooLong
 from tokenlight.hooks.locks import pause
 from tokenlight.model.embeddings import find_embedding_hooks
-from tokenlight.model.memory import limit_pack_tokens
+from tokenlight.model.memory import is_out_of_memory, limit_pack_tokens
 from tokenlight.model.packing import pack_batches
 from tokenlight.model.runner import ModelRunner, shared_source_length
 from tokenlight.perturb.variants import EmbeddingDropout, Perturber, ReplacementIds, Variant
@@ -186,13 +186,9 @@ def _try_batch(runner: ModelRunner, rows: list[Variant]) -> Tensor | None:
     """Return the logits of ``rows``; None if several rows do not fit into memory together."""
     try:
         inputs = runner.build_inputs(rows)
-        _, token_mask, _ = inputs
-        _, logits = runner.run(inputs, _dropped_embeddings(runner, rows, token_mask))
+        _, logits = runner.run(inputs, _dropped_embeddings(runner, rows, inputs.token_mask))
     except RuntimeError as error:
-        is_out_of_memory = isinstance(
-            error, torch.OutOfMemoryError
-        ) or "can't allocate memory" in str(error)
-        if len(rows) == 1 or not is_out_of_memory:
+        if len(rows) == 1 or not is_out_of_memory(error):
             raise
         return None
     return logits

@@ -9,7 +9,13 @@ import numpy as np
 from tokenlight.data.image import OCCLUDED_ID
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.units import CONTINUATION_SEGMENT, QUESTION_SEGMENT, Unit, group_by_unit
+from tokenlight.data.units import (
+    CONTINUATION_SEGMENT,
+    QUESTION_SEGMENT,
+    Unit,
+    find_removable_units,
+    make_unit_mask,
+)
 
 RemovalMode = Literal["delete", "mask", "replace"]
 
@@ -77,15 +83,7 @@ def _in_segment(row: TokenRow, segment: int) -> np.ndarray:
 
 def group_removable_units(row: TokenRow, unit: Unit, is_kept: np.ndarray) -> np.ndarray:
     """Return ``unit token``: true at the tokens of each unit that a subtext may lack."""
-    groups = []
-    for group in group_by_unit(row, unit):
-        removable = [position for position in group if not is_kept[position]]
-        if removable:
-            groups.append(removable)
-    units = np.zeros((len(groups), len(row)), dtype=bool)
-    for unit_tokens, group in zip(units, groups, strict=True):
-        unit_tokens[group] = True
-    return units
+    return make_unit_mask(find_removable_units(row, unit, is_kept), len(row))
 
 
 def draw_kept_units(

@@ -8,13 +8,13 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.ranks import compute_midranks
-from tokenlight.plots import facts
+from tokenlight.plots import descriptions
 
 NUM_COMPARED_WORDS = 5  # words of each method that are compared
 GOOD_GRADES = ("faithful", "better than chance")
 UNDECIDED_GRADES = ("cannot tell", "untested")
-# Smallest correlation to the word for it.
-AGREEMENT_WORDS = (
+# From the smallest correlation on: the phrase for it.
+AGREEMENT_PHRASES = (
     (0.7, "agree"),
     (0.4, "agree in part"),
     (0.15, "agree little"),
@@ -42,19 +42,18 @@ def describe_agreement(attributions: Sequence[Attribution], names: Sequence[str]
     pairs = compare_methods(attributions, names)
     if not pairs:
         return ""
-    least = min(pairs, key=lambda pair: pair.correlation)
+    least_similar_pair = min(pairs, key=lambda pair: pair.correlation)
     mean = float(np.mean([pair.correlation for pair in pairs]))
-    word = _find_agreement_word(mean)
-    sentence = f"the methods {word} on their top words (rank correlation {mean:.2f}".replace(
-        "-", "−"
-    )
+    phrase = _find_agreement_phrase(mean)
+    figures = f"rank correlation {descriptions.format_correlation(mean)}"
     if len(pairs) > 1:
-        sentence += f"; least {least.first} and {least.second}, {least.correlation:.2f}".replace(
-            "-", "−"
+        first, second, correlation, _ = least_similar_pair
+        figures += (
+            f"; lowest for {first} and {second}: {descriptions.format_correlation(correlation)}"
         )
-    sentence += ")"
-    if least.correlation < AGREEMENT_WORDS[0][0]:
-        sentence += f", most apart on ‘{least.word}’"
+    sentence = f"the methods {phrase} on their top words ({figures})"
+    if least_similar_pair.correlation < AGREEMENT_PHRASES[0][0]:
+        sentence += f"; they differ most on ‘{least_similar_pair.word}’"
     support = describe_support(attributions, names)
     return f"{sentence}; {support}" if support else sentence
 
@@ -63,33 +62,54 @@ def compare_methods(attributions: Sequence[Attribution], names: Sequence[str]) -
     """Compare every two methods on the words that either ranks among its first five."""
     first_row = attributions[0].row
     is_comparable = first_row.image is None and len(set(names)) == len(names)
-    if not is_comparable or any(a.row.ids != first_row.ids for a in attributions):
+    if not is_comparable or any(item.row.ids != first_row.ids for item in attributions):
         return []
-    words = [[word for word, _ in a.words()] for a in attributions]
-    scores = [np.array([score for _, score in a.words()]) for a in attributions]
+    methods = []
+    for name, attribution in zip(names, attributions, strict=True):
+        scored_words = attribution.words()
+        words = [word for word, _ in scored_words]
+        scores = np.array([score for _, score in scored_words])
+        methods.append(_MethodWords(name, words, scores))
     pairs = []
-    for i, j in combinations(range(len(attributions)), 2):
-        top = np.union1d(_top_words(scores[i]), _top_words(scores[j]))
-        ranks = [compute_midranks(scores[k][top]) for k in (i, j)]
-        if len(top) < 2 or any(np.ptp(row) == 0 for row in ranks):
-            continue
-        correlation = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
-        farthest = int(np.abs(ranks[0] - ranks[1]).argmax())
-        pairs.append(MethodPair(names[i], names[j], correlation, words[i][top[farthest]].strip()))
+    for first, second in combinations(methods, 2):
+        pair = _compare_pair(first, second)
+        if pair is not None:
+            pairs.append(pair)
     return pairs
+
+
+class _MethodWords(NamedTuple):
+    """A method with the words of the text and its scores for them."""
+
+    name: str
+    words: list[str]
+    scores: np.ndarray
+
+
+def _compare_pair(first: _MethodWords, second: _MethodWords) -> MethodPair | None:
+    """Compare two methods on their top words; None where one of them ranks all of these alike."""
+    top = np.union1d(_top_words(first.scores), _top_words(second.scores))
+    first_ranks = compute_midranks(first.scores[top])
+    second_ranks = compute_midranks(second.scores[top])
+    # A constant has no correlation.
+    if len(top) < 2 or np.ptp(first_ranks) == 0 or np.ptp(second_ranks) == 0:
+        return None
+    correlation = float(np.corrcoef(first_ranks, second_ranks)[0, 1])
+    farthest = int(np.abs(first_ranks - second_ranks).argmax())
+    return MethodPair(first.name, second.name, correlation, first.words[top[farthest]].strip())
 
 
 def _top_words(scores: np.ndarray) -> np.ndarray:
     return np.argsort(-scores, kind="stable")[:NUM_COMPARED_WORDS]
 
 
-def _find_agreement_word(correlation: float) -> str:
-    return next(word for least, word in AGREEMENT_WORDS if correlation >= least)
+def _find_agreement_phrase(correlation: float) -> str:
+    return next(phrase for lowest, phrase in AGREEMENT_PHRASES if correlation >= lowest)
 
 
 def describe_support(attributions: Sequence[Attribution], names: Sequence[str]) -> str:
     """Say which methods the trust tests support; empty if some method was not tested."""
-    grades = [facts.get_grade(attribution) for attribution in attributions]
+    grades = [descriptions.get_grade(attribution) for attribution in attributions]
     if not all(grades):
         return ""
     supported = [name for name, grade in zip(names, grades, strict=True) if grade in GOOD_GRADES]
@@ -98,20 +118,20 @@ def describe_support(attributions: Sequence[Attribution], names: Sequence[str]) 
     support = "the tests support all of them"
     if len(supported) < len(names):
         support = f"the tests support {', '.join(supported)}"
-    return f"{support}{_describe_rest(attributions, names, supported)}"
+    return f"{support}{_describe_open_questions(attributions, names, supported)}"
 
 
-def _describe_rest(
+def _describe_open_questions(
     attributions: Sequence[Attribution], names: Sequence[str], supported: Sequence[str]
 ) -> str:
     """Say that supported methods differ, or of which other methods the tests cannot tell."""
     pairs = compare_methods(attributions, names)
     rivals = [pair for pair in pairs if {pair.first, pair.second} <= set(supported)]
-    if rivals and min(pair.correlation for pair in rivals) < AGREEMENT_WORDS[1][0]:
+    if rivals and min(pair.correlation for pair in rivals) < AGREEMENT_PHRASES[1][0]:
         return ", though these differ: they cannot tell which of them is right"
     undecided = []
     for attribution, name in zip(attributions, names, strict=True):
-        if facts.get_grade(attribution) in UNDECIDED_GRADES:
+        if descriptions.get_grade(attribution) in UNDECIDED_GRADES:
             undecided.append(name)
     if undecided:
         return f"; they cannot tell about {', '.join(undecided)}"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.true_label import find_true_label
 from tokenlight.files.write import write_text
-from tokenlight.plots import facts
+from tokenlight.plots import descriptions
 from tokenlight.plots.characters import make_visible, to_single_line
 from tokenlight.plots.continuations import align_continuations
 from tokenlight.plots.html import _get_environment, _render_style, render_page, seal_page
@@ -229,7 +229,7 @@ def build_entry(text_scene: TextScene, text_number: int) -> dict[str, Any]:
         "predicted": to_single_line(attribution.prediction.label),
         "chance": round(max(attribution.prediction.probabilities, default=0.0), 4),
         "chances": _format_probabilities(text_scene),
-        "grade": facts.get_grade(attribution),
+        "grade": descriptions.get_grade(attribution),
         "cut": attribution.row.num_truncated,
         "columns": _list_columns(attribution),
         "explained": explanations,
@@ -264,9 +264,9 @@ def _build_explanations(text_scene: TextScene) -> tuple[list[dict[str, Any]], li
 def _format_probabilities(text_scene: TextScene) -> str:
     """Return the likeliest labels with their probabilities, on one line."""
     target_names = [target.name for target in text_scene.targets]
-    bars, num_omitted = facts.build_prediction_bars(text_scene.first, target_names)
+    bars, num_omitted = descriptions.build_prediction_bars(text_scene.first, target_names)
     labels = " · ".join(f"{bar.name} {bar.percent}" for bar in bars)
-    omitted = facts.describe_omitted_labels(text_scene.first, num_omitted)
+    omitted = descriptions.describe_omitted_labels(text_scene.first, num_omitted)
     if labels and omitted:
         labels += f" · {omitted}"
     return to_single_line(labels)
@@ -276,9 +276,9 @@ def _build_explanation(method: MethodScene, line_numbers: dict[str, int]) -> dic
     """Return an explanation: what is known about it, and its lines with their scores."""
     attribution = method.attribution
     view = method.views[0]
-    remarks = list(facts.build_badges(attribution))
+    remarks = list(descriptions.build_badges(attribution))
     if view.special_share:
-        remarks.append(facts.describe_special_share(attribution, view.special_share))
+        remarks.append(descriptions.describe_special_share(attribution, view.special_share))
     remarks += attribution.notes
 
     lines = []

@@ -14,7 +14,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.image import PatchImage
 from tokenlight.data.postprocess import difference, l1_normalise
 from tokenlight.errors import BadInput
-from tokenlight.plots import charts, facts
+from tokenlight.plots import charts, descriptions
 from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.charts import iterate_axes, new_figure, set_tick_labels, set_title
 from tokenlight.plots.colours import NUM_STEPS, OVERLAY_OPACITY, step_colour, text_colour, to_hex
@@ -129,7 +129,7 @@ def draw_difference_map(
     tokens = [base.tokens[position] for position in text_positions]
     set_tick_labels(axes, "x", tokens, rotation=45, ha="right", fontsize=8)
     set_tick_labels(axes, "y", list(rows), fontsize=8)
-    axes.set_xlabel(facts.SCALING_NOTE, fontsize=8)
+    axes.set_xlabel(descriptions.SCALING_NOTE, fontsize=8)
     set_title(axes, title)
     return axes.figure
 
@@ -222,7 +222,7 @@ def _draw_image_heat_map(axes: Any, method: MethodScene, image: PatchImage) -> N
     axes.imshow(overlay, interpolation="nearest", extent=extent)
     label = method.label
     if image.token_positions:  # beside a text
-        image_share = facts.round_segment_shares(attribution)[0]
+        image_share = descriptions.round_segment_shares(attribution)[0]
         label += f" ({image_share.percent} % the image)"
     set_title(axes, f"{label}\nfor {attribution.question}", 8)
 
@@ -261,14 +261,14 @@ def draw_highlighted_text(attributions: Attribution | Iterable[Attribution]) -> 
 
 def _wrap_heading(method: MethodScene) -> list[list[tuple[int, Mark]]]:
     """Return lines with the method, its question and the alternatives of an explained token."""
-    headings = [f"{method.label} → {facts.describe_question(method.attribution)}"]
-    chips = facts.describe_chips(method.attribution)
+    headings = [f"{method.label} → {descriptions.describe_question(method.attribution)}"]
+    chips = descriptions.describe_chips(method.attribution)
     if chips:
         headings.append(chips)
     lines = []
     for heading in headings:
         for text in textwrap.wrap(to_single_line(heading), LINE_COLUMNS) or [""]:
-            lines.append([(0, Mark(text, None, 0, (), False, False, None))])
+            lines.append([(0, Mark(text))])
     return lines
 
 

@@ -21,7 +21,7 @@ except ImportError as error:
     raise MissingExtra.for_libraries("jinja2", "cli", "an HTML page") from error
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.plots import facts
+from tokenlight.plots import descriptions
 from tokenlight.plots.characters import make_visible, to_single_line
 from tokenlight.plots.colours import (
     NUM_STEPS,
@@ -146,7 +146,9 @@ def mark_classes(mark: Mark) -> str:
 
 def shared_provenance(text_scene: TextScene) -> list[tuple[str, str]]:
     """Return the provenance that all explanations of a text have in common."""
-    first, *others = [facts.list_provenance(method.attribution) for method in text_scene.methods]
+    first, *others = [
+        descriptions.list_provenance(method.attribution) for method in text_scene.methods
+    ]
     return [fact for fact in first if all(fact in other for other in others)]
 
 
@@ -173,9 +175,9 @@ def _get_environment() -> Environment:
     filters = (
         make_visible,
         to_single_line,
-        facts.format_score,
-        facts.format_error,
-        facts.describe_share,
+        descriptions.format_score,
+        descriptions.format_error,
+        descriptions.describe_share,
         mark_classes,
         shared_provenance,
         score_to_step,
@@ -189,7 +191,7 @@ def _get_environment() -> Environment:
     environment.filters["whisker"] = _whisker_ends
     environment.filters["largest"] = _max_magnitude
     environment.globals |= {
-        "facts": facts,
+        "facts": descriptions,
         "build_removal_charts": build_removal_charts,
         "NUM_STEPS": NUM_STEPS,
         "OVERLAY_OPACITY": OVERLAY_OPACITY,

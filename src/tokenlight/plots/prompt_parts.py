@@ -13,7 +13,7 @@ from tokenlight.data.units import (
     UnitScore,
 )
 from tokenlight.plots.continuations import is_continuation
-from tokenlight.plots.facts import format_score, round_to_percents
+from tokenlight.plots.descriptions import format_score, round_to_percents
 
 ROLE_NAMES = frozenset(
     {"system", "developer", "user", "assistant", "tool", THINKING_SEGMENT, TOOL_CALL_SEGMENT}

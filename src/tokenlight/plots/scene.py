@@ -17,10 +17,10 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.plots.agreement import describe_agreement
+from tokenlight.plots.answer_reader import AnswerReader, build_reader
 from tokenlight.plots.continuations import align_continuations, is_continuation
-from tokenlight.plots.facts import describe_attention_sink, describe_question
+from tokenlight.plots.descriptions import describe_attention_sink, describe_question
 from tokenlight.plots.prompt_parts import describe_deciding_part
-from tokenlight.plots.reader import AnswerReader, build_reader
 from tokenlight.plots.score_tables import ScoreTable, build_class_table
 from tokenlight.plots.views import View
 

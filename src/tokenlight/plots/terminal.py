@@ -20,11 +20,11 @@ except ImportError as error:
     raise MissingExtra.for_libraries("rich", "cli", "a picture in the terminal") from error
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.plots import facts, scene
+from tokenlight.plots import descriptions, scene
 from tokenlight.plots.characters import make_visible, to_single_line
 from tokenlight.plots.colours import StepPainter, detect_background, make_painter
 from tokenlight.plots.continuations import is_continuation
-from tokenlight.plots.facts import RoundedShare
+from tokenlight.plots.descriptions import RoundedShare
 from tokenlight.plots.terminal_tables import (
     render_class_table,
     render_heat_map,
@@ -119,7 +119,7 @@ def _render_prediction(
     if paint is not None and with_legend:
         stronger = "darker" if detect_background() == "light" else "brighter"
         yield Text(f"green: for, red: against; {stronger} is stronger", style="dim")
-    null_answer = facts.describe_null_answer(attribution)
+    null_answer = descriptions.describe_null_answer(attribution)
     if null_answer:
         yield Text(null_answer, style="dim")
     image = attribution.row.image
@@ -131,7 +131,7 @@ def _render_prediction(
 
 def _render_prediction_line(attribution: Attribution) -> Text:
     prediction = attribution.prediction
-    labels = facts.quote_labels(attribution)
+    labels = descriptions.quote_labels(attribution)
     line = Text("prediction  ")
     if is_continuation(attribution):
         line.append(f"at {to_single_line(attribution.target.name)}:  ", "dim")
@@ -173,10 +173,10 @@ def _render_target(
     target: scene.ExplanationGroup, paint: StepPainter | None
 ) -> Iterator[RenderableType]:
     """Render the explanations of one target, their differences, and their strongest tokens."""
-    probability = facts.describe_token_probability(target.methods[0].attribution)
+    probability = descriptions.describe_token_probability(target.methods[0].attribution)
     title = (to_single_line(target.title), "bold")
     yield Text.assemble("\nfor ", title, (f"  {to_single_line(probability)}", "dim"))
-    chips = facts.describe_chips(target.methods[0].attribution)
+    chips = descriptions.describe_chips(target.methods[0].attribution)
     if chips:
         yield Text(to_single_line(chips), style="dim")
     for index, method in enumerate(target.methods):
@@ -199,7 +199,7 @@ def _render_uncertainty(
 ) -> Iterator[Text]:
     """Render one line for each method that has standard errors: what ± and italics mean."""
     for method in target.methods:
-        uncertainty = facts.describe_uncertainty(method.views[0].attribution)
+        uncertainty = descriptions.describe_uncertainty(method.views[0].attribution)
         if not uncertainty:
             continue
         mark = "?" if paint is None else "italic, ?"
@@ -207,7 +207,7 @@ def _render_uncertainty(
         if len(target.methods) > 1:
             name = f"{to_single_line(method.label)}: "
         yield Text(f"  {name}{uncertainty} ({mark})", style="dim")
-        stability = facts.describe_stability(method.attribution)
+        stability = descriptions.describe_stability(method.attribution)
         if stability:
             yield Text(f"  {name}{stability}", style="dim")
 
@@ -215,7 +215,7 @@ def _render_uncertainty(
 def _render_method_heading(method: scene.MethodScene) -> Iterator[RenderableType]:
     """Render the method's name, the verdict on its trust, and its notes."""
     heading = _render_method_name(method, method.label, "bold")
-    verdict = facts.get_verdict(method.attribution)
+    verdict = descriptions.get_verdict(method.attribution)
     if not verdict:
         for note in method.notes:
             heading.append(f"  {to_single_line(note)}", "not bold dim")
@@ -231,7 +231,7 @@ def _render_method_heading(method: scene.MethodScene) -> Iterator[RenderableType
 def _render_method_name(method: scene.MethodScene, name: str, style: str) -> Text:
     """Render the name, and what the scores cannot tell."""
     text = Text(to_single_line(name), style=style)
-    score_kind = facts.describe_score_kind(method.attribution)
+    score_kind = descriptions.describe_score_kind(method.attribution)
     if score_kind:
         text.append(f" ({to_single_line(score_kind)})", f"not {style} dim")
     return text
@@ -256,7 +256,7 @@ def _render_view(view: View, paint: StepPainter | None) -> Padding:
                 text.append(f"{line_break}{_format_share(line.share)}  ", "dim")
             _append_marks(text, line, paint)
     if view.special_share is not None:
-        special = facts.describe_special_share(view.attribution, view.special_share)
+        special = descriptions.describe_special_share(view.attribution, view.special_share)
         text.append(f"\n{to_single_line(special)}", "dim")
     return Padding(text, INDENT)
 
@@ -276,7 +276,7 @@ def _render_sentences(view: View, paint: StepPainter | None) -> Text:
             read_sentences += f" that were read, of {num_sentences}"
         text.append(f"the {len(strongest)} strongest of {read_sentences}, by number\n", "dim")
     for sentence in strongest:
-        score = facts.format_score(sentence.score)
+        score = descriptions.format_score(sentence.score)
         text.append(f"{sentence.line_number:4}  {score:8}  ", "dim")
         _append_marks(text, sentence, paint)
         text.rstrip()

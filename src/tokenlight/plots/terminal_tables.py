@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from tokenlight.plots import facts
+from tokenlight.plots import descriptions
 from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.colours import NUM_STEPS, StepPainter, score_to_step
 from tokenlight.plots.scene import MethodScene
@@ -64,7 +64,7 @@ def _render_top_cells(view: View, paint: StepPainter | None, *, with_bars: bool)
 def _append_error(cell: Text, error: float, *, is_uncertain: bool) -> None:
     """Append the standard error of a score, with a question mark if the score could be 0."""
     mark = "?" if is_uncertain else ""
-    cell.append(f"{facts.format_error(error)} {mark}".ljust(12), "dim")
+    cell.append(f"{descriptions.format_error(error)} {mark}".ljust(12), "dim")
 
 
 def _render_token_in_word(token: TokenInWord, paint: StepPainter | None) -> Text:
@@ -170,7 +170,7 @@ def _render_row_cells(
 
 def _format_ascii_score(value: float) -> str:
     """Format a score with the minus of the keyboard, so that printed text can be searched."""
-    return facts.format_score(value).replace("−", "-")
+    return descriptions.format_score(value).replace("−", "-")
 
 
 def render_heat_map(values: np.ndarray, scale: float, paint: StepPainter | None) -> Text:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from tokenlight.data.attribution import MIN_ERRORS_FROM_ZERO, Attribution
 from tokenlight.data.units import find_sentence_spans
-from tokenlight.plots import facts, text_segments
+from tokenlight.plots import descriptions, text_segments
 from tokenlight.plots.colours import score_to_step
-from tokenlight.plots.facts import RoundedShare, format_error, format_score
+from tokenlight.plots.descriptions import RoundedShare, format_error, format_score
 from tokenlight.plots.score_tables import ScoreTable, build_layer_table
 from tokenlight.plots.text_segments import SegmentText, TextRun
 from tokenlight.plots.token_roles import (
@@ -40,12 +40,12 @@ class Mark(NamedTuple):
     """
 
     text: str
-    score: float | None
-    strength: int
-    roles: tuple[str, ...]
-    is_special: bool
-    is_masked: bool
-    hover: str | None
+    score: float | None = None
+    strength: int = 0
+    roles: tuple[str, ...] = ()
+    is_special: bool = False
+    is_masked: bool = False
+    hover: str | None = None
     is_uncertain: bool = False
 
     @property
@@ -128,7 +128,7 @@ class View:
 
         They are computed from tokens in both views: scores of opposite sign cancel within a word.
         """
-        shares = facts.round_segment_shares(self.token_attribution)
+        shares = descriptions.round_segment_shares(self.token_attribution)
         return {part.segment: part for part in shares}
 
     @property
@@ -153,7 +153,7 @@ class View:
             return None
         if self._has_several_parts:
             return share if share.percent > 0 else None
-        return share if share.share > facts.SPECIAL_SHARE_THRESHOLD else None
+        return share if share.share > descriptions.SPECIAL_SHARE_THRESHOLD else None
 
     @property
     def top_tokens(self) -> list[StrongToken]:
@@ -243,36 +243,45 @@ class View:
     def _build_mark(self, run: TextRun, roles: tuple[str, ...]) -> Mark:
         unread_reason = self._explain_unread(roles)
         if not run.positions:
-            return Mark(run.text, None, 0, roles, False, False, unread_reason)
+            return Mark(text=run.text, roles=roles, hover=unread_reason)
         positions = list(run.positions)
         score = float(sum(self.attribution.scores[positions]))
         attention_mask = self.attribution.row.attention_mask
         is_read = any(attention_mask[position] for position in positions)
         is_masked = not is_read and unread_reason is None
-
-        remarks = []
-        # A word can be half written; then both its score and the reason are given.
-        if is_read or is_masked:
-            pieces = self._describe_pieces(positions)
-            error = self._find_error(positions)
-            stated_score = format_score(score)
-            if error is not None:
-                stated_score += f" {format_error(error)}"
-            remarks.append(f"{run.text}  {stated_score}  · piece {pieces}")
-        if is_masked:
-            remarks.append("masked out")
-        if unread_reason is not None:
-            remarks.append(unread_reason)
         strength = 0
         if not run.is_special:
             strength = score_to_step(score, self.scale)
         is_uncertain = self._is_uncertain(positions, score) and is_read and not run.is_special
+
+        remarks = []
+        # A word can be half written; then both its score and the reason are given.
+        if is_read or is_masked:
+            remarks.append(self._describe_score(run.text, positions, score))
+        if is_masked:
+            remarks.append("masked out")
+        if unread_reason is not None:
+            remarks.append(unread_reason)
         if is_uncertain:
             remarks.append("could be 0")
-        hover = " · ".join(remarks)
         return Mark(
-            run.text, score, strength, roles, run.is_special, is_masked, hover, is_uncertain
+            text=run.text,
+            score=score,
+            strength=strength,
+            roles=roles,
+            is_special=run.is_special,
+            is_masked=is_masked,
+            hover=" · ".join(remarks),
+            is_uncertain=is_uncertain,
         )
+
+    def _describe_score(self, text: str, positions: list[int], score: float) -> str:
+        """Say the score of a mark, its standard error and the tokenizer's pieces."""
+        stated_score = format_score(score)
+        error = self._find_error(positions)
+        if error is not None:
+            stated_score += f" {format_error(error)}"
+        return f"{text}  {stated_score}  · piece {self._describe_pieces(positions)}"
 
     def _find_error(self, positions: list[int]) -> float | None:
         """Return the standard error of a sum of scores, the largest that it can be."""
@@ -288,7 +297,7 @@ class View:
     def _explain_unread(self, roles: tuple[str, ...]) -> str | None:
         """Say why a token has not been read; None for any token that has."""
         if EXPLAINED_ROLE in roles:
-            probability = facts.describe_token_probability(self.attribution)
+            probability = descriptions.describe_token_probability(self.attribution)
             return f"explained here: {probability or self.attribution.target.name}"
         if LATER_ROLE in roles:
             return "not yet written"

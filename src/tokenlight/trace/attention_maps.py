@@ -253,7 +253,7 @@ def _find_padding_pairs(recording: "Recording") -> Tensor | None:
 
     A padded key has attention zero, but its gradient need not be.
     """
-    if not recording.is_padded:
+    if not recording.has_padding:
         return None
     is_real = recording.token_mask.to(recording.logits.device)
     return ~(is_real[:, None, :, None] & is_real[:, None, None, :])

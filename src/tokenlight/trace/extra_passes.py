@@ -63,7 +63,7 @@ class ExtraPasses:
         self.runner = recording.runner
         self._cache: dict[Hashable, Any] = {}
 
-    def cached(self, key: Hashable, compute: Callable[[], ResultT]) -> ResultT:
+    def compute_once(self, key: Hashable, compute: Callable[[], ResultT]) -> ResultT:
         """Return ``compute()`` of the first call with ``key``.
 
         The scores of a method and what it reports about them then come from the same passes.
@@ -87,7 +87,7 @@ class ExtraPasses:
         return self.objective(self.recording.logits.detach(), self._all_examples)
 
     @torch.inference_mode(mode=False)
-    def recorded_gradients(
+    def take_recorded_gradients(
         self, tensors: Sequence[Tensor], quantity: Quantity = "target"
     ) -> list[Tensor]:
         """Compute gradients at tensors of the recording.

@@ -13,7 +13,6 @@ from tokenlight.hooks.attention_hook import RecordMode
 from tokenlight.hooks.model_cache import ModelCache, get_model_cache
 from tokenlight.lrp.tracing import BackwardRequirements
 from tokenlight.model.embeddings import EmbeddingHooks, EmbeddingSite, find_embedding_hooks
-from tokenlight.model.padding import needs_padding
 from tokenlight.model.runner import ModelInputs, ModelRunner, shared_source_length
 from tokenlight.trace.sites import (
     ATTENTION_MAP_SITES,
@@ -55,7 +54,7 @@ class RecordingPlan:
         traces_attention: Whether fused attention counts as one operation with a rewritten gradient.
         returns_hidden_states: Whether the model returns its hidden states.
         captures_first_block: Whether the input of the first block is captured.
-        is_padded: Whether rows differ in length.
+        has_padding: Whether some row is shorter than the batch.
     """
 
     runner: ModelRunner
@@ -73,7 +72,7 @@ class RecordingPlan:
     traces_attention: bool
     returns_hidden_states: bool
     captures_first_block: bool
-    is_padded: bool
+    has_padding: bool
 
     @property
     def model_cache(self) -> ModelCache:
@@ -116,7 +115,7 @@ class RecordingPlan:
     @property
     def pass_key(self) -> tuple[Sites, int, bool]:
         """Passes of one model with the same key run the same operations."""
-        return self.sites, self.token_mask.shape[1], self.is_padded
+        return self.sites, self.token_mask.shape[1], self.has_padding
 
     @property
     def is_unchecked(self) -> bool:
@@ -142,7 +141,7 @@ def plan_recording(
             computes only maps again.
         inputs: The inputs of the model, where they are already built.
     """
-    arguments, token_mask, pad_id = inputs or runner.build_inputs(rows)
+    inputs = inputs or runner.build_inputs(rows)
     source_length = shared_source_length(rows)
     record_mode = _choose_record_mode(runner, sites, source_length, lazy_maps=bool(recompute))
     records_attention = record_mode != "nothing"
@@ -161,9 +160,9 @@ def plan_recording(
         runner=runner,
         rows=rows,
         sites=sites,
-        arguments=arguments,
-        token_mask=token_mask,
-        pad_id=pad_id,
+        arguments=inputs.arguments,
+        token_mask=inputs.token_mask,
+        pad_id=inputs.pad_id,
         source_length=source_length,
         recomputes_blocks=recompute is True and record_mode != "maps",
         record_mode=record_mode,
@@ -175,7 +174,7 @@ def plan_recording(
             runner, sites, needs_block_states=needs_block_states
         ),
         captures_first_block=captures_first_block,
-        is_padded=needs_padding([len(row) for row in rows]),
+        has_padding=inputs.has_padding,
     )
 
 

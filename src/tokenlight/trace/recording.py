@@ -283,7 +283,7 @@ def collect(
         token_embeddings=instruments.embeddings.get("words"),
         has_attention_sink=recorder.has_sink,
         encoder_decoder=encoder_decoder,
-        is_padded=plan.is_padded,
+        has_padding=plan.has_padding,
         biased_outputs=tuple(instruments.biased_outputs),
     )
 

@@ -6,13 +6,7 @@ from typing import TypeVar
 
 from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.locks import pause
-from tokenlight.model.packing import (
-    CPU_PADDING_POLICY,
-    GPU_PADDING_POLICY,
-    pack_batches,
-    run_in_halves,
-)
-from tokenlight.model.padding import round_up
+from tokenlight.model.packing import run_in_halves
 from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import SITES_WITHOUT_ATTENTION, Site, Sites
@@ -49,7 +43,7 @@ def read_recordings(
     """
     _verify_model(runner, rows, sites)
     results: list[tuple[list[int], ResultT]] = []
-    for batch in _pack_rows(runner, rows, batch_tokens):
+    for batch in runner.pack_rows(rows, batch_tokens):
 
         def run(part: slice, batch: list[int]) -> list[tuple[list[int], ResultT]]:
             indices = batch[part]
@@ -73,18 +67,3 @@ def _verify_model(runner: ModelRunner, rows: Sequence[TokenRow], sites: Sites) -
             reads_attention=reads_attention,
             try_attention_hook=Site.RELEVANCE_GRADIENT in sites,
         )
-
-
-def _pack_rows(runner: ModelRunner, rows: Sequence[TokenRow], batch_tokens: int) -> list[list[int]]:
-    """Return the indices of the rows of each batch."""
-    multiple = runner.padding_multiple
-    is_gpu = runner.device.type == "cuda"
-    return pack_batches(
-        # Lengths are rounded up to those that the model is really given.
-        [round_up(len(row), multiple) for row in rows],
-        batch_tokens,
-        is_padding_invariant=runner.is_padding_invariant,
-        max_rows=runner.rows_per_batch(),
-        batch_keys=runner.batching.batch_keys(rows),
-        padding_policy=GPU_PADDING_POLICY if is_gpu else CPU_PADDING_POLICY,
-    )

@@ -30,7 +30,6 @@ from tokenlight.model.objective import (
 )
 from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.attention_maps import AttentionMap, AttentionMaps, read_maps
-from tokenlight.trace.declared import require
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.extra_passes import ExtraPasses
 from tokenlight.trace.gradients import GradientKind, take_gradients
@@ -44,6 +43,7 @@ from tokenlight.trace.target_parts import (
     split_sides,
     split_terms,
 )
+from tokenlight.trace.undeclared_sites import require
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Recording:
         token_embeddings: Token embeddings before positions and norm.
         has_attention_sink: Whether rows of attention give a share to a sink, which is no token.
         encoder_decoder: The layout of an encoder and a decoder, where both read the rows.
-        is_padded: Whether some row is shorter than others.
+        has_padding: Whether some row is shorter than the batch.
         biased_outputs: Outputs of modules that add a bias inside the blocks, on the graph.
     """
 
@@ -91,7 +91,7 @@ class Recording:
     token_embeddings: CapturedEmbeddings | None = None
     has_attention_sink: bool = False
     encoder_decoder: EncoderDecoderLayout | None = None
-    is_padded: bool = False
+    has_padding: bool = False
     biased_outputs: tuple[BiasedOutput, ...] = ()
 
     @cached_property

@@ -1,9 +1,9 @@
 """One thread per model: requests are queued in lanes, and quick ones are explained in one batch.
 
 Quick work takes one pass through the model or a few, and is batched across users. Longer work is a
-generator that yields between its passes (:mod:`tokenlight.web.steps`). Between two of its steps the worker
-decides what runs next, and does what is shorter. So no request waits for longer work by more than one of its
-passes.
+generator that yields between its passes (:mod:`tokenlight.web.pausable_calls`). Between two of its steps the
+worker decides what runs next, and does what is shorter. So no request waits for longer work by more than one
+of its passes.
 """
 
 import math
@@ -19,7 +19,7 @@ from typing import Any
 
 from tokenlight.web.api_errors import TOO_MANY_REQUESTS, ApiError, shutting_down_error, to_api_error
 from tokenlight.web.limits import ServerLimits
-from tokenlight.web.steps import JobAbandoned, run_in_steps
+from tokenlight.web.pausable_calls import JobAbandoned, run_in_steps
 
 MAX_RETRY_SECONDS = 60  # longest time in a Retry-After header
 NEWEST_JOB_WEIGHT = 0.3  # weight of the newest job in the moving average of durations

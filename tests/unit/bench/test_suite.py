@@ -142,7 +142,7 @@ def test_all_problems_are_listed_before_any_work(bert_folder, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_method_that_fails_on_a_model_is_refused_unless_the_model_is_a_twin(
+def test_a_method_that_fails_on_a_model_is_refused_unless_the_model_is_a_stand_in(
     bert_folder, tmp_path
 ):
     methods = ["rollout", {"name": "gradcam", "label": "deep", "options": {"layer": 99}}]
@@ -150,13 +150,26 @@ def test_a_method_that_fails_on_a_model_is_refused_unless_the_model_is_a_twin(
     with pytest.raises(InvalidSuite, match=r"tiny on texts .*: deep: .*layer=99"):
         run_suite(path, tmp_path / "out")
     rows = [{"text": "a good film", "label": 1}]
-    models = [{"name": "big", "hub": "someone/big", "twin": "tokenlight/sentiment"}]
+    models = [{"name": "big", "hub": "someone/big", "stand_in": "tokenlight/sentiment"}]
     path = write_suite(tmp_path / "b", bert_folder, 1, rows=rows, methods=methods, models=models)
     suite, _ = read_suite_file(path)
     plan, problems = planning.plan_run(suite, RunRequest(offline=True))
     assert problems == []
     assert [cell.is_run for cell in plan.cells] == [True, False]
     assert "layer=99" in plan.cells[1].reason
+
+
+def test_suites_with_the_key_twin_are_read_and_keep_their_digest(bert_folder, tmp_path):
+    suites = []
+    for key in ("twin", "stand_in"):
+        models = [{"name": "big", "hub": "someone/big", key: "tokenlight/sentiment"}]
+        methods = [{"name": "rollout", key: {"residual": 0.5}}]
+        path = write_suite(tmp_path / key, bert_folder, 1, methods=methods, models=models)
+        suites.append(read_suite_file(path)[0])
+    twin, stand_in = suites
+    assert twin.models[0].stand_in == "tokenlight/sentiment"
+    assert twin.methods[0].stand_in == {"residual": 0.5}
+    assert twin.compute_digest() == stand_in.compute_digest()
 
 
 def test_a_data_set_of_another_task_is_refused(bert_folder, tmp_path):

@@ -141,7 +141,7 @@ def test_every_method_and_metric_can_be_built(name):
     suite = load_suite(name)
     for method in suite.methods:
         for variant in method.expand(12):
-            for options in (variant.options, variant.options | variant.twin):
+            for options in (variant.options, variant.options | variant.stand_in):
                 # A heads file is given by the run; here its place is enough.
                 needs = {"heads": "heads.json"} if variant.name == "mask_lrp" else {}
                 registry.build("methods", variant.name, options | needs)
@@ -149,12 +149,12 @@ def test_every_method_and_metric_can_be_built(name):
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_every_suite_names_its_papers_checkpoints_data_and_an_offline_twin(name):
+def test_every_suite_names_its_papers_checkpoints_data_and_an_offline_stand_in(name):
     suite = load_suite(name)
     assert all(
         model.hub.count("/") == 1 or model.hub.startswith("distilbert") for model in suite.models
     )
-    assert any(model.twin.startswith("tokenlight/") for model in suite.models)
+    assert any(model.stand_in.startswith("tokenlight/") for model in suite.models)
     assert all(
         data_set.hub or (SUITES_FOLDER / data_set.local).is_file() for data_set in suite.data
     )

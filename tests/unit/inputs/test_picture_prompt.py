@@ -32,7 +32,7 @@ from tokenlight.cli.app import app
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.inputs.picture import build_patch_image
 from tokenlight.plots.colours import NUM_STEPS, OVERLAY_OPACITY, score_to_step
-from tokenlight.plots.facts import round_segment_shares
+from tokenlight.plots.descriptions import round_segment_shares
 from tokenlight.plots.figures import draw_image_heat_maps
 from tokenlight.plots.html import render_page
 from tokenlight.plots.terminal import show
@@ -257,7 +257,7 @@ def test_a_free_continuation_is_what_the_model_generates(family):
     attributions = explainer.explain(
         make_picture(), "random", target=Continuation(max_new_tokens=3)
     )
-    arguments, _, _ = explainer.runner.build_inputs([row])
+    arguments = explainer.runner.build_inputs([row]).arguments
     inputs = {k: v for k, v in arguments.items() if k != "read_positions"}
     inputs |= explainer.runner.vision_inputs.pixel_arguments(inputs["pixel_values"])
     created = explainer.model.generate(

@@ -200,20 +200,20 @@ def test_the_planted_model_detects_a_wrong_metric(mutant, monkeypatch):
 
 @dataclass(frozen=True)
 class OneTooMany(aopc.AreaOverPerturbationCurve):
-    def removed_positions(self, case):
+    def select_removed_positions(self, case):
         order = rank_subset(case.attribution.scores, case.original.rankable_positions)
         return [
             order[: len(positions) + 1]
-            for positions in aopc.AreaOverPerturbationCurve.removed_positions(self, case)
+            for positions in aopc.AreaOverPerturbationCurve.select_removed_positions(self, case)
         ]
 
 
 @dataclass(frozen=True)
 class OneTooFew(aopc.AreaOverPerturbationCurve):
-    def removed_positions(self, case):
+    def select_removed_positions(self, case):
         return [
             positions[:-1]
-            for positions in aopc.AreaOverPerturbationCurve.removed_positions(self, case)
+            for positions in aopc.AreaOverPerturbationCurve.select_removed_positions(self, case)
         ]
 
 

@@ -30,11 +30,14 @@ def build_gpt2_without_padding_id(vocab_size):
 def test_rows_are_padded_on_the_right_with_the_padding_id():
     runner = ModelRunner(tiny_bert())
     rows = make_rows([5, 6, 7], [8])
-    arguments, token_mask, pad_id = runner.build_inputs(rows)
+    inputs = runner.build_inputs(rows)
+    arguments = inputs.arguments
+    pad_id = inputs.pad_id
+    assert inputs.has_padding
     assert pad_id == runner.pad_id
     assert arguments["input_ids"].tolist() == [[5, 6, 7], [8, pad_id, pad_id]]
     assert arguments["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert token_mask.tolist() == [[True, True, True], [True, False, False]]
+    assert inputs.token_mask.tolist() == [[True, True, True], [True, False, False]]
 
 
 def test_a_given_width_pads_all_rows():
@@ -52,8 +55,9 @@ def test_a_model_without_a_padding_id_pads_with_the_lowest_unused_id():
 def test_a_batch_without_padding_needs_no_padding_id():
     runner = build_gpt2_without_padding_id(vocab_size=4)
     rows = make_rows([0, 1], [2, 3])
-    _, _, pad_id = runner.build_inputs(rows)
-    assert pad_id == runner.vocab_size
+    inputs = runner.build_inputs(rows)
+    assert not inputs.has_padding
+    assert inputs.pad_id == runner.vocab_size
     with expect_error(UnsupportedModel, "no-padding-id"):
         runner.build_inputs(rows, width=3)
 

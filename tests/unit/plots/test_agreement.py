@@ -31,7 +31,8 @@ def test_equal_orders_agree_and_opposite_ones_contradict(tokenizer):
     )
     opposite = make_attributions(tokenizer, up, up[::-1])
     assert describe_agreement(opposite, ["a", "b"]) == (
-        "the methods contradict each other on their top words (rank correlation −1.00), most apart on ‘the’"
+        "the methods contradict each other on their top words (rank correlation −1.00); "
+        "they differ most on ‘the’"
     )
 
 
@@ -76,4 +77,4 @@ def test_the_least_alike_pair_is_named(tokenizer):
     up = [1, 2, 3, 4, 5, 6]
     attributions = make_attributions(tokenizer, up, up, up[::-1])
     sentence = describe_agreement(attributions, ["a", "b", "c"])
-    assert "; least a and c, −1.00)" in sentence
+    assert "; lowest for a and c: −1.00)" in sentence

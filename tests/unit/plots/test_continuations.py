@@ -213,5 +213,5 @@ def test_each_word_of_the_answer_is_followed_by_the_text_in_its_colours(rows):
 
 def test_one_token_and_a_huge_text_have_no_reader(rows, monkeypatch):
     assert 'class="reader"' not in render_page(rows[:1])
-    monkeypatch.setattr("tokenlight.plots.reader.MAX_MARKS", 10)
+    monkeypatch.setattr("tokenlight.plots.answer_reader.MAX_MARKS", 10)
     assert 'class="reader"' not in render_page(rows)

@@ -19,7 +19,7 @@ from tokenlight.files.attribution_parquet import (
     to_columns,
 )
 from tokenlight.files.saved import to_token_rows
-from tokenlight.plots.facts import build_badges
+from tokenlight.plots.descriptions import build_badges
 from tokenlight.plots.figures import draw_token_bars
 from tokenlight.plots.html import render_page
 from tokenlight.plots.terminal import show

@@ -24,7 +24,7 @@ from tests.helpers.html_reader import PageReader
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadInput, UnknownName
-from tokenlight.plots import facts
+from tokenlight.plots import descriptions
 from tokenlight.plots.characters import make_visible, to_single_line
 from tokenlight.plots.html import render_fragment, render_page
 from tokenlight.plots.terminal import show
@@ -239,7 +239,7 @@ def test_the_heat_map_has_one_row_per_layer_and_their_sum():
     assert re.findall(r'<th scope="row" dir="auto">(\w+)</th>', table) == ["L0", "L1", "L2", "Sum"]
     last = table[table.index(">Sum</th>") :]
     sums = re.findall(r">([^<]*)</td>", last)
-    assert sums == [facts.format_score(score) for score in attribution.scores], (
+    assert sums == [descriptions.format_score(score) for score in attribution.scores], (
         "as in the list of the strongest"
     )
     assert "-0<" not in table

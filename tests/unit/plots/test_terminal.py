@@ -224,7 +224,7 @@ def test_special_tokens_without_weight_are_not_mentioned():
 def test_page_and_terminal_mention_special_tokens_at_the_same_threshold(
     monkeypatch, threshold, is_shown
 ):
-    monkeypatch.setattr("tokenlight.plots.facts.SPECIAL_SHARE_THRESHOLD", threshold)
+    monkeypatch.setattr("tokenlight.plots.descriptions.SPECIAL_SHARE_THRESHOLD", threshold)
     row = make_row(["good"], [[(0, 4)]])
     attribution = make_attribution(row, [4.0, 2.0, 4.0])
     line = "80 % of attcat's total score falls on [CLS] and [SEP]"

@@ -40,7 +40,7 @@ def test_only_what_a_site_reads_of_attention_is_recorded(runner, sites, record_m
     assert plan.record_mode == record_mode
     assert plan.records_attention == (record_mode != "nothing")
     assert plan.attention == ("own" if record_mode == "nothing" else runner.recorded_attention)
-    assert plan.is_padded
+    assert plan.has_padding
 
 
 def test_maps_are_lazy_if_blocks_are_recomputed(runner):

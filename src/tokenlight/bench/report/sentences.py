@@ -204,7 +204,7 @@ def _format_accuracy(report: SuiteReport, panel: Panel) -> str:
 
 def _describe_model(report: SuiteReport, panel: Panel) -> str:
     """Describe what was explained, and which model of the paper it replaces."""
-    # A checkpoint of the paper may not be public, and none is loaded where only a twin is at hand.
+    # A checkpoint of the paper may not be public, and none is loaded where only a stand-in is at hand.
     entry = report.suite.get_model(panel.model, panel.data)
     original = _shorten_checkpoint(entry.hub) or "not public"
     description = _shorten_checkpoint(panel.checkpoint) or "not public"
@@ -241,13 +241,15 @@ def list_renamed_methods(report: SuiteReport) -> list[tuple[str, str]]:
     shown_rows: set[str] = set()
     for panel in report.panels:
         shown_rows.update(panel.rows)
-    # An embedded twin has other layers than the paper's model, so it has options of its own.
-    uses_twins = all(panel.checkpoint.startswith("tokenlight/") for panel in report.measured_panels)
+    # An embedded stand-in has other layers than the paper's model, so it has options of its own.
+    uses_stand_ins = all(
+        panel.checkpoint.startswith("tokenlight/") for panel in report.measured_panels
+    )
     renamed = []
     for label, entry in report.suite.row_entries.items():
         options = dict(entry.options)
-        if uses_twins:
-            options |= entry.twin
+        if uses_stand_ins:
+            options |= entry.stand_in
         method = entry.name
         if options:
             method += f"({_format_options(options)})"

@@ -25,7 +25,7 @@ export function segmentShares({ row, scores, target, prediction }) {
   return parts.map((part, index) => ({ ...part, percent: percents[index] }));
 }
 
-/** Whole percentages that sum to 100, by the largest-remainder method (facts.py of the library). */
+/** Whole percentages that sum to 100, by the largest-remainder method (descriptions.py of the library). */
 export function roundToPercents(shares) {
   const percents = shares.map((share) => Math.floor(100 * share));
   const remainders = shares.map((share, index) => Number((100 * share - percents[index]).toFixed(9)));

@@ -18,7 +18,7 @@ from tokenlight import Attribution, Explainer, Tokens, load
 from tokenlight.data.postprocess import merge_words
 from tokenlight.errors import BadInput
 from tokenlight.perturb.engine import Perturber, ReplacementIds
-from tokenlight.plots.facts import describe_special_share, round_segment_shares
+from tokenlight.plots.descriptions import describe_special_share, round_segment_shares
 from tokenlight.plots.html import render_page
 from tokenlight.plots.terminal import show
 

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from tokenlight.explaining.garbage import GC_PAUSE_THRESHOLD, collect_young, gc_paused
+from tokenlight.explaining.gc_pause import GC_PAUSE_THRESHOLD, collect_young, gc_paused
 
 
 class Cycle:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenlight.plots.continuations import is_continuation
-from tokenlight.plots.facts import format_score
+from tokenlight.plots.descriptions import format_score
 from tokenlight.plots.token_roles import EXPLAINED_ROLE
 from tokenlight.plots.views import Mark, View
 

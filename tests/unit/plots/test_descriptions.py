@@ -1,9 +1,11 @@
 """Percentages that are shown together sum to 100."""
 
+import random
+
 import pytest
 
 from tests.helpers.handmade_attributions import make_attribution, make_row
-from tokenlight.plots.facts import round_segment_shares, round_to_percents
+from tokenlight.plots.descriptions import round_segment_shares, round_to_percents
 
 
 @pytest.mark.parametrize(
@@ -13,6 +15,9 @@ from tokenlight.plots.facts import round_segment_shares, round_to_percents
         ([1 / 3, 1 / 3, 1 / 3], [34, 33, 33]),
         ([0.006, 0.497, 0.497], [0, 50, 50]),
         ([0.29, 0.71], [29, 71]),  # 100 * 0.29 is 28.999999999999996
+        ([0.125] * 8, [13, 13, 13, 13, 12, 12, 12, 12]),
+        ([0.996, 0.004], [100, 0]),
+        ([0.2, 0.3], [20, 30]),
         ([1.0], [100]),
         ([0.0, 0.0], [0, 0]),
         ([], []),
@@ -20,6 +25,17 @@ from tokenlight.plots.facts import round_segment_shares, round_to_percents
 )
 def test_percentages_sum_to_the_rounded_sum(shares, percents):
     assert round_to_percents(shares) == percents
+
+
+def test_percentages_of_a_whole_sum_to_100():
+    generator = random.Random(0)
+    for size in range(1, 40):
+        weights = [generator.random() for _ in range(size)]
+        shares = [weight / sum(weights) for weight in weights]
+        percents = round_to_percents(shares)
+        assert sum(percents) == 100
+        for share, percent in zip(shares, percents, strict=True):
+            assert abs(100 * share - percent) < 1
 
 
 def test_shares_of_segments_sum_to_100_percent():

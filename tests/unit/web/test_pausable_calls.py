@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tokenlight.hooks.locks import pause
-from tokenlight.web.steps import JobAbandoned, run_in_steps
+from tokenlight.web.pausable_calls import JobAbandoned, run_in_steps
 
 
 def collect(steps):

@@ -16,7 +16,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.head import Head
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.target import NextToken
-from tokenlight.plots.facts import describe_attention_sink, describe_chips, describe_question
+from tokenlight.plots.descriptions import describe_attention_sink, describe_chips, describe_question
 from tokenlight.plots.figures import draw_highlighted_text
 from tokenlight.plots.html import render_page
 from tokenlight.plots.terminal import show

@@ -56,6 +56,11 @@ def format_score(value: float) -> str:
     return f"{value:+.3g}".replace("-", "−")
 
 
+def format_correlation(correlation: float) -> str:
+    """Format a correlation with two decimals and a minus as wide as a plus."""
+    return f"{correlation:.2f}".replace("-", "−")
+
+
 def format_error(value: float) -> str:
     """Format a standard error with two digits: ``± 0.041``."""
     return f"± {value:.2g}"
@@ -76,7 +81,7 @@ def round_to_percents(shares: Sequence[float]) -> list[int]:
     Rounded one by one, three shares of 33.5 %, 33.5 % and 33 % would sum to 101 %.
 
     Args:
-        shares: Parts of one whole, which sum to 1 (or to 0).
+        shares: Parts of one whole, each at least 0; their sum is at most 1.
 
     Returns:
         One percentage per share; they sum to the rounded sum of the shares.
