@@ -20,6 +20,12 @@ def upcast(tensor: Tensor, device: torch.device | None = None) -> Tensor:
     return tensor.to(device or tensor.device, torch.promote_types(tensor.dtype, torch.float32))
 
 
+def dequantize(tensor: Tensor) -> Tensor:
+    """Return a weight as plain numbers; quantized, it may be of a tensor class of torchao or quanto."""
+    has_own_numbers = type(tensor).dequantize is Tensor.dequantize
+    return tensor if has_own_numbers else tensor.dequantize()
+
+
 def upcast_all(
     tensors: Sequence[Any], convert: Callable[[int, Any], Tensor], *, is_lazy: bool = False
 ) -> Sequence[Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tokenlight.accel.modules import list_modules
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.blocks import list_blocks
+from tokenlight.hooks.offloaded import loaded_weights
 from tokenlight.hooks.patching import forward_hooks
 
 
@@ -61,7 +62,9 @@ def captured_biased_outputs(model: nn.Module, encoder: nn.Module) -> Iterator[li
             )
         # What a model computes without gradients, such as an index of tokens, adds nothing to the target.
         if output.requires_grad:
-            captured.append(BiasedOutput(num_calls - 1, output, bias.detach()))
+            with loaded_weights(module):
+                bias = module.bias
+                captured.append(BiasedOutput(num_calls - 1, output, bias.detach()))
 
     modules: dict[nn.Module, None] = {}  # in order, each once
     for block in blocks:

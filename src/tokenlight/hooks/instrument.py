@@ -24,6 +24,7 @@ from tokenlight.hooks.compat import (
 )
 from tokenlight.hooks.locks import acquire_in_order
 from tokenlight.hooks.model_cache import ModelLayout, SavedHook, get_model_cache
+from tokenlight.hooks.own_code import own_code
 from tokenlight.hooks.patching import forward_hooks, patched_attributes
 from tokenlight.hooks.state import PassState, preserved_state
 
@@ -74,6 +75,7 @@ def instrumented(
         _check_gives_gradients(model, weights)
     with (
         acquire_in_order(layout.locks),
+        own_code(modules),
         preserved_state(modules, layout.configs, layout.stateful, regime) as state,
         _reused_output_hooks(layout, modules),
         _evaluation_mode(modules, weights),

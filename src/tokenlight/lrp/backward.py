@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tokenlight.accel.tensors import dequantize
 from tokenlight.lrp.attnlrp import gradient_constants
 from tokenlight.lrp.rules import (
     MIXED_DTYPE_RULES,
@@ -204,7 +205,7 @@ def _propagate_relevance(ctx: Any, rules: RuleSet, relevance: Tensor) -> Sequenc
     """
     rule = rules.rules[ctx.operation]
     with torch.autocast(relevance.device.type, enabled=False):
-        value, *operands = ctx.saved_tensors
+        value, *operands = _load_operands(ctx)
         dtype = torch.float32
         for tensor in (relevance, value, *operands):
             if tensor is not None:
@@ -221,6 +222,11 @@ def _propagate_relevance(ctx: Any, rules: RuleSet, relevance: Tensor) -> Sequenc
         for operand in operands:
             wide_operands.append(None if operand is None else operand.to(dtype))
         return rule(relevance, _make_case(ctx, value, wide_operands))
+
+
+def _load_operands(ctx: Any) -> list[Any]:
+    """Return the saved output of an operation and its operands, weights as plain numbers."""
+    return [None if saved is None else dequantize(saved) for saved in ctx.saved_tensors]
 
 
 def _make_case(ctx: Any, value: Any, operands: Sequence[Any]) -> RuleCase:

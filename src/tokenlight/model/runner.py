@@ -17,6 +17,7 @@ from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 from tokenlight.hooks import attention_hook
 from tokenlight.hooks.embedding_layers import find_token_embeddings
 from tokenlight.hooks.instrument import instrumented, locked_model, supports_attention_hook
+from tokenlight.hooks.offloaded import execution_device
 from tokenlight.hooks.patching import patched_attributes
 from tokenlight.model import outputs as model_outputs
 from tokenlight.model import padding
@@ -195,7 +196,7 @@ class ModelRunner:
             return self.patch_inputs.weight.device
         weight = self._embedding.weight
         assert isinstance(weight, Tensor)
-        return weight.device
+        return execution_device(self._embedding, weight)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.attention_hook import AttentionRecorder
+from tokenlight.hooks.offloaded import loaded_weights
+from tokenlight.hooks.own_code import own_code
 from tokenlight.hooks.patching import forward_hooks
+
+# Two kinds of norm differ by more than this, and float32 rounds a sum over the features by less.
+MIN_RELATIVE_GAP = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +136,7 @@ class MixingRecorder:
             )
         is_normed_before = _find_call(_select_norms(calls_before), inputs=block_input) is not None
         last_norm = _find_last_norm(norms_after, block_output, is_normed_before)
-        weight = _projection_matrix(projection.module)
+        weight = _projection_matrix(projection)
         if is_normed_before:
             return Mixing(
                 projection=weight,
@@ -195,12 +200,25 @@ def _find_last_norm(
     return norm
 
 
-def _projection_matrix(module: Any) -> Tensor:
+@torch.no_grad()
+def _projection_matrix(call: _ModuleCall) -> Tensor:
     """Return the weight of a linear layer as ``out in``; a Conv1D of GPT-2 stores its transpose."""
-    weight: Tensor = module.weight
-    if not isinstance(module, nn.Linear):
-        weight = weight.T
-    return weight.detach()
+    module: Any = call.module
+    with loaded_weights(module):
+        weight: Tensor = module.weight.detach()
+        if _has_plain_numbers(weight):
+            return weight if isinstance(module, nn.Linear) else weight.T
+        # A quantized layer keeps codes in place of numbers, and answers for each input what they mean.
+        features = call.inputs.shape[-1]
+        units = torch.eye(features, dtype=call.inputs.dtype, device=call.inputs.device)
+        with own_code([module]):
+            outputs: Tensor = module.forward(units) - module.forward(torch.zeros_like(units))
+        return outputs.T
+
+
+def _has_plain_numbers(weight: Tensor) -> bool:
+    """Return whether a weight holds its own values, one for each; packed and quantized ones do not."""
+    return type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point()
 
 
 def _is_linear(module: nn.Module) -> bool:
@@ -215,13 +233,14 @@ def _is_norm(module: nn.Module) -> bool:
 
 
 def _record_norm(call: _ModuleCall) -> RecordedNorm:
-    weight = getattr(call.module, "weight", None)
-    weight = weight.detach() if isinstance(weight, Tensor) else None
+    with loaded_weights(call.module):
+        weight = getattr(call.module, "weight", None)
+        weight = weight.detach() if isinstance(weight, Tensor) else None
     # A norm that only divides by the root mean square gives the output without centering. It is computed
     # again in a wide dtype: half precision would round more than the two kinds of norm differ.
     inputs = call.inputs.to(torch.promote_types(call.inputs.dtype, torch.float32))
     scaled = inputs / (_mean_square(inputs) + _norm_eps(call.module)).sqrt()
-    is_centered = weight is None or not _is_close(scaled * weight, call.output)
+    is_centered = weight is None or not _is_close(scaled * weight, call.output, call.inputs.dtype)
     return RecordedNorm(
         weight=weight, inputs=call.inputs, output=call.output, is_centered=is_centered
     )
@@ -240,13 +259,19 @@ def _mean_square(states: Tensor) -> Tensor:
     return states.square().mean(dim=-1, keepdim=True)
 
 
-def _is_close(first: Tensor, second: Tensor) -> bool:
-    """Return whether two tensors agree, as far as the coarser dtype of the two can tell."""
+def _is_close(first: Tensor, second: Tensor, *rounded_to: torch.dtype) -> bool:
+    """Return whether two tensors agree, as far as the coarsest dtype can tell.
+
+    Args:
+        first: A tensor.
+        second: Another with as many numbers.
+        rounded_to: Dtypes to which one of them was rounded on its way.
+    """
     if first.numel() != second.numel():
         return False
-    eps = max(torch.finfo(first.dtype).eps, torch.finfo(second.dtype).eps)
+    eps = max(torch.finfo(dtype).eps for dtype in (first.dtype, second.dtype, *rounded_to))
     # A norm and its weight round twice, each time by half an eps.
-    rtol = max(1e-4, 2 * eps)
+    rtol = max(MIN_RELATIVE_GAP, 2 * eps)
     wide_dtype = torch.promote_types(first.dtype, second.dtype)
     # Some blocks fold the batch into the tokens.
     reshaped = first.reshape(second.shape).to(wide_dtype)

@@ -19,7 +19,7 @@ def test_every_bias_of_a_block_is_captured_once_per_layer(family):
     model = build_model(family)
     model(IDS, output_hidden_states=True)  # transformers adds hooks of its own in the first pass
     num_hooks = sum(len(module._forward_hooks) for module in model.modules())
-    with captured_biased_outputs(model, model) as captured, torch.no_grad():
+    with captured_biased_outputs(model, model) as captured:
         num_layers = len(model(IDS, output_hidden_states=True).hidden_states) - 1
     assert sorted({biased.layer for biased in captured}) == list(range(num_layers))
     (block, *_) = list_blocks(model)

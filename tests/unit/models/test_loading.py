@@ -266,12 +266,13 @@ def test_a_language_model_is_loaded_in_its_saved_dtype_and_any_other_in_float32(
         Explainer.from_pretrained(reader, quantize="3bit")
 
 
-def test_a_model_is_quantized_as_it_is_loaded(tmp_path):
+@pytest.mark.parametrize(("quantize", "layer"), [("8bit", "Linear8bitLt"), ("4bit", "Linear4bit")])
+def test_a_model_is_quantized_as_it_is_loaded(tmp_path, quantize, layer):
     pytest.importorskip("bitsandbytes")
     pytest.importorskip("accelerate")
     folder = save_model(tiny_bert().float(), tmp_path)
-    explainer = Explainer.from_pretrained(folder, quantize="8bit")
-    assert {type(m).__name__ for m in explainer.model.modules()} >= {"Linear8bitLt"}
+    explainer = Explainer.from_pretrained(folder, quantize=quantize)
+    assert {type(m).__name__ for m in explainer.model.modules()} >= {layer}
     assert np.isfinite(explainer.explain("a great film", "attnlrp").scores).all()
 
 
