@@ -166,7 +166,9 @@ class TestContinuations:
             prompt, "grad_x_input", Contrast(Continuation(this), Continuation(that))
         )
         plus, minus = (
-            explainer.explain(prompt, "grad_x_input", Continuation(explained, joint=True))[0]
+            explainer.explain(
+                prompt, "grad_x_input", Continuation(explained, joint=True, against=None)
+            )[0]
             for explained in (this, that)
         )
         shared = attribution.extras["difference"]["border"]

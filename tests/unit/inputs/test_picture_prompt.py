@@ -214,9 +214,8 @@ def test_each_token_of_a_continuation_has_a_row_of_patches_words_and_generated_t
     with EverythingInFloat64():
         each = Continuation(ANSWER, against=None)
         attributions = explainer.explain(make_picture(), "grad_x_input", target=each)
-        (full,) = explainer.explain(
-            make_picture(), "grad_x_input", target=Continuation(ANSWER, joint=True)
-        )
+        whole = Continuation(ANSWER, joint=True, against=None)
+        (full,) = explainer.explain(make_picture(), "grad_x_input", target=whole)
     assert [attribution.target.name for attribution in attributions] == ["‘a’", "‘red’", "‘cat’"]
     assert [attribution.row.segment_names for attribution in attributions][-1] == (
         "image",
