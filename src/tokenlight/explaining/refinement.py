@@ -1,6 +1,6 @@
 """The first answer at once, sharper ones while it is looked at: one text at rising effort."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -93,7 +93,7 @@ def _refine(
 
 
 def _explain_once(
-    session: Any, texts: list[Any], target: TargetLike, **options: Any
+    session: Any, texts: Sequence[Any], target: TargetLike, **options: Any
 ) -> Attribution:
     checked_options = check_options(session, **options)
     results = explain_list(session, texts, AUTO_METHOD, target, checked_options)
