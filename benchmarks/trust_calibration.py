@@ -20,7 +20,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,11 @@ from tokenlight.evaluation.random_subtexts import (
     RandomSubtexts,
     choose_own_words,
     compute_log_odds,
+    list_presence,
 )
-from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
+from tokenlight.evaluation.removal import TargetProbability, list_removals
 from tokenlight.evaluation.removal_grading import (
+    MAX_TIED_SHARE,
     RANDOM_STREAM,
     count_tied,
     find_cancelled_share,
@@ -46,35 +47,28 @@ from tokenlight.evaluation.removal_grading import (
     find_tolerance,
 )
 
-METHODS = ("attnlrp", "grad_x_input", "rollout")
-NUM_ORDERS = 6  # random orders that are measured, so that fewer of them can be tried
-NUM_FIT_TEXTS = 40  # subtexts of each removal that near-best scores are fitted on
-NUM_PICKED_FROM = 20  # random scores that "picked" ones are the best of
-NUM_SEEDS = 5  # of the texts that are measured with several seeds
-CHUNK_SIZE = 20
+METHOD = "attnlrp"
+# Random orders that are measured. A grade reads the first ones; near-best and picked scores are made from
+# the others, and blocks of them stand for other seeds.
+NUM_ORDERS = 10
+NUM_FIT_ORDERS = 5  # the last ones
+FIT_PENALTY = 2.0  # of the ridge regression that near-best scores are fitted by
+TIED_KINDS = ("constant", "one word", "near-constant")  # no model has to run for these
 MAX_WORDS = 400
-# Texts of trained models wait until this many of the other tasks' texts were begun.
-TRAINING_DELAY = 160
+# Texts of each task per round: longer ones cost more.
+CHUNK_SIZES = {"text": 12, "next": 8, "topic": 4, "question": 2, "pair": 6, "token": 8}
 
 
 def measure_texts(
-    model: str, device: str, inputs: Sequence[tuple[Any, Any]], num_seeds: int
+    model: str, device: str, inputs: Sequence[tuple[Any, Any]]
 ) -> list[dict[str, Any]]:
     """Return what every subtext of each text did; texts that cannot be explained are left out."""
-    while "/" in model and not model.startswith("tokenlight/") and not Path(model).is_dir():
-        time.sleep(1)  # it is being trained
     explainer = load_explainer(model, device)
     records = []
     for text, target in inputs:
         try:
-            attributions = explainer.explain(
-                [text], list(METHODS), [target], long="truncate", progress=False
-            )
-            record = measure_text(explainer, attributions, 0)
-            if record and not record["is_floor"]:
-                own = attributions[:1]
-                seeds = [measure_text(explainer, own, seed) for seed in range(1, num_seeds)]
-                record["seeds"] = seeds
+            attribution = explainer.explain(text, METHOD, target, long="truncate", progress=False)
+            record = measure_text(explainer, attribution)
         except TokenlightError as error:
             print(f"left out: {str(error)[:100]}", flush=True)
             continue
@@ -83,17 +77,14 @@ def measure_texts(
     return records
 
 
-def measure_text(
-    explainer: Explainer, attributions: Sequence[Attribution], seed: int
-) -> dict[str, Any]:
-    """Measure the random subtexts, and the own subtexts of every kind of scores; with a seed, of methods."""
-    attribution = attributions[0]
+def measure_text(explainer: Explainer, attribution: Attribution) -> dict[str, Any]:
+    """Measure the random subtexts of one text, and the own subtexts of every kind of scores."""
     row = attribution.row
     probability = TargetProbability(explainer, attribution, {})
     num_words = len(probability.words)
     if not 2 <= num_words <= MAX_WORDS:
         return {}
-    generator = row.make_generator(seed, RANDOM_STREAM)
+    generator = row.make_generator(0, RANDOM_STREAM)
     removals = list_removals(explainer, row, probability.words, generator)
     subtexts = RandomSubtexts(probability, removals, generator, max_orders=NUM_ORDERS)
     is_token = explainer.runner.head.is_language_model
@@ -106,17 +97,18 @@ def measure_text(
     }
     if record["is_floor"]:
         return record
-    made = {a.method: a.scores for a in attributions}
-    if not seed:
-        made |= make_scores(attribution, subtexts, row.make_generator(0, 1))
-    subtexts.prefetch(list(made.values()), NUM_ORDERS)
     subtexts.measure(attribution.scores, NUM_ORDERS)
+    scores_by_kind = {METHOD: attribution.scores}
+    scores_by_kind |= make_scores(attribution, subtexts, row.make_generator(0, 1))
+    untied = [scores for kind, scores in scores_by_kind.items() if kind not in TIED_KINDS]
+    subtexts.prefetch(untied, NUM_ORDERS)
     record |= {
         "empty": subtexts._empty,
         "choices": [[[chosen.tolist() for chosen in o] for o in r] for r in subtexts.choices],
         "random": [_round(compute_log_odds(np.stack(orders))) for orders in subtexts._random],
         "scores": {
-            name: record_scores(subtexts, attribution, scores) for name, scores in made.items()
+            kind: record_scores(subtexts, attribution, scores)
+            for kind, scores in scores_by_kind.items()
         },
     }
     return record
@@ -126,21 +118,24 @@ def record_scores(
     subtexts: RandomSubtexts, attribution: Attribution, scores: np.ndarray
 ) -> dict[str, Any]:
     """Return the scores of words, and what their own subtexts did."""
-    word_scores = subtexts.sum_words(scores)
-    order = subtexts.rank_words(word_scores)
-    own = []
-    for removal in subtexts.removals:
-        texts = subtexts.list_own_texts(removal, choose_own_words(order, subtexts.num_top_words))
-        odds = compute_log_odds(subtexts.probability.run(texts))
-        own.append(_round(odds.reshape(-1, NUM_OWN_POINTS)))
     removable = scores[subtexts.probability.removable_positions]
     dtype = subtexts.probability.runner.dtype
     tested = replace(attribution, scores=scores, layers=None)
+    tied = count_tied(removable, find_tolerance(tested, dtype)) / len(removable)
+    word_scores = subtexts.sum_words(scores)
+    order = subtexts.rank_words(word_scores)
+    own: list[Any] = []
+    # Ties alone make these scores "cannot tell" or "untested": no model has to run.
+    is_tied = tied > MAX_TIED_SHARE
+    for removal in [] if is_tied else subtexts.removals:
+        texts = subtexts.list_own_texts(removal, choose_own_words(order, subtexts.num_top_words))
+        odds = compute_log_odds(subtexts.probability.run(texts))
+        own.append(_round(odds.reshape(-1, NUM_OWN_POINTS)))
     return {
         "words": [float(f"{score:.5g}") for score in word_scores],
         "order": order.tolist(),
         "own": own,
-        "tied": count_tied(removable, find_tolerance(tested, dtype)) / len(removable),
+        "tied": tied,
         "special": round(find_special_share(tested), 4),
         "cancelled": round(find_cancelled_share(scores, subtexts.words), 4),
     }
@@ -155,28 +150,24 @@ def make_scores(
 ) -> dict[str, np.ndarray]:
     """Return scores of known worth, one per token."""
     num_words = len(subtexts.words)
-    best = fit_scores(subtexts, generator)
     method = subtexts.sum_words(attribution.scores)
+    best = fit_scores(subtexts, method)
     one_word = np.zeros(num_words)
     one_word[generator.integers(num_words)] = 1.0
     by_word = {
         "near-best": best,
-        "near-best, noise added": best + best.std() * generator.normal(size=num_words),
-        "near-best, without sign": np.abs(best),
         "near-best, all raised": best + np.abs(best).max(),
         "near-best, all lowered": best - np.abs(best).max(),
-        "near-best, rest inverted": invert_rest(best, subtexts.num_top_words),
         "attnlrp, all raised": method + np.abs(method).max(),
         "attnlrp, all lowered": method - np.abs(method).max(),
         "attnlrp, rest inverted": invert_rest(method, subtexts.num_top_words),
+        "attnlrp, rest shuffled": shuffle_rest(method, subtexts.num_top_words, generator),
         "inverted": -best,
         "random 0": generator.normal(size=num_words),
         "random 1": generator.normal(size=num_words),
-        "random, all positive": generator.random(num_words),
         "picked": pick_random_scores(subtexts, generator),
         "position": -np.arange(num_words, dtype=float),
         "last first": np.arange(num_words, dtype=float),
-        "word length": measure_lengths(attribution, subtexts),
         "one word": one_word,
         "tied": generator.integers(2, size=num_words).astype(float),
         "near-constant": 1.0 + 1e-7 * generator.normal(size=num_words),
@@ -199,42 +190,45 @@ def invert_rest(word_scores: np.ndarray, num_top_words: int) -> np.ndarray:
     return inverted
 
 
+def shuffle_rest(
+    word_scores: np.ndarray, num_top_words: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Keep the top words, and give the others each other's scores at random."""
+    rest = np.argsort(-word_scores, kind="stable")[num_top_words:]
+    shuffled = word_scores.copy()
+    shuffled[rest] = word_scores[generator.permutation(rest)]
+    return shuffled
+
+
 def pick_random_scores(subtexts: RandomSubtexts, generator: np.random.Generator) -> np.ndarray:
-    """Return, of many random scores, those whose deleted top words lower the probability most."""
-    candidates = generator.normal(size=(NUM_PICKED_FROM, len(subtexts.words)))
-    texts = []
-    for scores in candidates:
-        top = np.argsort(-scores)[: subtexts.num_top_words]
-        texts.append(PerturbedText(subtexts.removals[0], subtexts.select_positions(top)))
-    return np.asarray(candidates[int(np.argmin(subtexts.probability.run(texts)))])
+    """Return random scores whose top words are, of several random choices, those of the largest fall."""
+    deleted = np.stack(subtexts._random[0])[-NUM_FIT_ORDERS:, 0]
+    choices = subtexts.choices[0][-NUM_FIT_ORDERS:]
+    few = choices[int(np.argmin(deleted))][0]
+    scores = np.sort(generator.normal(size=len(subtexts.words)))
+    rest = np.setdiff1d(np.arange(len(scores)), few)
+    order = np.concatenate([generator.permutation(rest), few])
+    picked = np.empty(len(scores))
+    picked[order] = scores
+    return picked
 
 
-def measure_lengths(attribution: Attribution, subtexts: RandomSubtexts) -> np.ndarray:
-    """Return the number of letters of each word, made distinct by its position."""
-    lengths = []
-    for i, positions in enumerate(subtexts.words):
-        text = attribution.row.extract_text(positions.tolist())
-        lengths.append(len(text.strip()) - i / (2 * len(subtexts.words)))
-    return np.array(lengths)
-
-
-def fit_scores(subtexts: RandomSubtexts, generator: np.random.Generator) -> np.ndarray:
-    """Fit the log-odds of fresh subtexts of all removals by one weight per word (ridge regression)."""
-    num_words = len(subtexts.words)
-    counts = (subtexts.num_top_words, max(1, num_words // 2))
-    texts = []
-    presence = np.ones((len(subtexts.removals), NUM_FIT_TEXTS, num_words))
-    for removal, rows in zip(subtexts.removals, presence, strict=True):
-        for i, row in enumerate(rows):
-            removed = generator.permutation(num_words)[: counts[i % 2]]
-            row[removed] = 0.0
-            texts.append(PerturbedText(removal, subtexts.select_positions(removed), i))
-    odds = compute_log_odds(subtexts.probability.run(texts)).reshape(presence.shape[:2])
-    # Each removal has an intercept of its own.
-    centered = (presence - presence.mean(axis=1, keepdims=True)).reshape(-1, num_words)
-    centered_odds = (odds - odds.mean(axis=1, keepdims=True)).ravel()
-    gram = centered.T @ centered + np.eye(num_words)
-    return np.asarray(np.linalg.solve(gram, centered.T @ centered_odds))
+def fit_scores(subtexts: RandomSubtexts, prior: np.ndarray) -> np.ndarray:
+    """Correct a method's scores by a ridge regression on random subtexts that the test does not see."""
+    presence, odds = [], []
+    for orders, random in zip(subtexts.choices, subtexts._random, strict=True):
+        left = list_presence(orders[-NUM_FIT_ORDERS:], len(prior)).reshape(-1, len(prior))
+        log_odds = compute_log_odds(np.stack(random[-NUM_FIT_ORDERS:])).ravel()
+        # Each removal has an intercept of its own.
+        presence.append(left - left.mean(axis=0))
+        odds.append(log_odds - log_odds.mean())
+    design = np.concatenate(presence)
+    changes = np.concatenate(odds)
+    claims = design @ prior
+    scale = max(0.0, float(claims @ changes) / max(float(claims @ claims), 1e-12))
+    gram = design.T @ design + FIT_PENALTY * np.eye(len(prior))
+    correction = np.linalg.solve(gram, design.T @ (changes - scale * claims))
+    return np.asarray(scale * prior + correction)
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -247,32 +241,30 @@ def measure(arguments: argparse.Namespace) -> None:
         "next": str(arguments.stories or arguments.data.parent / "base_models/stories15M"),
     }  # fmt: skip
     (arguments.work / "facts.json").write_text(json.dumps(facts(arguments.device)))
+    for task in TRAINED_TASKS:
+        if task in arguments.tasks:
+            train_model(task, arguments.data, Path(models[task]), arguments.device)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.workers, mp_context=context) as pool:
-        for task in TRAINED_TASKS:
-            if task in arguments.tasks:
-                pool.submit(train_model, task, arguments.data, Path(models[task]), arguments.device)
         jobs = {}
-        for path, task, chunk, num_seeds in list_chunks(arguments, parts):
-            job = pool.submit(measure_texts, models[task], arguments.device, chunk, num_seeds)
-            jobs[job] = path
+        for path, task, chunk in list_chunks(arguments, parts):
+            jobs[pool.submit(measure_texts, models[task], arguments.device, chunk)] = path
         collect_jobs(jobs, start, arguments.seconds)
     print(f"{len(list(parts.iterdir()))} chunks, {time.monotonic() - start:.0f} s", flush=True)
 
 
 def list_chunks(
     arguments: argparse.Namespace, parts: Path
-) -> list[tuple[Path, str, list[tuple[Any, Any]], int]]:
+) -> list[tuple[Path, str, list[tuple[Any, Any]]]]:
     """List what no earlier run measured; tasks in turn, so that a limit of time leaves each its share."""
-    texts = {task: read_texts(task, arguments.data, arguments.texts) for task in arguments.tasks}
     chunks = []
-    for i, task in product(range(0, arguments.texts, CHUNK_SIZE), arguments.tasks):
-        chunk = texts[task][i : i + CHUNK_SIZE]
-        path = parts / f"{task}-{i:05}.json.gz"
-        if chunk and not path.is_file():
-            num_seeds = NUM_SEEDS if i < arguments.seed_texts else 1
-            rank = i + (TRAINING_DELAY if task in TRAINED_TASKS else 0)
-            chunks.append((rank, path, task, chunk, num_seeds))
+    for task in arguments.tasks:
+        texts = read_texts(task, arguments.data, arguments.texts)
+        size = CHUNK_SIZES[task]
+        for i in range(0, len(texts), size):
+            path = parts / f"{task}-{i:05}.json.gz"
+            if not path.is_file():
+                chunks.append((i // size, path, task, texts[i : i + size]))
     return [chunk for _, *chunk in sorted(chunks, key=lambda chunk: chunk[0])]
 
 
@@ -307,7 +299,6 @@ def main() -> None:
     measuring.add_argument("--device", default="cpu")
     measuring.add_argument("--workers", type=int, default=1)
     measuring.add_argument("--texts", type=int, default=1200, help="of each task, at most")
-    measuring.add_argument("--seed-texts", type=int, default=200, help="with several seeds")
     measuring.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     measuring.add_argument(
         "--seconds", type=float, default=1e9, help="after which no chunk is begun"

@@ -1,9 +1,10 @@
-"""Grade what ``trust_calibration.py measure`` recorded, and count the grades of each kind of scores.
+"""Grade what ``trust_calibration.py measure`` recorded, and write the page, figure and counts.
 
-    python benchmarks/trust_report.py --work WORK [--json PATH]
+    python benchmarks/trust_report.py --work WORK [--page docs/results/trust] [--half first|second|both]
 
-Printed are the shares of grades by kind of scores, by task, and how often the grade of ``attnlrp`` differs
-between seeds. Nothing runs a model: the rules of the package grade recorded probabilities.
+Nothing runs a model: the rules of the package grade recorded probabilities. The texts of each task are split
+in two halves by turns. Thresholds are tried on the first half (``--half first``), and the page counts the
+second, which is not looked at before. Other blocks of recorded orders stand for other seeds.
 """
 
 from __future__ import annotations
@@ -12,14 +13,25 @@ import argparse
 import gzip
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from trust_texts import TASKS
 
 from tokenlight.evaluation import grade
-from tokenlight.evaluation.grade import JointResult, assign_grade, is_decided
+from tokenlight.evaluation.grade import (
+    DEFAULT_THRESHOLDS,
+    GradeThresholds,
+    JointResult,
+    assign_grade,
+    is_decided,
+    judge_removal,
+)
 from tokenlight.evaluation.random_subtexts import (
     NUM_SHUFFLES,
     ORDER_BLOCKS,
@@ -42,19 +54,39 @@ GRADES = (
     grade.FAITHFUL, grade.BETTER_THAN_CHANCE, grade.INCONCLUSIVE, grade.NO_BETTER_THAN_CHANCE,
     grade.WORSE_THAN_CHANCE, grade.UNTESTED,
 )  # fmt: skip
+# Words of a text: the ends of the bins around 5, 10, 20 and 40, and longer ones.
+LENGTH_BINS = ((2, 7), (8, 14), (15, 28), (29, 56), (57, 400))
+POWER_KINDS = ("near-best", "attnlrp", "random")
+MIN_DRAWN_TEXTS = 10  # a point of the figure needs this many
+PAGE_TEXT = Path(__file__).with_name("trust_report_text.md")
 
 
-def regrade(record: dict[str, Any], kind: str) -> str:
-    """Return the grade of one kind of scores on one text, as the removal test gives it."""
+def regrade(
+    record: dict[str, Any],
+    kind: str,
+    *,
+    first_order: int = 0,
+    thresholds: GradeThresholds = DEFAULT_THRESHOLDS,
+) -> str:
+    """Return the grade of one kind of scores on one text, as the removal test gives it.
+
+    Args:
+        record: What was measured on the text.
+        kind: The scores.
+        first_order: The first recorded order that is read; another one stands for another seed.
+        thresholds: Thresholds of the grades.
+    """
     if record["is_floor"]:
         return grade.UNTESTED
     recorded = record["scores"][kind]
     if recorded["tied"] == 1:
         return grade.UNTESTED
-    min_change = min(MIN_PROBABILITY_CHANGE, record["before"] / 2)
+    if recorded["tied"] > MAX_TIED_SHARE:
+        return grade.INCONCLUSIVE
     current_grade = grade.UNTESTED
     for num_orders in ORDER_BLOCKS:
-        evidence = rebuild_evidence(record, recorded, num_orders)
+        evidence = rebuild_evidence(record, recorded, range(first_order, first_order + num_orders))
+        min_change = min(MIN_PROBABILITY_CHANGE, record["before"] / 2)
         if find_largest_change(record, evidence) < min_change:
             current_grade = grade.UNTESTED
             continue
@@ -64,15 +96,15 @@ def regrade(record: dict[str, Any], kind: str) -> str:
             min_change=min_change,
             special_share=recorded["special"],
         )
-        current_grade = assign_grade(result)[0]
-        if is_decided(result):
+        current_grade = assign_grade(result, thresholds)[0]
+        if is_decided(result, thresholds):
             break
-    is_weak = recorded["tied"] > MAX_TIED_SHARE or recorded["cancelled"] > MAX_CANCELLED_SHARE
+    is_weak = recorded["cancelled"] > MAX_CANCELLED_SHARE
     return grade.INCONCLUSIVE if is_weak and current_grade != grade.UNTESTED else current_grade
 
 
 def rebuild_evidence(
-    record: dict[str, Any], recorded: dict[str, Any], num_orders: int
+    record: dict[str, Any], recorded: dict[str, Any], order_indices: Sequence[int]
 ) -> list[RemovalEvidence]:
     """Return the evidence of each removal from recorded log-odds."""
     word_scores = np.array(recorded["words"])
@@ -82,15 +114,15 @@ def rebuild_evidence(
     evidence = []
     for i, name in enumerate(record["removals"]):
         orders = []
-        for order in record["choices"][i][:num_orders]:
-            orders.append([np.array(chosen) for chosen in order])
+        for j in order_indices:
+            orders.append([np.array(chosen) for chosen in record["choices"][i][j]])
         removal = Removal(name, name, row=no_row)
         evidence.append(
             build_evidence(
                 removal=removal,
                 ends=(record["before"], record["empty"] if i == 0 else None),
                 own_odds=np.array(recorded["own"][i]),
-                random=invert_log_odds(np.array(record["random"][i])[:num_orders]),
+                random=invert_log_odds(np.array(record["random"][i])[list(order_indices)]),
                 shuffled_scores=np.vstack([word_scores, word_scores[shuffles]]),
                 choices=(own_choices, orders),
             )
@@ -113,36 +145,221 @@ def find_largest_change(record: dict[str, Any], evidence: list[RemovalEvidence])
     return max(changes)
 
 
+def read_records(work: Path, half: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the records of one half of the texts by task; a text on the floor has no scores."""
+    records: dict[str, list[dict[str, Any]]] = {}
+    for task in TASKS:
+        every = []
+        for path in sorted((work / "parts").glob(f"{task}-*.json.gz")):
+            every += json.loads(gzip.decompress(path.read_bytes()))
+        chosen = {"first": every[::2], "second": every[1::2], "both": every}[half]
+        if chosen:
+            records[task] = chosen
+    return records
+
+
+def name_kind(kind: str) -> str:
+    """Return the name of a kind of scores without the number of its draw."""
+    return kind.rstrip("0123456789 ")
+
+
+def count_grades(records: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
+    """Return the number of each grade by kind of scores."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for record in records:
+        for kind in record.get("scores", ()):
+            counts[name_kind(kind)][regrade(record, kind)] += 1
+    return counts
+
+
+def count_good(counted: Counter[str]) -> int:
+    """Return how many grades are good."""
+    return sum(counted[name] for name in grade.GOOD_GRADES)
+
+
+def find_upper_limit(some: int, count: int) -> float:
+    """Return the upper end of the 95 % interval of a share (Wilson 1927)."""
+    share = some / count
+    z = 1.959964
+    reach = z * np.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return float((share + z * z / (2 * count) + reach) / (1 + z * z / count))
+
+
+def count_single_removals(records: Iterable[dict[str, Any]]) -> dict[str, list[int]]:
+    """Return, by removal, how many random scores it alone calls good, and of how many."""
+    counts: dict[str, list[int]] = {}
+    for record in records:
+        for kind in record.get("scores", ()):
+            if name_kind(kind) != "random":
+                continue
+            evidence = rebuild_evidence(record, record["scores"][kind], range(ORDER_BLOCKS[-1]))
+            for item in evidence:
+                judgment = judge_removal(grade.RemovalResult.of_evidence(item))
+                pair = counts.setdefault(item.removal.name, [0, 0])
+                pair[0] += judgment in grade.GOOD_GRADES
+                pair[1] += 1
+    return counts
+
+
+def compare_seeds(records: Iterable[dict[str, Any]], kind: str) -> dict[str, int]:
+    """Count pairs of blocks of orders, and those that give another grade or another verdict on good."""
+    counts: Counter[str] = Counter()
+    size = ORDER_BLOCKS[-1]
+    for record in records:
+        if "scores" not in record:
+            continue
+        num_orders = len(record["random"][0])
+        starts = range(0, num_orders - size + 1, size)
+        grades = [regrade(record, kind, first_order=start) for start in starts]
+        for one, other in combinations(grades, 2):
+            is_good = {one in grade.GOOD_GRADES, other in grade.GOOD_GRADES}
+            counts["pairs"] += 1
+            counts["another grade"] += one != other
+            counts["good and not good"] += len(is_good) > 1
+            against = {grade.NO_BETTER_THAN_CHANCE, grade.WORSE_THAN_CHANCE}
+            counts["good and no better than chance"] += len(is_good) > 1 and bool(
+                against & {one, other}
+            )
+    return dict(counts)
+
+
+def measure_power(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return, by length, the shares of near-best, the method's and random scores with a good grade."""
+    points = []
+    for low, high in LENGTH_BINS:
+        own = [r for r in records if low <= r["words"] <= high and "scores" in r]
+        if not own:
+            continue
+        counts = count_grades(own)
+        point: dict[str, Any] = {
+            "words": float(np.median([record["words"] for record in own])),
+            "texts": len(own),
+        }
+        for kind in POWER_KINDS:
+            point[kind] = round(count_good(counts[kind]) / counts[kind].total(), 4)
+        points.append(point)
+    return points
+
+
+def draw_figure(power: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    mpl.rcParams |= {"svg.hashsalt": "tokenlight", "font.size": 9}
+    figure, axes = plt.subplots(figsize=(7, 3.6))
+    for task, points in power.items():
+        usable = [point for point in points if point["texts"] >= MIN_DRAWN_TEXTS]
+        words = [point["words"] for point in usable]
+        if not words:
+            continue
+        style = {"linewidth": 2.5, "color": "black"} if task == "all" else {}
+        near_best = [100 * point["near-best"] for point in usable]
+        (line,) = axes.plot(words, near_best, "o-", label=task, **style)
+        random = [100 * point["random"] for point in usable]
+        axes.plot(words, random, ":", color=line.get_color())
+    axes.axhline(5, color="grey", lw=0.8)
+    axes.set(
+        xlabel="words of the text", ylabel="% with a good grade", xscale="log", ylim=(0, 100),
+        title="Near-best scores (lines) and random scores (dotted)",
+    )  # fmt: skip
+    axes.set_xticks([5, 10, 20, 40, 80], ["5", "10", "20", "40", "80"])
+    axes.minorticks_off()
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def format_grades(counts: dict[str, Counter[str]]) -> list[str]:
+    """Return a table of the grades of each kind of scores, in per cent."""
+    lines = [
+        f"| scores | number | good | {' | '.join(GRADES)} |",
+        "|---" * (len(GRADES) + 3) + "|",
+    ]
+    for kind, counted in counts.items():
+        total = counted.total()
+        good = f"{100 * count_good(counted) / total:.1f} %"
+        cells = [f"{100 * counted[name] / total:.1f} %" for name in GRADES]
+        lines.append(f"| {kind} | {total} | {good} | {' | '.join(cells)} |")
+    return lines
+
+
+def format_seeds(seeds: dict[str, dict[str, dict[str, int]]]) -> list[str]:
+    """Return a table of how often two seeds differ."""
+    columns = ("another grade", "good and not good", "good and no better than chance")
+    lines = [f"| task | scores | pairs | {' | '.join(columns)} |", "|---" * 6 + "|"]
+    for task, kinds in seeds.items():
+        for kind, counts in kinds.items():
+            cells = [f"{100 * counts[name] / counts['pairs']:.1f} %" for name in columns]
+            lines.append(f"| {task} | {kind} | {counts['pairs']} | {' | '.join(cells)} |")
+    return lines
+
+
+def write_page(
+    content: dict[str, Any], counts: dict[str, dict[str, Counter[str]]], page: Path
+) -> None:
+    """Write the tables below the text of the page."""
+    lines = [PAGE_TEXT.read_text(encoding="utf-8").rstrip(), ""]
+    lines += ["## Thresholds", "", "| threshold | value |", "|---|---|"]
+    lines += [f"| {name} | {value:g} |" for name, value in content["thresholds"].items()]
+    lines += ["", "## Each removal alone", "", "| removal | random scores with a good verdict |"]
+    lines += ["|---|---|"]
+    for name, (some, of) in content["single_removals"].items():
+        limit = 100 * find_upper_limit(some, of)
+        lines.append(f"| {name} | {some} of {of} (at most {limit:.1f} %) |")
+    lines += ["", "## Two seeds", "", *format_seeds(content["seeds"])]
+    for task, counted in counts.items():
+        title = "All tasks" if task == "all" else TASKS[task]
+        lines += ["", f"## {title}", "", f"{content['texts'][task]} texts.", ""]
+        lines += format_grades(counted)
+    header = f"| task | words (median) | texts | {' | '.join(POWER_KINDS)} |"
+    lines += ["", "## Power by length", "", header, "|---" * 6 + "|"]
+    for task, points in content["power"].items():
+        for point in points:
+            cells = [f"{100 * point[kind]:.0f} %" for kind in POWER_KINDS]
+            lines.append(
+                f"| {task} | {point['words']:.0f} | {point['texts']} | {' | '.join(cells)} |"
+            )
+    known = {
+        key: value for key, value in content["facts"].items() if value not in (None, "unknown")
+    }
+    facts = ", ".join(f"{key} {value}" for key, value in known.items())
+    lines += ["", f"Made with {facts}."]
+    write_text(page / "README.md", "\n".join(lines) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--json", type=Path, help="write the counts to this file")
+    parser.add_argument("--half", choices=("first", "second", "both"), default="second")
+    parser.add_argument("--page", type=Path, help="write README.md, calibration.json and .svg here")
     arguments = parser.parse_args()
-    counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    seeds: Counter[str] = Counter()
-    for path in sorted((arguments.work / "parts").glob("*.json.gz")):
-        task = path.name.split("-")[0]
-        for record in json.loads(gzip.decompress(path.read_bytes())):
-            for kind in record.get("scores", ()):
-                counts[task][kind.rstrip("0123456789 ")][regrade(record, kind)] += 1
-            if record.get("seeds"):
-                grades = [
-                    regrade(seed_record, "attnlrp") for seed_record in (record, *record["seeds"])
-                ]
-                seeds["texts"] += 1
-                seeds["changed"] += len(set(grades)) > 1
-                is_good = [grade_name in grade.GOOD_GRADES for grade_name in grades]
-                seeds["good and not good"] += len(set(is_good)) > 1
-    for task, kinds in counts.items():
-        print(f"{task}: {' / '.join(GRADES)}, in %")
-        for kind, counted in kinds.items():
-            total = sum(counted.values())
-            shares = " ".join(f"{100 * counted[name] / total:5.1f}" for name in GRADES)
-            print(f"  {kind:28s} {total:5d} {shares}")
-    print(dict(seeds))
-    if arguments.json:
-        content = {"counts": counts, "seeds": seeds}
-        write_text(arguments.json, json.dumps(content, indent=1) + "\n")
+    records = read_records(arguments.work, arguments.half)
+    records["all"] = [record for own in list(records.values()) for record in own]
+    counts = {task: count_grades(own) for task, own in records.items()}
+    seeds: dict[str, Any] = {}
+    for task, own in records.items():
+        seeds[task] = {kind: compare_seeds(own, kind) for kind in ("attnlrp", "random 0")}
+    content = {
+        "thresholds": asdict(DEFAULT_THRESHOLDS),
+        "order_blocks": ORDER_BLOCKS,
+        "texts": {task: len(own) for task, own in records.items()},
+        "half": arguments.half,
+        "single_removals": count_single_removals(records["all"]),
+        "seeds": seeds,
+        "power": {task: measure_power(own) for task, own in records.items()},
+        "grades": counts,
+        "facts": json.loads((arguments.work / "facts.json").read_text()),
+    }
+    for task, counted in counts.items():
+        print(f"{task}: {content['texts'][task]} texts", *format_grades(counted), sep="\n")
+    print(*format_seeds(seeds), content["single_removals"], sep="\n")
+    if arguments.page:
+        arguments.page.mkdir(parents=True, exist_ok=True)
+        write_page(content, counts, arguments.page)
+        write_text(arguments.page / "calibration.json", json.dumps(content, indent=1) + "\n")
+        draw_figure(content["power"], arguments.page / "calibration.svg")
 
 
 if __name__ == "__main__":

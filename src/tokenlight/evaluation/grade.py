@@ -1,13 +1,15 @@
 """Grade one explanation from what each removal says about it, and say what is weak in the evidence.
 
-A good grade needs every removal in favor: its top words, the better half of its words against the other half,
-and the sums over random subtexts. Signed scores also need their zero where the model has it.
-The thresholds were set by hand on 40 sentences; ``benchmarks/trust_report.py`` counts what they do on
-recorded texts, and ``docs/trust.md`` has the counts.
+A good grade needs every removal in favor, and enough evidence over all of them: how far the better half of
+its words outweighs the other half, how well its sums follow random subtexts, and how many random choices its
+top words beat are added up, so that one test that random subtexts happen to make weak is outweighed.
+Signed scores also need their zero where the model has it. The thresholds were chosen on one half of recorded
+texts; ``benchmarks/trust_report.py`` counts what they do on the other half.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +33,10 @@ SUMS_ALONE = "sums alone"
 
 # A change of the probability below this is not called a change.
 MIN_VISIBLE_CHANGE = 0.005
+# One test adds at most this much to the evidence, so that none decides alone.
+MAX_CONTRAST_EVIDENCE = 3.0
+MAX_RANK_EVIDENCE = 0.995
+SHARE_WEIGHT = 2.0  # of the share of random choices beaten: all of them add 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +44,34 @@ class GradeThresholds:
     """Thresholds of the grades; shares and ranks run from 0 (worst) to 1 (best).
 
     Attributes:
+        evidence: The evidence over all removals; see :func:`add_evidence`.
+        faithful_evidence: The evidence, for "faithful".
+        undecided_evidence: The evidence from which on scores without a good grade are "cannot tell".
+        each_evidence: The evidence under every single removal.
         share: Share of random choices that the top words must beat, over all removals.
         joint_rank: Rank of the sums among shuffled scores, under all removals together.
-        contrast: Contrast of the better half with the other half, mean over the removals, in units of
-            the same contrast of random halves. It must be positive under every removal.
-        each_share: The share under every single removal.
-        each_rank: The rank of the sums under every single removal.
-        faithful_share: The share, for "faithful".
-        faithful_joint_rank: The joint rank, for "faithful".
-        faithful_contrast: The contrast, for "faithful".
-        rest_contrast: Contrast of the words after the top words, mean over the removals, for "faithful".
+        contrast: Contrast of the better half with the other half over all removals, in units of the same
+            contrast of random halves. It must be positive under every removal.
+        rest_contrast: Contrast of the words after the top words, over all removals. Less means that their
+            order is the wrong way round.
+        faithful_rest_contrast: The same contrast, for "faithful".
         zero_shift: How far the zero of signed scores may be off, in standard deviations of the scores.
         alone_share: Share at which a removal counts as good by this test only.
         alone_rank: Rank at which a removal counts as good by this test only.
-        clear_margin: How far every value must be beyond its threshold to stop early: this part of the way
-            to the best (or worst) possible one.
+        clear_margin: How far beyond its threshold the evidence must be to stop early.
         max_special_share: Share of the total absolute score that may fall on special tokens.
         min_words: Words that a text needs for a grade.
     """
 
-    share: float = 0.7
-    joint_rank: float = 0.94
+    evidence: float = 3.5
+    faithful_evidence: float = 4.5
+    undecided_evidence: float = 2.0
+    each_evidence: float = 1.0
+    share: float = 0.6
+    joint_rank: float = 0.7
     contrast: float = 0.5
-    each_share: float = 0.5
-    each_rank: float = 0.6
-    faithful_share: float = 0.8
-    faithful_joint_rank: float = 0.97
-    faithful_contrast: float = 0.75
-    rest_contrast: float = 0.0
+    rest_contrast: float = -0.25
+    faithful_rest_contrast: float = 0.25
     zero_shift: float = 1.0
     alone_share: float = 0.85
     alone_rank: float = 0.95
@@ -75,6 +81,19 @@ class GradeThresholds:
 
 
 DEFAULT_THRESHOLDS = GradeThresholds()
+
+
+def add_evidence(contrast: float, rank: float, share: float) -> float:
+    """Add up three tests in about their standard deviations: 0 for chance, at most 6.6.
+
+    Args:
+        contrast: The contrast of the halves.
+        rank: The rank of the sums among shuffled scores; its normal deviate is added.
+        share: The share of random choices that the top words beat.
+    """
+    limited = np.clip(contrast, -MAX_CONTRAST_EVIDENCE, MAX_CONTRAST_EVIDENCE)
+    deviate = NormalDist().inv_cdf(float(np.clip(rank, 1 - MAX_RANK_EVIDENCE, MAX_RANK_EVIDENCE)))
+    return float(limited + deviate + SHARE_WEIGHT * (share - 0.5))
 
 
 class RemovalResult(NamedTuple):
@@ -87,6 +106,7 @@ class RemovalResult(NamedTuple):
         half_fall: Fall of the probability without the better half.
         half_contrast: Contrast of the better half with the other half.
         rest_contrast: The same contrast among the words after the top words.
+        half_unit: What both contrasts are divided by: how much random halves differ, in log-odds.
     """
 
     share_beaten: float
@@ -95,6 +115,7 @@ class RemovalResult(NamedTuple):
     half_fall: float
     half_contrast: float
     rest_contrast: float
+    half_unit: float
 
     @classmethod
     def of_evidence(cls, evidence: RemovalEvidence) -> "RemovalResult":
@@ -106,7 +127,13 @@ class RemovalResult(NamedTuple):
             half_fall=evidence.half_fall,
             half_contrast=evidence.half_contrast,
             rest_contrast=evidence.rest_contrast,
+            half_unit=evidence.half_unit,
         )
+
+    @property
+    def evidence(self) -> float:
+        """The tests under this removal added up."""
+        return add_evidence(self.half_contrast, self.correlation_rank, self.share_beaten)
 
     @property
     def has_visible_fall(self) -> bool:
@@ -168,13 +195,23 @@ class JointResult(NamedTuple):
 
     @property
     def half_contrast(self) -> float:
-        """Mean contrast of the better half with the other half."""
-        return float(np.mean([result.half_contrast for result in self.removals]))
+        """Contrast of the better half with the other half, over all removals."""
+        return self._join_contrasts([result.half_contrast for result in self.removals])
 
     @property
     def rest_contrast(self) -> float:
-        """Mean contrast of the words after the top words."""
-        return float(np.mean([result.rest_contrast for result in self.removals]))
+        """Contrast of the words after the top words, over all removals."""
+        return self._join_contrasts([result.rest_contrast for result in self.removals])
+
+    def _join_contrasts(self, contrasts: Sequence[float]) -> float:
+        """Divide the sum of the differences by the sum of their units: a unit of few halves may be tiny."""
+        units = [result.half_unit for result in self.removals]
+        return float(np.average(contrasts, weights=units))
+
+    @property
+    def evidence(self) -> float:
+        """The tests over all removals added up."""
+        return add_evidence(self.half_contrast, self.joint_rank, self.share_beaten)
 
     @property
     def has_visible_fall(self) -> bool:
@@ -213,6 +250,11 @@ def has_right_zero(result: JointResult, thresholds: GradeThresholds = DEFAULT_TH
     return result.zero_shift is None or abs(result.zero_shift) <= thresholds.zero_shift
 
 
+def has_right_rest(result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> bool:
+    """Return whether nothing contradicts the order of the words after the top words."""
+    return result.rest_contrast >= thresholds.rest_contrast
+
+
 def fails_by_signs_alone(
     result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
@@ -223,32 +265,34 @@ def fails_by_signs_alone(
     return grade in GOOD_GRADES
 
 
+def fails_by_rest_alone(
+    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+) -> bool:
+    """Return whether the grade would be good if only the top words had an order."""
+    if has_right_rest(result, thresholds):
+        return False
+    grade, _ = assign_grade(result, replace(thresholds, rest_contrast=-np.inf))
+    return grade in GOOD_GRADES
+
+
 def is_decided(result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> bool:
     """Return whether more random subtexts would hardly change the grade, for better or worse."""
     if result.num_words < thresholds.min_words:
         return True
     margin = thresholds.clear_margin
     # Its own subtexts do not depend on chance: with a negative contrast no number of orders helps.
-    contrasts = [removal.half_contrast for removal in result.removals]
-    if max(contrasts) <= 0 or (
-        min(contrasts) <= 0 and result.joint_rank <= margin and result.share_beaten <= margin
-    ):
+    is_hopeless = max(removal.half_contrast for removal in result.removals) <= 0
+    if is_hopeless or result.evidence < thresholds.undecided_evidence - margin:
         return True
     return _is_faithful(
         result,
         replace(
             thresholds,
-            faithful_share=_go_towards_one(thresholds.faithful_share, margin),
-            faithful_joint_rank=_go_towards_one(thresholds.faithful_joint_rank, margin),
-            faithful_contrast=(1 + margin) * thresholds.faithful_contrast,
-            rest_contrast=thresholds.rest_contrast + margin,
-            zero_shift=(1 - margin) * thresholds.zero_shift,
+            faithful_evidence=thresholds.faithful_evidence + margin,
+            faithful_rest_contrast=thresholds.faithful_rest_contrast + margin,
+            zero_shift=thresholds.zero_shift / 2,
         ),
     )
-
-
-def _go_towards_one(value: float, margin: float) -> float:
-    return value + margin * (1 - value)
 
 
 def assign_grade(
@@ -270,22 +314,24 @@ def assign_grade(
         has_words = result.special_share <= thresholds.max_special_share
         return (FAITHFUL if has_words else BETTER_THAN_CHANCE), judgments
     is_in_favor = _is_in_favor(result, thresholds)
-    if is_in_favor and result.joint_rank >= thresholds.joint_rank:
-        has_zero = has_right_zero(result, thresholds)
-        return (BETTER_THAN_CHANCE if has_zero else INCONCLUSIVE), judgments
+    if is_in_favor and result.evidence >= thresholds.evidence:
+        is_sound = has_right_zero(result, thresholds) and has_right_rest(result, thresholds)
+        return (BETTER_THAN_CHANCE if is_sound else INCONCLUSIVE), judgments
     if _is_against(result, thresholds):
         return WORSE_THAN_CHANCE, judgments
+    is_undecided = is_in_favor and result.evidence >= thresholds.undecided_evidence
     promising = {BETTER_THAN_CHANCE, TOP_WORDS_ALONE, SUMS_ALONE}
-    if is_in_favor or promising.intersection(judgments):
+    if is_undecided or promising.intersection(judgments):
         return INCONCLUSIVE, judgments
     return NO_BETTER_THAN_CHANCE, judgments
 
 
 def _is_in_favor(result: JointResult, thresholds: GradeThresholds) -> bool:
-    """Return whether its own subtexts are in favor under every removal."""
+    """Return whether every test is in favor, if not clearly."""
     return (
         result.has_visible_fall
         and result.share_beaten >= thresholds.share
+        and result.joint_rank >= thresholds.joint_rank
         and result.half_contrast >= thresholds.contrast
         and all(_is_each_in_favor(removal, thresholds) for removal in result.removals)
     )
@@ -293,30 +339,25 @@ def _is_in_favor(result: JointResult, thresholds: GradeThresholds) -> bool:
 
 def _is_each_in_favor(removal: RemovalResult, thresholds: GradeThresholds) -> bool:
     """Return whether one removal is in favor, if not clearly."""
-    return (
-        removal.half_contrast > 0
-        and removal.share_beaten >= thresholds.each_share
-        and removal.correlation_rank >= thresholds.each_rank
-    )
+    return removal.half_contrast > 0 and removal.evidence >= thresholds.each_evidence
 
 
 def _is_against(result: JointResult, thresholds: GradeThresholds) -> bool:
     """Return whether all tests are against it, under every removal."""
     return (
-        result.joint_rank <= 1 - thresholds.joint_rank
+        result.evidence <= -thresholds.evidence
         and result.share_beaten <= 1 - thresholds.share
+        and result.joint_rank <= 1 - thresholds.joint_rank
         and all(removal.half_contrast < 0 for removal in result.removals)
     )
 
 
 def _is_faithful(result: JointResult, thresholds: GradeThresholds) -> bool:
-    """Return whether every test is passed with a margin, also by the top words and by the rest."""
+    """Return whether the evidence is clear, also of the top words alone, of the rest and of the signs."""
     return (
         _is_in_favor(result, thresholds)
+        and result.evidence >= thresholds.faithful_evidence
         and result.top_words_have_visible_fall
-        and result.joint_rank >= thresholds.faithful_joint_rank
-        and result.share_beaten >= thresholds.faithful_share
-        and result.half_contrast >= thresholds.faithful_contrast
-        and result.rest_contrast >= thresholds.rest_contrast
+        and result.rest_contrast >= thresholds.faithful_rest_contrast
         and has_right_zero(result, thresholds)
     )

@@ -130,16 +130,17 @@ class RemovalEvidence:
         In units of the same contrast of random halves (their root mean square).
         """
         odds = compute_log_odds(self.own)
-        return float(odds[OTHER_HALF] - odds[BETTER_HALF]) / self._contrast_of_random_halves
+        return float(odds[OTHER_HALF] - odds[BETTER_HALF]) / self.half_unit
 
     @property
     def rest_contrast(self) -> float:
         """The contrast of the words after the top words: their better part against their lowest."""
         odds = compute_log_odds(self.own)
-        return float(odds[LOWEST] - odds[BETTER_HALF]) / self._contrast_of_random_halves
+        return float(odds[LOWEST] - odds[BETTER_HALF]) / self.half_unit
 
     @property
-    def _contrast_of_random_halves(self) -> float:
+    def half_unit(self) -> float:
+        """How much the log-odds of random halves of one order differ (root mean square)."""
         odds = compute_log_odds(self.random[:, 1:])
         return float(np.sqrt(np.square(odds[:, 0] - odds[:, 1]).mean())) or 1.0
 

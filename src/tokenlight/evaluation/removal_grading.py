@@ -18,6 +18,7 @@ from tokenlight.evaluation.grade import (
     UNTESTED,
     JointResult,
     assign_grade,
+    fails_by_rest_alone,
     fails_by_signs_alone,
     is_decided,
 )
@@ -34,7 +35,9 @@ from tokenlight.evaluation.verdict import (
     RemovedUnits,
     describe_cancellation,
     describe_ceiling,
+    describe_few_orders,
     describe_floor,
+    describe_rest,
     describe_result,
     describe_ties,
     describe_zero,
@@ -164,6 +167,8 @@ class RemovalTest:
         num_words = result["words"]
         grade, judgments = assign_grade(joint_result)
         has_little_on_words = joint_result.special_share > DEFAULT_THRESHOLDS.max_special_share
+        if result["orders"] < ORDER_BLOCKS[0]:
+            weakness = weakness or describe_few_orders(result["orders"], ORDER_BLOCKS[0])
         if weakness:
             grade = INCONCLUSIVE
         elif num_words < DEFAULT_THRESHOLDS.min_words:
@@ -172,6 +177,8 @@ class RemovalTest:
             weakness = "most of its total score falls on special tokens"
         elif joint_result.zero_shift is not None and fails_by_signs_alone(joint_result):
             weakness = describe_zero(units, joint_result.zero_shift)
+        elif fails_by_rest_alone(joint_result):
+            weakness = describe_rest(units)
         result |= {"grade": grade, "judgements": judgments, "weak": weakness}
         result["verdict"] = describe_result(result, judgments, units, weakness)
         result["findings"] = list_findings(result, units)
@@ -230,6 +237,7 @@ class RemovalTest:
             "orders": len(evidence[0].random),
             "before": subtexts.before,
             "after": float(evidence[0].own[TOP]),
+            "evidence": round(joint_result.evidence, 4),
             "joint_rank": round(joint_result.joint_rank, 4),
             "signed": zero_shift is not None,
             "zero_shift": _round_finite(zero_shift),

@@ -67,7 +67,8 @@ def assess_trust(
     Args:
         explainer: The model that was explained.
         attribution: The explanation to test.
-        max_orders: The most random orders of the words to compare it with; a clear case needs fewer.
+        max_orders: The most random orders of the words to compare it with; a clear case needs fewer. With
+            less than three the grade is at best "cannot tell".
         num_top_words: Words that are removed at once; of a long text a tenth, of a short one at most a third.
         seed: Seed of the random orders.
         repeat: Whether to explain the text once more in a batch with a longer one, to see that other texts

@@ -18,6 +18,8 @@ from tokenlight.evaluation.grade import (
 from tokenlight.plots.descriptions import format_percent
 
 MAX_NAMED_WORDS = 5  # top words that a sentence lists
+# Below this contrast of the words after the top words, their order is called unconfirmed.
+MIN_CONFIRMED_REST_CONTRAST = 0.25
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,12 @@ def describe_cancellation(units: RemovedUnits) -> str:
     )
 
 
+def describe_few_orders(num_orders: int, num_needed: int) -> str:
+    """Say that too little chance was tried for a grade."""
+    plural = "order was" if num_orders == 1 else "orders were"
+    return f"only {num_orders} random {plural} tried, and a grade needs {num_needed}"
+
+
 def describe_zero(units: RemovedUnits, zero_shift: float) -> str:
     """Say that the signs, or the sizes, of the scores are not those of the model."""
     if isinf(zero_shift):
@@ -105,6 +113,14 @@ def describe_zero(units: RemovedUnits, zero_shift: float) -> str:
     return (
         f"the order of its {units.plural} holds, but its signs and sizes do not: all scores are too "
         f"{direction}, by {abs(zero_shift):.1f} of their standard deviations"
+    )
+
+
+def describe_rest(units: RemovedUnits) -> str:
+    """Say that the order of the words after the top words is the wrong way round."""
+    return (
+        f"its top {units.plural} hold, but not the order of the others: the model loses more without the "
+        f"{units.plural} that it scores lowest than without the next best ones"
     )
 
 
@@ -136,6 +152,8 @@ def describe_result(
             f"{_join(participles, 'or')}"
         )
     parts.append(describe_rivals(result, units))
+    if grade in GOOD_GRADES and result["rest_contrast"] < MIN_CONFIRMED_REST_CONTRAST:
+        parts.append(f"the order of its other {units.plural} is not confirmed")
     return "; ".join(filter(None, parts))
 
 
@@ -252,8 +270,21 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
             f"half {units.probability} is {format_percent(removal['curve'][2])}, without the other half "
             f"{format_percent(removal['other_half'])}"
         )
+    findings.append(_describe_rest_contrast(result, units))
     findings.append(_describe_signs(result, units))
     return findings
+
+
+def _describe_rest_contrast(result: Mapping[str, Any], units: RemovedUnits) -> str:
+    """Say what the order of the words after the top words is worth."""
+    contrast = result["rest_contrast"]
+    state = "confirmed"
+    if contrast < MIN_CONFIRMED_REST_CONTRAST:
+        state = "not confirmed" if contrast >= 0 else "contradicted"
+    return (
+        f"after the top {units.plural}: the next best {units.plural} outweigh the lowest by "
+        f"{_format_change(contrast)} (unit: what random halves differ by), so that their order is {state}"
+    )
 
 
 def _describe_signs(result: Mapping[str, Any], units: RemovedUnits) -> str:

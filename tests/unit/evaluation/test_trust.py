@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from tokenlight.evaluation.grade import (
     JointResult,
     RemovalResult,
     assign_grade,
+    fails_by_rest_alone,
     fails_by_signs_alone,
     is_decided,
     judge_removal,
@@ -112,6 +114,7 @@ GOOD = RemovalResult(
     half_fall=0.6,
     half_contrast=2.0,
     rest_contrast=1.0,
+    half_unit=1.0,
 )
 CHANCE = GOOD._replace(
     share_beaten=0.5, correlation_rank=0.5, half_contrast=-0.1, rest_contrast=-0.1
@@ -141,6 +144,30 @@ def test_one_passed_test_is_inconclusive():
     assert assign_grade(join_results(sums, sums))[0] == "cannot tell"
 
 
+def test_a_weak_test_is_outweighed_by_clear_ones():
+    weak_rank = join_results(GOOD, GOOD, joint_rank=0.8)
+    assert weak_rank.evidence == pytest.approx(2.0 + NormalDist().inv_cdf(0.8) + 2 * 0.49)
+    assert assign_grade(weak_rank)[0] == "better than chance"
+    weak_share = GOOD._replace(share_beaten=0.6)
+    assert assign_grade(join_results(weak_share, weak_share))[0] == "faithful"
+    both = join_results(weak_share, weak_share, joint_rank=0.8)
+    assert assign_grade(both)[0] == "cannot tell"
+
+
+def test_a_removal_whose_random_halves_hardly_differ_counts_little():
+    """Few random halves may be alike by chance; what is divided by their difference is then large."""
+    tiny = GOOD._replace(half_contrast=30.0, half_unit=0.1)
+    assert join_results(GOOD, tiny).half_contrast == pytest.approx((2.0 + 3.0) / 1.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_good"), [("oracle", True), ("inverted", False), ("random", False)]
+)
+def test_a_clear_grade_does_not_depend_on_the_seed(kind, is_good):
+    grades = {assess_planted(kind, seed=seed, repeat=False)["grade"] for seed in range(8)}
+    assert {grade in ("faithful", "better than chance") for grade in grades} == {is_good}
+
+
 def test_words_that_hardly_move_the_model_are_not_called_good():
     still = GOOD._replace(top_fall=0.001, half_fall=0.001)
     assert judge_removal(still) == "no better than chance"
@@ -152,9 +179,17 @@ def test_top_words_without_a_visible_fall_are_not_called_faithful():
     assert assign_grade(join_results(GOOD, still))[0] == "better than chance"
 
 
-def test_an_inverted_rest_is_not_called_faithful():
+def test_an_unconfirmed_rest_is_not_called_faithful():
+    unconfirmed = GOOD._replace(rest_contrast=-0.1)
+    assert assign_grade(join_results(unconfirmed, unconfirmed))[0] == "better than chance"
+
+
+def test_an_inverted_rest_is_inconclusive_and_blamed_only_where_all_else_is_good():
     inverted = GOOD._replace(rest_contrast=-1.0)
-    assert assign_grade(join_results(inverted, inverted))[0] == "better than chance"
+    assert assign_grade(join_results(inverted, inverted))[0] == "cannot tell"
+    assert fails_by_rest_alone(join_results(inverted, inverted))
+    assert not fails_by_rest_alone(join_results(GOOD, GOOD))
+    assert not fails_by_rest_alone(join_results(inverted, CHANCE))
 
 
 def test_signs_with_a_wrong_zero_are_inconclusive_and_missing_signs_are_not():
@@ -237,7 +272,17 @@ def test_results_of_earlier_versions_are_still_read(tokenizer):
 
 def test_a_clear_text_takes_fewer_random_orders():
     assert assess_planted("oracle")["orders"] == ORDER_BLOCKS[0]
-    assert assess_planted("oracle", max_orders=2)["orders"] == 2
+
+
+def test_too_few_random_orders_are_inconclusive():
+    for num_orders, tried in (
+        (1, "only 1 random order was tried"),
+        (2, "only 2 random orders were"),
+    ):
+        trust = assess_planted("oracle", max_orders=num_orders)
+        assert trust["orders"] == num_orders
+        assert trust["grade"] == "cannot tell"
+        assert trust["verdict"].startswith(tried)
 
 
 def test_the_oracle_with_most_weight_on_special_tokens_is_not_called_faithful():
@@ -269,8 +314,9 @@ def test_the_verdict_states_the_effect_of_every_removal():
     assert same == "it also falls when they are masked"
     num_random = 2 * trust["orders"]  # of each removal
     assert random == f"none of {num_random} random choices of 3 words does as much"
-    assert len(trust["findings"]) == 3
-    assert trust["findings"][2].startswith("signs: ")
+    assert len(trust["findings"]) == 4  # two removals, the rest of the order, and the signs
+    assert trust["findings"][2].startswith("after the top words: ")
+    assert trust["findings"][3].startswith("signs: ")
     assert trust["findings"][1].startswith("words masked: the 3 top words move ")
 
 
@@ -303,16 +349,15 @@ def test_removals_that_differ_are_named(monkeypatch):
     )
     real = TargetProbability.run
 
-    def ignores_masks(self, texts):
-        """The probability of the whole text wherever words are masked, plus noise."""
+    def reverses_masks(self, texts):
+        """Do the opposite wherever words are masked."""
         values = real(self, texts)
         for i, text in enumerate(texts):
             if text.removal.name == "mask":
-                noise = np.random.default_rng(text.positions.tolist()).random()
-                values[i] = 0.5 + 0.4 * noise
+                values[i] = 1 - values[i]
         return values
 
-    monkeypatch.setattr(TargetProbability, "run", ignores_masks)
+    monkeypatch.setattr(TargetProbability, "run", reverses_masks)
     trust = assess_trust(explainer, make_attribution(explainer, WORDS, truth)).extras["trust"]
     assert trust["grade"] == "cannot tell"
     assert trust["verdict"].startswith(

@@ -63,6 +63,7 @@ def make_result(grade, *, curves=None, **changes):
         "orders": NUM_ORDERS,
         "before": 0.9,
         "after": 0.4,
+        "evidence": 4.8,
         "joint_rank": 0.99,
         "signed": True,
         "zero_shift": 0.25,
@@ -260,15 +261,34 @@ FINDING = (
 
 
 def test_findings_give_probabilities_log_odds_and_every_test():
-    *findings, signs = list_findings(make_result("faithful"), WORDS)
+    *findings, rest, signs = list_findings(make_result("faithful"), WORDS)
     assert findings == [
         f"words {participle}: the 2 top words move {FINDING.format(num=2)}"
         for participle in PARTICIPLES
     ]
+    assert rest == (
+        "after the top words: the next best words outweigh the lowest by +0.4 (unit: what random halves "
+        "differ by), so that their order is confirmed"
+    )
     assert signs == (
         "signs: the sums follow subtexts of all sizes best with +0.2 standard deviations added to every "
         "word (right signs need 0)"
     )
+
+
+@pytest.mark.parametrize(
+    ("contrast", "state", "closing"),
+    [
+        (0.4, "confirmed", RIVALS),
+        (0.1, "not confirmed", f"{RIVALS}; the order of its other words is not confirmed"),
+        (-0.4, "contradicted", f"{RIVALS}; the order of its other words is not confirmed"),
+    ],
+)
+def test_a_good_grade_says_where_only_its_top_words_are_confirmed(contrast, state, closing):
+    result = make_result("better than chance") | {"rest_contrast": contrast}
+    assert describe_result(result, ["better than chance"] * 3, WORDS, "").endswith(f"; {closing}")
+    *_, rest, _ = list_findings(result, WORDS)
+    assert rest.endswith(f"so that their order is {state}")
 
 
 def test_the_finding_about_a_single_top_word_is_in_the_singular():
