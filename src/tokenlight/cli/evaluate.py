@@ -203,6 +203,7 @@ def diff(
     method: str = declare_option("How to explain; see tokenlight methods.", "--method -x", "auto"),
     limit: int | None = option.LIMIT,
     text: str | None = option.COLUMN,
+    label: str | None = option.LABEL,
     dtype_a: str | None = declare_option(
         "Precision of A, such as bfloat16.", show_default="float32"
     ),
@@ -242,7 +243,7 @@ def diff(
         from tokenlight.evaluation.compare import ComparedModel, compare
     check_not_overwritten({"DATA": data}, {"--json": json, "--html": html})
     (method_spec,) = parse_methods([method], "auto", is_single=True)
-    examples = read_examples(data, text=text, limit=limit, with_annotations=False)
+    examples = read_examples(data, text=text, label=label, limit=limit, with_annotations=False)
 
     def load_side(name: str, dtype: str | None, prompt: str) -> ComparedModel:
         explainer = load_explainer(

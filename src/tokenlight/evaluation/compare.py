@@ -33,6 +33,9 @@ MAX_LISTED_FLIPS = 20
 NUM_LISTED_WORDS = 3
 MAX_LISTED_CHARACTERS = 70  # of a text in the terminal; it is cut between words
 INTERVAL_TITLES = {
+    "accuracy_before": "accuracy of A",
+    "accuracy_after": "accuracy of B",
+    "accuracy_change": "accuracy, B − A",
     "flip_rate": "predictions changed",
     "rank_correlation": "focus (rank correlation)",
     "aopc_before": "AOPC of A",
@@ -139,6 +142,9 @@ class Comparison:
         most_changed: Texts with another prediction or the largest change of focus, with the strongest words
             of both sides.
         attributions: The explanations of these texts, those of A before those of B; not part of the JSON.
+        accuracy_before: Accuracy of A on the texts that have a true label; None if none has.
+        accuracy_after: Accuracy of B on them.
+        accuracy_change: Accuracy of B − accuracy of A.
     """
 
     method: str
@@ -151,6 +157,16 @@ class Comparison:
     aopc_change: Interval
     most_changed: tuple[MovedText, ...]
     attributions: tuple[Attribution, ...] = ()
+    accuracy_before: Interval | None = None
+    accuracy_after: Interval | None = None
+    accuracy_change: Interval | None = None
+
+    def _list_intervals(self) -> Iterator[tuple[str, Interval]]:
+        """Yield title and value of all that was measured."""
+        for name, title in INTERVAL_TITLES.items():
+            interval: Interval | None = getattr(self, name)
+            if interval is not None:
+                yield title, interval
 
     def list_failures(
         self,
@@ -181,8 +197,7 @@ class Comparison:
 
     def describe(self) -> Iterator[str]:
         """Yield the numbers line by line, then the texts that changed."""
-        for name, title in INTERVAL_TITLES.items():
-            interval: Interval = getattr(self, name)
+        for title, interval in self._list_intervals():
             yield f"{title:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]"
         if self.num_texts < MIN_TEXTS_FOR_INTERVALS:
             yield f"Only {self.num_texts} texts: a change that none of them shows may still be common."
@@ -203,15 +218,14 @@ class Comparison:
         """Return JSON values."""
         values = {}
         for name, value in asdict(replace(self, attributions=())).items():
-            if name != "attributions":
+            if name != "attributions" and value is not None:
                 values[_JSON_KEYS.get(name, name)] = value
         return dict(to_json_value(values))
 
     def to_html(self) -> str:
         """Return the intervals and the texts that changed most, coloured by both models, as one HTML page."""
         interval_rows = []
-        for name, title in INTERVAL_TITLES.items():
-            interval: Interval = getattr(self, name)
+        for title, interval in self._list_intervals():
             interval_rows.append(
                 (title, f"{interval.mean:z.3f}", f"{interval.low:z.3f} to {interval.high:z.3f}")
             )
@@ -284,6 +298,7 @@ def compare(
     correlations = _correlate_words(first, second, texts, pairs)
     aopc_a, aopc_b = _measure_aopc_pairs(first, second, attributions_a, attributions_b)
     aopc_change = [after - before for before, after in zip(aopc_a, aopc_b, strict=True)]
+    accuracies = _measure_accuracies(kept_examples, pairs, seed)
     # Describe the texts that changed most.
     most_changed = []
     shown: list[Attribution] = []
@@ -302,6 +317,7 @@ def compare(
         aopc_change=bootstrap_mean(aopc_change, seed=seed),
         most_changed=tuple(most_changed),
         attributions=tuple(shown),
+        **accuracies,
     )
 
 
@@ -371,6 +387,27 @@ def _measure_aopc_pairs(
             aopc_a.append(row_a["aopc"])
             aopc_b.append(row_b["aopc"])
     return aopc_a, aopc_b
+
+
+def _measure_accuracies(
+    examples: Sequence[Example], pairs: Sequence[tuple[Attribution, Attribution]], seed: int
+) -> dict[str, Interval]:
+    """Return the accuracy of A, of B, and their difference; nothing without true labels."""
+    right_a: list[float] = []
+    right_b: list[float] = []
+    for example, (first, second) in zip(examples, pairs, strict=True):
+        true_label = name_label(example.label, first.prediction.labels)
+        if true_label is not None:
+            right_a.append(float(first.prediction.label == true_label))
+            right_b.append(float(second.prediction.label == true_label))
+    if not right_a:
+        return {}
+    change = [after - before for before, after in zip(right_a, right_b, strict=True)]
+    return {
+        "accuracy_before": bootstrap_mean(right_a, seed=seed),
+        "accuracy_after": bootstrap_mean(right_b, seed=seed),
+        "accuracy_change": bootstrap_mean(change, seed=seed),
+    }
 
 
 def _select_most_changed(is_flipped: Sequence[bool], correlations: dict[int, float]) -> list[int]:

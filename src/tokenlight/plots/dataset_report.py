@@ -160,7 +160,9 @@ class DataSetReport:
         """Return what the head of each page says about the data set."""
         listed = {
             "texts": f"{len(self.text_entries):,}",
-            "model": ", ".join(filter(None, self.models)),
+            "model": ", ".join(
+                descriptions.shorten_model_name(model) for model in self.models if model
+            ),
         }
         num_right = self.label_counts["right"]
         num_labeled = self.label_counts["labeled"]

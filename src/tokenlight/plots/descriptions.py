@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -389,6 +390,24 @@ def describe_stability(attribution: Attribution) -> str:
         return ""
     percent = format_percent(sampling["stability"])
     return f"{percent} of the top {sampling['top_k']} tokens would be named again by other draws"
+
+
+def shorten_model_name(name: str) -> str:
+    """Return the name of a model without the folders above it, which say nothing and belong to nobody else.
+
+    Two parts stay, since checkpoints of several runs have the same names; :func:`list_provenance` has the
+    whole path.
+
+    Example:
+        >>> shorten_model_name("/home/anna/runs/first/checkpoint-500")
+        '…/first/checkpoint-500'
+        >>> shorten_model_name("tokenlight/sentiment")
+        'tokenlight/sentiment'
+    """
+    path = PurePath(name)
+    if not path.is_absolute() or len(path.parts) <= 3:
+        return name
+    return f"…/{'/'.join(path.parts[-2:])}"
 
 
 def list_provenance(attribution: Attribution) -> tuple[tuple[str, str], ...]:

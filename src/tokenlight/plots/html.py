@@ -178,6 +178,7 @@ def _get_environment() -> Environment:
         descriptions.format_score,
         descriptions.format_error,
         descriptions.describe_share,
+        descriptions.shorten_model_name,
         mark_classes,
         shared_provenance,
         score_to_step,

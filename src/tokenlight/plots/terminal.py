@@ -24,7 +24,7 @@ from tokenlight.plots import descriptions, scene
 from tokenlight.plots.characters import make_visible, to_single_line
 from tokenlight.plots.colours import StepPainter, detect_background, make_painter
 from tokenlight.plots.continuations import is_continuation
-from tokenlight.plots.descriptions import RoundedShare
+from tokenlight.plots.descriptions import RoundedShare, shorten_model_name
 from tokenlight.plots.terminal_tables import (
     render_class_table,
     render_heat_map,
@@ -151,7 +151,8 @@ def _render_prediction_line(attribution: Attribution) -> Text:
             omitted = "others" if prediction.ids else f"{num_omitted} more"
             line.append(f"  and {omitted}", "dim")
     if attribution.model:
-        line.append(f"   {to_single_line(attribution.model)}", "dim italic")
+        model_name = shorten_model_name(attribution.model)
+        line.append(f"   {to_single_line(model_name)}", "dim italic")
     return line
 
 

@@ -231,6 +231,22 @@ def test_diff_of_two_models_fails_the_build(bert_folder, data_file, tmp_path, to
     assert "of predictions changed (limit 1.0%)" in result.output
 
 
+def test_diff_measures_the_accuracy_where_a_true_label_is_named(bert_folder, tmp_path):
+    path = tmp_path / "rated.csv"
+    labels = ("negative", "neutral", "positive")  # one of them is what the model says
+    path.write_text("review,verdict\n" + "".join(f"a charming film,{name}\n" for name in labels))
+    table = tmp_path / "diff.json"
+    arguments = ("diff", bert_folder, bert_folder, path, "--json", table)
+    result = run(*arguments, "--label", "verdict")
+    assert result.exit_code == 0, result.output
+    assert "accuracy of A             0.333 [" in result.output
+    comparison = json.loads(table.read_text())
+    assert comparison["accuracy_after"]["mean"] == pytest.approx(1 / 3)
+    assert comparison["accuracy_change"]["mean"] == 0
+    table.unlink()
+    assert "accuracy" not in run(*arguments).output
+
+
 def test_diff_compares_two_precisions(bert_folder, data_file):
     result = run(
         "diff", bert_folder, bert_folder, data_file, "--dtype-b", "bfloat16", "--min-focus", "0.5"

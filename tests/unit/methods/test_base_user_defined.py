@@ -179,6 +179,9 @@ class TestMistakes:
         ("attention_rollout", r"'rollout' \(attention rollout\)"),
         ("deeplift", r"'deeplift_shap' \(DeepLIFT, averaged over baselines\)"),
         ("feature_ablation", r"'occlusion' \(captum's FeatureAblation\)"),
+        ("LayerConductance", r"'integrated_gradients' \(captum's LayerConductance"),
+        ("partition_shap", r"'shapley' \(Shapley values, which shap's Partition estimates\)"),
+        ("erasure", r"'occlusion' \(leave-one-out\)"),
     ],
 )
 def test_names_of_other_libraries_are_known(name, expected):

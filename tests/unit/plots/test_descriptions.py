@@ -1,11 +1,15 @@
-"""Percentages that are shown together sum to 100."""
+"""Percentages that are shown together sum to 100, and names are short."""
 
 import random
 
 import pytest
 
 from tests.helpers.handmade_attributions import make_attribution, make_row
-from tokenlight.plots.descriptions import round_segment_shares, round_to_percents
+from tokenlight.plots.descriptions import (
+    round_segment_shares,
+    round_to_percents,
+    shorten_model_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,3 +47,9 @@ def test_shares_of_segments_sum_to_100_percent():
     parts = round_segment_shares(make_attribution(row, [0.11, 0.335, 0.11, 0.335, 0.11]))
     assert [part.name for part in parts] == ["first", "second", "special"]
     assert [part.percent for part in parts] == [34, 33, 33]
+
+
+def test_a_model_is_named_without_the_folders_above_it():
+    assert shorten_model_name("/home/anna/runs/first/checkpoint-500") == "…/first/checkpoint-500"
+    for name in ("tokenlight/sentiment", "runs/first/checkpoint-500", "/models/bert", ""):
+        assert shorten_model_name(name) == name
