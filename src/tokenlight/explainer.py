@@ -37,7 +37,7 @@ from tokenlight.explaining.explain_options import (
 from tokenlight.explaining.generation import GeneratingSession
 from tokenlight.explaining.session import UNLIMITED_TOKENS, find_pad_id
 from tokenlight.explaining.text_result import TextResult, iter_attributions
-from tokenlight.explaining.token_targets import ENTITIES
+from tokenlight.explaining.token_targets import stands_for_several
 from tokenlight.methods.base import Method
 from tokenlight.model.head_detection import SUPPORTED_SUFFIXES
 
@@ -314,9 +314,9 @@ class Explainer(GeneratingSession):
         texts, is_single_text = as_list(inputs)
         results = explain_list(self, texts, method, target, options)
         attributions = AttributionList(iter_attributions(results))
-        has_one_method = not isinstance(method, list)
-        stands_for_several = target in ("all", ENTITIES) or isinstance(target, Continuation)
-        if is_single_text and has_one_method and len(attributions) == 1 and not stands_for_several:
+        asks_for_one = is_single_text and not isinstance(method, list)
+        # A target that stands for several gives a list even where it happens to stand for one.
+        if asks_for_one and not stands_for_several(target) and len(attributions) == 1:
             return attributions[0]
         return attributions
 

@@ -11,7 +11,7 @@ from tokenlight.accel.kernels import has_kernels
 from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.attention_hook import RecordMode
 from tokenlight.hooks.model_cache import ModelCache, get_model_cache
-from tokenlight.lrp.tracing import BackwardRequirements
+from tokenlight.lrp.call_plans import BackwardRequirements
 from tokenlight.model.embeddings import EmbeddingHooks, EmbeddingSite, find_embedding_hooks
 from tokenlight.model.runner import ModelInputs, ModelRunner, shared_source_length
 from tokenlight.trace.sites import (

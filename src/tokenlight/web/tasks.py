@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Continuation
@@ -303,11 +303,11 @@ def evaluate(served_model: ServedModel, body: EvaluateBody, limits: ServerLimits
     check_requirements(metrics.values(), head, has_labels=labels is not None, has_spans=False)
     requests = _build_evaluation_requests(served_model, body)
     check_evaluation_cost(served_model, requests, list(metrics.values()), limits.evaluated_passes)
-    records, failures, refused = _measure_texts(served_model, requests, metrics, labels, limits)
-    if not records:
-        first_error = refused[0]["error"]
+    measured = _measure_texts(served_model, requests, metrics, labels, limits)
+    if not measured.records:
+        first_error = measured.refused[0]["error"]
         raise ApiError(first_error["message"], code=first_error["code"], hint=first_error["hint"])
-    named_records, named_failures = shorten_method_names(records, failures)
+    named_records, named_failures = shorten_method_names(measured.records, measured.failures)
     evaluation = Evaluation(
         named_records,
         metrics,
@@ -319,10 +319,18 @@ def evaluate(served_model: ServedModel, body: EvaluateBody, limits: ServerLimits
         "model": served_model.name,
         **evaluation.to_dict(),
         "rows": evaluation.rows,
-        "refused": refused,
+        "refused": measured.refused,
         "table": evaluation.format_table(),
         "seconds": round(time.perf_counter() - start, 3),
     }
+
+
+class _MeasuredTexts(NamedTuple):
+    """What was measured, what failed, and the failures as the page shows them."""
+
+    records: list[Record]
+    failures: list[Failure]
+    refused: list[dict[str, Any]]
 
 
 def _measure_texts(
@@ -331,8 +339,8 @@ def _measure_texts(
     metrics: dict[str, Metric],
     labels: Sequence[int | None] | None,
     limits: ServerLimits,
-) -> tuple[list[Record], list[Failure], list[dict[str, Any]]]:
-    """Explain and measure each text; return records, failures, and the failures as the page shows them."""
+) -> _MeasuredTexts:
+    """Explain and measure each text."""
     records: list[Record] = []
     failures: list[Failure] = []
     refused: list[dict[str, Any]] = []
@@ -352,7 +360,7 @@ def _measure_texts(
             labels=labels,
             progress=False,
         )
-    return records, failures, refused
+    return _MeasuredTexts(records, failures, refused)
 
 
 def _build_evaluation_requests(
