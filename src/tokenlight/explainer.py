@@ -261,11 +261,11 @@ class Explainer(GeneratingSession):
             long: What to do with a text that is longer than the model reads: raise an error, truncate
                 it, or explain overlapping windows (``"stride"``).
             seed: The seed of methods that sample.
-            effort: Instead of a method, the price to pay: ``"instant"`` (one pass), ``"normal"`` (about
-                ten), ``"thorough"`` (about a hundred) or a number of passes. ``notes`` say which method
-                it chose.
+            effort: How much compute to spend, instead of naming a method: ``"instant"`` (one pass),
+                ``"normal"`` (about ten), ``"thorough"`` (about a hundred) or a number of passes.
+                ``notes`` say which method it chose.
             stable: Instead of a method, sample until this share of the top 5 tokens, such as 0.95, would
-                be named again by other samples; with ``effort``, at most so many passes.
+                be named again by other samples; with ``effort``, which then limits the number of passes.
             batch_tokens: The most tokens that go through the model at once.
             batch_size: The most texts that go through the model at once.
             text: The column of the texts in a table; by default it is found by its name.

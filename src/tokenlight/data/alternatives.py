@@ -119,7 +119,7 @@ def subtract_terms(
 
 
 def name_tokens(vocabulary: Sequence[str], index: int, others: Sequence[int]) -> tuple[str, ...]:
-    """Return the texts of other tokens as they are shown beside the token ``index``.
+    """Return the texts of other tokens as they are shown next to the token ``index``.
 
     The space that begins a word is dropped, unless two of them would then look the same.
     """

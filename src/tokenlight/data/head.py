@@ -257,7 +257,7 @@ class Head:
         if index in others:
             raise BadTarget(
                 f"The contrast names one token twice: {token.name}. Give alternatives that differ from it.",
-                code="contrast-of-equals",
+                code="contrast-of-equal-tokens",
             )
         weights = [1.0]
         if len(others) > 1:
@@ -287,7 +287,7 @@ class Head:
         if not terms:
             raise BadTarget(
                 f"The contrast names one {this.kind} twice: {this.name}. Give two that differ.",
-                code="contrast-of-equals",
+                code="contrast-of-equal-targets",
             )
         # Two answers read "the answer ‘a’ rather than ‘b’".
         name = f"{this.name} rather than {that.name.removeprefix('the answer ')}"

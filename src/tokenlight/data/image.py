@@ -278,7 +278,8 @@ def open_image_file(
         raise
     except (OSError, SyntaxError, ValueError, *bombs) as error:
         raise error_class(
-            f"{name} cannot be read as an image: {error}.", code="image-unreadable"
+            f"{name} cannot be read as an image: {error}. Save it again, as PNG or JPEG.",
+            code="image-unreadable",
         ) from error
 
 

@@ -90,7 +90,7 @@ class BatchColumns:
         layers = None
         if self.layers is not None:
             layers = to_read_only_array(self.layers[index, :, : len(row)])
-        # What the method measured of this row, beside what holds for the whole batch.
+        # What the method measured of this row, besides what holds for the whole batch.
         extras = dict(shared_fields["extras"])
         if self.extras:
             extras.update(self.extras[index])

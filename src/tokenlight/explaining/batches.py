@@ -186,7 +186,7 @@ def launch_batch(
     if replay is None:
         results = _launch_pass(runner, rows, masked_rows, targets, options)
         return PendingBatch(session, options, results)
-    # Methods that need nothing of the model are computed beside the graph.
+    # Methods that need nothing of the model are computed outside the graph.
     model_methods = tuple(method for method in options.methods if method.recorded_sites)
     replayed_options = replace(options, methods=model_methods)
 

@@ -109,7 +109,7 @@ def read_examples(
         source: The file, or the name of a data set.
         text: The column of the text, two joined by ``+`` for a pair.
         label: The column of the label.
-        limit: Read only so many rows.
+        limit: Read at most this many rows.
         split: The split of a data set; ``"validation"`` by default.
         with_annotations: Whether annotated spans are needed; otherwise they are not parsed.
 

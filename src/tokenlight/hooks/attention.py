@@ -21,7 +21,7 @@ from tokenlight.hooks.compat import attend_with_logsumexp
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
 MIN_CHUNK_QUERIES = 16
 # By mask: whether some query sees no key. All blocks of a pass share one mask, and nothing else that lives
-# as long as the mask is passed to their attention, so the answer is kept beside the tensor itself.
+# as long as the mask is passed to their attention, so the answer is kept next to the tensor itself.
 _blind_masks = WeakTensorKeyDictionary()
 # Which SDPA kernels are enabled is one switch for all threads, so that two of them must not interleave.
 _kernel_switch_lock = threading.Lock()
@@ -34,7 +34,7 @@ class AttentionParams:
     Attributes:
         scaling: The factor on scores.
         softcap: Scores are bent by tanh to stay below it.
-        sinks: ``head``: a score beside those of the keys that takes a share of every row and adds nothing
+        sinks: ``head``: a score besides those of the keys that takes a share of every row and adds nothing
             (gpt-oss), so that rows sum to less than one.
     """
 

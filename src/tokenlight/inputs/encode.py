@@ -154,7 +154,7 @@ def check_text(text: Any) -> None:
     """Refuse anything but a text with at least one visible character."""
     if not isinstance(text, str):
         raise BadInput(
-            f"Expected a text, got {type(text).__name__}: {str(text)[:60]!r}.",
+            f"Expected a text, got {type(text).__name__}: {str(text)[:60]!r}. Give a str.",
             code="text-type",
         )
     if not text.strip():

@@ -188,7 +188,7 @@ def _to_pixel_array(source: Any) -> np.ndarray:
 
 
 def run_processor(processor: Any, image: Any, loader_hint: str, **inputs: Any) -> Any:
-    """Run a processor on an image and the inputs beside it.
+    """Run a processor on an image and the inputs that come with it.
 
     Args:
         processor: An image processor, or a processor of images and texts.

@@ -71,7 +71,7 @@ class BackwardMode:
         Args:
             operation: The product.
             operands: Its factors; those that are no activations are returned as they are.
-            num_factors: If positive, each operand gets the share that one of so many active factors has.
+            num_factors: If positive, each operand gets the share of one of this many active factors.
         """
         activation_mask = []
         for operand in operands:

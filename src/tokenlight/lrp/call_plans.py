@@ -8,7 +8,7 @@ from tokenlight.lrp.rules import Operation
 
 # Operations with a gradient of their own in place of the model's.
 NONLINEAR = frozenset({Operation.ACTIVATION, Operation.NORM})
-# Operations with a gradient of their own beside the model's, which some rules leave as it is.
+# Operations with a gradient of their own besides the model's, which some rules leave as it is.
 OPTIONAL = frozenset({Operation.SOFTMAX})
 
 

@@ -1,7 +1,7 @@
 """Load a model from a GGUF file, the format of llama.cpp, through the reader of transformers.
 
 The weights are dequantized: gradients need numbers, not blocks of a few bits. Only the file itself is read,
-with the tokenizer in it; files beside it may belong to another model.
+with the tokenizer in it; files next to it may belong to another model.
 """
 
 from collections.abc import Iterator, Mapping

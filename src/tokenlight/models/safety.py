@@ -69,7 +69,7 @@ def check_model_files(
     Args:
         name: The model, as the user named it.
         folder_or_id: Its folder or hub id.
-        with_weights: Whether weights are loaded, too; a tokenizer alone may stand beside a pickle.
+        with_weights: Whether weights are loaded, too; a tokenizer alone may lie next to a pickle.
         hub_options: Options of from_pretrained().
 
     Raises:
@@ -273,7 +273,7 @@ def _check_links(folder: Path) -> None:
 
 
 def _check_weight_index(index: Path, content: dict[str, Any], folder: Path) -> None:
-    """Refuse an index that names other files than safetensors files beside it.
+    """Refuse an index that names other files than safetensors files next to it.
 
     In a folder, these files must exist; those of a hub are downloaded later.
     """
@@ -300,7 +300,7 @@ def _check_weight_file_name(file: Path, weights: str, *extensions: str) -> None:
     is_plain_name = PurePath(weights).name == weights and "\\" not in weights
     if not is_plain_name or not weights.endswith(extensions):
         raise DamagedFile(
-            f"{file} names {weights!r} as a file of weights. Only *.safetensors files beside it are opened, "
+            f"{file} names {weights!r} as a file of weights. Only *.safetensors files next to it are opened, "
             "because any other could run code or be outside the model's folder.",
             code="weight-file-name",
         )

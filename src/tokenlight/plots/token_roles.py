@@ -1,4 +1,4 @@
-"""Roles that tokens play in a picture beside their scores, such as the answer of a question.
+"""Roles that tokens play in a picture besides their scores, such as the answer of a question.
 
 The names of the roles are also classes of the style sheet.
 """

@@ -85,7 +85,7 @@ class ExplainRequest:
 
     @property
     def is_lengthy(self) -> bool:
-        """Whether it takes so many passes that others should not wait for all of them."""
+        """Whether it takes too many passes for others to wait for all of them."""
         if self.options["long"] == "stride" or isinstance(self.target, Continuation):
             return True
         return any(map(is_slow, self.methods.values()))
@@ -294,7 +294,7 @@ def compute_trust(
 
 
 def evaluate(served_model: ServedModel, body: EvaluateBody, limits: ServerLimits) -> dict[str, Any]:
-    """Explain and measure text by text; texts that fail are listed beside the results."""
+    """Explain and measure text by text; texts that fail are listed besides the results."""
     start = time.perf_counter()
     explainer = served_model.explainer
     head = explainer.runner.head
