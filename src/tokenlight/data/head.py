@@ -239,7 +239,15 @@ class Head:
         logits: np.ndarray,
         against: int | Literal["all"] = alternatives.DEFAULT_ALTERNATIVES,
     ) -> ResolvedTarget:
-        """Return the target of one token rather than the likeliest others."""
+        """Return the target of one token rather than the likeliest others.
+
+        Args:
+            index: The id of the token.
+            logits: Logits of the whole vocabulary, which decide who the others are and how much each
+                counts.
+            against: How many of the likeliest other tokens; ``"all"`` for the log-odds against the rest
+                of the vocabulary.
+        """
         others, weights = alternatives.choose_alternatives(logits, index, against)
         token = self.class_target(index)
         if not others:

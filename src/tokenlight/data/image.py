@@ -36,7 +36,13 @@ class Normalization:
 
     @classmethod
     def from_values(cls, mean: Any, std: Any, channels: int) -> "Normalization":
-        """Create from a number each, or one per channel."""
+        """Create from a number each, or one per channel.
+
+        Args:
+            mean: Subtracted from each pixel.
+            std: What the difference is divided by.
+            channels: How many channels the image has.
+        """
         means = np.broadcast_to(np.asarray(mean, dtype=float), (channels,))
         stds = np.broadcast_to(np.asarray(std, dtype=float), (channels,))
         return cls(tuple(means.tolist()), tuple(stds.tolist()))

@@ -32,6 +32,11 @@ def stands_for_several(target: Any) -> bool:
 def locate_mask(session: Session, row: TokenRow, target: Any) -> TargetedRow:
     """Return the row with the position of its masked token.
 
+    Args:
+        session: The model; its tokenizer knows the mask token.
+        row: The tokens of the text.
+        target: A target, which may name one of several masked tokens.
+
     Raises:
         BadInput: The text does not have exactly one mask token, and the target names no token.
     """

@@ -65,7 +65,14 @@ class LimitedRunner:
     def render(
         self, template: str, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
     ) -> str:
-        """Return the text that a chat template makes of messages."""
+        """Return the text that a chat template makes of messages.
+
+        Args:
+            template: A chat template in Jinja, as the model folder holds it. It is somebody's program, so
+                it runs in a process of its own, with little time and memory.
+            messages: Role and content of each message.
+            variables: Other variables of the template, such as special tokens.
+        """
         request: dict[str, Any] = {
             "template": template,
             "messages": messages,

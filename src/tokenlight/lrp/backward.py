@@ -53,7 +53,14 @@ class BackwardMode:
     def attach_rule(
         self, operation: Operation, value: Tensor, operands: OperandRelevances, settings: Any
     ) -> Tensor:
-        """Return ``value``, which the model computed from ``operands``, with a backward by rules as well."""
+        """Return ``value``, which the model computed from ``operands``, with a backward by rules as well.
+
+        Args:
+            operation: The operation, which names its rule in a rule set.
+            value: What the model computed; it stays as it is.
+            operands: The operands that relevance is passed on to.
+            settings: What the rule must know besides tensors, such as summed axes.
+        """
         if self.supports_rules:
             for operand in operands:
                 # The node of a value is the ``ctx`` of the RuleFunction that returned it.

@@ -147,6 +147,11 @@ def fetch_file(folder_or_id: str, file_name: str, hub_options: dict[str, Any]) -
     """Return the path of a model's file, downloaded if need be; None if there is none.
 
     A file that cannot be downloaded is reported later, when it is loaded.
+
+    Args:
+        folder_or_id: A folder, or a hub id.
+        file_name: The name of the file within the model.
+        hub_options: Options of ``from_pretrained``, such as ``revision`` or ``local_files_only``.
     """
     quiet_options = {
         "_raise_exceptions_for_missing_entries": False,

@@ -66,7 +66,14 @@ def read_shapes(folder_or_id: str, hub_options: dict[str, Any]) -> tuple[Shapes,
 def check_num_labels(
     name: str, folder_or_id: str, shapes: Shapes, hub_options: dict[str, Any]
 ) -> None:
-    """Refuse more labels than any tensor has rows: just reading the config would make a table of them."""
+    """Refuse more labels than any tensor has rows: just reading the config would make a table of them.
+
+    Args:
+        name: The model, as the user named it.
+        folder_or_id: Where its config is.
+        shapes: The shapes of its tensors.
+        hub_options: Options that say where the files of a hub id are.
+    """
     file = fetch_file(folder_or_id, "config.json", hub_options)
     if file is None:
         return
