@@ -37,7 +37,7 @@ from tokenlight.explaining.explain_options import (
 from tokenlight.explaining.refinement import RefiningSession
 from tokenlight.explaining.session import UNLIMITED_TOKENS, find_pad_id
 from tokenlight.explaining.text_result import TextResult, iter_attributions
-from tokenlight.explaining.token_targets import ENTITIES
+from tokenlight.explaining.token_targets import stands_for_several
 from tokenlight.methods.base import Method
 from tokenlight.model.head_detection import SUPPORTED_SUFFIXES
 
@@ -261,11 +261,11 @@ class Explainer(RefiningSession):
             long: What to do with a text that is longer than the model reads: raise an error, truncate
                 it, or explain overlapping windows (``"stride"``).
             seed: The seed of methods that sample.
-            effort: Instead of a method, the price to pay: ``"instant"`` (one pass), ``"normal"`` (about
-                ten), ``"thorough"`` (about a hundred) or a number of passes. ``notes`` say which method
-                it chose.
+            effort: How much compute to spend, instead of naming a method: ``"instant"`` (one pass),
+                ``"normal"`` (about ten), ``"thorough"`` (about a hundred) or a number of passes.
+                ``notes`` say which method it chose.
             stable: Instead of a method, sample until this share of the top 5 tokens, such as 0.95, would
-                be named again by other samples; with ``effort``, at most so many passes.
+                be named again by other samples; with ``effort``, which then limits the number of passes.
             batch_tokens: The most tokens that go through the model at once.
             batch_size: The most texts that go through the model at once.
             text: The column of the texts in a table; by default it is found by its name.
@@ -314,9 +314,9 @@ class Explainer(RefiningSession):
         texts, is_single_text = as_list(inputs)
         results = explain_list(self, texts, method, target, options)
         attributions = AttributionList(iter_attributions(results))
-        has_one_method = not isinstance(method, list)
-        stands_for_several = target in ("all", ENTITIES) or isinstance(target, Continuation)
-        if is_single_text and has_one_method and len(attributions) == 1 and not stands_for_several:
+        asks_for_one = is_single_text and not isinstance(method, list)
+        # A target that stands for several gives a list even where it happens to stand for one.
+        if asks_for_one and not stands_for_several(target) and len(attributions) == 1:
             return attributions[0]
         return attributions
 

@@ -9,7 +9,7 @@ from tests.helpers.page_server import TEXT
 from tokenlight.metrics._ranking import rank_subset
 from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
-STEP_MILLISECONDS = 650  # PACE in game.js
+STEP_MILLISECONDS = 650  # STEP_MS in game.js
 
 
 def compute_probability(explainer, attribution, hidden) -> float:

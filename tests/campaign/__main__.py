@@ -68,7 +68,7 @@ def plan(
 def plan_other_disturbances(
     campaign: Campaign, job: Job, count: int, chance: random.Random
 ) -> dict[str, Callable[[], None]]:
-    """What is done to every command that can be given again, beside kills at random."""
+    """What is done to every command that can be given again, besides kills at random."""
     num_removals = max(1, count // 3)
     actions = {
         "rename": (disturbances.kill_at_renames, count),

@@ -72,7 +72,7 @@ class Call:
     function: Callable[..., Any]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     then: Callable[[Any], Any] = lambda result: result
-    options: tuple[str, ...] = ()  # keywords that it takes beside those of its signature
+    options: tuple[str, ...] = ()  # keywords that it takes besides those of its signature
 
     @property
     def parameters(self) -> list[str]:

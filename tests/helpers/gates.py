@@ -14,7 +14,7 @@ from tokenlight.scale import local_processes as processes
 
 
 def hold_after(tasks: int) -> None:
-    """From now on the runner in this process gives out so many tasks, and then waits for a signal.
+    """From now on the runner in this process gives out this many tasks, and then waits for a signal.
 
     It is the runner that waits: its workers end with it, as they do without a gate.
     """

@@ -42,7 +42,7 @@ def assert_unchanged(before: dict[str, Any], after: dict[str, Any]) -> None:
 
 
 def state_tree(model: Any) -> dict[str, Any]:
-    """All that a model holds beside its weights: attributes, buffers, modules and config, by value."""
+    """All that a model holds besides its weights: attributes, buffers, modules and config, by value."""
     tree: dict[str, Any] = {}
     for path, module in model.named_modules():
         tree[path] = type(module), module.training

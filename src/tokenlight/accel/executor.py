@@ -51,7 +51,14 @@ class Executor:
     """Run a pass eagerly: every operation is queued on the device as Python reaches it."""
 
     def send(self, values: Any, make_tensor: MakeTensor, *, depends_on_targets: bool) -> Tensor:  # noqa: ARG002
-        """Return ``make_tensor(values)``, a tensor on the device."""
+        """Return ``make_tensor(values)``, a tensor on the device.
+
+        Args:
+            values: What the tensor is made from: numbers on the host.
+            make_tensor: Copies the values to the device.
+            depends_on_targets: Whether other targets of the same texts would give other values. Such a
+                tensor is made anew before a replay.
+        """
         return make_tensor(values)
 
     def copy_to_host(self, tensor: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:

@@ -1,4 +1,4 @@
-r"""Triton kernels for the attention that each token receives, beside a fused attention kernel.
+r"""Triton kernels for the attention that each token receives, next to a fused attention kernel.
 
 .. math:: a_k = \sum_{h,q} w_q \exp(s_{hqk} - \mathrm{lse}_{hq}), \qquad w_q = 1/(Hn)
 

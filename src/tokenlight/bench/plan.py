@@ -54,7 +54,14 @@ class RunRequest:
 
     @staticmethod
     def lookup(mapping: Mapping[str, str], model: str, data: str) -> str:
-        """Return the entry for a model on a data set, empty if there is none."""
+        """Return the entry for a model on a data set, empty if there is none.
+
+        Args:
+            mapping: Values of an option such as ``--models``. The key ``MODEL/DATA`` comes first, then the
+                data set, the model, and the empty key, which stands for all.
+            model: The name of the model in the suite.
+            data: The name of the data set in the suite.
+        """
         # From the most specific key to the one that stands for all.
         for key in (f"{model}/{data}", data, model, ""):
             if key in mapping:

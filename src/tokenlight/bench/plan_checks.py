@@ -34,7 +34,13 @@ def _find_method_problems(entry: MethodEntry) -> Iterator[str]:
 def find_option_problems(
     kind: registry.Kind, entry: MethodEntry | MetricEntry, options: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield why a method or metric cannot be built with ``options``, if it cannot."""
+    """Yield why a method or metric cannot be built with ``options``, if it cannot.
+
+    Args:
+        kind: ``"methods"`` or ``"metrics"``.
+        entry: The entry of the suite, for its name and label.
+        options: Its options; those that need a model are checked later.
+    """
     if kind == "methods":
         options = {key: value for key, value in options.items() if key not in MODEL_OPTIONS}
     try:

@@ -1,7 +1,7 @@
 """Make the plan of a run from a suite and a request, and find every problem with it before any work."""
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -384,6 +384,10 @@ def _describe_settings(suite: Suite, plan: Plan) -> dict[str, Any]:
     all_options = [cell.options for cell in cells]
     all_options += [metric.options for metric in plan.metrics]
     libraries = {name: version_of(name) for name in VERSIONED_LIBRARIES}
+    data_digests = {name: digest_file(source) for name, source in plan.sources.items()}
+    heads_digests = _digest_by_name(_list_values(all_options, "heads"), digest_file)
+    lm_digests = _digest_by_name(_list_values(all_options, "lm"), digest_folder)
+    corpus_digests = _digest_by_name(_list_values(all_options, "corpus"), digest_file)
     return {
         "suite": suite.compute_digest(),
         "limit": plan.limit,
@@ -391,19 +395,24 @@ def _describe_settings(suite: Suite, plan: Plan) -> dict[str, Any]:
         "examples a part": plan.slice,
         "device": plan.device.partition(":")[0],  # cuda:1 computes the same numbers as cuda:0
         "versions": {"tokenlight": VERSION, "python": platform.python_version(), **libraries},
-        "data": {name: digest_file(source) for name, source in plan.sources.items()},
+        "data": data_digests,
         "parsed text": digest_file(plan.conllu) if plan.conllu else "",
-        "heads files": {path: digest_file(path) for path in _list_values(all_options, "heads")},
+        "heads files": heads_digests,
         "models": _digest_models(cells),
-        "language models": {path: digest_folder(path) for path in _list_values(all_options, "lm")},
-        "corpora": {path: digest_file(path) for path in _list_values(all_options, "corpus")},
+        "language models": lm_digests,
+        "corpora": corpus_digests,
     }
+
+
+def _digest_by_name(paths: Sequence[str], digest: Callable[[str], str]) -> dict[str, str]:
+    """Return the digest of what each path names."""
+    return {path: digest(path) for path in paths}
 
 
 def _digest_models(cells: Sequence[Cell]) -> dict[str, str]:
     """Return the checkpoint and the digest of its files for every model on every data set."""
     checkpoints = sorted({cell.checkpoint for cell in cells})
-    digests = {checkpoint: digest_folder(checkpoint) for checkpoint in checkpoints}
+    digests = _digest_by_name(checkpoints, digest_folder)
     models = {}
     for cell in cells:
         models[f"{cell.model}/{cell.data}"] = f"{cell.checkpoint} {digests[cell.checkpoint]}"

@@ -71,6 +71,12 @@ class RunFolder:
     ) -> "RunFolder":
         """Write the plan into a folder, or open the run that is there.
 
+        Args:
+            folder: The folder of the run; it is made if it does not exist.
+            suite_file: The YAML file; a copy of it is kept in the folder.
+            suite: The suite that was read from it.
+            plan: All cells, and the settings that a run must share to be continued.
+
         Raises:
             BadInput: The folder holds a run with other settings.
         """
@@ -124,7 +130,13 @@ class RunFolder:
     def write_part(
         self, part: Part, rows: Iterable[Mapping[str, Any]], metadata: Mapping[str, Any]
     ) -> None:
-        """Write a part with its manifest; ``metadata`` is added to the manifest."""
+        """Write a part with its manifest; ``metadata`` is added to the manifest.
+
+        Args:
+            part: Which examples of which cell the rows are for.
+            rows: One JSON object per example and metric.
+            metadata: More entries for the manifest, such as how long the part took.
+        """
         manifest = {
             **self.expected_manifest(part),
             "checkpoint": self.cells[part.cell].checkpoint,

@@ -202,7 +202,7 @@ def report(
         "Include seconds and passes, which differ from run to run.", default=True
     ),
 ) -> None:
-    """Report on a run: our numbers beside the published ones.
+    """Report on a run: our numbers next to the published ones.
 
     It says which claims of the papers hold, and what can be compared.
     """

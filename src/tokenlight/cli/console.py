@@ -55,7 +55,13 @@ def print_error(message: str) -> None:
 
 
 def print_message(message: str, style: str = "dim", *, title: str = "") -> None:
-    """Print a message on standard error, apart from the results of the command."""
+    """Print a message on standard error, apart from the results of the command.
+
+    Args:
+        message: Plain text; nothing in it is read as markup.
+        style: A style of rich.
+        title: The title of a box around the message; empty for no box.
+    """
     from tokenlight.plots.characters import make_visible
 
     try:
@@ -120,7 +126,13 @@ def check_not_overwritten(
 
 @contextmanager
 def read_errors_reported(option: str, path: Path, description: str) -> Iterator[None]:
-    """Raise BadInput for a file that cannot be read, or holds something else, inside the block."""
+    """Raise BadInput for a file that cannot be read, or holds something else, inside the block.
+
+    Args:
+        option: The option that names the file, for the message.
+        path: The file.
+        description: What the file should be, such as "a heads file".
+    """
     try:
         yield
     except TokenlightError:

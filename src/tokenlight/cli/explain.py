@@ -47,12 +47,13 @@ def declare_explain_options(
     ),
     method: list[str] | None = option.method_option("auto"),
     effort: str | None = declare_option(
-        "Instead of --method, the price to pay: one pass, about ten, about a hundred, or N passes.",
+        "How much compute to spend, instead of naming a method: one pass, about ten, about a hundred, or N "
+        "passes.",
         metavar="instant|normal|thorough|N",
     ),
     stable: float | None = declare_option(
         "Instead of --method, sample until this share of the top 5 tokens would be named again by other "
-        "samples, such as 0.95; with --effort, at most so many passes.",
+        "samples, such as 0.95; with --effort, which then limits the number of passes.",
         metavar="SHARE",
     ),
     target: str = declare_option(

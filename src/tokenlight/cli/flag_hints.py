@@ -21,8 +21,8 @@ FLAG_HINTS: dict[str, tuple[tuple[str, str], ...]] = {
     "all-of-vocabulary": (_TARGET_OPTION,),
     "answer-not-in-context": ((r"no_answer=True", "--no-answer"),),
     "answer-truncated": (_LONG_OPTION,),
-    "bad-effort": ((r"effort='?([^' ]*)'?", r"--effort \1"),),
-    "bad-stable": ((r"stable=", "--stable "),),
+    "effort-value": ((r"effort='?([^' ]*)'?", r"--effort \1"),),
+    "stable-value": ((r"stable=", "--stable "),),
     "chat-template-missing": ((r"Chat\(…, template=…\)", "a template with --chat-template FILE"),),
     "column-not-text": (_COLUMN_OPTION,),
     "continuation-of-no-tokens": ((r"Continuation\(max_new_tokens=(.*?)\)", r"--generate \1"),),
@@ -49,7 +49,9 @@ FLAG_HINTS: dict[str, tuple[tuple[str, str], ...]] = {
     "picture-needed": (
         (r"Picture\('cat.png', text='What is this\?'\)", "--image FILE with the text"),
     ),
-    "picture-without-text": ((r"Picture\(…, text='What is this\?'\)", "a text beside --image"),),
+    "picture-without-text": (
+        (r"Picture\(…, text='What is this\?'\)", "a text along with --image"),
+    ),
     "prompt-too-long": (_LONG_OPTION,),
     "question-needed": ((r"Question\(question=…, context=…\)", "--question and --context"),),
     "ranking-needs-label": ((r"RankedAbove\(…, label=…\)", "--target LABEL"),),

@@ -78,7 +78,7 @@ class OutputWriter:
             if path.suffix.lower() != extension:
                 raise BadInput(
                     f"--{extension[1:]} {path} is not valid. The name of the file must end in {extension}.",
-                    code="output-extension",
+                    code="output-flag-extension",
                 )
         if ".parquet" in files:
             MissingExtra.check_installed(["pyarrow"], "bench", "--parquet")

@@ -119,9 +119,14 @@ def subtract_terms(
 
 
 def name_tokens(vocabulary: Sequence[str], index: int, others: Sequence[int]) -> tuple[str, ...]:
-    """Return the texts of other tokens as they are shown beside the token ``index``.
+    """Return the texts of other tokens as they are shown next to the token ``index``.
 
     The space that begins a word is dropped, unless two of them would then look the same.
+
+    Args:
+        vocabulary: The text of every token, by id.
+        index: The token that the others are shown with.
+        others: Ids of the other tokens.
     """
     labels = [vocabulary[other] for other in others]
     stripped = [label.strip() or label for label in labels]

@@ -239,7 +239,15 @@ class Head:
         logits: np.ndarray,
         against: int | Literal["all"] = alternatives.DEFAULT_ALTERNATIVES,
     ) -> ResolvedTarget:
-        """Return the target of one token rather than the likeliest others."""
+        """Return the target of one token rather than the likeliest others.
+
+        Args:
+            index: The id of the token.
+            logits: Logits of the whole vocabulary, which decide who the others are and how much each
+                counts.
+            against: How many of the likeliest other tokens; ``"all"`` for the log-odds against the rest
+                of the vocabulary.
+        """
         others, weights = alternatives.choose_alternatives(logits, index, against)
         token = self.class_target(index)
         if not others:
@@ -257,7 +265,7 @@ class Head:
         if index in others:
             raise BadTarget(
                 f"The contrast names one token twice: {token.name}. Give alternatives that differ from it.",
-                code="contrast-of-equals",
+                code="contrast-of-equal-tokens",
             )
         weights = [1.0]
         if len(others) > 1:
@@ -287,7 +295,7 @@ class Head:
         if not terms:
             raise BadTarget(
                 f"The contrast names one {this.kind} twice: {this.name}. Give two that differ.",
-                code="contrast-of-equals",
+                code="contrast-of-equal-targets",
             )
         # Two answers read "the answer ‘a’ rather than ‘b’".
         name = f"{this.name} rather than {that.name.removeprefix('the answer ')}"

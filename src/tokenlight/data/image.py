@@ -36,7 +36,13 @@ class Normalization:
 
     @classmethod
     def from_values(cls, mean: Any, std: Any, channels: int) -> "Normalization":
-        """Create from a number each, or one per channel."""
+        """Create from a number each, or one per channel.
+
+        Args:
+            mean: Subtracted from each pixel.
+            std: What the difference is divided by.
+            channels: How many channels the image has.
+        """
         means = np.broadcast_to(np.asarray(mean, dtype=float), (channels,))
         stds = np.broadcast_to(np.asarray(std, dtype=float), (channels,))
         return cls(tuple(means.tolist()), tuple(stds.tolist()))
@@ -278,7 +284,8 @@ def open_image_file(
         raise
     except (OSError, SyntaxError, ValueError, *bombs) as error:
         raise error_class(
-            f"{name} cannot be read as an image: {error}.", code="image-unreadable"
+            f"{name} cannot be read as an image: {error}. Save it again, as PNG or JPEG.",
+            code="image-unreadable",
         ) from error
 
 

@@ -34,7 +34,7 @@ class LazyDataclass:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy holds the field values, neither their batch nor values that are cached beside them.
+        # A copy holds the field values, neither their batch nor values that are cached along with them.
         attributes = self._materialize()
         field_names = type(self).__dataclass_fields__  # type: ignore[attr-defined]
         return {name: value for name, value in attributes.items() if name in field_names}

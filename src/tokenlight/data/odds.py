@@ -14,6 +14,11 @@ def target_log_probability(head: Head, target: ResolvedTarget, logits: np.ndarra
     """Return ln p of an answer (the product over its tokens), of a token or of a class.
 
     For a contrast, p is the probability of the first among those it names.
+
+    Args:
+        head: The meaning of the logits.
+        target: The target, resolved for the text that the logits are of.
+        logits: The logits of the text, as the head returns them.
     """
     if target.kind == "answer":
         return answer_log_probability(logits[target.answer_positions])
@@ -26,6 +31,11 @@ def target_log_odds(head: Head, target: ResolvedTarget, logits: np.ndarray) -> f
     Cohen-Wang et al. (ContextCite) regress on this value. The value of a contrast of two, of a multi-label
     output, of a regression output and of a span is returned unchanged: it is such a difference already, or
     has no probability.
+
+    Args:
+        head: The meaning of the logits.
+        target: The target, resolved for the text that the logits are of.
+        logits: The logits of the text, as the head returns them.
     """
     if target.kind == "answer":
         log_probability = target_log_probability(head, target, logits)

@@ -3,13 +3,14 @@
 Each adds its name to ``steps`` and leaves the original as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import group_by_word
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.errors.arguments import checked
@@ -155,17 +156,7 @@ def merge_words(attribution: Attribution, *, reduction: str = "sum") -> Attribut
         return attribution  # every patch stands for itself
     reduce = _REDUCTIONS[reduction]
     groups = group_by_word(row)
-    pieces = []
-    for group in groups:
-        pieces.append("".join(row.pieces[i] for i in group))
-    merged_row = replace(
-        row.take([group[0] for group in groups]),
-        pieces=tuple(pieces),
-        spans=tuple(row.get_span(group) for group in groups),
-        # The merged row is for display: its positions mean nothing to a model.
-        target_position=None,
-        reference_embedding=None,
-    )
+    merged_row = _build_merged_row(row, groups)
 
     def merge(values: np.ndarray) -> np.ndarray:
         return np.array([reduce(values[group]) for group in groups])
@@ -179,6 +170,21 @@ def merge_words(attribution: Attribution, *, reduction: str = "sum") -> Attribut
 
     step = f"merge_words({reduction})"
     return _apply_step(attribution, step, merge, transform_errors=merge_errors, row=merged_row)
+
+
+def _build_merged_row(row: TokenRow, groups: Sequence[Sequence[int]]) -> TokenRow:
+    """Return a row with one token per word, which stands where the first token of the word stood."""
+    pieces = []
+    for group in groups:
+        pieces.append("".join(row.pieces[position] for position in group))
+    return replace(
+        row.take([group[0] for group in groups]),
+        pieces=tuple(pieces),
+        spans=tuple(row.get_span(group) for group in groups),
+        # The merged row is for display: its positions mean nothing to a model.
+        target_position=None,
+        reference_embedding=None,
+    )
 
 
 def add_standard_errors(*errors: np.ndarray | None) -> np.ndarray | None:

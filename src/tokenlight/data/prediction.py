@@ -107,7 +107,13 @@ def predict_span(logits: np.ndarray, row: TokenRow) -> Prediction:
 def predict_numbers(
     logits: np.ndarray, labels: Sequence[str], *, is_similarity: bool
 ) -> Prediction:
-    """Return the outputs of a regression head, or the similarity of two texts, as text."""
+    """Return the outputs of a regression head, or the similarity of two texts, as text.
+
+    Args:
+        logits: One value per output.
+        labels: The names of the outputs; of a similarity its name.
+        is_similarity: Whether the value compares two texts.
+    """
     if is_similarity:
         prefixes = [f"{labels[0].split()[0]} "]
     elif len(logits) > 1:
@@ -123,7 +129,14 @@ def predict_numbers(
 def predict_class(
     logits: np.ndarray, labels: Sequence[str], problem_type: Literal["single", "multi"]
 ) -> Prediction:
-    """Return the class with the highest logit; a multi-label head has independent probabilities."""
+    """Return the class with the highest logit; a multi-label head has independent probabilities.
+
+    Args:
+        logits: One logit per label.
+        labels: The names of the classes.
+        problem_type: ``"single"``: the classes exclude each other (softmax); ``"multi"``: each has a
+            probability of its own (sigmoid).
+    """
     probabilities = 1 / (1 + np.exp(-logits)) if problem_type == "multi" else softmax(logits)
     best = int(np.argmax(logits))
     return Prediction(

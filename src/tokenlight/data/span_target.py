@@ -269,7 +269,13 @@ def _context_positions(row: TokenRow) -> list[int]:
 
 
 def extract_span_text(row: TokenRow, start: int, end: int) -> str:
-    """Return the characters of a span, or its pieces where the text is unknown."""
+    """Return the characters of a span, or its pieces where the text is unknown.
+
+    Args:
+        row: The tokens of the question and the context.
+        start: The position of the first token.
+        end: The position of the last token, which is part of the span.
+    """
     return row.extract_text(range(start, end + 1), " ").strip()
 
 

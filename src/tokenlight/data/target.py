@@ -28,7 +28,7 @@ class Continuation:
         span: Explain only the tokens of these words of the continuation.
         joint: Explain all tokens at once by one pass: the sum of their log-odds, each predicted from the
             prompt and the tokens before it. Gradients of the parts sum to those of the whole.
-        against: What each token is contrasted with: so many of the likeliest other tokens, ``"all"``
+        against: What each token is contrasted with: this many of the likeliest other tokens, ``"all"``
             others, or None for its logit alone. A joint target contrasts with all others, unless
             ``against`` is None: then it is the sum of logits.
 
@@ -101,7 +101,7 @@ class NextToken:
 
     Args:
         token: The token's text, or its id; ``"predicted"`` for the most likely one.
-        against: The alternatives: so many of the likeliest other tokens; ``"all"`` others (the log-odds,
+        against: The alternatives: this many of the likeliest other tokens; ``"all"`` others (the log-odds,
             linearized); a token or a list of tokens, by text or id; or None for the logit alone.
 
     Raises:

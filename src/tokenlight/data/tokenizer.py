@@ -48,7 +48,7 @@ def isolate_tokenizer(tokenizer: Any) -> Any:
     if id(tokenizer) not in cache:
         copy = object.__new__(type(tokenizer))
         copy.__dict__.update(vars(tokenizer), _tokenizer=_copy_backend(backend))
-        # The original is kept beside its copy, so that no other object can get its id meanwhile.
+        # The original is kept along with its copy, so that no other object can get its id meanwhile.
         cache[id(tokenizer)] = tokenizer, copy
     return cache[id(tokenizer)][1]
 

@@ -448,6 +448,11 @@ def apply_explain_mask(row: TokenRow, mode: ExplainMask, tokenizer: Any) -> Toke
     """Mask [CLS] and [SEP] (``"cls_sep"``) or [SEP] (``"sep"``); ids and positions stay.
 
     The official implementations of AttCAT and Mask-LRP run their explanation pass on such inputs.
+
+    Args:
+        row: The tokens; the result is a copy.
+        mode: Which special tokens are hidden from the model.
+        tokenizer: The tokenizer, which knows the ids of [CLS] and [SEP].
     """
     if mode == "none":
         return row

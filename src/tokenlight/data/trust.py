@@ -1,4 +1,4 @@
-"""The result of the trust tests as data, and whether it still belongs to the scores beside it."""
+"""The result of the trust tests as data, and whether it still belongs to the scores next to it."""
 
 import hashlib
 from collections.abc import Mapping

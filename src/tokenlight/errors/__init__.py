@@ -129,7 +129,13 @@ def find_close_matches(word: str, candidates: Iterable[str], *, cutoff: float = 
 
 
 def format_suggestion(word: str, candidates: Iterable[str], *, cutoff: float = 0.5) -> str:
-    """Return `` Did you mean …?`` (with a leading space) for close matches, or an empty string."""
+    """Return `` Did you mean …?`` (with a leading space) for close matches, or an empty string.
+
+    Args:
+        word: What was written.
+        candidates: What could have been meant.
+        cutoff: The least similarity of a match, from 0 to 1.
+    """
     matches = find_close_matches(word, candidates, cutoff=cutoff)
     if not matches:
         return ""
@@ -296,7 +302,13 @@ class MissingExtra(TokenlightError, ImportError):
 
     @classmethod
     def check_installed(cls, libraries: Iterable[str], extra: str, purpose: str) -> None:
-        """Raise before any work starts if one of ``libraries`` is missing; see :meth:`for_libraries`."""
+        """Raise before any work starts if one of ``libraries`` is missing; see :meth:`for_libraries`.
+
+        Args:
+            libraries: Names of modules, as they are imported.
+            extra: The extra of tokenlight that installs them.
+            purpose: What they are needed for, as the message names it.
+        """
         missing = [library for library in libraries if find_spec(library) is None]
         if missing:
             raise cls.for_libraries(missing, extra, purpose)

@@ -111,7 +111,13 @@ def check_fields(value: object, *names: str, error: type[TokenlightError] = BadI
 
 
 def check_items(name: str, values: Iterable[object], kind: type) -> None:
-    """Raise :class:`BadInput` if an item of ``values`` is not a ``kind``."""
+    """Raise :class:`BadInput` if an item of ``values`` is not a ``kind``.
+
+    Args:
+        name: The name of the argument, for the message.
+        values: The list that was given.
+        kind: The class that every item must have.
+    """
     for index, value in enumerate(values):
         if not isinstance(value, kind):
             raise BadInput(
@@ -122,7 +128,13 @@ def check_items(name: str, values: Iterable[object], kind: type) -> None:
 
 
 def refuse_unknown(function: str, keywords: Iterable[str], names: Iterable[str]) -> None:
-    """Raise :class:`UnknownKeyword` for the first of ``keywords`` that is not one of ``names``."""
+    """Raise :class:`UnknownKeyword` for the first of ``keywords`` that is not one of ``names``.
+
+    Args:
+        function: The name of the function that was called, for the message.
+        keywords: The keywords that were given.
+        names: The keywords that the function takes.
+    """
     valid_names = tuple(names)
     for keyword in keywords:
         if keyword not in valid_names:

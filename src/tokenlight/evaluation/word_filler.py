@@ -8,7 +8,7 @@ Two passes, one per half, predict all words; every draw samples from them.
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -111,9 +111,17 @@ def _match_case(name: str, original: str) -> str:
     return name
 
 
+class _MaskedLM(NamedTuple):
+    """The embedded masked language model, its tokenizer, and by id whether it is not a whole word."""
+
+    model: Any
+    tokenizer: Any
+    is_excluded: np.ndarray
+
+
 @cache
-def _load_masked_lm(device: str) -> tuple[Any, Any, np.ndarray]:
-    """Load the embedded masked language model; also return which ids are not whole words."""
+def _load_masked_lm(device: str) -> _MaskedLM:
+    """Load the embedded masked language model onto a device."""
     with quiet_transformers():
         model, tokenizer = load_masked_lm()
     model = model.to(device).eval()
@@ -123,7 +131,7 @@ def _load_masked_lm(device: str) -> tuple[Any, Any, np.ndarray]:
         is_part = name.startswith("##")
         is_special = name.startswith("[") and name.endswith("]") and len(name) > 2
         is_excluded.append(is_part or is_special)
-    return model, tokenizer, np.array(is_excluded)
+    return _MaskedLM(model, tokenizer, np.array(is_excluded))
 
 
 class _MaskedWords:

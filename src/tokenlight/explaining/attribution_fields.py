@@ -90,7 +90,7 @@ class BatchColumns:
         layers = None
         if self.layers is not None:
             layers = to_read_only_array(self.layers[index, :, : len(row)])
-        # What the method measured of this row, beside what holds for the whole batch.
+        # What the method measured of this row, besides what holds for the whole batch.
         extras = dict(shared_fields["extras"])
         if self.extras:
             extras.update(self.extras[index])
@@ -123,7 +123,14 @@ class BatchColumns:
 def build_shared_fields(
     session: Session, options: ExplainOptions, method_index: int, notes: Sequence[str | None]
 ) -> dict[str, Any]:
-    """Build the fields that all explanations of a batch by one method have in common."""
+    """Build the fields that all explanations of a batch by one method have in common.
+
+    Args:
+        session: The model, for its name and its notes.
+        options: The keywords that are recorded with each explanation.
+        method_index: Which of the methods the fields are for.
+        notes: Notes on the whole batch, such as that blocks were recomputed.
+    """
     method = options.methods[method_index]
     all_notes: list[str | None] = []
     if options.default_method_reason is not None:

@@ -45,6 +45,11 @@ def explain_rows(
 ) -> list[MethodGroups]:
     """Explain each row for its target, in batches that the rows share.
 
+    Args:
+        session: The model, its tokenizer and its limits.
+        targeted_rows: Each row with its target.
+        options: The methods and the size of batches.
+
     Returns:
         For each row one list per method, with one Attribution per target.
     """
@@ -74,6 +79,12 @@ def explain_batches(
     A batch is launched before the previous one is fetched; the autograd graph of the previous one is freed
     by then. A batch that does not fit into memory is split into halves. If a single row does not fit, each
     block of the model is recomputed in the backward pass.
+
+    Args:
+        session: The model, its tokenizer and its limits.
+        targeted_rows: Each row with its target.
+        batches: Indices of the rows that share a pass, batch by batch.
+        options: The methods and other keywords.
     """
     launcher = _BatchLauncher(session, targeted_rows, options, is_only_batch=len(batches) == 1)
     queue = list(reversed(batches))
@@ -154,7 +165,12 @@ def launch_batch(
     recompute: bool = False,
     is_only_batch: bool = True,
 ) -> PendingBatch:
-    """Launch everything the device has to do for a batch.
+    """Launch everything the device has to do for a batch, by the first of four routes that applies.
+
+    1. Recompute: the batch did not fit into memory, so its blocks are computed again in the backward pass.
+    2. Recompute maps: its attention maps alone would not fit.
+    3. Eager: no CUDA graph can hold the pass, or none would pay.
+    4. Replay: a CUDA graph of this shape is replayed, or captured now.
 
     The device is waited for only where a target or a method must know the logits before it can go on.
 
@@ -168,25 +184,28 @@ def launch_batch(
     """
     runner = session.runner
     masked_rows = rows
+    # What is explained is a pass over the masked rows; what is predicted, one over the rows as they are.
     if options.explain_mask != "none":
         masked_rows = [
             apply_explain_mask(row, options.explain_mask, session.tokenizer) for row in rows
         ]
+    # Route 1. The caller has seen the other routes fail.
     if recompute:
         results = _launch_pass(runner, rows, masked_rows, targets, options, recompute=True)
         return PendingBatch(session, options, results, notes=[RECOMPUTED_NOTE])
     replay = make_replay_batch(runner, masked_rows, targets, options, is_only_batch=is_only_batch)
-    # A captured graph already has the memory that its attention maps need.
+    # Route 2. A captured graph already has the memory that its attention maps need, so only without one are
+    # the sizes of the maps estimated.
     has_graph = replay is not None and runner.graph_cache.has_graph(replay.shape_key)
     map_recompute = False if has_graph else choose_recompute(runner, masked_rows, options)
     if map_recompute:
         results = _launch_pass(runner, rows, masked_rows, targets, options, recompute=map_recompute)
         return PendingBatch(session, options, results)
-    # Too large for a graph, or of a kind that no graph can hold: launch kernel by kernel.
+    # Route 3. Too large for a graph, or of a kind that no graph can hold: launch kernel by kernel.
     if replay is None:
         results = _launch_pass(runner, rows, masked_rows, targets, options)
         return PendingBatch(session, options, results)
-    # Methods that need nothing of the model are computed beside the graph.
+    # Route 4. Methods that need nothing of the model, such as random, are computed outside the graph.
     model_methods = tuple(method for method in options.methods if method.recorded_sites)
     replayed_options = replace(options, methods=model_methods)
 

@@ -46,6 +46,18 @@ def check_options(  # noqa: PLR0913 - the keywords users set, each by name
 ) -> ExplainOptions:
     """Check the keywords of explain(); the methods are added later.
 
+    Args:
+        session: The model, for its default size of a batch.
+        explain_mask: Special tokens to hide in the explained pass.
+        token_types: Whether the tokenizer's token types are replaced by zeros.
+        long: What happens to a text that is longer than the model reads.
+        seed: The seed of methods that sample.
+        effort: How much compute to spend; checked with the method, by ``check_effort``.
+        stable: The share of top tokens that must be stable; checked with ``effort``.
+        batch_tokens: The most tokens per batch; None for as many as keep the device busy.
+        batch_size: The most texts per batch; None for no limit besides tokens.
+        progress: Whether to show a progress bar; None to show one on a terminal.
+
     Raises:
         BadInput: A keyword has a value that is not valid.
     """
@@ -144,6 +156,13 @@ def explain_iterator(
 
     Everything but the texts is checked at once; the texts are read as results are needed, except for the
     first one if it decides on the default method.
+
+    Args:
+        session: The model and its tokenizer.
+        inputs: The texts, read chunk by chunk as results are asked for.
+        method: A method, a name, or a list of them.
+        target: One target for all texts.
+        options: The other keywords, checked.
     """
     if isinstance(target, list):
         raise BadInput(

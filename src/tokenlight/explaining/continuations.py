@@ -36,6 +36,11 @@ def can_share_forward(
     """Return whether the rows are beginnings of one text, and every method may read them from one pass.
 
     To a token, the tokens after it are padding: a model that padding changes needs a row for each.
+
+    Args:
+        session: The model, which is verified here if it was not before.
+        targeted_rows: A prompt, and the same prompt with more and more of its continuation.
+        options: The methods; an ``explain_mask`` rules sharing out.
     """
     if len(targeted_rows) < 2 or options.explain_mask != "none":
         return False

@@ -78,7 +78,14 @@ def merge_attributions(
 def plan_difference(
     session: Session, text: Any, target: RankedAbove | Contrast, options: ExplainOptions
 ) -> DifferencePlan:
-    """Return the two texts and the two targets to explain and subtract."""
+    """Return the two texts and the two targets to explain and subtract.
+
+    Args:
+        session: The model, whose head must support the target.
+        text: The text, or the pair of a query and a passage.
+        target: Two passages to rank, or two continuations to tell apart.
+        options: The methods; each must give signed scores.
+    """
     if isinstance(target, RankedAbove):
         _refuse_unsigned(options.methods, "RankedAbove(…)")
         return _plan_ranking(session, text, target)

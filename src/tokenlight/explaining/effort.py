@@ -23,7 +23,7 @@ from tokenlight.methods.base import Method
 
 Effort = Literal["instant", "normal", "thorough"]
 SAMPLING_METHOD = "subset_relevance"
-# What the rule chose: the subtexts beside the whole text; none is the default method.
+# What the rule chose: the subtexts besides the whole text; none is the default method.
 EFFORT_SAMPLES = {"instant": 0, "normal": 8, "thorough": 64}
 EFFORT_REASONS = {
     "normal": "ahead of attnlrp, Shapley values and integrated gradients in AOPC on the text tasks measured",
@@ -70,7 +70,7 @@ def _check_value(effort: Any) -> None:
     raise BadInput(
         f"effort={effort!r} is not valid. Choose one of {', '.join(EFFORT_SAMPLES)}, or give the number of "
         f"passes, from 1 to {MAX_PASSES:,}.",
-        code="bad-effort",
+        code="effort-value",
     )
 
 
@@ -82,7 +82,7 @@ def _check_stable(stable: Any) -> None:
     raise BadInput(
         f"stable={stable!r} is not valid. Give the share of the top tokens that other draws would name "
         "again, such as 0.95.",
-        code="bad-stable",
+        code="stable-value",
     )
 
 

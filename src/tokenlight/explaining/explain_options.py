@@ -281,6 +281,11 @@ def iter_rows(inputs: Iterable[Any]) -> Iterator[Any]:
 def check_integer(option: str, value: Any, minimum: int) -> int:
     """Return ``value`` as an int.
 
+    Args:
+        option: The name of the keyword, for the message.
+        value: What was given; an integer of numpy is one, too, but a bool is none.
+        minimum: The smallest valid value.
+
     Raises:
         BadInput: It is not an integer of at least ``minimum``.
     """

@@ -187,7 +187,7 @@ class CachedDecoder:
 def _stream_tokens(
     session: Session, prompt: Any, target: Continuation, options: ExplainOptions
 ) -> Iterator[GeneratedToken]:
-    """Yield the tokens of a continuation, chunk by chunk."""
+    """Yield the tokens of a continuation, chunk by chunk: each is written first, then explained in one pass."""
     with isolated_tokenizer_cache():
         prompt_row = encode_input(session, prompt, options)
     num_steps = target.max_new_tokens
@@ -201,6 +201,7 @@ def _stream_tokens(
     is_ended = False
     while len(written_ids) < num_steps and not is_ended:
         num_explained = len(written_ids)
+        # Write first, by the cache of keys and values, which holds no gradient.
         while len(written_ids) < min(num_explained + chunk_size, num_steps):
             next_id = decoder.predict()
             is_ended = next_id in stop_ids
@@ -214,6 +215,7 @@ def _stream_tokens(
                 "token ends the text. Explain 'predicted', or give another prompt.",
                 code="nothing-to-stream",
             )
+        # Then explain what was written, by a pass over the whole text without a cache.
         if len(written_ids) > num_explained:
             attributions = _explain_chunk(
                 session, prompt_row, written_ids, num_explained, target, options

@@ -40,6 +40,11 @@ def tokenize_batch(
 ) -> list[TokenRow | None]:
     """Tokenize several texts in one call of the tokenizer.
 
+    Args:
+        session: The model and its tokenizer.
+        texts: Texts as users give them; they may be of different kinds.
+        options: What happens to long texts, and which tokens are hidden.
+
     Returns:
         One row per text; None for each that needs its own treatment or is refused: encoded alone, it
         raises the error that says why.
@@ -174,7 +179,13 @@ def _encode_written_text(
 
 
 def encode_source(session: Session, text: Any, options: ExplainOptions) -> TokenRow:
-    """Encode what the encoder of an encoder-decoder model reads."""
+    """Encode what the encoder of an encoder-decoder model reads.
+
+    Args:
+        session: The model and its tokenizer.
+        text: A text, or a Context with documents and a question.
+        options: What happens to a text that is too long.
+    """
     max_tokens = session.max_tokens
     if isinstance(text, Context):
         return encode_prompt(

@@ -19,6 +19,11 @@ SMALL_MAP_BYTES = MAX_KEPT_MAP_BYTES // 16
 def check_memory(runner: ModelRunner, rows: Sequence[TokenRow], options: ExplainOptions) -> None:
     """Refuse a text with attention maps, n × n in every head, that are larger than the free memory.
 
+    Args:
+        runner: The model to run.
+        rows: Rows of one call; the longest decides.
+        options: The methods: without one that reads attention maps nothing is checked.
+
     Raises:
         TextTooLong: The maps of all blocks do not fit; where maps are recomputed, those of one block.
     """
@@ -61,6 +66,11 @@ def choose_recompute(
 
     They are then computed when they are read. Attention runs through fused kernels, which changes scores by
     no more than rounding.
+
+    Args:
+        runner: The model to run.
+        rows: The rows of the batch.
+        options: The methods, for what they read of attention.
 
     Returns:
         True to compute the blocks of the model again in the backward pass, too; ``"maps"`` where kernels read

@@ -121,6 +121,11 @@ def verify_rows(session: Session, rows: Sequence[TokenRow], methods: Sequence[Me
 
     One row is used for each way in which the model computes texts of different lengths.
 
+    Args:
+        session: The model to verify.
+        rows: Rows that will be explained; one is tried per way in which the model computes lengths.
+        methods: The methods, for what they read of the model.
+
     Raises:
         UnsupportedModel: The recorded values would be wrong, or a method cannot read this model.
     """
@@ -148,6 +153,11 @@ def _check_encoder_decoder_support(session: Session, methods: Sequence[Method]) 
 
 def prepare_row(session: Session, row: TokenRow, options: ExplainOptions) -> TokenRow:
     """Return the row as this model reads it under the options.
+
+    Args:
+        session: The model and its tokenizer.
+        row: The row as it was encoded.
+        options: How token types and special tokens are treated.
 
     Raises:
         BadInput: The explain mask hides every token, or the model has no embedding for one.

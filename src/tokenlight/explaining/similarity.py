@@ -27,7 +27,14 @@ from tokenlight.inputs.encode import encode_text
 def explain_similarity(
     session: Session, text: Any, target: Any, options: ExplainOptions
 ) -> MethodGroups:
-    """Explain a pair of texts: one Attribution per method, over the tokens of both."""
+    """Explain a pair of texts: one Attribution per method, over the tokens of both.
+
+    Args:
+        session: A model without a head.
+        text: The two texts.
+        target: The target; only the similarity itself can be explained.
+        options: The methods and other keywords.
+    """
     if not isinstance(text, tuple) or len(text) != 2:
         raise UnsupportedModel(
             f"{model_class_name(session)} has no head, so a single input has no output to explain: "

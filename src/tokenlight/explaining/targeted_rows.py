@@ -182,7 +182,13 @@ def find_eos_ids(model: Any) -> list[Any]:
 
 
 def append_ids(prompt: TokenRow, token_ids: Sequence[int], token_type: int) -> TokenRow:
-    """Return the prompt followed by token ids, as the model reads them."""
+    """Return the prompt followed by token ids, as the model reads them.
+
+    Args:
+        prompt: The row before the new tokens.
+        token_ids: Ids that follow it, such as a continuation.
+        token_type: The token type of the new tokens, for a model that reads token types.
+    """
     num_added = len(token_ids)
     token_type_ids = prompt.token_type_ids
     if token_type_ids is not None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenlight.data.span_target import LogitTerms, pick_occurrence
-from tokenlight.data.target import Contrast, ResolvedTarget, TokenTarget
+from tokenlight.data.target import Continuation, Contrast, ResolvedTarget, TokenTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import (
     common_tag_type,
@@ -24,8 +24,18 @@ ENTITIES = "entities"
 MAX_LISTED_WORDS = 20
 
 
+def stands_for_several(target: Any) -> bool:
+    """Return whether one target is asked for that stands for a list of targets."""
+    return target in ("all", ENTITIES) or isinstance(target, Continuation)
+
+
 def locate_mask(session: Session, row: TokenRow, target: Any) -> TargetedRow:
     """Return the row with the position of its masked token.
+
+    Args:
+        session: The model; its tokenizer knows the mask token.
+        row: The tokens of the text.
+        target: A target, which may name one of several masked tokens.
 
     Raises:
         BadInput: The text does not have exactly one mask token, and the target names no token.

@@ -73,6 +73,12 @@ def explain_windows(
 ) -> MethodGroups:
     """Explain every window for one target of the whole text and add the scores up.
 
+    Args:
+        session: The model; its limit is the size of a window.
+        text: A text that is longer than the model reads.
+        target: A label or an answer. "predicted" is resolved once, from all windows.
+        options: The methods and other keywords.
+
     Returns:
         One list per method, with one Attribution of the whole text per target.
 

@@ -20,7 +20,13 @@ MAX_SETTING_LENGTH = 48  # characters of a setting that a message shows
 
 
 def write_part(path: Path, rows: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> None:
-    """Write a part with its manifest, to which size and hash are added."""
+    """Write a part with its manifest, to which size and hash are added.
+
+    Args:
+        path: The file; it is written whole or not at all.
+        rows: One JSON object per line.
+        manifest: The last line: what the rows are of, by which a later run recognizes them.
+    """
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     checks = {"bytes": len(lines.encode()), "sha256": _sha256(lines)}
     write_text(path, f"{lines}{json.dumps({**manifest, **checks})}\n")
@@ -191,7 +197,13 @@ def claim_folder(description: str, folder: Folder, name: str, settings: Mapping[
 def check_same_settings(
     description: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> None:
-    """Refuse to continue in a folder that was begun with other settings."""
+    """Refuse to continue in a folder that was begun with other settings.
+
+    Args:
+        description: What the folder holds, as the beginning of the message.
+        before: The settings that the folder was begun with.
+        after: The settings of this call.
+    """
     changes = describe_changes(before, after)
     if changes:
         more = " …" if len(changes) > 4 else ""

@@ -25,7 +25,10 @@ def open_filesystem(url: str) -> tuple[Any, str]:
     except TokenlightError:
         raise
     except (ImportError, ValueError, OSError) as error:
-        raise BadInput(f"{url} cannot be reached: {error}.", code="url-unreachable") from error
+        raise BadInput(
+            f"{url} cannot be reached: {error}. Check the address and the credentials.",
+            code="url-unreachable",
+        ) from error
     return filesystem
 
 
@@ -77,7 +80,8 @@ class StoredFile:
             raise
         except OSError as error:
             raise DamagedFile(
-                f"{path} cannot be read: {error}.", code="stored-file-unreadable"
+                f"{path} cannot be read: {error}. Check the permissions and the connection.",
+                code="stored-file-unreadable",
             ) from error
 
     @property
@@ -111,7 +115,10 @@ def find_files(source: str, extensions: tuple[str, ...]) -> list[StoredFile]:
     except TokenlightError:
         raise
     except OSError as error:
-        raise BadInput(f"{source} cannot be read: {error}.", code="source-unreadable") from error
+        raise BadInput(
+            f"{source} cannot be read: {error}. Check the permissions and the connection.",
+            code="source-unreadable",
+        ) from error
     if not paths and is_folder:
         raise DamagedFile(
             f"{source}: no file in this folder ends in {', '.join(extensions)}. Give another folder.",

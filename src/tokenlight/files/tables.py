@@ -109,7 +109,7 @@ def read_examples(
         source: The file, or the name of a data set.
         text: The column of the text, two joined by ``+`` for a pair.
         label: The column of the label.
-        limit: Read only so many rows.
+        limit: Read at most this many rows.
         split: The split of a data set; ``"validation"`` by default.
         with_annotations: Whether annotated spans are needed; otherwise they are not parsed.
 
@@ -151,7 +151,15 @@ def parse_example(
     label: str | None = None,
     with_annotations: bool = True,
 ) -> Example:
-    """Return the example of a row; keywords as in :func:`read_examples`."""
+    """Return the example of a row; keywords as in :func:`read_examples`.
+
+    Args:
+        row: The cells by column name.
+        location: Where the row stands, for messages and for ``extras``.
+        text: The column of the text, two joined by ``+`` for a pair; None to find it by its name.
+        label: The column of the label; None to find it by its name.
+        with_annotations: Whether annotated spans are parsed.
+    """
     columns = Columns.from_row(row, text, label, location, with_annotations=with_annotations)
     true_label = None if columns.label is None else row[columns.label]
     if true_label == "":

@@ -110,6 +110,11 @@ def dump_csv(
 
     Floats are written by repr, so that they read back the same. A text that a spreadsheet would take for a
     formula gets an apostrophe in front.
+
+    Args:
+        columns: The names of the columns, in order. Other keys of a row are left out.
+        rows: One mapping per row; a missing cell is empty.
+        line_end: What ends a line.
     """
     stream = io.StringIO(newline="")
     # csv writes floats by repr.

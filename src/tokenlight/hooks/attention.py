@@ -21,7 +21,7 @@ from tokenlight.hooks.compat import attend_with_logsumexp
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
 MIN_CHUNK_QUERIES = 16
 # By mask: whether some query sees no key. All blocks of a pass share one mask, and nothing else that lives
-# as long as the mask is passed to their attention, so the answer is kept beside the tensor itself.
+# as long as the mask is passed to their attention, so the answer is kept next to the tensor itself.
 _blind_masks = WeakTensorKeyDictionary()
 # Which SDPA kernels are enabled is one switch for all threads, so that two of them must not interleave.
 _kernel_switch_lock = threading.Lock()
@@ -34,7 +34,7 @@ class AttentionParams:
     Attributes:
         scaling: The factor on scores.
         softcap: Scores are bent by tanh to stay below it.
-        sinks: ``head``: a score beside those of the keys that takes a share of every row and adds nothing
+        sinks: ``head``: a score besides those of the keys that takes a share of every row and adds nothing
             (gpt-oss), so that rows sum to less than one.
     """
 
@@ -104,7 +104,15 @@ class AttentionOperands:
 def build_mask(
     attention_mask: Tensor | None, bias: Tensor | None, causal: bool, query: Tensor, key: Tensor
 ) -> AttentionMask:
-    """Build a mask from what a layer passes to its attention function."""
+    """Build a mask from what a layer passes to its attention function.
+
+    Args:
+        attention_mask: Boolean (true where a query may attend) or added to the scores; None for none.
+        bias: Added to the scores, such as a position bias; None for none.
+        causal: Whether a query sees no later key.
+        query: Queries of the layer, for the shape and device of the mask.
+        key: Keys of the layer.
+    """
     allowed: Tensor | None = None
     total_bias: Tensor | None = bias
     if attention_mask is not None and attention_mask.dtype == torch.bool:
@@ -132,6 +140,12 @@ def compute_attention_map(
     """Compute attention after the softmax, ``batch head query key``.
 
     A query that may attend to no key has a row of zeros.
+
+    Args:
+        query: ``batch head query width``.
+        key: ``batch head key width``: repeated for every query head.
+        mask: Where each query may attend.
+        params: Scale of the scores, sinks and caps of the layer.
     """
     scores = torch.matmul(query, key.transpose(2, 3)) * params.scaling
     return _apply_softmax(scores, mask, params, 0).to(query.dtype)
@@ -239,6 +253,13 @@ def compute_received_in_chunks(
     """Sum the attention that each key receives, ``batch key``, in chunks of queries on any device.
 
     No map of size n × n is ever held.
+
+    Args:
+        query: ``batch head query width``.
+        key: ``batch head key width``; heads that share keys may be given once.
+        mask: Where each query may attend.
+        params: Scale of the scores, sinks and caps of the layer.
+        weights: ``batch query``: how much each query counts, 0 at padding.
     """
     batch, heads, num_queries, _ = query.shape
     key = repeat_kv_heads(key, heads)
@@ -270,6 +291,13 @@ def attend_fused(
     query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, params: AttentionParams
 ) -> tuple[Tensor, Tensor | None]:
     """Run fused attention.
+
+    Args:
+        query: ``batch head query width``.
+        key: ``batch head key width``.
+        value: ``batch head key width``.
+        mask: Where each query may attend; a plain one allows the fastest kernel.
+        params: Scale of the scores, sinks and caps of the layer.
 
     Returns:
         The output, and the log-sum-exp of every row (``batch head query``) where the kernel returns it.

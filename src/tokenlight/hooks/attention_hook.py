@@ -102,7 +102,13 @@ class AttentionRecorder:
         return self._weights_cache[key]
 
     def record(self, operands: AttentionOperands, key: Tensor, value: Tensor) -> None:
-        """Record what the mode asks for; ``key`` and ``value`` may be repeated for every query head."""
+        """Record what the mode asks for; ``key`` and ``value`` may be repeated for every query head.
+
+        Args:
+            operands: What the layer computed its attention from, and its output.
+            key: The keys, perhaps repeated for every query head.
+            value: The values, perhaps repeated for every query head.
+        """
         if self.mode == "received":
             weights = self.query_weights(operands.query)
             received = compute_received(

@@ -37,7 +37,7 @@ def find_token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
 def list_embedding_inputs(model: PreTrainedModel) -> list[nn.Module]:
     """List the modules at which the graph of a pass begins.
 
-    A decoder beside the encoder reads the text too, so its table belongs to them: what it returns is then
+    A decoder next to the encoder reads the text too, so its table belongs to them: what it returns is then
     an activation to relevance, whatever hooks and methods there are.
     """
     modules = find_token_embeddings(model)

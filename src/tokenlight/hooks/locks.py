@@ -67,9 +67,9 @@ def acquire_in_order(locks: Sequence[OrderedLock]) -> Iterator[None]:
             timeout = LOCK_TIMEOUT_SECONDS if is_out_of_order else -1
             if not lock.acquire(timeout=timeout):
                 raise BadInput(
-                    "Deadlock: this model shares a part with one that another thread is explaining, and "
-                    "that thread waits for the model whose explanation made this call from a hook. "
-                    "Explain the models one after the other.",
+                    "Deadlock: another thread is explaining a model that shares a part with this one, and "
+                    "is waiting for the model from whose hook this call was made. Explain the models one "
+                    "after the other.",
                     code="models-wait-for-each-other",
                 )
             cleanup.callback(lock.release)

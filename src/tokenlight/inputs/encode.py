@@ -154,7 +154,7 @@ def check_text(text: Any) -> None:
     """Refuse anything but a text with at least one visible character."""
     if not isinstance(text, str):
         raise BadInput(
-            f"Expected a text, got {type(text).__name__}: {str(text)[:60]!r}.",
+            f"Expected a text, got {type(text).__name__}: {str(text)[:60]!r}. Give a str.",
             code="text-type",
         )
     if not text.strip():
@@ -411,7 +411,13 @@ def _continues_word(
 
 
 def add_decoder_start(source: TokenRow, start_ids: Sequence[int], tokenizer: Any) -> TokenRow:
-    """Append the special tokens that a decoder begins with to the row of its source text."""
+    """Append the special tokens that a decoder begins with to the row of its source text.
+
+    Args:
+        source: The row that the encoder reads.
+        start_ids: The tokens that every text of the decoder begins with; none of them gets a score.
+        tokenizer: Names the added tokens.
+    """
     start_row = add_pieces(Tokens.from_ids([start_ids]).rows[0], tokenizer)
     num_start = len(start_ids)
     start_row = replace(

@@ -21,7 +21,7 @@ from tokenlight.data.tokenizer import RUNNER
 from tokenlight.errors import BadInput, DamagedFile, truncate_text
 
 SCRIPT = Path(__file__).with_name("limited_process.py")
-SECONDS = 10  # of CPU time per request, plus one second for so many characters:
+SECONDS = 10  # of CPU time per request, besides those for its characters
 CHARACTERS_PER_SECOND = 100_000  # a tenth of the usual speed of a tokenizer
 # Of memory, including that of the libraries.
 BYTES = 2 << 30
@@ -65,7 +65,14 @@ class LimitedRunner:
     def render(
         self, template: str, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
     ) -> str:
-        """Return the text that a chat template makes of messages."""
+        """Return the text that a chat template makes of messages.
+
+        Args:
+            template: A chat template in Jinja, as the model folder holds it. It is somebody's program, so
+                it runs in a process of its own, with little time and memory.
+            messages: Role and content of each message.
+            variables: Other variables of the template, such as special tokens.
+        """
         request: dict[str, Any] = {
             "template": template,
             "messages": messages,
@@ -77,7 +84,7 @@ class LimitedRunner:
         if "error" in answer:
             error = truncate_text(answer["error"], 400)
             raise BadInput(
-                f"The model's chat template rejects this chat: {error}.",
+                f"The model's chat template rejects this chat: {error}. Change its roles or their order.",
                 code="chat-template-refused",
             )
         return str(answer["text"])

@@ -119,7 +119,13 @@ def is_picture(value: Any) -> bool:
 
 
 def load_picture(source: Any, processor: Any, patch_size: tuple[int, int]) -> PatchImage:
-    """Read an image, resize and normalize it by its processor, and cut it into patches."""
+    """Read an image, resize and normalize it by its processor, and cut it into patches.
+
+    Args:
+        source: A path, an image of Pillow, an array, or a Picture with a processor or patches of its own.
+        processor: The processor of the model, unless the Picture has one.
+        patch_size: Height and width of a patch, in pixels.
+    """
     picture = source if isinstance(source, Picture) else Picture(source)
     patch_image = picture.source
     if not isinstance(patch_image, PatchImage):
@@ -135,7 +141,13 @@ def load_picture(source: Any, processor: Any, patch_size: tuple[int, int]) -> Pa
 def split_into_patches(
     picture: Picture, image: PatchImage, patch_size: tuple[int, int]
 ) -> PatchImage:
-    """Cut an image into patches, with the name and the fill of ``picture``."""
+    """Cut an image into patches, with the name and the fill of ``picture``.
+
+    Args:
+        picture: The picture as it was given.
+        image: Its pixels after preprocessing.
+        patch_size: Height and width of a patch, in pixels.
+    """
     _, height, width = image.pixels.shape
     patch_height, patch_width = patch_size
     if height % patch_height or width % patch_width:
@@ -188,7 +200,7 @@ def _to_pixel_array(source: Any) -> np.ndarray:
 
 
 def run_processor(processor: Any, image: Any, loader_hint: str, **inputs: Any) -> Any:
-    """Run a processor on an image and the inputs beside it.
+    """Run a processor on an image and the inputs that come with it.
 
     Args:
         processor: An image processor, or a processor of images and texts.

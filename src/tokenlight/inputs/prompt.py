@@ -312,7 +312,8 @@ def layout_chat(chat: Chat, tokenizer: Any, *, has_image: bool = False) -> Promp
         raise
     except Exception as error:  # templates raise whatever their author wrote
         raise BadInput(
-            f"The model's chat template rejects this chat: {error}.", code="chat-template-refused"
+            f"The model's chat template fails for this chat: {error}. Change its roles or their order.",
+            code="chat-template-fails",
         ) from error
     expected: list[tuple[list[str], str]] = []
     for chat_message in chat.messages:

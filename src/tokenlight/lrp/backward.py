@@ -54,7 +54,14 @@ class BackwardMode:
     def attach_rule(
         self, operation: Operation, value: Tensor, operands: OperandRelevances, settings: Any
     ) -> Tensor:
-        """Return ``value``, which the model computed from ``operands``, with a backward by rules as well."""
+        """Return ``value``, which the model computed from ``operands``, with a backward by rules as well.
+
+        Args:
+            operation: The operation, which names its rule in a rule set.
+            value: What the model computed; it stays as it is.
+            operands: The operands that relevance is passed on to.
+            settings: What the rule must know besides tensors, such as summed axes.
+        """
         if self.supports_rules:
             for operand in operands:
                 # The node of a value is the ``ctx`` of the RuleFunction that returned it.
@@ -72,7 +79,7 @@ class BackwardMode:
         Args:
             operation: The product.
             operands: Its factors; those that are no activations are returned as they are.
-            num_factors: If positive, each operand gets the share that one of so many active factors has.
+            num_factors: If positive, each operand gets the share of one of this many active factors.
         """
         activation_mask = []
         for operand in operands:

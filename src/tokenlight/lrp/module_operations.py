@@ -107,7 +107,15 @@ def detect_operation(module: nn.Module, features: Tensor) -> ModuleOperation | N
 
 
 def read_norm(module: nn.Module, operation: ModuleOperation, features: Tensor) -> MeasuredNorm:
-    """Return the norm that ``module`` is now; its weights may have changed since it was probed."""
+    """Return the norm that ``module`` is now; its weights may have changed since it was probed.
+
+    Args:
+        module: A normalization layer.
+        operation: What a probe found out about its class: names of weight and bias, whether it subtracts
+            the mean.
+        features: The input of this call, in whose dtype the norm is measured if its parameters are not
+            known.
+    """
     parameters = operation.parameters
     if parameters is None:
         return _measure_norm(module, operation, features)

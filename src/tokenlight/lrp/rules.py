@@ -375,8 +375,8 @@ def pass_through_scale(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     return (torch.where(factor == 0, 0.0, relevance),)
 
 
-# Rules that read operands in any dtype beside relevance in float32 or wider: element by element a narrower
-# operand is widened as it is read, without a copy, and matrix products widen what they must.
+# Rules that read operands in any dtype together with relevance in float32 or wider: element by element a
+# narrower operand is widened as it is read, without a copy, and matrix products widen what they must.
 MIXED_DTYPE_RULES: frozenset[Rule] = frozenset(
     {
         z_plus,

@@ -10,7 +10,6 @@ import dis
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from types import FrameType
@@ -26,6 +25,13 @@ from tokenlight.lrp.backward import (
     BackwardMode,
     GradientShare,
     is_function_node,
+)
+from tokenlight.lrp.call_plans import (
+    NONLINEAR,
+    BackwardRequirements,
+    CallPlan,
+    has_several_activations,
+    plan_call,
 )
 from tokenlight.lrp.fused_attention import attend_at_temperature
 from tokenlight.lrp.module_operations import (
@@ -56,10 +62,6 @@ Function = Callable[..., Any]
 _PARSED_NAMES = CALL_PARSERS.keys() | DECOMPOSITIONS.keys() | OUT_OF_PLACE.keys()
 # Functions that neither rewrite a gradient nor are part of an operation that does.
 _UNREWRITTEN_NAMES = frozenset({"linear", "addmm", "sum", "mean"})
-# Operations with a gradient of their own in place of the model's.
-_NONLINEAR = frozenset({Operation.ACTIVATION, Operation.NORM})
-# Operations with a gradient of their own beside the model's, which some rules leave as it is.
-_OPTIONAL = frozenset({Operation.SOFTMAX})
 
 
 class _ClassEffect(IntEnum):
@@ -76,28 +78,6 @@ class _ClassEffect(IntEnum):
 ClassEffects = dict[type | None, _ClassEffect]  # None stands for code outside any module
 # By model. lrp/ is below hooks/ and model/ in the import order and cannot use what they remember.
 _class_effects: WeakKeyDictionary[nn.Module, ClassEffects] = WeakKeyDictionary()
-
-
-@dataclass(frozen=True)
-class BackwardRequirements:
-    """The backward passes that one forward pass must allow.
-
-    Without relevance the graph is the model's own but for the few operations with a rewritten gradient.
-
-    Attributes:
-        needs_relevance: Whether relevance will be propagated by rules.
-        needs_rewritten_gradients: Whether rewritten gradients will be taken.
-        needs_model_gradients: Whether the model's own gradients will be taken.
-    """
-
-    needs_relevance: bool = True
-    needs_rewritten_gradients: bool = False
-    needs_model_gradients: bool = True
-
-    @property
-    def keeps_original_graph(self) -> bool:
-        """Whether the graph behind a nonlinear operation is needed although its gradient is rewritten."""
-        return self.needs_model_gradients or self.needs_relevance
 
 
 @contextmanager
@@ -228,7 +208,8 @@ class _TracingMode(TorchFunctionMode):
                     return decomposed(*args, **keywords)
         call = self._parse_call(name, args, keywords)
         if call is not None and not self._has_no_rule(call):
-            return self._run_supported(func, call, args, keywords)
+            plan = plan_call(call, self.roots, self.requirements)
+            return self._run_planned(func, plan, args, keywords)
         if self.is_watching:
             return self._run_unsupported(func, args, keywords)
         return func(*args, **keywords)
@@ -244,7 +225,7 @@ class _TracingMode(TorchFunctionMode):
         call = parse(*args, **keywords)
         if call is None or not is_in_place:
             return call
-        if call.operation in _NONLINEAR or _has_several_activations(call):
+        if call.operation in NONLINEAR or has_several_activations(call):
             return None  # to rewrite the gradient, the overwritten value would have to be kept
         return call
 
@@ -256,27 +237,24 @@ class _TracingMode(TorchFunctionMode):
         """Return whether no rule will read the first argument, so that an operation may overwrite it."""
         return not self.requirements.needs_relevance and not is_function_node(args[0].grad_fn)
 
-    def _run_supported(self, func: Function, call: OperationCall, args: Any, keywords: Any) -> Any:
-        """Run a call that was parsed, and attach its rule."""
-        call, root = self.roots.resolve_call(call)
-        requirements = self.requirements
-        is_nonlinear = call.operation in _NONLINEAR
-        is_optional = requirements.needs_rewritten_gradients and call.operation in _OPTIONAL
-        shares_gradient = requirements.needs_rewritten_gradients and _has_several_activations(call)
-        if self.is_watching and (is_nonlinear or is_optional or shares_gradient):
-            self._note_rewritten(call.operation if shares_gradient else None)
+    def _run_planned(self, func: Function, plan: CallPlan, args: Any, keywords: Any) -> Any:
+        """Run a call by its plan, and attach its rule."""
+        call = plan.call
+        if self.is_watching and plan.rewrites_gradient:
+            self._note_rewritten(call.operation if plan.shares_gradient else None)
+        # A product passes each factor a share of its gradient: the factors are wrapped before it is computed.
         original_arguments = (args, keywords)
-        if shares_gradient:
+        if plan.shares_gradient:
             shared_factors = self.backward_mode.share_gradient(call.operation, call.factors)
             args, keywords = _replace_arguments(args, keywords, call.factors, shared_factors)
-        # The gradient that a rewritten one replaces is not needed, so its graph need not be kept.
-        with torch.set_grad_enabled(requirements.keeps_original_graph or not is_nonlinear):
+        with torch.set_grad_enabled(plan.keeps_graph):
             value = self._compute_value(func, args, keywords)
-        if shares_gradient and call.operation is Operation.ATTENTION:
+        if plan.shares_gradient and call.operation is Operation.ATTENTION:
             value = self._temper_attention(func, original_arguments, call.factors, value)
-        if requirements.needs_relevance or is_nonlinear or is_optional:
+        if plan.attaches_rule:
             value = self._attach_rule(call, value)
-        self.roots.remember(value, root)
+        # Later calls find out by its root that the value is only an elementwise function of another tensor.
+        self.roots.remember(value, plan.root)
         return value
 
     def _compute_value(self, func: Function, args: Any, keywords: Any) -> Any:
@@ -442,10 +420,6 @@ def _is_augmented_assignment(frame: FrameType) -> bool:
 
 def _is_in_place_name(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__")
-
-
-def _has_several_activations(call: OperationCall) -> bool:
-    return sum(map(is_activation, call.factors)) > 1
 
 
 def _has_activation(value: Any) -> bool:

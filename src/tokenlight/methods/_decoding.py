@@ -81,7 +81,13 @@ class DecodedMethod(GradientMethod):
 
     @abc.abstractmethod
     def decode_scores(self, decoder: "Decoder", states: Tensor, gradient: Tensor) -> Tensor:
-        """Return scores, ``batch token``, from states and their gradient, ``batch token hidden``."""
+        """Return scores, ``batch token``, from states and their gradient, ``batch token hidden``.
+
+        Args:
+            decoder: The head of a language model, applied to intermediate states.
+            states: Hidden states of one layer.
+            gradient: The gradient of the target at them.
+        """
 
 
 class Decoder:

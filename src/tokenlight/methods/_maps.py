@@ -164,7 +164,7 @@ def resolve_layers(tape: Tape, layer: Layer) -> list[int]:
     if not -num_states <= layer < num_states:
         raise BadInput(
             f"layer={layer} does not exist. Choose 0 (embedding) to {num_states - 1}.",
-            code="bad-layer",
+            code="layer-value",
         )
     return [layer % num_states]
 

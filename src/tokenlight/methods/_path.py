@@ -258,7 +258,13 @@ class WordGradientMethod(Method):
 
     @staticmethod
     def average_loss_gradient(tape: Tape, num_points: int, point: PointFunction) -> Tensor:
-        """Return the mean of G over ``num_points`` points (see :func:`average_gradient`)."""
+        """Return the mean of G over ``num_points`` points (see :func:`average_gradient`).
+
+        Args:
+            tape: The recorded pass.
+            num_points: How many points between baseline and text.
+            point: Returns the embeddings at a point of the path.
+        """
         examples = all_examples(tape)
         weights = torch.full((len(examples), num_points), 1 / num_points, device=examples.device)
         return average_gradient(tape, examples, weights, point, at="words", gradient_of="loss")

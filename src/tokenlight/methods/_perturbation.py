@@ -76,7 +76,13 @@ class UnitMethod(Method, abstract=True):
         return [_unit_mask(row, self.units) for row in tape.rows]
 
     def interval_extras(self, row: TokenRow, low: np.ndarray, high: np.ndarray) -> dict[str, Any]:
-        """Return the interval of each unit for the ``extras`` of an Attribution."""
+        """Return the interval of each unit for the ``extras`` of an Attribution.
+
+        Args:
+            row: The text.
+            low: The lower end of each unit's interval, in the order of the units.
+            high: The upper end.
+        """
         positions = [np.flatnonzero(mask).tolist() for mask in _unit_mask(row, self.units)]
         intervals = {
             "unit": self.units,

@@ -218,6 +218,12 @@ class RuleBasedRelevance(Method):
 
         :math:`M^l=\tfrac1H\sum_h(G^l_h\odot R^l_h)^+` with the relevance R of the topmost maps.
 
+        Args:
+            tape: The recorded pass, for the gradients of the maps.
+            relevance: The relevance of each map; of the topmost maps, if there are fewer than blocks.
+            row_normalize: Whether each row of a factor is divided by its sum.
+            zero_readout: Whether the token that is read out gets the score 0.
+
         Returns:
             ``batch key``.
         """

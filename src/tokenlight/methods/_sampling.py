@@ -8,7 +8,7 @@ from tokenlight.data.tokens import TokenRow
 
 NUM_STABILITY_DRAWS = 100  # of scores within their errors
 NUM_SPLITS = 20  # random halves of the samples in the self-test
-# Streams of random numbers beside those of the subtexts, which are numbered by round.
+# Streams of random numbers besides those of the subtexts, which are numbered by round.
 STABILITY_STREAM = (0, 1)
 SELF_TEST_STREAM = (0, 2)
 MIN_SELF_TEST_SAMPLES = 4  # with fewer, half of them say nothing

@@ -149,7 +149,7 @@ class MaskedRelevance(RuleBasedRelevance):
             raise BadInput(
                 f"The head mask has {mask_shape[0]} layers × {mask_shape[1]} heads, but this model has "
                 f"{model_shape[0]} × {model_shape[1]}. Run 'tokenlight heads' on this model.",
-                code="head-mask-shape",
+                code="head-mask-of-other-model",
             )
         parts = []
         for component in components:

@@ -234,6 +234,8 @@ class SubsetRelevance(Method):
         advance: Callable[[float], None],
     ) -> None:
         """Draw ``samples`` further subtexts of each text and add their scores."""
+        # Subtexts of all texts are sorted into common batches, so that short ones of a long text share a pass
+        # with those of short texts. ``owners`` finds the way back.
         owners: list[_SampledText] = []
         subtexts: list[Subtext] = []
         for text in texts:
@@ -249,6 +251,7 @@ class SubsetRelevance(Method):
         def read(indices: list[int], recording: Recording) -> tuple[AsyncTensor, AsyncTensor]:
             batch_targets = [targets[index] for index in indices]
             values = ExtraPasses(recording, batch_targets).target_value
+            # Only scores and values leave the function: the graph of the pass is freed before the next one.
             advance(len(indices))
             return AsyncTensor(self._score_pass(recording, batch_targets)), AsyncTensor(values)
 
@@ -266,6 +269,7 @@ class SubsetRelevance(Method):
                 results[index] = scores.numpy()[line], float(values.numpy()[line])
         for index, (text, subtext) in enumerate(zip(owners, subtexts, strict=True)):
             scores_of_row, value = results[index]
+            # Deleted tokens shift those behind them: scores are put back where the tokens stand in the text.
             text.samples.add(subtext.original_positions, scores_of_row[subtext.positions], value)
 
     def _find_units(self, tape: Tape, index: int) -> np.ndarray:

@@ -21,8 +21,8 @@ MAX_CELLS = 4_000_000  # values drawn at once, to limit memory
 class Interval:
     """A statistic over texts with its 95 % confidence interval.
 
-    A single text, or texts with equal values, give an interval of width zero, so read ``count`` beside it. No
-    text gives NaN.
+    A single text, or texts with equal values, give an interval of width zero, so read it together with
+    ``count``. No text gives NaN.
 
     Attributes:
         mean: The statistic.

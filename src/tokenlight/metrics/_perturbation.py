@@ -229,6 +229,12 @@ def target_probability(
       share of the first in both.
     - Answer: the product over its tokens.
 
+    Args:
+        head: The meaning of the logits.
+        target: The target of the unperturbed text.
+        variant: The perturbed text, which knows where its tokens came from: the answer may have moved.
+        logits: Its logits.
+
     Raises:
         NotFinite: A logit is NaN or infinite.
     """

@@ -42,7 +42,13 @@ def rank_positions(scores: Sequence[float] | np.ndarray, order: RankOrder = "top
 
 
 def rank_subset(scores: np.ndarray, positions: np.ndarray, order: RankOrder = "top") -> np.ndarray:
-    """Return ``positions`` ordered by their scores; see :func:`rank_positions`."""
+    """Return ``positions`` ordered by their scores; see :func:`rank_positions`.
+
+    Args:
+        scores: Scores of all tokens.
+        positions: The tokens to rank.
+        order: ``"top"``: the highest score first; for the others see :func:`rank_positions`.
+    """
     return np.asarray(positions[rank_positions(scores[positions], order)])
 
 
@@ -68,6 +74,11 @@ def check_rankable(scores: np.ndarray) -> None:
 
 def rank_correlation(first: np.ndarray, second: np.ndarray, kind: RankCorrelation) -> float:
     """Return a rank correlation in [−1, 1]: Spearman's rho, or Kendall's tau-b (scipy).
+
+    Args:
+        first: One value per item.
+        second: Values of the same items.
+        kind: ``"spearman"`` or ``"kendall"``. Equal values share a rank in both.
 
     Raises:
         BadInput: All values of one side are equal.

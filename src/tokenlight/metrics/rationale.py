@@ -54,7 +54,8 @@ class Rationale(Metric):
         is_marked = find_annotated_tokens(row, spans)[positions]
         if not is_marked.any():
             raise BadInput(
-                "The rationale covers no token: it was truncated, or is only whitespace.",
+                "The rationale covers no token: it was truncated, or is only whitespace. Mark words that "
+                "the model reads, or leave the text out.",
                 code="rationale-without-token",
             )
         scores = case.attribution.scores[positions]

@@ -42,7 +42,13 @@ class ModelInputs(NamedTuple):
 def build_model_inputs(
     runner: ModelRunner, rows: Sequence[Any], width: int | None = None
 ) -> ModelInputs:
-    """Build the arguments of one pass over ``rows``; see :meth:`ModelRunner.build_inputs`."""
+    """Build the arguments of one pass over ``rows``; see :meth:`ModelRunner.build_inputs`.
+
+    Args:
+        runner: The model that will read them.
+        rows: Rows or variants that may share a batch.
+        width: The width of the batch; None for the narrowest that is fast.
+    """
     if runner.patch_inputs is not None:
         pixels = runner.patch_inputs.build_pixels(rows)
         token_mask = pixels.new_ones(len(rows), len(rows[0])).bool()

@@ -167,7 +167,13 @@ class EmbeddingHooks:
     def embeddings_replaced(
         self, root: nn.Module, vectors: Tensor, source_length: int | None
     ) -> AbstractContextManager[None]:
-        """Let the model read ``vectors``, batch × position × hidden, for its embeddings inside the block."""
+        """Let the model read ``vectors``, batch × position × hidden, for its embeddings inside the block.
+
+        Args:
+            root: The model.
+            vectors: What the model reads in place of its own embeddings.
+            source_length: Tokens that an encoder reads; None if one stack reads all.
+        """
         parts = self.split_by_hook(vectors, source_length)
         num_tokens = vectors.shape[1] // self._num_reads()
 

@@ -91,7 +91,14 @@ class Objective:
     def from_targets(
         cls, head: Head, targets: Sequence[ResolvedTarget], lengths: Tensor, dtype: torch.dtype
     ) -> "Objective":
-        """Collect the terms of ``targets``, padded with zero weights to the same number of terms."""
+        """Collect the terms of ``targets``, padded with zero weights to the same number of terms.
+
+        Args:
+            head: The meaning of the logits.
+            targets: One per example.
+            lengths: The number of real tokens of each example: a span is read within them.
+            dtype: The dtype of the weights, float32 or wider.
+        """
         num_terms = max(len(target.terms) for target in targets)
         indices = []
         weights = []
@@ -212,7 +219,15 @@ class ArgmaxTargets(Sequence[ResolvedTarget]):
     def from_logits(
         cls, head: Head, logits: Tensor, fetched_logits: AsyncTensor, num_alternatives: int = 0
     ) -> "ArgmaxTargets":
-        """Choose the largest of ``logits``, batch × label, and the next largest as its alternatives."""
+        """Choose the largest of ``logits``, batch × label, and the next largest as its alternatives.
+
+        Args:
+            head: The meaning of the logits.
+            logits: Logits on the device, batch × label.
+            fetched_logits: The same, on their way to the host, which names the classes when they have
+                arrived.
+            num_alternatives: How many other classes the largest is contrasted with.
+        """
         values = logits.detach()
         if not num_alternatives or values.shape[1] < 2:
             return cls(head, values.argmax(dim=1, keepdim=True), None, fetched_logits)
@@ -339,7 +354,13 @@ def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
 
 
 def trim_logits(head: Head, logits: np.ndarray, rows: Sequence[TokenRow]) -> list[np.ndarray]:
-    """Return the logits of each row; for a span head without those of padding."""
+    """Return the logits of each row; for a span head without those of padding.
+
+    Args:
+        head: The meaning of the logits.
+        logits: Logits of a batch; of a span head with padding.
+        rows: The rows of the batch.
+    """
     if head.kind != "span":
         return list(logits)
     return [values[: len(row)] for values, row in zip(logits, rows, strict=True)]

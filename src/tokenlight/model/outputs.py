@@ -22,7 +22,14 @@ def read_logits(
     *,
     is_linear: bool = False,
 ) -> Tensor:
-    """Return the logits that a target refers to; see :meth:`ModelRunner.read_logits`."""
+    """Return the logits that a target refers to; see :meth:`ModelRunner.read_logits`.
+
+    Args:
+        runner: The model that was run.
+        outputs: What it returned.
+        arguments: The arguments of the pass, which say where a head is read.
+        with_normalizer_gradient: Whether the normalizer of a continuation is part of the graph.
+    """
     if runner.head.kind == "span":
         return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
     if runner.head.task == "pair":

@@ -109,6 +109,11 @@ def choose_width(runner: ModelRunner, lengths: Sequence[int], source_length: int
 
     A GPU prepares kernels and graphs for every new shape. A batch that is padded anyway is therefore
     padded to a multiple of :func:`choose_padding_multiple`, so that shapes recur.
+
+    Args:
+        runner: The model, which may not read more tokens or may compute wide batches differently.
+        lengths: The number of tokens of each row.
+        source_length: Tokens that an encoder reads; such batches are never widened.
     """
     longest = max(lengths)
     has_one_length = min(lengths) == longest

@@ -28,7 +28,7 @@ from tokenlight.hooks.embedding_layers import (
 from tokenlight.hooks.instrument import instrumented
 
 PATCH_VOCAB_SIZE = 2  # ids of patches: occluded, visible
-# Parameters beside the patch embedding that put tokens of the model's own before the patches.
+# Parameters next to the patch embedding that put tokens of the model's own before the patches.
 PREFIX_TOKENS = {
     "cls_token": "[CLS]",
     "class_embedding": "[CLS]",
@@ -191,7 +191,7 @@ class PatchInputs(_ImageInputs):
         return getattr(outputs, "hidden_states", None) or ()
 
     def _name_prefix_tokens(self) -> list[str]:
-        """Name the prefix tokens by the parameters beside the patch embedding."""
+        """Name the prefix tokens by the parameters next to the patch embedding."""
         names: list[str] = []
         for module in self.model.modules():
             if self.embedding not in module.children():

@@ -109,7 +109,7 @@ def read_header(path: Path) -> GGUFHeader:
 
 @dataclass(frozen=True)
 class _TypeSize:
-    """How a type stores numbers: so many of them in a block of so many bytes."""
+    """How a type stores numbers: in blocks that hold a fixed number of them in a fixed number of bytes."""
 
     name: str
     block_length: int

@@ -1,7 +1,7 @@
 """Load a model from a GGUF file, the format of llama.cpp, through the reader of transformers.
 
 The weights are dequantized: gradients need numbers, not blocks of a few bits. Only the file itself is read,
-with the tokenizer in it; files beside it may belong to another model.
+with the tokenizer in it; files next to it may belong to another model.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -67,9 +67,17 @@ def find_gguf_file(name: str) -> Path | None:
     return files[0] if files else None
 
 
+class LoadedGguf(NamedTuple):
+    """A model of a GGUF file, its tokenizer, and what transformers says about missing weights."""
+
+    model: Any
+    tokenizer: Any
+    loading_info: dict[str, Any]
+
+
 def load_gguf(
     name: str, path: Path, dtype: torch.dtype | str, options: Mapping[str, Any]
-) -> tuple[Any, Any, dict[str, Any]]:
+) -> LoadedGguf:
     """Load a model and its tokenizer from a GGUF file.
 
     Args:
@@ -77,9 +85,6 @@ def load_gguf(
         path: The file.
         dtype: The dtype to dequantize to.
         options: Options of transformers, such as ``attn_implementation``.
-
-    Returns:
-        The model, its tokenizer, and what transformers says about missing weights.
 
     Raises:
         BadInput: An option does not apply to GGUF files.
@@ -117,7 +122,7 @@ def load_gguf(
         _forget_quantization(model, str(path))
         tokenizer = _load_tokenizer(name, location, str(path))
     _check_vocabulary(name, model, header)
-    return model, tokenizer, loading_info
+    return LoadedGguf(model, tokenizer, loading_info)
 
 
 def load_gguf_tokenizer(name: str, path: Path) -> Any:

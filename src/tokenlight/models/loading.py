@@ -100,6 +100,7 @@ def load_model(
         'BertForSequenceClassification'
     """
     folder_or_id = resolve_path(name)
+    # A GGUF file brings its own config and tokenizer, and is checked in its own way.
     gguf_file = find_gguf_file(folder_or_id)
     if gguf_file is not None:
         return _load_gguf_model(name, gguf_file, dtype, device, hub_options)
@@ -107,11 +108,14 @@ def load_model(
     if not is_local:
         check_model_path(name)
         hub_options = add_offline_option(hub_options)
+    # From here on nothing is opened that could run code: no pickle, no Python of the folder.
     check_model_files(name, folder_or_id, **hub_options)
     quantize = hub_options.get("quantize")
     transformers_options = {
         key: value for key, value in hub_options.items() if key not in HANDLED_OPTIONS
     }
+    # Only the headers of the weights are read here. A config that asks for more than they hold is refused
+    # before transformers allocates the model.
     weights = _read_weights(name, folder_or_id, transformers_options)
     config, model_class = _load_checked_config(name, folder_or_id, transformers_options)
     model_options = {**transformers_options, **_head_options(model_class)}
@@ -135,6 +139,7 @@ def load_model(
         model, loading_info = model_class.from_pretrained(
             folder_or_id, output_loading_info=True, **SAFE_WEIGHTS_OPTIONS, **load_options
         )
+    # transformers fills missing weights with random numbers and only warns.
     _check_complete(name, model_class, loading_info)
     move_to_device(model, _choose_device(name, device, load_options))
     _check_quantized(name, model)
@@ -283,7 +288,13 @@ def move_to_device(model: Any, device: str | torch.device | None) -> None:
 
 
 def check_auto_class(name: str, auto_class: Any, hub_options: dict[str, Any]) -> None:
-    """Check the config of ``name`` against its weights, for the class that ``auto_class`` would choose."""
+    """Check the config of ``name`` against its weights, for the class that ``auto_class`` would choose.
+
+    Args:
+        name: A folder or a hub id.
+        auto_class: A class such as ``AutoModelForSequenceClassification``.
+        hub_options: Options of ``from_pretrained`` that say where the files are.
+    """
     weights = read_shapes(name, hub_options)
     if weights is None:
         return

@@ -69,7 +69,7 @@ def check_model_files(
     Args:
         name: The model, as the user named it.
         folder_or_id: Its folder or hub id.
-        with_weights: Whether weights are loaded, too; a tokenizer alone may stand beside a pickle.
+        with_weights: Whether weights are loaded, too; a tokenizer alone may lie next to a pickle.
         hub_options: Options of from_pretrained().
 
     Raises:
@@ -147,6 +147,11 @@ def fetch_file(folder_or_id: str, file_name: str, hub_options: dict[str, Any]) -
     """Return the path of a model's file, downloaded if need be; None if there is none.
 
     A file that cannot be downloaded is reported later, when it is loaded.
+
+    Args:
+        folder_or_id: A folder, or a hub id.
+        file_name: The name of the file within the model.
+        hub_options: Options of ``from_pretrained``, such as ``revision`` or ``local_files_only``.
     """
     quiet_options = {
         "_raise_exceptions_for_missing_entries": False,
@@ -273,7 +278,7 @@ def _check_links(folder: Path) -> None:
 
 
 def _check_weight_index(index: Path, content: dict[str, Any], folder: Path) -> None:
-    """Refuse an index that names other files than safetensors files beside it.
+    """Refuse an index that names other files than safetensors files next to it.
 
     In a folder, these files must exist; those of a hub are downloaded later.
     """
@@ -300,7 +305,7 @@ def _check_weight_file_name(file: Path, weights: str, *extensions: str) -> None:
     is_plain_name = PurePath(weights).name == weights and "\\" not in weights
     if not is_plain_name or not weights.endswith(extensions):
         raise DamagedFile(
-            f"{file} names {weights!r} as a file of weights. Only *.safetensors files beside it are opened, "
+            f"{file} names {weights!r} as a file of weights. Only *.safetensors files next to it are opened, "
             "because any other could run code or be outside the model's folder.",
             code="weight-file-name",
         )

@@ -66,7 +66,14 @@ def read_shapes(folder_or_id: str, hub_options: dict[str, Any]) -> tuple[Shapes,
 def check_num_labels(
     name: str, folder_or_id: str, shapes: Shapes, hub_options: dict[str, Any]
 ) -> None:
-    """Refuse more labels than any tensor has rows: just reading the config would make a table of them."""
+    """Refuse more labels than any tensor has rows: just reading the config would make a table of them.
+
+    Args:
+        name: The model, as the user named it.
+        folder_or_id: Where its config is.
+        shapes: The shapes of its tensors.
+        hub_options: Options that say where the files of a hub id are.
+    """
     file = fetch_file(folder_or_id, "config.json", hub_options)
     if file is None:
         return
@@ -105,10 +112,7 @@ def check_shapes(
     Raises:
         DamagedFile: The model would be larger than its weights, or a tensor has another size.
     """
-    config = copy.deepcopy(config)
-    for field, value in hub_options.items():
-        if hasattr(config, field):
-            setattr(config, field, value)
+    config = _apply_overrides(config, hub_options)
     is_quantized = getattr(config, "quantization_config", None) is not None
     num_stored = sum(map(prod, shapes.values()))
     max_parameters = 2 * num_stored + MAX_MISSING_HEAD_PARAMETERS
@@ -122,6 +126,24 @@ def check_shapes(
         _bounded_construction(config_name, len(shapes), MAX_TIED_COPIES * max_parameters),
     ):
         model = model_class(config, **options)
+    _check_size(config_name, model, num_stored, max_parameters)
+    if not is_quantized:
+        _check_each_shape(config_name, model, shapes)
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def _apply_overrides(config: Any, hub_options: dict[str, Any]) -> Any:
+    """Return a copy of a config with the fields that options of the same name replace."""
+    config = copy.deepcopy(config)
+    for field, value in hub_options.items():
+        if hasattr(config, field):
+            setattr(config, field, value)
+    return config
+
+
+def _check_size(config_name: str, model: nn.Module, num_stored: int, max_parameters: int) -> None:
+    """Refuse a model with many more parameters, or many more other numbers, than its weights hold."""
+    # Tied parameters are counted once.
     parameters = {id(parameter): parameter for parameter in model.parameters()}
     num_built = sum(parameter.numel() for parameter in parameters.values())
     if num_built > max_parameters:
@@ -138,12 +160,9 @@ def check_shapes(
             f"positions and masks, but at most {max_computed:,} are computed. Correct its lengths.",
             code="config-buffers",
         )
-    if not is_quantized:
-        _check_each(config_name, model, shapes)
-    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
-def _check_each(config_name: str, model: nn.Module, shapes: Shapes) -> None:
+def _check_each_shape(config_name: str, model: nn.Module, shapes: Shapes) -> None:
     """Refuse a parameter that has another number of values in the weights."""
     for parameter_name, parameter in model.named_parameters():
         stored = shapes.get(parameter_name)

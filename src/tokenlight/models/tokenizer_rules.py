@@ -63,7 +63,13 @@ def uncertain_rules(content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def rehearse_rules(name: str, folder_or_id: str, hub_options: dict[str, Any]) -> None:
-    """Run the rules of a model's tokenizer.json under limits before transformers does so while loading."""
+    """Run the rules of a model's tokenizer.json under limits before transformers does so while loading.
+
+    Args:
+        name: The model, as the user named it.
+        folder_or_id: Where its files are.
+        hub_options: Options of ``from_pretrained`` that say where the files of a hub id are.
+    """
     for file_name in _tokenizer_files(folder_or_id, hub_options):
         path = fetch_file(folder_or_id, file_name, hub_options)
         if path is None:

@@ -8,7 +8,7 @@ installed.
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -27,13 +27,29 @@ POOLING_BY_NAME: dict[str, Pooling] = {
 }
 
 
+class UnwrappedModel(NamedTuple):
+    """A model without its wrapper.
+
+    Attributes:
+        model: The model of transformers.
+        tokenizer: Its tokenizer, image processor or processor; None if inputs are token ids.
+        pooling: How token vectors become one vector.
+        similarity: How two vectors are compared.
+    """
+
+    model: Any
+    tokenizer: Any
+    pooling: Pooling
+    similarity: Similarity
+
+
 def unwrap_model(
     model: Any,
     tokenizer: Any,
     pooling: Pooling,
     similarity: Similarity,
     labels: Sequence[str] | None,
-) -> tuple[Any, Any, Pooling, Similarity]:
+) -> UnwrappedModel:
     """Return the model inside a wrapper, and how it is to be used.
 
     Args:
@@ -43,9 +59,6 @@ def unwrap_model(
         pooling: How token vectors become one vector, unless the wrapper says it.
         similarity: How two vectors are compared, unless the wrapper says it.
         labels: Names of the classes of a plain module.
-
-    Returns:
-        Model, tokenizer or processor, pooling and similarity.
 
     Raises:
         BadInput: ``labels`` were given for a transformers model.
@@ -67,10 +80,10 @@ def unwrap_model(
             or model.tokenizer
             or getattr(model, "image_processor", None)
         )
-        return model.model, reader, pooling, similarity
+        return UnwrappedModel(model.model, reader, pooling, similarity)
     if _is_plain_module(model):
         model = PlainForSequenceClassification(model, labels)
-    return model, tokenizer, pooling, similarity
+    return UnwrappedModel(model, tokenizer, pooling, similarity)
 
 
 def _find_wrapper_class(model: Any) -> str | None:
@@ -82,16 +95,14 @@ def _find_wrapper_class(model: Any) -> str | None:
     return None
 
 
-def _unwrap_sentence_transformer(
-    model: Any, tokenizer: Any, pooling: Pooling
-) -> tuple[Any, Any, Pooling, Similarity]:
+def _unwrap_sentence_transformer(model: Any, tokenizer: Any, pooling: Pooling) -> UnwrappedModel:
     name = type(model).__name__
     modules = {type(module).__name__: module for module in model}
     if "Pooling" in modules:
         pooling = _resolve_pooling(modules["Pooling"].get_config_dict(), name)
     similarity_name = getattr(model, "similarity_fn_name", None)
     similarity = _resolve_similarity(list(modules), similarity_name, name)
-    return model[0].auto_model, tokenizer or model.tokenizer, pooling, similarity
+    return UnwrappedModel(model[0].auto_model, tokenizer or model.tokenizer, pooling, similarity)
 
 
 def _is_plain_module(model: Any) -> bool:

@@ -82,7 +82,13 @@ def _in_segment(row: TokenRow, segment: int) -> np.ndarray:
 
 
 def group_removable_units(row: TokenRow, unit: Unit, is_kept: np.ndarray) -> np.ndarray:
-    """Return ``unit token``: true at the tokens of each unit that a subtext may lack."""
+    """Return ``unit token``: true at the tokens of each unit that a subtext may lack.
+
+    Args:
+        row: The whole text.
+        unit: What is removed as a whole: tokens, words, sentences or documents.
+        is_kept: ``token``: true where a token stays in every subtext, see :func:`find_kept_tokens`.
+    """
     return make_unit_mask(find_removable_units(row, unit, is_kept), len(row))
 
 

@@ -58,6 +58,11 @@ def new_figure(width: float, height: float, layout: str | None = "constrained") 
     """Return an empty matplotlib figure of at most ``MAX_INCHES`` per side.
 
     It is made without pyplot, so there is no global state, no window and nothing to close.
+
+    Args:
+        width: Width in inches.
+        height: Height in inches.
+        layout: A layout engine of matplotlib; None to place everything by hand.
     """
     figure = MissingExtra.import_or_raise("matplotlib.figure", "plots", "a figure")
     return figure.Figure(figsize=(min(width, MAX_INCHES), min(height, MAX_INCHES)), layout=layout)
@@ -256,7 +261,13 @@ def _line_style(index: int) -> dict[str, Any]:
 
 
 def set_title(axes: Any, title: str, font_size: int = 11) -> None:
-    """Set a title of one or more lines as plain text: nothing in it is read as a formula."""
+    """Set a title of one or more lines as plain text: nothing in it is read as a formula.
+
+    Args:
+        axes: Axes of matplotlib.
+        title: The title, perhaps with names that users chose.
+        font_size: Size in points.
+    """
     lines = map(_escape_unprintable, title.split("\n"))
     axes.set_title("\n".join(lines), parse_math=False, fontsize=font_size)
 
@@ -283,6 +294,11 @@ def render_figure(figure: Any, file_format: str = "png", dpi: int = DPI) -> byte
     """Render a figure as the bytes of a PNG, PDF or SVG file.
 
     The same figure gives the same SVG: its ids are fixed and it has no date.
+
+    Args:
+        figure: A figure of matplotlib.
+        file_format: ``"png"``, ``"svg"`` or ``"pdf"``.
+        dpi: Pixels per inch of a PNG.
     """
     from matplotlib import rc_context
 

@@ -61,7 +61,13 @@ def score_to_step(score: float, scale: float) -> int:
 
 
 def step_colour(step: int, *, dark: bool = False, palette: str = "green_red") -> RGB:
-    """Return the colour of one step: the background at 0, the full colour at ±NUM_STEPS."""
+    """Return the colour of one step: the background at 0, the full colour at ±NUM_STEPS.
+
+    Args:
+        step: From −NUM_STEPS (against the target) to NUM_STEPS (for it).
+        dark: Whether the background is dark.
+        palette: The name of a palette; ``"blue_orange"`` suits readers who do not tell green from red.
+    """
     background_name = "dark" if dark else "light"
     background = BACKGROUNDS[background_name]
     if step == 0:

@@ -175,7 +175,7 @@ class DataSetReport:
         return listed | self.metadata
 
     def write(self, path: Path) -> list[Path]:
-        """Write the first page to ``path`` and the others beside it; return the paths of all."""
+        """Write the first page to ``path`` and the others next to it; return the paths of all."""
         written_paths = []
         for name, content in self.render_pages(path.name):
             page_path = path.with_name(name)

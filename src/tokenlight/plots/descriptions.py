@@ -19,7 +19,7 @@ MAX_LABELS = 8  # bars of a prediction
 SPECIAL_SHARE_THRESHOLD = 0.5  # a larger share of the scores on special tokens is worth a warning
 # What a method draws, by its name in ``extras["sampling"]``.
 SAMPLE_NOUNS = {"samples": "subtexts", "orders": "orders"}
-# A larger share of the scores on the first of at least so many tokens of a prompt is worth a note.
+# A larger share of the scores on the first token of a prompt with at least MIN_SINK_TOKENS is worth a note.
 SINK_SHARE_THRESHOLD = 1 / 3
 MIN_SINK_TOKENS = 4
 MAX_CHIPS = 5  # alternatives of a token that a picture shows
@@ -154,7 +154,7 @@ def describe_attention_sink(attribution: Attribution) -> str:
     first_token = attribution.tokens[0].strip() or row.pieces[0]
     return (
         f"{100 * share:.0f} % of the total score falls on the first token, ‘{first_token}’, an attention "
-        "sink: causal models rest attention there that no word needs; compare the other words"
+        "sink: causal models park unused attention there; compare the other words"
     )
 
 

@@ -221,7 +221,7 @@ def _draw_image_heat_map(axes: Any, method: MethodScene, image: PatchImage) -> N
     overlay = _build_overlay(attribution.patches(), method.views[0].scale)
     axes.imshow(overlay, interpolation="nearest", extent=extent)
     label = method.label
-    if image.token_positions:  # beside a text
+    if image.token_positions:  # next to a text
         image_share = descriptions.round_segment_shares(attribution)[0]
         label += f" ({image_share.percent} % the image)"
     set_title(axes, f"{label}\nfor {attribution.question}", 8)

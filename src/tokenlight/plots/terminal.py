@@ -1,6 +1,6 @@
 """Print explanations in a terminal: the highlighted text, then tables of scores.
 
-Without colours, signed numbers stand beside the words. Text, labels and names are never read as markup,
+Without colours, signed numbers stand next to the words. Text, labels and names are never read as markup,
 and control characters are shown as symbols, so that nothing in a text can command the terminal.
 """
 
@@ -35,7 +35,7 @@ from tokenlight.plots.token_roles import EXPLAINED_ROLE, LATER_ROLE
 from tokenlight.plots.views import Mark, MarkedLine, View
 
 MIN_NUMBERED_STEP = 4  # without colours, tokens from this colour step on carry their score
-MAX_OTHER_LABELS = 4  # labels named beside the predicted one
+MAX_OTHER_LABELS = 4  # labels named besides the predicted one
 INDENT = (0, 0, 0, 2)  # cells above, right, below and left
 
 

@@ -89,7 +89,13 @@ def _append_bar(cell: Text, length: int, score: float, paint: StepPainter | None
 def render_class_table(
     full_table: ScoreTable, paint: StepPainter | None, width: int
 ) -> Iterator[RenderableType]:
-    """Render tokens down and classes across, on one scale."""
+    """Render tokens down and classes across, on one scale.
+
+    Args:
+        full_table: The scores of each token for each class.
+        paint: Colours a cell by its step; None without colours.
+        width: The width of the terminal, in characters.
+    """
     table = full_table.drop_special().select_strongest(MAX_TABLE_TOKENS)
     yield from _render_table(table, paint, width)
     notes = []
@@ -104,7 +110,13 @@ def render_class_table(
 def render_layers(
     method: MethodScene, paint: StepPainter | None, width: int
 ) -> Iterator[RenderableType]:
-    """Render tokens down, layers across and their sum last; of a picture one heat map per layer."""
+    """Render tokens down, layers across and their sum last; of a picture one heat map per layer.
+
+    Args:
+        method: An explanation with its views.
+        paint: Colours a cell by its step; None without colours.
+        width: The width of the terminal, in characters.
+    """
     attribution = method.attribution
     name = to_single_line(attribution.method)
     if attribution.layers is None:
@@ -174,7 +186,13 @@ def _format_ascii_score(value: float) -> str:
 
 
 def render_heat_map(values: np.ndarray, scale: float, paint: StepPainter | None) -> Text:
-    """Render a heat map ``row column``; without colours as sign and tenths of the strongest."""
+    """Render a heat map ``row column``; without colours as sign and tenths of the strongest.
+
+    Args:
+        values: The scores of the patches.
+        scale: The score that gets the full colour.
+        paint: Colours a cell by its step; None without colours.
+    """
     is_wide = 3 * values.shape[1] > NARROW_WIDTH
     separator = "" if is_wide else " "
     lines = []

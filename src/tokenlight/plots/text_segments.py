@@ -2,7 +2,7 @@
 
 Every character of the text appears exactly once and in its original order. Tokens that share characters
 (three tokens of one emoji, a letter and its accent) form one run. White space at the edge of a token is
-not highlighted. Special tokens are shown as chips beside the text.
+not highlighted. Special tokens are shown as chips next to the text.
 """
 
 from bisect import bisect
@@ -58,7 +58,7 @@ def split_segments(row: TokenRow) -> list[SegmentText]:
     if not has_text:
         return [_join_pieces(row)]
     special_runs = _anchor_special_tokens(row)
-    # A picture beside the text is segment 0, and is drawn as a heat map.
+    # A picture next to the text is segment 0, and is drawn as a heat map.
     first_segment = int(row.image is not None)
     segment_texts = []
     for segment in range(first_segment, len(row.texts)):

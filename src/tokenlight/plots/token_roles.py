@@ -1,4 +1,4 @@
-"""Roles that tokens play in a picture beside their scores, such as the answer of a question.
+"""Roles that tokens play in a picture besides their scores, such as the answer of a question.
 
 The names of the roles are also classes of the style sheet.
 """
@@ -73,6 +73,11 @@ def iterate_with_roles(
     """Yield the runs of a segment with their roles.
 
     Text after the last token was cut off by the model's limit or, in a continuation, was written later.
+
+    Args:
+        attribution: The explanation, for its row.
+        segment_text: A text of the row, cut into runs of characters.
+        roles: The roles of each token.
     """
     row = attribution.row
     last_token_run = _find_last_token_run(segment_text)

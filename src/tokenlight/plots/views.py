@@ -116,7 +116,7 @@ class View:
 
     @property
     def _num_patches(self) -> int:
-        """Patches of a picture beside the text."""
+        """Patches of a picture next to the text."""
         image = self.attribution.row.image
         if image is None:
             return 0
@@ -137,7 +137,7 @@ class View:
 
     @property
     def image_share(self) -> RoundedShare | None:
-        """The share of a picture beside the text."""
+        """The share of a picture next to the text."""
         if self._num_patches == 0:
             return None
         return self._all_shares[0]

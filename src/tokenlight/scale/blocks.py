@@ -326,7 +326,7 @@ class BlockReader:
         except (OSError, pyarrow.ArrowException) as error:
             raise DamagedFile(
                 f"{source.file.path} cannot be read: {error}. Restore it.",
-                code="source-unreadable",
+                code="block-source-unreadable",
             ) from error
         if StoredFile.from_path(source.file.root, source.file.path) != source.file:
             raise BadInput(

@@ -221,7 +221,13 @@ class Engine:
         return os.cpu_count() or 1
 
     def run_tasks(self, job: Job, tasks: Tasks, device: str) -> OutcomeStream:
-        """Yield the outcome of each task, in the order in which they finish."""
+        """Yield the outcome of each task, in the order in which they finish.
+
+        Args:
+            job: What is done for each task; it is sent to every worker once.
+            tasks: The tasks, in the order in which they are handed out.
+            device: The device of each worker, such as ``"cpu"`` or ``"cuda"``.
+        """
         if self.kind == "ray":
             from tokenlight.scale import ray_cluster
 

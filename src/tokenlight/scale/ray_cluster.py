@@ -118,7 +118,9 @@ def _connect_or_start(
         # Ray's messages run over many lines, of which the first says what happened.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise BadInput(
-            f"Ray cannot connect to a cluster at {address!r}: {lines[0]}", code="ray-refused"
+            f"Ray cannot connect to a cluster at {address!r}: {lines[0].rstrip('.')}. Check the address, and "
+            "that the cluster runs the same version of Ray.",
+            code="ray-refused",
         ) from error
     resources = ray.cluster_resources()
     kind = "GPU" if gpus_per_worker else "CPU"

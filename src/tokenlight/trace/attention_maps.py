@@ -54,7 +54,13 @@ class AttentionMap(ABC):
 
     @abstractmethod
     def relevance_at_map(self, relevance: Tensor, rules: RuleSet, batch_size: int) -> Tensor:
-        """Return the relevance of the map from that at :attr:`graph_tensor`."""
+        """Return the relevance of the map from that at :attr:`graph_tensor`.
+
+        Args:
+            relevance: The relevance that was caught there.
+            rules: The rules of the method, which say how a softmax and a product pass relevance on.
+            batch_size: The number of examples.
+        """
 
     @abstractmethod
     def compute_head_means(self, gradient: Tensor | None) -> Tensor | None:

@@ -151,6 +151,12 @@ class ExtraPasses:
     ) -> tuple[Tensor, Tensor]:
         """Run one forward and backward pass of ``examples`` with other embeddings.
 
+        Args:
+            examples: Which example of the recording each pass is of; repetitions are allowed.
+            embeddings: The embeddings that each pass reads instead, ``pass token hidden``.
+            site: Where they enter: h^0, or token embeddings before positions.
+            quantity: What is differentiated.
+
         Returns:
             The value of each pass, and the gradient at its embeddings.
         """
@@ -246,7 +252,13 @@ class ExtraPasses:
         return int(token_id)
 
     def replace_ids(self, row: TokenRow, mask: np.ndarray, token_id: int) -> TokenRow:
-        """Return ``row`` with ``token_id`` at the tokens where ``mask`` is true."""
+        """Return ``row`` with ``token_id`` at the tokens where ``mask`` is true.
+
+        Args:
+            row: A row of the recording.
+            mask: ``token``: true where the id is replaced.
+            token_id: The new id.
+        """
         ids: list[int] = []
         for old_id, is_replaced in zip(row.ids, mask, strict=True):
             ids.append(token_id if is_replaced else old_id)

@@ -11,7 +11,7 @@ from tokenlight.accel.kernels import has_kernels
 from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.attention_hook import RecordMode
 from tokenlight.hooks.model_cache import ModelCache, get_model_cache
-from tokenlight.lrp.tracing import BackwardRequirements
+from tokenlight.lrp.call_plans import BackwardRequirements
 from tokenlight.model.embeddings import EmbeddingHooks, EmbeddingSite, find_embedding_hooks
 from tokenlight.model.runner import ModelInputs, ModelRunner, shared_source_length
 from tokenlight.trace.sites import (
@@ -200,7 +200,13 @@ def _prefers_lazy_maps(runner: ModelRunner, sites: Sites, source_length: int | N
 
 
 def reads_maps_by_kernel(runner: ModelRunner, sites: Sites, source_length: int | None) -> bool:
-    """Return whether kernels compute what methods read of attention, so that no map need be kept."""
+    """Return whether kernels compute what methods read of attention, so that no map need be kept.
+
+    Args:
+        runner: The model, for its device and dtype.
+        sites: What is recorded; some sites need whole maps.
+        source_length: Tokens that an encoder reads: kernels know no cross-attention.
+    """
     if source_length is not None or not sites.isdisjoint(WHOLE_MAP_SITES):
         return False
     return has_kernels(torch.empty(0, device=runner.device, dtype=runner.dtype))

@@ -252,7 +252,14 @@ def _run_model(plan: RecordingPlan, instruments: Instruments) -> PassOutputs:
 def collect(
     plan: RecordingPlan, instruments: Instruments, outputs: PassOutputs, *, batch_tokens: int
 ) -> Recording:
-    """Check what the pass left and put it into a :class:`Recording`."""
+    """Check what the pass left and put it into a :class:`Recording`.
+
+    Args:
+        plan: What was to be recorded.
+        instruments: What the hooks left behind during the pass.
+        outputs: The outputs of the model.
+        batch_tokens: The most tokens of further passes that methods start from this recording.
+    """
     recorder = instruments.attention
     encoder_decoder = _find_layout(plan, outputs)
     hidden_states = _check_hidden_states(plan, outputs.hidden_states, encoder_decoder)

@@ -89,7 +89,13 @@ class AttributionStore:
     def add(
         self, attribution: Attribution, model: str | None, *, pinned: bool = False
     ) -> StoredAttribution:
-        """Store an attribution; the oldest ones that are not ``pinned`` make room."""
+        """Store an attribution; the oldest ones that are not ``pinned`` make room.
+
+        Args:
+            attribution: The explanation.
+            model: The name of the model on the page; None for one from a file.
+            pinned: Whether it stays as long as the server runs, as those of opened files do.
+        """
         entry = StoredAttribution(
             id=secrets.token_urlsafe(12), attribution=attribution, model=model, pinned=pinned
         )

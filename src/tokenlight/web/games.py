@@ -58,7 +58,13 @@ def play_games(
 
 
 def describe_game(entry: StoredAttribution, num_orders: int, seed: int) -> dict[str, Any] | None:
-    """Return the game with its curve, its random orders and a sentence; None if it was not played."""
+    """Return the game with its curve, its random orders and a sentence; None if it was not played.
+
+    Args:
+        entry: The explanation, with the parts of the game that are computed so far.
+        num_orders: How many random orders the page asked for.
+        seed: The seed of the random orders.
+    """
     curve = entry.game_parts.get(None)
     band = entry.game_parts.get((num_orders, seed))
     if curve is None or (num_orders and band is None):

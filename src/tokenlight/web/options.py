@@ -143,7 +143,13 @@ def is_slow(method: Method) -> bool:
 
 
 def count_token_passes(methods: Collection[Method], num_tokens: int, num_targets: int) -> int:
-    """Return how many tokens methods send through the model; a backward pass counts as two forward ones."""
+    """Return how many tokens methods send through the model; a backward pass counts as two forward ones.
+
+    Args:
+        methods: The methods of a request.
+        num_tokens: Tokens of its text.
+        num_targets: How many targets are explained.
+    """
     cost_per_target = 0
     for method in methods:
         cost = method.cost(num_tokens)

@@ -189,7 +189,7 @@ def _add_folder(opened_files: OpenedFiles, folder: Path, limits: ServerLimits) -
     for run_file in sorted(folder.glob(f"*/{RUN_FILE}")):
         opened_files.add(run_file.parent, limits)
     for file in sorted(folder.glob("*.json"))[:MAX_FILES]:
-        with suppress(DamagedFile):  # other JSON files may stand beside them
+        with suppress(DamagedFile):  # other JSON files may lie next to them
             opened_files.add(file, limits)
     if len(opened_files.runs) + len(opened_files.files) == num_before:
         raise DamagedFile(

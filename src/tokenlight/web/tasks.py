@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Continuation
@@ -85,7 +85,7 @@ class ExplainRequest:
 
     @property
     def is_lengthy(self) -> bool:
-        """Whether it takes so many passes that others should not wait for all of them."""
+        """Whether it takes too many passes for others to wait for all of them."""
         if self.options["long"] == "stride" or isinstance(self.target, Continuation):
             return True
         return any(map(is_slow, self.methods.values()))
@@ -151,7 +151,13 @@ def explain_batch(
 def explain_alone(
     served_model: ServedModel, request: ExplainRequest, max_passes: int
 ) -> ExplainResult:
-    """Explain one lengthy request, method by method and in small passes."""
+    """Explain one lengthy request, method by method and in small passes.
+
+    Args:
+        served_model: The model.
+        request: A request that takes too many passes to share a batch with others.
+        max_passes: The most passes of one method; beyond, the request is refused.
+    """
     prepared_input = _prepare_input(served_model, request, max_passes)
     return _explain_by_method(
         served_model, request, prepared_input, batch_tokens=LONG_WORK_BATCH_TOKENS
@@ -159,7 +165,13 @@ def explain_alone(
 
 
 def encode_row(served_model: ServedModel, explain_input: Any, long: LongTextPolicy) -> TokenRow:
-    """Return an input as the row of tokens that the model reads."""
+    """Return an input as the row of tokens that the model reads.
+
+    Args:
+        served_model: The model.
+        explain_input: The text, pair, question or picture of a request.
+        long: What happens to a text that is longer than the model reads.
+    """
     options = ExplainOptions(
         methods=(),
         explain_mask="none",
@@ -280,7 +292,13 @@ def _explain_by_method(
 def compute_trust(
     served_model: ServedModel, attribution: Attribution, limits: ServerLimits
 ) -> Attribution:
-    """Return the attribution with ``extras["trust"]``; longer texts are tested with fewer random orders."""
+    """Return the attribution with ``extras["trust"]``; longer texts are tested with fewer random orders.
+
+    Args:
+        served_model: The model that made the explanation.
+        attribution: The explanation to test.
+        limits: How many passes a test may take.
+    """
     num_tokens = len(attribution)
     for max_orders in TRUST_ORDERS:
         cost = num_tokens * PASSES_PER_TRUST_ORDER * (max_orders + 2)
@@ -294,7 +312,13 @@ def compute_trust(
 
 
 def evaluate(served_model: ServedModel, body: EvaluateBody, limits: ServerLimits) -> dict[str, Any]:
-    """Explain and measure text by text; texts that fail are listed beside the results."""
+    """Explain and measure text by text; texts that fail are listed besides the results.
+
+    Args:
+        served_model: The model.
+        body: The checked body of the request: texts, methods and metrics.
+        limits: How many passes an evaluation may take.
+    """
     start = time.perf_counter()
     explainer = served_model.explainer
     head = explainer.runner.head
@@ -303,11 +327,11 @@ def evaluate(served_model: ServedModel, body: EvaluateBody, limits: ServerLimits
     check_requirements(metrics.values(), head, has_labels=labels is not None, has_spans=False)
     requests = _build_evaluation_requests(served_model, body)
     check_evaluation_cost(served_model, requests, list(metrics.values()), limits.evaluated_passes)
-    records, failures, refused = _measure_texts(served_model, requests, metrics, labels, limits)
-    if not records:
-        first_error = refused[0]["error"]
+    measured = _measure_texts(served_model, requests, metrics, labels, limits)
+    if not measured.records:
+        first_error = measured.refused[0]["error"]
         raise ApiError(first_error["message"], code=first_error["code"], hint=first_error["hint"])
-    named_records, named_failures = shorten_method_names(records, failures)
+    named_records, named_failures = shorten_method_names(measured.records, measured.failures)
     evaluation = Evaluation(
         named_records,
         metrics,
@@ -319,10 +343,18 @@ def evaluate(served_model: ServedModel, body: EvaluateBody, limits: ServerLimits
         "model": served_model.name,
         **evaluation.to_dict(),
         "rows": evaluation.rows,
-        "refused": refused,
+        "refused": measured.refused,
         "table": evaluation.format_table(),
         "seconds": round(time.perf_counter() - start, 3),
     }
+
+
+class _MeasuredTexts(NamedTuple):
+    """What was measured, what failed, and the failures as the page shows them."""
+
+    records: list[Record]
+    failures: list[Failure]
+    refused: list[dict[str, Any]]
 
 
 def _measure_texts(
@@ -331,8 +363,8 @@ def _measure_texts(
     metrics: dict[str, Metric],
     labels: Sequence[int | None] | None,
     limits: ServerLimits,
-) -> tuple[list[Record], list[Failure], list[dict[str, Any]]]:
-    """Explain and measure each text; return records, failures, and the failures as the page shows them."""
+) -> _MeasuredTexts:
+    """Explain and measure each text."""
     records: list[Record] = []
     failures: list[Failure] = []
     refused: list[dict[str, Any]] = []
@@ -352,7 +384,7 @@ def _measure_texts(
             labels=labels,
             progress=False,
         )
-    return records, failures, refused
+    return _MeasuredTexts(records, failures, refused)
 
 
 def _build_evaluation_requests(
@@ -416,7 +448,13 @@ def check_evaluation_cost(
 def compute_attention_map(
     served_model: ServedModel, body: AttentionBody, limits: ServerLimits
 ) -> dict[str, Any]:
-    """Return the attention map of one head, or the mean over a layer's heads: query × key."""
+    """Return the attention map of one head, or the mean over a layer's heads: query × key.
+
+    Args:
+        served_model: The model.
+        body: The checked body of the request: the text, the layer and the head.
+        limits: How long the text may be.
+    """
     row = encode_row(served_model, body.explain_input, "error")
     if len(row) > limits.attention_tokens:
         raise ApiError(

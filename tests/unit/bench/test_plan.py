@@ -1,4 +1,4 @@
-"""Which examples a part has, which cells a plan has, and what a run makes beside its parts."""
+"""Which examples a part has, which cells a plan has, and what a run makes besides its parts."""
 
 import gzip
 import json

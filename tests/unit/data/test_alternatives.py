@@ -175,7 +175,7 @@ class TestRefusals:
             Continuation(" Paris", against=against)
 
     def test_a_token_is_not_contrasted_with_itself(self):
-        with expect_error(BadTarget, "contrast-of-equals"):
+        with expect_error(BadTarget, "contrast-of-equal-tokens"):
             resolve(NextToken(0, against=[2, 0]))
 
     @pytest.mark.parametrize(

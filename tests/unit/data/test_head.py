@@ -71,7 +71,7 @@ def test_each_text_may_have_its_own_target():
         ("positve", UnknownName, "unknown-name"),
         (3, BadTarget, "label-number-range"),
         (-1, BadTarget, "label-number-range"),
-        (Contrast("positive", 2), BadTarget, "contrast-of-equals"),
+        (Contrast("positive", 2), BadTarget, "contrast-of-equal-targets"),
         (SpanTarget(), BadTarget, "target-of-other-head"),
         (True, BadTarget, "target-type"),
         (1.5, BadTarget, "target-type"),

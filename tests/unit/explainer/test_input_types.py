@@ -1,4 +1,4 @@
-"""What is accepted beside texts and transformers models: tables in memory, what a tokenizer returned,
+"""What is accepted besides texts and transformers models: tables in memory, what a tokenizer returned,
 pipelines, the models of sentence-transformers, plain torch modules."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Light views: fields that are made when somebody reads one, and what a data set costs beside them."""
+"""Light views: fields that are made when somebody reads one, and what a data set costs besides them."""
 
 from __future__ import annotations
 

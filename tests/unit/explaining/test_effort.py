@@ -70,13 +70,13 @@ def test_other_kinds_of_input_keep_their_default_and_give_the_reason():
 
 @pytest.mark.parametrize("effort", ["much", 0, -3, 2.5, True, []])
 def test_a_bad_effort_is_refused(effort):
-    with expect_error(BadInput, "bad-effort", mentions="instant, normal, thorough"):
+    with expect_error(BadInput, "effort-value", mentions="instant, normal, thorough"):
         EXPLAINER.explain(TEXT, effort=effort)
 
 
 @pytest.mark.parametrize("stable", [0, -1, 1.5, float("nan"), "0.9", True])
 def test_a_bad_stability_is_refused(stable):
-    with expect_error(BadInput, "bad-stable"):
+    with expect_error(BadInput, "stable-value"):
         EXPLAINER.explain(TEXT, stable=stable)
 
 

@@ -133,7 +133,7 @@ def test_a_model_without_a_head_is_no_language_model(language_model):
 
 @pytest.mark.parametrize("layer", [9, -9])
 def test_a_layer_that_does_not_exist_is_refused(layer, language_model):
-    with expect_error(BadInput, "bad-layer", mentions=f"layer={layer} does not exist") as caught:
+    with expect_error(BadInput, "layer-value", mentions=f"layer={layer} does not exist") as caught:
         explain_decoded(Explainer(tiny_bert(), TOKENIZER), lm=language_model, layer=layer)
     assert "0 (embedding) to 3" in str(caught.value)
 

@@ -26,11 +26,12 @@ def test_every_row_is_in_one_batch_within_the_limit(lengths, batch_tokens, is_pa
 def test_a_batch_that_keeps_the_device_busy_takes_no_row_that_needs_much_padding(
     lengths, batch_tokens, padding_policy
 ):
-    busy_share, padding_share = padding_policy
+    busy_tokens = batch_tokens * padding_policy.busy_share
     for batch in pack_batches(lengths, batch_tokens, padding_policy=padding_policy):
         width = lengths[batch[0]]
-        late_rows = [i for n, i in enumerate(batch) if width * n >= batch_tokens * busy_share]
-        assert all(lengths[i] >= width * (1 - padding_share) for i in late_rows)
+        late_rows = [i for n, i in enumerate(batch) if width * n >= busy_tokens]
+        min_length = width * (1 - padding_policy.max_padding)
+        assert all(lengths[i] >= min_length for i in late_rows)
 
 
 def test_a_small_batch_takes_rows_of_any_length():

@@ -15,7 +15,7 @@ from tokenlight.files.parsing import parse_json
 from tokenlight.metrics._interval import Interval, bootstrap_mean
 
 MIN_CONTROL_GAP = 1e-3  # of a metric: a control that is no further away counts as the same
-NUM_CONTROL_DEVIATIONS = 2  # repeated runs count as different beyond so many standard deviations
+NUM_CONTROL_DEVIATIONS = 2  # repeated runs count as different beyond this many standard deviations
 # Verdict on one panel → words of the report, in the order of the report.
 VERDICT_PHRASES = {
     "holds": "holds",
