@@ -1,4 +1,4 @@
-"""What decoded saliency, integrated gradients and occlusion cost, beside the bare model and Captum.
+"""Time decoded saliency, integrated gradients and occlusion against the bare model and Captum.
 
 Every ratio is of times measured in one run on one machine. The model is BERT-base with random
 weights: cost does not depend on what it has learned. Cases take turns, so that a machine that slows
@@ -19,6 +19,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,9 @@ PAD = 0
 STEPS = 25
 WINDOW = 3
 SHAPES = {"cpu": "4x32", "cuda": "64x128"}
-GRADIENT_TOKENS = {"cpu": 2048, "cuda": 16384}  # what goes through at once, ours and Captum's
+GRADIENT_TOKENS = {"cpu": 2048, "cuda": 16384}  # tokens of a batch, ours and Captum's
 FORWARD_TOKENS = {"cpu": 2048, "cuda": 65536}
-FEW = 4  # texts that are fed one by one
+NUM_SINGLE_TEXTS = 4  # texts that Captum gets one by one
 LIMITS = {
     "decoded_gradcam / bare": ("at most", 1.35),
     "integrated_gradients / captum": ("at most", 1.05),
@@ -46,30 +47,32 @@ LIMITS = {
 
 
 def build_cases(model: Any, head: Any, ids: torch.Tensor) -> dict[str, Callable[[], Any]]:
-    """Name to a call without arguments that does the whole batch."""
+    """Build, by name, the calls to time; each explains the whole batch."""
     device = ids.device.type
     mask = torch.ones_like(ids)
     explainer = Explainer(model)
     tokens = Tokens.from_ids(ids, mask)
     budget = GRADIENT_TOKENS[device]
 
-    def ours(method: Any) -> Callable[[], Any]:
-        return lambda: explainer.explain(tokens, method, target=1, batch_tokens=budget)
+    def explain_with(method: Any) -> Callable[[], Any]:
+        return partial(explainer.explain, tokens, method, target=1, batch_tokens=budget)
 
     calls = {
         "bare": lambda: run_bare(model, ids, mask),
-        "decoded_gradcam": ours(("decoded_gradcam", {"lm": head})),
-        "decoded_gradcam_layer_0": ours(("decoded_gradcam", {"lm": head, "layer": 0})),
-        "integrated_gradients": ours(("integrated_gradients", {"n_steps": STEPS})),
-        "occlusion": ours(("occlusion", {"window": WINDOW})),
+        "decoded_gradcam": explain_with(("decoded_gradcam", {"lm": head})),
+        "decoded_gradcam_layer_0": explain_with(("decoded_gradcam", {"lm": head, "layer": 0})),
+        "integrated_gradients": explain_with(("integrated_gradients", {"n_steps": STEPS})),
+        "occlusion": explain_with(("occlusion", {"window": WINDOW})),
     }
-    return calls | (build_captum_cases(model, ids, mask) if find_spec("captum") else {})
+    if find_spec("captum"):
+        calls |= build_captum_cases(model, ids, mask)
+    return calls
 
 
 def build_captum_cases(
     model: Any, ids: torch.Tensor, mask: torch.Tensor
 ) -> dict[str, Callable[[], Any]]:
-    """The same numbers from Captum, as many tokens at once."""
+    """Build the calls of Captum that compute the same numbers, with as many tokens at once."""
     from captum.attr import LayerIntegratedGradients, Occlusion
 
     def forward(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
@@ -94,34 +97,37 @@ def build_captum_cases(
         )
         return scores.cpu()
 
+    def run_integrated_gradients() -> torch.Tensor:
+        scores: torch.Tensor = integrated.attribute(
+            ids,
+            baselines=torch.full_like(ids, PAD),
+            target=1,
+            additional_forward_args=(mask,),
+            n_steps=STEPS,
+            internal_batch_size=GRADIENT_TOKENS[device] // width,
+        )
+        return scores.sum(-1).cpu()
+
+    @torch.no_grad()
+    def run_occlusion_of_batch() -> torch.Tensor:
+        return run_occlusion(ids, mask, max(1, FORWARD_TOKENS[device] // ids.numel()))
+
+    @torch.no_grad()
+    def run_occlusion_one_by_one() -> None:
+        for row in range(min(NUM_SINGLE_TEXTS, len(ids))):
+            run_occlusion(ids[row : row + 1], mask[row : row + 1], 1)
+
     return {
-        "captum_integrated_gradients": lambda: (
-            integrated.attribute(
-                ids,
-                baselines=torch.full_like(ids, PAD),
-                target=1,
-                additional_forward_args=(mask,),
-                n_steps=STEPS,
-                internal_batch_size=GRADIENT_TOKENS[device] // width,
-            )
-            .sum(-1)
-            .cpu()
-        ),
-        "captum_occlusion": torch.no_grad()(
-            lambda: run_occlusion(ids, mask, max(1, FORWARD_TOKENS[device] // ids.numel()))
-        ),
-        "captum_one_by_one": torch.no_grad()(
-            lambda: [
-                run_occlusion(ids[i : i + 1], mask[i : i + 1], 1) for i in range(min(FEW, len(ids)))
-            ]
-        ),
+        "captum_integrated_gradients": run_integrated_gradients,
+        "captum_occlusion": run_occlusion_of_batch,
+        "captum_one_by_one": run_occlusion_one_by_one,
     }
 
 
 def measure_seconds(
     calls: dict[str, Callable[[], Any]], device: str, rounds: int
 ) -> dict[str, float]:
-    """Median seconds of each call; the first round pays for warming up and is dropped."""
+    """Return the median seconds of each call, without the first round, which warms up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds + 1):
         for name, call in calls.items():
@@ -136,13 +142,13 @@ def measure_seconds(
 
 
 def compute_ratios(seconds: dict[str, float], texts: int) -> dict[str, float]:
-    """The figures that have a limit, and decoding from the lowest layer, which has none."""
-    ratios_by_name = {"decoded_gradcam / bare": seconds["decoded_gradcam"] / seconds["bare"]}
-    ratios_by_name["decoded_gradcam_layer_0 / bare"] = (
-        seconds["decoded_gradcam_layer_0"] / seconds["bare"]
-    )
+    """Compute the ratios that have a limit, and that of decoding the lowest layer, which has none."""
+    bare_seconds = seconds["bare"]
+    ratios_by_name = {}
+    for name in ("decoded_gradcam", "decoded_gradcam_layer_0"):
+        ratios_by_name[f"{name} / bare"] = seconds[name] / bare_seconds
     if "captum_occlusion" in seconds:
-        one_by_one = seconds["captum_one_by_one"] * texts / min(FEW, texts)
+        one_by_one = seconds["captum_one_by_one"] * texts / min(NUM_SINGLE_TEXTS, texts)
         ratios_by_name |= {
             "integrated_gradients / captum": seconds["integrated_gradients"]
             / seconds["captum_integrated_gradients"],
@@ -153,21 +159,21 @@ def compute_ratios(seconds: dict[str, float], texts: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print two tables, and write them down where asked to."""
+    """Measure, print two tables, and write them to a file if one is named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--shape", help="texts x tokens")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
-    texts, width = (int(size) for size in (chosen.shape or SHAPES[chosen.device]).split("x"))
+    texts, width = (int(size) for size in (arguments.shape or SHAPES[arguments.device]).split("x"))
     config = transformers.BertConfig(num_labels=2)
-    model = transformers.BertForSequenceClassification(config).to(chosen.device).eval()
-    head = transformers.BertForMaskedLM(config).to(chosen.device).eval()
-    ids = torch.randint(1000, 30000, (texts, width), device=chosen.device)
-    seconds = measure_seconds(build_cases(model, head, ids), chosen.device, chosen.rounds)
+    model = transformers.BertForSequenceClassification(config).to(arguments.device).eval()
+    head = transformers.BertForMaskedLM(config).to(arguments.device).eval()
+    ids = torch.randint(1000, 30000, (texts, width), device=arguments.device)
+    seconds = measure_seconds(build_cases(model, head, ids), arguments.device, arguments.rounds)
     measured_ratios = compute_ratios(seconds, texts)
     print("| ratio | measured | wanted |\n|---|---|---|")
     for name, ratio in measured_ratios.items():
@@ -176,9 +182,9 @@ def main() -> None:
     print("\n| case | ms |\n|---|---|")
     for name, duration in seconds.items():
         print(f"| {name} | {1000 * duration:.0f} |")
-    if chosen.json:
-        report = facts(chosen.device) | {"shape": f"{texts}x{width}", "rounds": chosen.rounds}
-        chosen.json.write_text(
+    if arguments.json:
+        report = facts(arguments.device) | {"shape": f"{texts}x{width}", "rounds": arguments.rounds}
+        arguments.json.write_text(
             json.dumps(report | {"seconds": seconds, "ratios": measured_ratios}, indent=2)
         )
 

@@ -5,8 +5,8 @@
 
 DATA is the folder of public data sets. MODELS may hold ``qqp`` and ``mnli`` (fine-tuned pair classifiers),
 ``causal`` (a language model), ``encoder`` (sentence vectors) and ``pictures`` (a vision Transformer); what is
-missing is left out and named. WORK keeps one JSON file a task, so tasks can be measured on several machines;
-a kind of input of which WORK has no task keeps what the page and the table say.
+missing is left out and named. WORK keeps one JSON file per task, so that several machines can measure; a
+kind of input of which WORK has no task keeps what the page and the table say.
 
 Each text is explained for the model's own prediction. Faithfulness is AOPC: the mean drop of the target's
 probability as the top-ranked tokens are removed, over 0, 10, …, 100 % (for a cosine, the drop of the cosine
@@ -22,11 +22,13 @@ pair classifiers reach an accuracy of 0.834 (QQP) and 0.655 (MNLI). Similarity a
 from __future__ import annotations
 
 import argparse
+import base64
 import gzip
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,13 +45,16 @@ METHODS = (
     "attnlrp", "cp_lrp", "integrated_gradients", "grad_x_input", "attcat", "cat", "gae", "transatt",
     "random",
 )  # fmt: skip
-EQUAL = 0.1  # of the way from chance to the best: less than that nobody sees
-# Agreement with what people marked (ERASER movies, AUPRC): docs/results/faithfulness_eraser_movies.md.
-RATIONALE = {
+EQUAL_SHARE = 0.1  # of the distance between random and best scores: users do not see less
+# Agreement with human rationales (ERASER movies, AUPRC): docs/results/faithfulness_eraser_movies.md.
+RATIONALE_SCORES = {
     "attnlrp": 0.221, "cp_lrp": 0.207, "integrated_gradients": 0.169, "grad_x_input": 0.127,
     "attcat": 0.154, "cat": 0.179, "gae": 0.204, "transatt": 0.196, "random": 0.082,
 }  # fmt: skip
-SHARES = np.arange(0, 1.01, 0.1)
+REMOVED_SHARES = np.arange(0, 1.01, 0.1)
+INPUTS_PER_CALL = 100
+PIXEL_MEAN = np.array([0.4914, 0.4822, 0.4465])
+PIXEL_STD = np.array([0.2470, 0.2435, 0.2616])
 TABLE = Path("src/tokenlight/explaining/default.json")
 PAGE = Path("docs/results/default/README.md")
 TITLES = {
@@ -63,287 +68,426 @@ TITLES = {
 }
 
 
-def tasks(data: Path, models: Path | None) -> Iterator[tuple[str, str, str, list[Any]]]:
-    """Kind of input, data set, model, inputs."""
-    yield "text", "sst2", "tokenlight/sentiment", texts(data / "sst2/dev.jsonl.gz", 872)
-    yield "text", "ag_news", "tokenlight/topics", texts(data / "ag_news/test.jsonl.gz", 800)
-    answered = [x for x in texts(data / "squad_v1/dev.jsonl.gz", 400) if isinstance(x, Question)]
-    yield "span", "squad_v1", "tokenlight/qa", answered
-    yield "mask", "wikitext_mask", "tokenlight/masked_lm", blanks(data, 400)
+class Task(NamedTuple):
+    """A data set and the model that reads it.
+
+    Attributes:
+        kind: Kind of input, a key of ``TITLES``.
+        name: Name of the data set, and of its file in WORK.
+        model: Name or folder of the model.
+        inputs: What is explained.
+    """
+
+    kind: str
+    name: str
+    model: str
+    inputs: list[Any]
+
+
+class Comparison(NamedTuple):
+    """Mean difference from the chosen method, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def list_tasks(data: Path, models: Path | None) -> Iterator[Task]:
+    """Yield the tasks whose models are given."""
+    sst2 = read_inputs(data / "sst2/dev.jsonl.gz", 872)
+    yield Task("text", "sst2", "tokenlight/sentiment", sst2)
+    ag_news = read_inputs(data / "ag_news/test.jsonl.gz", 800)
+    yield Task("text", "ag_news", "tokenlight/topics", ag_news)
+    squad = read_inputs(data / "squad_v1/dev.jsonl.gz", 400)
+    questions = [question for question in squad if isinstance(question, Question)]
+    yield Task("span", "squad_v1", "tokenlight/qa", questions)
+    yield Task("mask", "wikitext_mask", "tokenlight/masked_lm", read_masked_texts(data, 400))
     if models is None:
         return
     for name, file in (("qqp", "test_subset"), ("mnli", "dev_matched_1000")):
-        pairs = texts(data / f"{name}/{file}.jsonl.gz", 600)
-        yield "pair", name, str(models / name), pairs
-    yield "next", "wikitext_next", str(models / "causal"), beginnings(data, 120)
-    alike = texts(data / "qqp/test_subset.jsonl.gz", 100)
-    yield "cosine", "qqp_cosine", str(models / "encoder"), alike
-    yield "image", "cifar10", str(models / "pictures"), pictures(data, 500)
+        pairs = read_inputs(data / f"{name}/{file}.jsonl.gz", 600)
+        yield Task("pair", name, str(models / name), pairs)
+    yield Task("next", "wikitext_next", str(models / "causal"), read_prompts(data, 120))
+    similar_pairs = read_inputs(data / "qqp/test_subset.jsonl.gz", 100)
+    yield Task("cosine", "qqp_cosine", str(models / "encoder"), similar_pairs)
+    yield Task("image", "cifar10", str(models / "pictures"), read_pictures(data, 500))
 
 
-def texts(file: Path, most: int) -> list[Any]:
+def read_inputs(file: Path, max_inputs: int) -> list[Any]:
+    """Read a random choice of inputs, in the order of the file; none if there is no file."""
     if not file.is_file():
         return []
-    found = [example.text for example in read_examples(file)]
-    order = np.random.default_rng(0).permutation(len(found))[:most]
-    return [found[i] for i in sorted(order)]
+    inputs = [example.text for example in read_examples(file)]
+    chosen = np.random.default_rng(0).permutation(len(inputs))[:max_inputs]
+    return [inputs[index] for index in sorted(chosen)]
 
 
-def sentences(data: Path) -> list[list[str]]:
+def read_paragraphs(data: Path) -> list[list[str]]:
+    """Read the words of long paragraphs of WikiText-103 that begin without unknown words."""
     file = data / "wikitext103_eval/wiki.test.tokens.gz"
     if not file.is_file():
         return []
-    lines = gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()
-    plain = [line.split() for line in lines if len(line) > 200 and not line.startswith(" =")]
-    return [words for words in plain if "<unk>" not in words[:40]]
+    paragraphs = []
+    for line in gzip.decompress(file.read_bytes()).decode("utf-8").splitlines():
+        is_heading = line.startswith(" =")
+        words = line.split()
+        if len(line) > 200 and not is_heading and "<unk>" not in words[:40]:
+            paragraphs.append(words)
+    return paragraphs
 
 
-def blanks(data: Path, most: int) -> list[str]:
-    """Thirty words with one of them hidden."""
-    draw = np.random.default_rng(0)
-    found = []
-    for words in sentences(data)[:most]:
-        kept = words[:30]
-        places = [i for i, word in enumerate(kept) if word.isalpha() and 3 < i < 27]
-        if places:
-            kept[draw.choice(places)] = "[MASK]"
-            found.append(" ".join(kept))
-    return found
+def read_masked_texts(data: Path, max_texts: int) -> list[str]:
+    """Read the first thirty words of paragraphs and mask one of them."""
+    generator = np.random.default_rng(0)
+    masked_texts = []
+    for paragraph in read_paragraphs(data)[:max_texts]:
+        words = paragraph[:30]
+        positions = [i for i, word in enumerate(words) if word.isalpha() and 3 < i < 27]
+        if positions:
+            words[generator.choice(positions)] = "[MASK]"
+            masked_texts.append(" ".join(words))
+    return masked_texts
 
 
-def beginnings(data: Path, most: int) -> list[str]:
-    return [" ".join(words[:24]) for words in sentences(data)[:most]]
+def read_prompts(data: Path, max_prompts: int) -> list[str]:
+    """Read the first 24 words of paragraphs."""
+    return [" ".join(words[:24]) for words in read_paragraphs(data)[:max_prompts]]
 
 
-def pictures(data: Path, most: int) -> list[Any]:
-    """As the small vision Transformer of ``training.vit_cifar10`` reads them."""
-    import base64
-    import io
-
+def read_pictures(data: Path, max_pictures: int) -> list[Any]:
+    """Read pictures as the small vision Transformer of ``training.vit_cifar10`` does."""
     from PIL import Image
 
     file = data / "cifar10/test_subset.jsonl.gz"
     if not file.is_file():
         return []
-    mean = np.array([0.4914, 0.4822, 0.4465])
-    std = np.array([0.2470, 0.2435, 0.2616])
-    found = []
-    for line in gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()[:most]:
-        image = Image.open(io.BytesIO(base64.b64decode(json.loads(line)["jpeg_b64"])))
-        pixels = (np.asarray(image.convert("RGB")) / 255 - mean) / std
-        found.append(Picture.from_pixels(pixels.transpose(2, 0, 1), mean=mean, std=std))
-    return found
+    lines = gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()
+    pictures = []
+    for line in lines[:max_pictures]:
+        jpeg = base64.b64decode(json.loads(line)["jpeg_b64"])
+        image = Image.open(io.BytesIO(jpeg)).convert("RGB")
+        pixels = (np.asarray(image) / 255 - PIXEL_MEAN) / PIXEL_STD
+        pixels = pixels.transpose(2, 0, 1)
+        pictures.append(Picture.from_pixels(pixels, mean=PIXEL_MEAN, std=PIXEL_STD))
+    return pictures
 
 
-def loaded(kind: str, model: str, device: str) -> Explainer:
-    if kind == "image":  # it has no processor: its pictures come as pixel values
-        vision = transformers.AutoModelForImageClassification.from_pretrained(model)
-        return Explainer(vision.to(device).eval())
+def load_explainer(kind: str, model: str, device: str) -> Explainer:
+    """Load the model of a task."""
+    if kind == "image":  # this model has no processor: its pictures come as pixel values
+        vision_model = transformers.AutoModelForImageClassification.from_pretrained(model)
+        return Explainer(vision_model.to(device).eval())
     return Explainer.from_pretrained(model, device=device)
 
 
-def measured(
+def measure_methods(
     kind: str, explainer: Explainer, inputs: list[Any], methods: list[str]
 ) -> dict[str, list[float | None]]:
-    """Faithfulness of each method on each input; None where it was refused."""
-    score = {"cosine": cosine_falls, "image": picture_scores}.get(kind, falls)
-    found: dict[str, list[float | None]] = {}
+    """Measure the faithfulness of each method.
+
+    Args:
+        kind: Kind of input.
+        explainer: The model.
+        inputs: What is explained.
+        methods: Names of the methods.
+
+    Returns:
+        A value per input by method, None where nothing could be measured; without refused methods.
+    """
+    if kind == "cosine":
+        measure = measure_cosine_falls
+    elif kind == "image":
+        measure = measure_pictures
+    else:
+        measure = measure_aopc
+    values_by_method: dict[str, list[float | None]] = {}
     for method in methods:
         values: list[float | None] = []
-        for chunk in (inputs[i : i + 100] for i in range(0, len(inputs), 100)):
-            try:
-                values += score(explainer, chunk, method)
-            except TokenlightError as refused:
-                print(f"  {method} refused: {str(refused)[:120]}", flush=True)
-                values = []
-                break
+        try:
+            for start in range(0, len(inputs), INPUTS_PER_CALL):
+                values += measure(explainer, inputs[start : start + INPUTS_PER_CALL], method)
+        except TokenlightError as refusal:
+            print(f"  {method} refused: {str(refusal)[:120]}", flush=True)
+            continue
         if values:
-            found[method] = values
-            known = [v for v in values if v is not None]
+            values_by_method[method] = values
+            known = [value for value in values if value is not None]
             print(f"  {method:22} {np.mean(known):+.4f} ({len(known)})", flush=True)
-    return found
+    return values_by_method
 
 
-def falls(explainer: Explainer, inputs: list[Any], method: str) -> list[float | None]:
+def measure_aopc(explainer: Explainer, inputs: list[Any], method: str) -> list[float | None]:
+    """Measure the mean fall of the target's probability as the top tokens are removed."""
     options = {"long": "truncate"} if explainer.runner.head.task == "text" else {}
-    found = explainer.explain(inputs, method, progress=False, **options)
-    return by_row(explainer, found, "aopc")
+    attributions = explainer.explain(inputs, method, progress=False, **options)
+    return measure_metric(explainer, attributions, "aopc")
 
 
-def by_row(explainer: Explainer, found: list[Attribution], metric: str) -> list[float | None]:
-    rows = explainer.evaluate(found, [metric], progress=False).rows
+def measure_metric(
+    explainer: Explainer, attributions: list[Attribution], metric: str
+) -> list[float | None]:
+    """Measure one metric, a value per explanation."""
+    rows = explainer.evaluate(attributions, [metric], progress=False).rows
     return [row.get(metric) for row in rows]
 
 
-def picture_scores(explainer: Explainer, inputs: list[Any], method: str) -> list[float | None]:
-    found = explainer.explain(inputs, method, progress=False)
-    shown, hidden = (by_row(explainer, found, metric) for metric in ("insertion", "deletion"))
-    return [None if a is None or b is None else a - b for a, b in zip(shown, hidden, strict=True)]
-
-
-def cosine_falls(explainer: Explainer, inputs: list[Any], method: str) -> list[float | None]:
-    """Mean fall of the cosine while the top words of both texts are taken away."""
+def measure_pictures(explainer: Explainer, inputs: list[Any], method: str) -> list[float | None]:
+    """Measure insertion minus deletion of pictures."""
+    attributions = explainer.explain(inputs, method, progress=False)
+    insertions = measure_metric(explainer, attributions, "insertion")
+    deletions = measure_metric(explainer, attributions, "deletion")
     values: list[float | None] = []
-    for pair in inputs:
-        words = merge_words(explainer.explain(pair, method))
-        places = [i for i, special in enumerate(words.row.special_tokens_mask) if not special]
-        order = sorted(places, key=lambda i: -words.scores[i])
-        changed = [without(words, order[: round(share * len(order))]) for share in SHARES]
-        values.append(float(np.mean([words.logits[0] - likeness(explainer, p) for p in changed])))
+    for insertion, deletion in zip(insertions, deletions, strict=True):
+        is_known = insertion is not None and deletion is not None
+        values.append(insertion - deletion if is_known else None)
     return values
 
 
-def without(words: Attribution, places: list[int]) -> tuple[str, str]:
+def measure_cosine_falls(
+    explainer: Explainer, inputs: list[Any], method: str
+) -> list[float | None]:
+    """Measure the mean fall of the cosine while the top words of both texts are removed."""
+    values: list[float | None] = []
+    for pair in inputs:
+        words = merge_words(explainer.explain(pair, method))
+        candidates = [
+            i for i, is_special in enumerate(words.row.special_tokens_mask) if not is_special
+        ]
+        order = sorted(candidates, key=lambda i: -words.scores[i])
+        falls = []
+        for share in REMOVED_SHARES:
+            num_removed = round(share * len(order))
+            shortened_pair = remove_words(words, order[:num_removed])
+            falls.append(words.logits[0] - compute_cosine(explainer, shortened_pair))
+        values.append(float(np.mean(falls)))
+    return values
+
+
+def remove_words(words: Attribution, removed: list[int]) -> tuple[str, str]:
+    """Return the two texts without the words at the given positions."""
     texts = list(words.row.texts)
-    for place in sorted(places, key=lambda i: -(words.row.spans[i] or (0, 0))[0]):
-        span = words.row.spans[place]
-        segment = words.row.segments[place]
+    # From the last to the first, so that earlier spans stay valid.
+    for position in sorted(removed, key=lambda i: -(words.row.spans[i] or (0, 0))[0]):
+        span = words.row.spans[position]
+        segment = words.row.segments[position]
         if span is not None and segment is not None:
             texts[segment] = texts[segment][: span[0]] + texts[segment][span[1] :]
     return texts[0], texts[1]
 
 
-def likeness(explainer: Explainer, pair: tuple[str, str]) -> float:
-    batch = explainer.tokenizer(list(pair), return_tensors="pt", padding=True, truncation=True)
-    batch = {k: v.to(explainer.model.device) for k, v in batch.items()}
+def compute_cosine(explainer: Explainer, pair: tuple[str, str]) -> float:
+    """Compute the cosine of the mean-pooled hidden states of two texts."""
+    encoded = explainer.tokenizer(list(pair), return_tensors="pt", padding=True, truncation=True)
+    inputs = {name: tensor.to(explainer.model.device) for name, tensor in encoded.items()}
     with torch.no_grad():
-        states = explainer.model(**batch).last_hidden_state
-    seen = batch["attention_mask"][..., None].to(states)
-    a, b = torch.nn.functional.normalize((states * seen).sum(1) / seen.sum(1), dim=-1)
-    return float(a @ b)
+        hidden_states = explainer.model(**inputs).last_hidden_state
+    attention_mask = inputs["attention_mask"][..., None].to(hidden_states)
+    means = (hidden_states * attention_mask).sum(1) / attention_mask.sum(1)
+    first, second = torch.nn.functional.normalize(means, dim=-1)
+    return float(first @ second)
 
 
-def run(given: argparse.Namespace) -> None:
-    for kind, name, model, inputs in tasks(given.data, given.models):
-        place = given.work / f"{name}.json"
-        if place.is_file() or not inputs:
+def run(arguments: argparse.Namespace) -> None:
+    """Measure the tasks that WORK does not hold yet."""
+    for task in list_tasks(arguments.data, arguments.models):
+        path = arguments.work / f"{task.name}.json"
+        if path.is_file() or not task.inputs:
             continue
-        if not model.startswith("tokenlight/") and not Path(model, "config.json").is_file():
-            print(f"{name}: no model at {model}", flush=True)
+        is_embedded = task.model.startswith("tokenlight/")
+        if not is_embedded and not Path(task.model, "config.json").is_file():
+            print(f"{task.name}: no model at {task.model}", flush=True)
             continue
-        print(name, model, len(inputs), flush=True)
-        explainer = loaded(kind, model, given.device)
-        methods = [m for m in METHODS if m not in given.without]
-        values = measured(kind, explainer, inputs, methods)
-        shown = model if model.startswith("tokenlight/") else Path(model).name
+        print(task.name, task.model, len(task.inputs), flush=True)
+        explainer = load_explainer(task.kind, task.model, arguments.device)
+        methods = [method for method in METHODS if method not in arguments.without]
+        values = measure_methods(task.kind, explainer, task.inputs, methods)
         content = {
-            "kind": kind,
-            "model": shown,
-            "facts": facts(given.device, dtype="float32"),
+            "kind": task.kind,
+            "model": task.model if is_embedded else Path(task.model).name,
+            "facts": facts(arguments.device, dtype="float32"),
             "values": values,
         }
-        write_text(place, json.dumps(content))
+        write_text(path, json.dumps(content))
 
 
 def bootstrap(
     differences: np.ndarray, statistic: Callable[..., Any] = np.mean
 ) -> tuple[float, float]:
-    draw = np.random.default_rng(0)
-    picks = draw.integers(0, len(differences), (2000, len(differences)))
-    low, high = np.quantile(statistic(differences[picks], axis=1), [0.025, 0.975])
+    """Compute the 95 % bootstrap interval of a statistic.
+
+    Args:
+        differences: One value per text.
+        statistic: Called with resampled values, ``resample text``, and ``axis=1``.
+
+    Returns:
+        The ends of the interval.
+    """
+    generator = np.random.default_rng(0)
+    resamples = generator.integers(0, len(differences), (2000, len(differences)))
+    low, high = np.quantile(statistic(differences[resamples], axis=1), [0.025, 0.975])
     return float(low), float(high)
 
 
-def passes(method: str) -> int:
+def count_passes(method: str) -> int:
+    """Count the passes of a method for 100 tokens; a backward pass counts as two."""
     cost = registry.build("methods", method, {}).cost(100)
     return int(cost.forwards + 2 * cost.backwards)
 
 
-def chosen(values: dict[str, np.ndarray]) -> tuple[str, dict[str, tuple[float, float, float]]]:
-    """The method of a kind of input, and each method's mean difference from it with its interval."""
-    best = max(values, key=lambda m: values[m].mean())
-    unseen = EQUAL * float((values[best] - values["random"]).mean())
-    ties = [m for m in values if (values[best] - values[m]).mean() <= unseen]
-    signed = [
-        m for m in ties if registry.load_class("methods", m).signed
-    ]  # for or against: users ask
-    pick = min(signed or ties, key=lambda m: (passes(m), -RATIONALE[m]))
-    compared = {
-        m: (float((v - values[pick]).mean()), *bootstrap(v - values[pick]))
-        for m, v in values.items()
-    }
-    return pick, compared
+def choose_method(values: dict[str, np.ndarray]) -> tuple[str, dict[str, Comparison]]:
+    """Choose the method of a kind of input.
+
+    Args:
+        values: Faithfulness of each method, ``text``.
+
+    Returns:
+        Its name, and how each method differs from it.
+    """
+    best = max(values, key=lambda method: values[method].mean())
+    equal_distance = EQUAL_SHARE * float((values[best] - values["random"]).mean())
+    equal_methods = []
+    for method, method_values in values.items():
+        if (values[best] - method_values).mean() <= equal_distance:
+            equal_methods.append(method)
+    # Signed methods first: users ask what speaks for and against.
+    signed_methods = [
+        method for method in equal_methods if registry.load_class("methods", method).signed
+    ]
+    chosen = min(
+        signed_methods or equal_methods,
+        key=lambda method: (count_passes(method), -RATIONALE_SCORES[method]),
+    )
+    comparisons = {}
+    for method, method_values in values.items():
+        differences = method_values - values[chosen]
+        low, high = bootstrap(differences)
+        comparisons[method] = Comparison(float(differences.mean()), low, high)
+    return chosen, comparisons
 
 
-def sections() -> dict[str, list[str]]:
-    """Lines of the page by the title of their section; under "" what it was made with."""
-    found: dict[str, list[str]] = {"": []}
-    titles = {f"## {title[0].upper()}{title[1:]}": title for title in TITLES.values()}
-    own: list[str] = []
+def read_sections() -> dict[str, list[str]]:
+    """Read the lines of the present page by section title; under "" what it was made with."""
+    titles_by_heading = {_build_heading(title): title for title in TITLES.values()}
+    provenance: list[str] = []
+    lines_by_title: dict[str, list[str]] = {"": provenance}
+    section: list[str] = []
     for line in PAGE.read_text("utf-8").splitlines():
         if line.startswith("## "):
-            own = found.setdefault(titles.get(line, line), [])
+            section = lines_by_title.setdefault(titles_by_heading.get(line, line), [])
         if line.startswith("Made with "):
-            found[""].append(line)
+            provenance.append(line)
         else:
-            own.append(line)
-    return found
+            section.append(line)
+    return lines_by_title
 
 
-def report(work: Path) -> None:
-    files = [
-        (p.stem, json.loads(p.read_text(encoding="utf-8"))) for p in sorted(work.glob("*.json"))
+def _build_heading(title: str) -> str:
+    return f"## {title[0].upper()}{title[1:]}"
+
+
+def read_results(work: Path) -> dict[str, dict[str, Any]]:
+    """Read the measured tasks of WORK by name."""
+    results = {}
+    for path in sorted(work.glob("*.json")):
+        results[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+    return results
+
+
+def join_values(results: dict[str, dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Join the tasks of a kind: methods that all have, on the inputs where all have a value."""
+    arrays = {}
+    for method in METHODS:
+        if all(method in result["values"] for result in results.values()):
+            parts = [np.array(result["values"][method], dtype=float) for result in results.values()]
+            arrays[method] = np.concatenate(parts)
+    is_known = ~np.isnan(np.stack(list(arrays.values()))).any(axis=0)
+    return {method: values[is_known] for method, values in arrays.items()}
+
+
+def build_section(
+    title: str, results: dict[str, dict[str, Any]]
+) -> tuple[list[str], dict[str, Any]]:
+    """Build the section of a kind of input.
+
+    Args:
+        title: Title of the kind.
+        results: Its tasks by name.
+
+    Returns:
+        Lines of the page, and the entry of the table that the package reads.
+    """
+    arrays = join_values(results)
+    num_inputs = len(next(iter(arrays.values())))
+    chosen, comparisons = choose_method(arrays)
+    sets = ", ".join(f"{name} by {result['model']}" for name, result in results.items())
+    lines = [
+        _build_heading(title),
+        "",
+        f"{num_inputs} inputs: {sets}. Chosen: **{chosen}**.",
+        "",
+        "| method | passes | faithfulness | difference from the chosen method |",
+        "|---|---|---|---|",
     ]
-    lines = ["# Which method explain() uses by default", "",
-             *__doc__.split("\n\n", 3)[3].strip().splitlines(), ""]  # fmt: skip
+    for method in sorted(arrays, key=lambda method: -arrays[method].mean()):
+        low, high = bootstrap(arrays[method])
+        faithfulness = f"{arrays[method].mean():.3f} [{low:.3f}, {high:.3f}]"
+        difference = ""
+        if method != chosen:
+            comparison = comparisons[method]
+            interval = f"[{comparison.low:+.3f}, {comparison.high:+.3f}]"
+            difference = f"{comparison.mean:+.3f} {interval}"
+        lines.append(f"| {method} | {count_passes(method)} | {faithfulness} | {difference} |")
+    lines.append("")
+    entry = {
+        "method": chosen,
+        "texts": num_inputs,
+        "means": {method: round(float(values.mean()), 4) for method, values in arrays.items()},
+    }
+    return lines, entry
+
+
+def write_page(work: Path) -> None:
+    """Write the page, and the table that the package reads, from WORK."""
+    results = read_results(work)
+    previous_table = json.loads(TABLE.read_text("utf-8"))["kinds"]
+    previous_sections = read_sections()
+    introduction = __doc__.split("\n\n", 3)[3].strip().splitlines()
+    lines = ["# Which method explain() uses by default", "", *introduction, ""]
     table: dict[str, Any] = {}
-    before = json.loads(TABLE.read_text("utf-8"))["kinds"]
-    kept = sections()
     for kind, title in TITLES.items():
-        own = [(name, found) for name, found in files if found["kind"] == kind]
-        if not own:
-            if kind in before:
-                table[kind] = before[kind]
-                lines += kept[title]
-            continue
-        shared = [m for m in METHODS if all(m in found["values"] for _, found in own)]
-        arrays = {}
-        for m in shared:
-            parts = [np.array(found["values"][m], dtype=float) for _, found in own]
-            arrays[m] = np.concatenate(parts)
-        keep = ~np.isnan(np.stack(list(arrays.values()))).any(axis=0)
-        arrays = {m: v[keep] for m, v in arrays.items()}
-        pick, compared = chosen(arrays)
-        sets = ", ".join(f"{name} by {found['model']}" for name, found in own)
-        table[kind] = {
-            "method": pick,
-            "texts": int(keep.sum()),
-            "means": {m: round(float(v.mean()), 4) for m, v in arrays.items()},
-        }
-        lines += [f"## {title[0].upper()}{title[1:]}", "", f"{int(keep.sum())} inputs: {sets}. "
-                  f"Chosen: **{pick}**.", "",
-                  "| method | passes | faithfulness | difference from the chosen method |",
-                  "|---|---|---|---|"]  # fmt: skip
-        for m in sorted(arrays, key=lambda m: -arrays[m].mean()):
-            mean, low, high = compared[m]
-            gap = "" if m == pick else f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
-            low, high = bootstrap(arrays[m])
-            value = f"{arrays[m].mean():.3f} [{low:.3f}, {high:.3f}]"
-            lines.append(f"| {m} | {passes(m)} | {value} | {gap} |")
-        lines.append("")
-    made = {found["facts"]["commit"]: found["facts"] for _, found in files}
-    for own_facts in made.values():
-        lines.append("Made with " + ", ".join(f"{k} {v}" for k, v in own_facts.items()) + ".")
-    lines += [line for line in kept[""] if not any(commit in line for commit in made)]
+        kind_results = {name: result for name, result in results.items() if result["kind"] == kind}
+        if kind_results:
+            section, table[kind] = build_section(title, kind_results)
+            lines += section
+        elif kind in previous_table:
+            table[kind] = previous_table[kind]
+            lines += previous_sections[title]
+    facts_by_commit = {result["facts"]["commit"]: result["facts"] for result in results.values()}
+    for commit_facts in facts_by_commit.values():
+        described = ", ".join(f"{name} {value}" for name, value in commit_facts.items())
+        lines.append(f"Made with {described}.")
+    for line in previous_sections[""]:
+        if not any(commit in line for commit in facts_by_commit):
+            lines.append(line)
     write_text(PAGE, "\n".join(lines) + "\n")
-    write_text(
-        TABLE, json.dumps({"kinds": table, "otherwise": "integrated_gradients"}, indent=1) + "\n"
-    )
+    content = {"kinds": table, "otherwise": "integrated_gradients"}
+    write_text(TABLE, json.dumps(content, indent=1) + "\n")
 
 
 def main() -> None:
+    """Measure what is not there yet, then write the page and the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--models", type=Path)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--without", nargs="*", default=[], help="methods to leave out")
-    parser.add_argument("--report", action="store_true")
-    given = parser.parse_args()
-    given.work.mkdir(parents=True, exist_ok=True)
-    if given.data and not given.report:
-        run(given)
-    report(given.work)
+    parser.add_argument("--report", action="store_true", help="page and table from WORK only")
+    arguments = parser.parse_args()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    if arguments.data and not arguments.report:
+        run(arguments)
+    write_page(arguments.work)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from model_speed import bare, bert, llama
+from model_speed import build_bert, build_llama, run_bare_pass
 from torch.profiler import ProfilerActivity, profile
 
 from tokenlight import Explainer, Tokens
@@ -39,6 +39,7 @@ def print_profile(title: str, call: Callable[[], Any], device: str, num_rows: in
 
 
 def main() -> None:
+    """Print a profile of each method and shape."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("cells", nargs="+", help="method:TEXTSxTOKENS")
     parser.add_argument("--device", default="cpu")
@@ -48,16 +49,16 @@ def main() -> None:
     options = parser.parse_args()
     dtype = getattr(torch, options.dtype)
     if options.model == "BERT-base":
-        model = bert(options.device, dtype)
+        model = build_bert(options.device, dtype)
     else:
-        model = llama(options.model, options.device, dtype)
+        model = build_llama(options.model, options.device, dtype)
     explainer = Explainer(model, cuda_graph_bytes=0)
     for cell in options.cells:
         method, _, shape = cell.partition(":")
         num_texts, num_tokens = map(int, shape.split("x"))
         ids = torch.randint(5, 900, (num_texts, num_tokens), device=options.device)
         if method == "bare":
-            call = partial(bare, model, ids)
+            call = partial(run_bare_pass, model, ids)
         else:
             rows = Tokens.from_ids(ids.cpu())
             call = partial(

@@ -64,7 +64,7 @@ class Entry:
 
     @property
     def specs(self) -> list[tuple[str, dict[str, Any]]]:
-        """The method once per seed."""
+        """Name and options of the method, once per seed."""
         if self.seeds == 1:
             return [(self.method, dict(self.options))]
         return [(self.method, {**self.options, "seed": seed}) for seed in range(self.seeds)]

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from default_method import cosine_falls, loaded, picture_scores, tasks
+from default_method import list_tasks, load_explainer, measure_cosine_falls, measure_pictures
 from frontier import bootstrap_mean
 from machine import facts
 
@@ -64,9 +64,9 @@ def measure_method(
 ) -> dict[str, list[Any]]:
     """Return the measures of each input by name."""
     if kind == "cosine":
-        return {"fall of the cosine": cosine_falls(explainer, inputs, method)}
+        return {"fall of the cosine": measure_cosine_falls(explainer, inputs, method)}
     if kind == "image":
-        return {"insertion − deletion": picture_scores(explainer, inputs, method)}
+        return {"insertion − deletion": measure_pictures(explainer, inputs, method)}
     return measure_aopc(explainer, inputs, method)
 
 
@@ -121,7 +121,7 @@ def main() -> None:
         "tasks": {},
         "missing": [],
     }
-    for kind, task, model, inputs in tasks(arguments.data, arguments.models):
+    for kind, task, model, inputs in list_tasks(arguments.data, arguments.models):
         if kind in SKIPPED or (arguments.tasks and task not in arguments.tasks):
             continue
         is_embedded = model.startswith("tokenlight/")
@@ -129,7 +129,7 @@ def main() -> None:
             results["missing"].append(kind)
             continue
         print(task, flush=True)
-        explainer = loaded(kind, model, arguments.device)
+        explainer = load_explainer(kind, model, arguments.device)
         rows = measure_task(kind, explainer, inputs[: arguments.count], arguments.methods)
         results["tasks"][task] = {
             "kind": kind,

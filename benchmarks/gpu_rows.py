@@ -1,4 +1,4 @@
-"""Rows on which a GPU once was slow, large or refused, each with its value now.
+"""Measure the rows on which a GPU once was slow, took much memory or was refused.
 
 Prints one line per row and writes them to a file. A row that raises prints its error; rows that come after
 the time are left out.
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import transformers
 from machine import facts
-from model_speed import made, reading, written
+from model_speed import build_random_model, draw_texts, load_tokenizer, time_call
 from shape_sweep import METHODS, ModelSweep, print_cell
 
 from tokenlight import Explainer, Tokens
@@ -31,8 +31,8 @@ NUM_TEXTS = 4000
 Row = dict[str, Any]
 
 
-def bert_cells() -> Iterator[Row]:
-    """BERT-base in bfloat16: long texts, and short texts after other work in the process."""
+def measure_bert_cells() -> Iterator[Row]:
+    """Measure BERT-base in bfloat16: long texts, and short texts after other work in the process."""
     sweep = ModelSweep("BERT-base", "bf16", "cuda")
     shapes = [
         (16, 512, "attcat"), (16, 512, "13 methods"), (16, 384, "attnlrp"), (64, 128, "transatt"),
@@ -46,10 +46,10 @@ def bert_cells() -> Iterator[Row]:
             yield {"row": label, "time": cell.time_ratio, "memory": cell.memory_ratio}
 
 
-def held_memory() -> Iterator[Row]:
-    """Memory that is held after forty shapes of four calls, after a release, and without the Explainer."""
+def measure_reserved_memory() -> Iterator[Row]:
+    """Measure memory after forty shapes of four calls, after a release, and without the Explainer."""
     config = transformers.BertConfig(num_labels=2, attn_implementation="sdpa")
-    model = made(transformers.BertForSequenceClassification, config, "cuda", BF16)
+    model = build_random_model(transformers.BertForSequenceClassification, config, "cuda", BF16)
     gc.collect()
     torch.cuda.empty_cache()
     start_bytes = torch.cuda.memory_reserved()
@@ -66,17 +66,19 @@ def held_memory() -> Iterator[Row]:
     del explainer
     gc.collect()
     torch.cuda.empty_cache()
-    left = torch.cuda.memory_reserved() - start_bytes
+    remaining = torch.cuda.memory_reserved() - start_bytes
     yield {
         "row": "GB held by BERT-base bf16 after 40 shapes × 4 calls; after release_memory(); when it is gone",
-        "values": [round(number / 1e9, 2) for number in (reserved, released, left)],
+        "values": [round(number / 1e9, 2) for number in (reserved, released, remaining)],
     }
 
 
-def other_arithmetic() -> Iterator[Row]:
-    """attcat and gae with TF32 products and under autocast, which were refused once."""
+def compare_arithmetics() -> Iterator[Row]:
+    """Compare attcat and gae with TF32 products and under autocast, once refused, with float32."""
     config = transformers.BertConfig(num_labels=2, attn_implementation="sdpa")
-    model = made(transformers.BertForSequenceClassification, config, "cuda", torch.float32)
+    model = build_random_model(
+        transformers.BertForSequenceClassification, config, "cuda", torch.float32
+    )
     ids = torch.randint(5, 900, (8, 64))
     for method in ("attcat", "gae"):
         expected = Explainer(model).explain(Tokens.from_ids(ids), method, target=1)
@@ -87,34 +89,34 @@ def other_arithmetic() -> Iterator[Row]:
             in_autocast = Explainer(model).explain(Tokens.from_ids(ids), method, target=1)
         for label, attributions in (("tf32", in_tf32), ("autocast", in_autocast)):
             gap = 0.0
-            for ours, theirs in zip(attributions, expected, strict=True):
-                difference = abs(ours.scores - theirs.scores).max()
-                gap = max(gap, float(difference / abs(theirs.scores).max()))
+            for attribution, reference in zip(attributions, expected, strict=True):
+                difference = abs(attribution.scores - reference.scores).max()
+                gap = max(gap, float(difference / abs(reference.scores).max()))
             yield {"row": f"{method} {label}: largest gap to float32", "values": [round(gap, 5)]}
 
 
-def norms_of_llama() -> Iterator[Row]:
-    """alti_logit, which recognises norms, in every precision."""
+def sum_llama_scores() -> Iterator[Row]:
+    """Sum the scores of alti_logit, which recognizes norms, in every precision."""
     config = transformers.LlamaConfig(
         vocab_size=1000, hidden_size=256, intermediate_size=512, num_hidden_layers=4,
         num_attention_heads=8, num_key_value_heads=4, pad_token_id=0,
     )  # fmt: skip
     ids = Tokens.from_ids(torch.randint(5, 900, (1, 32)))
     for dtype in (BF16, torch.float16, torch.float32):
-        model = made(transformers.LlamaForCausalLM, config, "cuda", dtype)
+        model = build_random_model(transformers.LlamaForCausalLM, config, "cuda", dtype)
         attribution: Any = Explainer(model).explain(ids, "alti_logit", target=7)
         total = attribution.scores.sum()
         yield {"row": f"alti_logit Llama {dtype}: sum of scores", "values": [float(total)]}
 
 
-def data_set() -> Iterator[Row]:
-    """From texts to Attributions."""
-    tokenizer = reading()
-    texts = written(tokenizer, NUM_TEXTS)
+def measure_data_set() -> Iterator[Row]:
+    """Time whole calls from texts to Attributions."""
+    tokenizer = load_tokenizer()
+    texts = draw_texts(tokenizer, NUM_TEXTS)
     config = transformers.BertConfig(
         num_labels=2, vocab_size=len(tokenizer), attn_implementation="sdpa"
     )
-    model = made(transformers.BertForSequenceClassification, config, "cuda", BF16)
+    model = build_random_model(transformers.BertForSequenceClassification, config, "cuda", BF16)
     explainer = Explainer(model, tokenizer)
     calls: dict[str, Callable[[], Any]] = {
         "attcat, stream": lambda: deque(explainer.explain(iter(texts), "attcat"), 0),
@@ -125,19 +127,20 @@ def data_set() -> Iterator[Row]:
         "transatt, list": partial(explainer.explain, texts, "transatt", progress=False),
     }
     for label, call in calls.items():
-        seconds: list[float] = []
-        for _ in range(2):
-            start = time.perf_counter()
-            call()
-            torch.cuda.synchronize()
-            seconds.append(round(time.perf_counter() - start, 2))
+        seconds = [round(time_call(call, "cuda"), 2) for _ in range(2)]
         yield {
             "row": f"{NUM_TEXTS} texts bf16, {label}: seconds, first and second",
             "values": seconds,
         }
 
 
-GROUPS = (bert_cells, other_arithmetic, norms_of_llama, held_memory, data_set)
+GROUPS = (
+    measure_bert_cells,
+    compare_arithmetics,
+    sum_llama_scores,
+    measure_reserved_memory,
+    measure_data_set,
+)
 
 
 def main() -> None:

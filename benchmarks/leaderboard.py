@@ -4,7 +4,7 @@
     python benchmarks/leaderboard.py --work WORK --report      # the pages and the table from WORK
 
 MODELS and DATA as for benchmarks/reproduction.py, whose WORK serves as well: the suites are the same, and
-a run that was stopped goes on from there. What was not run is left out and named.
+a run that was stopped resumes from there. What was not run is left out and named.
 
 A column is one measure on one task. In each, methods are ranked by their mean over texts (1 is best, equal
 means share a rank); a measure's rank is the mean over its tasks, and the board's the mean over measures, so
@@ -50,99 +50,126 @@ MEASURES = (  # title, suite, label of the metric, what it asks
     ("Signs", "sst_signs", "Signs", "has a word the sign that its polarity demands"),
 )  # fmt: skip
 SUITES = tuple(dict.fromkeys(suite for _, suite, _, _ in MEASURES))
-FAITHFUL = "AOPC"  # the measure whose mean the package shows
+SHOWN_MEASURE = "AOPC"  # whose mean the package shows
 PAGES = Path("docs/results")
 TABLE = Path("src/tokenlight/explaining/leaderboard.json")
-HOW = __doc__.split("\n\n")[3]  # how methods are ranked, in words
+RANKING_TEXT = __doc__.split("\n\n")[3]  # how methods are ranked, in words
 DRAWS = 1000
 SEED = 0
 
 
 @dataclass(frozen=True)
 class Column:
-    """One measure on one task: ``values`` of each method's texts, in the same order for all."""
+    """One measure on one task.
+
+    Attributes:
+        measure: Title of the measure.
+        task: Title of the data set.
+        values: Value of each text by method, ``text``, in the same order for all methods.
+        sign: 1, or -1 where lower is better.
+    """
 
     measure: str
     task: str
     values: Mapping[str, np.ndarray]
-    sign: int  # -1 where lower is better
+    sign: int
 
     def ranks(self, shares: np.ndarray) -> dict[str, np.ndarray]:
-        """Method to its rank in each draw; ``shares``: ``draw text``, the weight of each text."""
-        means = np.stack(
-            [shares @ ranks_by_measure for ranks_by_measure in self.values.values()], axis=1
-        )
+        """Rank the methods in each draw.
+
+        Args:
+            shares: Weight of each text in each draw, ``draw text``.
+
+        Returns:
+            Rank of each method, ``draw``.
+        """
+        means = np.stack([shares @ text_values for text_values in self.values.values()], axis=1)
         # Sums in another order differ in the last digit: equal methods must tie.
         method_ranks = rankdata(-self.sign * np.round(means, 12), axis=1)
         return dict(zip(self.values, method_ranks.T, strict=True))
 
     @property
     def texts(self) -> int:
+        """Number of texts."""
         return len(next(iter(self.values.values())))
 
 
 @dataclass
 class Board:
-    """Columns, costs and what was left out."""
+    """Columns, costs and what was left out.
+
+    Attributes:
+        columns: Every measure on every task.
+        cost: Passes and milliseconds per text, by row.
+        missing: What was not run, in words.
+        names: Registered name of the method of each row without options.
+        provenance: Devices and versions of the runs.
+    """
 
     columns: list[Column] = field(default_factory=list)
-    cost: dict[str, tuple[float, float]] = field(default_factory=dict)  # passes and ms a text
+    cost: dict[str, tuple[float, float]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    names: dict[str, str] = field(
-        default_factory=dict
-    )  # row to the method it is, if without options
+    names: dict[str, str] = field(default_factory=dict)
     provenance: list[str] = field(default_factory=list)
 
     @property
     def measures(self) -> list[str]:
+        """Titles of the measures."""
         return list(dict.fromkeys(column.measure for column in self.columns))
 
     @property
     def methods(self) -> list[str]:
+        """Labels of the rows."""
         return list(dict.fromkeys(name for column in self.columns for name in column.values))
 
     def ranks(self) -> dict[str, dict[str, tuple[float, float, float]]]:
-        """Method to measure (and ``""``, all of them) to rank, and the interval's ends."""
+        """Rank the methods in each measure.
+
+        Returns:
+            By method and measure (``""`` for all measures): rank and the ends of its interval.
+        """
         generator = np.random.default_rng(SEED)
         ranks_by_cell: dict[tuple[str, str], list[np.ndarray]] = {}
         for column in self.columns:
-            uniform_weights = np.full((1, column.texts), 1.0)
-            draw_weights = generator.multinomial(
-                column.texts, uniform_weights[0] / column.texts, DRAWS
+            uniform_weights = np.ones(column.texts)
+            resampled_weights = generator.multinomial(
+                column.texts, uniform_weights / column.texts, DRAWS
             )
-            for name, method_ranks in column.ranks(
-                np.vstack([uniform_weights, draw_weights]) / column.texts
-            ).items():
-                ranks_by_cell.setdefault((name, column.measure), []).append(method_ranks)
-        ranks_by_method: dict[str, dict[str, tuple[float, float, float]]] = {}
+            # The first draw is the texts as they are.
+            weights = np.vstack([uniform_weights, resampled_weights])
+            for name, column_ranks in column.ranks(weights / column.texts).items():
+                ranks_by_cell.setdefault((name, column.measure), []).append(column_ranks)
+        ranks_by_method = {}
         for name in self.methods:
-            ranks_by_measure = {
-                m: np.mean(ranks_by_cell[name, m], axis=0)
-                for m in self.measures
-                if (name, m) in ranks_by_cell
-            }
-            ranks_by_measure[""] = np.mean(list(ranks_by_measure.values()), axis=0)
+            draws_by_measure = {}
+            for measure in self.measures:
+                if (name, measure) in ranks_by_cell:
+                    task_ranks = ranks_by_cell[name, measure]
+                    draws_by_measure[measure] = np.mean(task_ranks, axis=0)
+            draws_by_measure[""] = np.mean(list(draws_by_measure.values()), axis=0)
             ranks_by_method[name] = {
-                measure: (
-                    float(draw_weights[0]),
-                    *map(float, np.quantile(draw_weights[1:], [0.025, 0.975])),
-                )
-                for measure, draw_weights in ranks_by_measure.items()
+                measure: _summarize_draws(rank_draws)
+                for measure, rank_draws in draws_by_measure.items()
             }
         return ranks_by_method
 
     def mean(self, name: str, measure: str) -> float | None:
-        """Mean over the measure's tasks."""
-        task_means = [
-            column.values[name].mean()
-            for column in self.columns
-            if column.measure == measure and name in column.values
-        ]
+        """Return the mean of a method over the measure's tasks; None if it was not measured."""
+        task_means = []
+        for column in self.columns:
+            if column.measure == measure and name in column.values:
+                task_means.append(column.values[name].mean())
         return float(np.mean(task_means)) if task_means else None
 
 
+def _summarize_draws(rank_draws: np.ndarray) -> tuple[float, float, float]:
+    """Return the rank, which is the first draw, and the ends of its interval over the others."""
+    low, high = np.quantile(rank_draws[1:], [0.025, 0.975])
+    return float(rank_draws[0]), float(low), float(high)
+
+
 def collect_board(work: Path) -> Board:
-    """The board of the suites that were run."""
+    """Collect the suites that were run."""
     board = Board()
     for suite in SUITES:
         folder = work / suite
@@ -151,26 +178,22 @@ def collect_board(work: Path) -> Board:
             continue
         report = RunReport.from_folder(folder)
         manifest = report.run_folder.manifest
-        (num_done, num_parts) = report.run_folder.count_parts()
+        num_done, num_parts = report.run_folder.count_parts()
         board.provenance.append(
             f"{suite} on {manifest['device']}, {_format_versions(manifest['versions'])}"
         )
         if num_done < num_parts:
             board.missing.append(f"{suite}: {num_done} of {num_parts} parts finished")
-        board.missing += [
-            f"{suite}, {panel.title}: {panel.reason}"
-            for panel in report.panels
-            if not panel.has_scores
-        ]
-        for cost in report.costs:
-            if suite == "leaderboard":
+        for panel in report.panels:
+            if not panel.has_scores:
+                board.missing.append(f"{suite}, {panel.title}: {panel.reason}")
+        if suite == "leaderboard":
+            for cost in report.costs:
                 passes = cost.forwards + cost.backwards
                 board.cost[cost.method] = (passes, 1000 * cost.seconds)
-        board.names |= {
-            label: entry.name
-            for label, entry in report.suite.row_entries.items()
-            if not entry.options
-        }
+        for label, entry in report.suite.row_entries.items():
+            if not entry.options:
+                board.names[label] = entry.name
         board.columns += build_columns(suite, report.suite, report.tables.text_values)
     return board
 
@@ -178,86 +201,122 @@ def collect_board(work: Path) -> Board:
 def build_columns(
     name: str, suite: Suite, texts: Mapping[tuple[str, str, str, str], Mapping[int, float]]
 ) -> Iterator[Column]:
-    """The columns of one suite, each over the texts that every method has."""
-    better = get_directions(suite)
+    """Build the columns of one suite, each over the texts that every method has.
+
+    Args:
+        name: Name of the suite.
+        suite: The suite.
+        texts: Values by text, by model, data set, row and metric.
+
+    Yields:
+        A column per measure and data set.
+    """
+    directions = get_directions(suite)
     for title, measure_suite, label, _ in MEASURES:
-        for data in suite.data if measure_suite == name else ():
-            values_by_method = {
-                method: values
-                for (_, data_name, method, metric), values in texts.items()
-                if (data_name, metric) == (data.name, label)
-            }
-            shared = (
-                sorted(set.intersection(*map(set, values_by_method.values())))
-                if values_by_method
-                else []
-            )
-            if shared:
-                values = {m: np.array([v[i] for i in shared]) for m, v in values_by_method.items()}
-                sign = -1 if better[label] == "lower" else 1
-                yield Column(title, data.title or data.name, values, sign)
+        if measure_suite != name:
+            continue
+        for data in suite.data:
+            values_by_method = {}
+            for (_, data_name, method, metric), text_values in texts.items():
+                if (data_name, metric) == (data.name, label):
+                    values_by_method[method] = text_values
+            shared_texts = _find_shared_texts(values_by_method)
+            if not shared_texts:
+                continue
+            values = {}
+            for method, text_values in values_by_method.items():
+                values[method] = np.array([text_values[text] for text in shared_texts])
+            sign = -1 if directions[label] == "lower" else 1
+            yield Column(title, data.title or data.name, values, sign)
+
+
+def _find_shared_texts(values_by_method: Mapping[str, Mapping[int, float]]) -> list[int]:
+    """Return the texts for which every method has a value, in order."""
+    if not values_by_method:
+        return []
+    text_sets = [set(text_values) for text_values in values_by_method.values()]
+    return sorted(set.intersection(*text_sets))
 
 
 def _format_versions(versions: Mapping[str, str]) -> str:
-    return ", ".join(
-        f"{name} {versions[name]}" for name in ("torch", "transformers") if name in versions
-    )
+    """Name the versions of the libraries that compute."""
+    names = [name for name in ("torch", "transformers") if name in versions]
+    return ", ".join(f"{name} {versions[name]}" for name in names)
 
 
 def build_content(board: Board, commit: str) -> dict[str, Any]:
-    """The board as plain values, methods best first: what the pages are drawn from."""
+    """Return the board as plain values, methods best first: what the pages are drawn from."""
     ranks = board.ranks()
-    order = sorted(board.methods, key=lambda name: ranks[name][""][0])
-    methods = []
-    for name in order:
-        passes, milliseconds = board.cost.get(name, (None, None))
-        measure_ranks = {m: round(ranks[name][m][0], 1) for m in board.measures if m in ranks[name]}
-        methods.append(
-            {
-                "label": name,
-                "method": board.names.get(name),
-                "rank": _round_rank(ranks[name][""]),
-                "measures": measure_ranks,
-                "passes": None if passes is None else round(passes, 1),
-                "ms": None if milliseconds is None else round(milliseconds, 1),
-            }
-        )
-    measures = []
-    for title, suite, label, question in MEASURES:
-        columns = [column for column in board.columns if column.measure == title]
-        measured = [name for name in order if title in ranks[name]]
-        if columns:
-            best_first = sorted(measured, key=lambda name: ranks[name][title][0])
-            measures.append(
-                {
-                    "title": title,
-                    "suite": suite,
-                    "label": label,
-                    "asked": question,
-                    "tasks": [{"title": c.task, "texts": c.texts} for c in columns],
-                    "rows": [
-                        _measure_row(name, ranks[name][title], columns) for name in best_first
-                    ],
-                }
-            )
+    best_first = sorted(board.methods, key=lambda name: ranks[name][""][0])
     return {
         "commit": commit,
-        "how": " ".join(HOW.split()),
+        "how": " ".join(RANKING_TEXT.split()),
         "num_tasks": len(board.columns),
-        "methods": methods,
-        "measures": measures,
+        "methods": [_build_method_row(name, board, ranks[name]) for name in best_first],
+        "measures": _build_measures(board, ranks, best_first),
         "notes": describe_run(board, commit),
     }
 
 
+def _build_method_row(
+    name: str, board: Board, ranks: Mapping[str, tuple[float, float, float]]
+) -> dict[str, Any]:
+    """Return a method's ranks and costs."""
+    measure_ranks = {}
+    for measure in board.measures:
+        if measure in ranks:
+            measure_ranks[measure] = round(ranks[measure][0], 1)
+    row = {
+        "label": name,
+        "method": board.names.get(name),
+        "rank": _round_rank(ranks[""]),
+        "measures": measure_ranks,
+        "passes": None,
+        "ms": None,
+    }
+    if name in board.cost:
+        passes, milliseconds = board.cost[name]
+        row["passes"] = round(passes, 1)
+        row["ms"] = round(milliseconds, 1)
+    return row
+
+
+def _build_measures(
+    board: Board,
+    ranks: Mapping[str, Mapping[str, tuple[float, float, float]]],
+    methods: list[str],
+) -> list[dict[str, Any]]:
+    """Return the table of each measure, its methods best first."""
+    measures = []
+    for title, suite, label, question in MEASURES:
+        columns = [column for column in board.columns if column.measure == title]
+        if not columns:
+            continue
+        measured = [name for name in methods if title in ranks[name]]
+        measured.sort(key=lambda name: ranks[name][title][0])
+        rows = [_build_measure_row(name, ranks[name][title], columns) for name in measured]
+        measures.append(
+            {
+                "title": title,
+                "suite": suite,
+                "label": label,
+                "asked": question,
+                "tasks": [{"title": column.task, "texts": column.texts} for column in columns],
+                "rows": rows,
+            }
+        )
+    return measures
+
+
 def _round_rank(rank: tuple[float, float, float]) -> list[float]:
+    """Round a rank and the ends of its interval to a tenth."""
     return [round(value, 1) for value in rank]
 
 
-def _measure_row(
+def _build_measure_row(
     name: str, rank: tuple[float, float, float], columns: list[Column]
 ) -> dict[str, Any]:
-    """A method's rank in one measure, and its mean on each task."""
+    """Return a method's rank in one measure, and its mean on each task."""
     means = []
     for column in columns:
         values = column.values.get(name)
@@ -266,33 +325,32 @@ def _measure_row(
 
 
 def describe_run(board: Board, commit: str) -> list[str]:
-    """What stands around the tables."""
-    missing = [f"Left out: {reason}." for reason in board.missing]
-    return [
-        *missing,
-        "Made with " + "; ".join(board.provenance) + f"; seed {SEED}, at commit `{commit}`.",
-    ]
+    """Describe what was left out, and on what the rest was made."""
+    notes = [f"Left out: {reason}." for reason in board.missing]
+    provenance = "; ".join(board.provenance)
+    notes.append(f"Made with {provenance}; seed {SEED}, at commit `{commit}`.")
+    return notes
 
 
 def build_table(board: Board, commit: str) -> dict[str, object]:
-    """What the package shows: of methods without options, by their registered names."""
+    """Build what the package shows: methods without options, by their registered names."""
     ranks = board.ranks()
-    rows_by_name = {board.names[row]: row for row in board.methods if row in board.names}
-    means = {name: board.mean(row, FAITHFUL) for name, row in rows_by_name.items()}
-    texts = sum(column.texts for column in board.columns if column.measure == FAITHFUL)
-    return {
-        "commit": commit,
-        "texts": texts,
-        "means": {name: round(mean, 4) for name, mean in means.items() if mean is not None},
-        "ranks": {
-            name: [round(value, 1) for value in ranks[row][""]]
-            for name, row in rows_by_name.items()
-        },
-    }
+    means = {}
+    rounded_ranks = {}
+    for row in board.methods:
+        if row not in board.names:
+            continue
+        name = board.names[row]
+        rounded_ranks[name] = _round_rank(ranks[row][""])
+        mean = board.mean(row, SHOWN_MEASURE)
+        if mean is not None:
+            means[name] = round(mean, 4)
+    texts = sum(column.texts for column in board.columns if column.measure == SHOWN_MEASURE)
+    return {"commit": commit, "texts": texts, "means": means, "ranks": rounded_ranks}
 
 
 def main() -> None:
-    """Run what is not there yet, then write pages and table."""
+    """Run what is not there yet, then write the pages and the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=Path)
     parser.add_argument("--data", type=Path)

@@ -40,6 +40,7 @@ CASES = ["bare", "attcat", "one_pass", "captum"]
 
 
 def build_model(size: str) -> Any:
+    """Build a model with random weights: a Llama of a size in ``LLAMAS``, else BERT-base."""
     if size in LLAMAS:
         width, layers, inner = LLAMAS[size]
         config: Any = transformers.LlamaConfig(
@@ -53,7 +54,7 @@ def build_model(size: str) -> Any:
 
 
 def build_call(case: str, model: Any, ids: torch.Tensor) -> Callable[[], Any]:
-    """The thing to time: a call without arguments."""
+    """Build the call to time, which takes no arguments."""
     mask = torch.ones_like(ids)
     if case == "bare":
         return lambda: run_bare(model, ids, mask)
@@ -68,6 +69,7 @@ def build_call(case: str, model: Any, ids: torch.Tensor) -> Callable[[], Any]:
 
 
 def run_bare(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Run forward and backward to the embeddings."""
     embeddings = model.get_input_embeddings()(ids).detach().requires_grad_(True)
     logits = model(inputs_embeds=embeddings, attention_mask=mask).logits
     (gradient,) = torch.autograd.grad(logits[:, 1].sum(), embeddings)
@@ -75,6 +77,7 @@ def run_bare(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def build_captum_call(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> Callable[[], Any]:
+    """Build the call of Captum that computes gradient × input."""
     from captum.attr import LayerGradientXActivation
 
     peer = LayerGradientXActivation(
@@ -84,7 +87,7 @@ def build_captum_call(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> Call
 
 
 def measure(case: str, size: str, shape: str, device: str) -> dict[str, float]:
-    """Median seconds of a call, and the peak memory above the loaded model."""
+    """Return the median seconds of a call, and the peak memory above the loaded model."""
     torch.manual_seed(0)
     model = build_model(size).to(device).eval()
     batch, length = (int(size) for size in shape.split("x"))
@@ -134,6 +137,7 @@ def measure_in_subprocess(case: str, size: str, shape: str, device: str) -> dict
 
 
 def print_table(device: str, size: str, shapes: list[str], cases: list[str]) -> dict[str, Any]:
+    """Measure every case at every shape, and print a row for each."""
     rows = []
     print("| shape | case | time / bare | peak memory / bare | ms |")
     print("|---|---|---|---|---|")
@@ -158,6 +162,7 @@ def print_table(device: str, size: str, shapes: list[str], cases: list[str]) -> 
 
 
 def main() -> None:
+    """Measure one case in this process, or print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shape", action="append")

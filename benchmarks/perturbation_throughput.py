@@ -36,7 +36,7 @@ SIZES = {
 
 
 def draw_variants(texts: int, seed: int = 0) -> list[Variant]:
-    """What AOPC asks about texts of 8 to 60 tokens: ten deletions each, in random orders."""
+    """Draw texts of 8 to 60 tokens, each with ten deletions in a random order, as AOPC does."""
     generator = np.random.default_rng(seed)
     variants: list[Variant] = []
     for _ in range(texts):
@@ -44,12 +44,14 @@ def draw_variants(texts: int, seed: int = 0) -> list[Variant]:
         row = Tokens.from_ids([generator.integers(5, 30000, length)]).rows[0]
         original = Perturber(row, ReplacementIds(0, 4))
         order = generator.permutation(length)
-        variants += [original.delete_tokens(order[: round(k * length / 10)]) for k in range(10)]
+        for tenth in range(10):
+            num_deleted = round(tenth * length / 10)
+            variants.append(original.delete_tokens(order[:num_deleted]))
     return variants
 
 
 def build_raw_run(runner: ModelRunner, variants: list[Variant], budget: int) -> Callable[[], None]:
-    """The bare model over batches made by hand beforehand."""
+    """Build a call that runs the bare model over batches packed beforehand."""
     batches = []
     for indices in pack_batches([len(row) for row in variants], budget):
         width = max(len(variants[i]) for i in indices)
@@ -68,25 +70,25 @@ def build_raw_run(runner: ModelRunner, variants: list[Variant], budget: int) -> 
     return forward
 
 
-def time_run(work: Callable[[], None], device: torch.device) -> float:
-    """Wall time of one round."""
+def time_call(call: Callable[[], None], device: torch.device) -> float:
+    """Return the seconds of one call, until the device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize()
-    begun = time.perf_counter()
-    work()
+    start_time = time.perf_counter()
+    call()
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start_time
 
 
 def measure_size(size: str, device: str, texts: int, rounds: int) -> dict[str, float | str | int]:
-    """One row: sequences a second of both sides, and their ratio."""
+    """Measure sequences per second of the bare model and of the engine, and their ratio."""
     torch.manual_seed(0)
     hidden = SIZES[size]["hidden_size"]
     config = BertConfig(vocab_size=30522, intermediate_size=4 * hidden, **SIZES[size])
     runner = ModelRunner(BertForSequenceClassification(config).eval().to(device))
     variants = draw_variants(texts)
-    unique = list({(row.ids.tobytes()): row for row in variants}.values())
+    unique = list({row.ids.tobytes(): row for row in variants}.values())
     budget = DEFAULT_BATCH_TOKENS[runner.device.type]
     run_raw = build_raw_run(runner, unique, budget)
 
@@ -94,33 +96,35 @@ def measure_size(size: str, device: str, texts: int, rounds: int) -> dict[str, f
         for _ in stream_logits(runner, unique):
             pass
 
-    for run in (run_raw, run_engine):
-        run()
-    times = [
-        (time_run(run_raw, runner.device), time_run(run_engine, runner.device))
-        for _ in range(rounds)
-    ]
-    fastest = [min(side) for side in zip(*times, strict=True)]
+    run_raw()
+    run_engine()
+    raw_seconds = []
+    engine_seconds = []
+    for _ in range(rounds):  # in turn: a machine that slows down slows both
+        raw_seconds.append(time_call(run_raw, runner.device))
+        engine_seconds.append(time_call(run_engine, runner.device))
+    fastest_raw = min(raw_seconds)
+    fastest_engine = min(engine_seconds)
     return {
         "model": size,
         "device": device,
         "torch": str(torch.__version__),
         "sequences": len(unique),
         "tokens": sum(len(row) for row in unique),
-        "raw_per_s": round(len(unique) / fastest[0], 1),
-        "engine_per_s": round(len(unique) / fastest[1], 1),
-        "share": round(fastest[0] / fastest[1], 3),
+        "raw_per_s": round(len(unique) / fastest_raw, 1),
+        "engine_per_s": round(len(unique) / fastest_engine, 1),
+        "share": round(fastest_raw / fastest_engine, 3),
     }
 
 
 def main() -> None:
-    """Print one JSON line a size."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--device", default="cpu")
-    options.add_argument("--texts", type=int, help="default: 40, on a GPU 3000")
-    options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--size", choices=[*SIZES], action="append")
-    arguments = options.parse_args()
+    """Print one JSON line per size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--texts", type=int, help="default: 40, on a GPU 3000")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--size", choices=[*SIZES], action="append")
+    arguments = parser.parse_args()
     # A GPU is kept busy only by a stream of several windows.
     texts = arguments.texts or (3000 if arguments.device.startswith("cuda") else 40)
     for size in arguments.size or SIZES:

@@ -82,7 +82,7 @@ LENGTHS = {
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the command line says."""
+    """Options of the command line."""
 
     models: Path | None
     data: Path
@@ -96,14 +96,16 @@ class RunOptions:
 
     @property
     def suites(self) -> list[str]:
+        """Names of the suites to run, in their order."""
         return [name for name in SUITES if not self.only or name in self.only]
 
-    def texts(self, suite: str) -> int:
+    def count_texts(self, suite: str) -> int:
+        """Return the largest number of texts per data set of a suite."""
         return min(self.limit, MAX_TEXTS.get(suite, self.limit))
 
 
 def find_stand_in(options: RunOptions, data: str) -> Path | None:
-    """The folder of the model for a data set."""
+    """Find the folder of the model for a data set."""
     if options.models is None:
         return None
     folders = (options.models / name for name in STAND_IN_MODELS.get(data, (f"planted_{data}",)))
@@ -111,11 +113,11 @@ def find_stand_in(options: RunOptions, data: str) -> Path | None:
 
 
 def build_command(options: RunOptions, name: str) -> list[str]:
-    """The ``tokenlight bench run`` of one suite."""
+    """Build the command ``tokenlight bench run`` of one suite."""
     suite = load_suite(name)
     arguments = [
         sys.executable, "-m", "tokenlight.cli", "bench", "run", name, "--offline", "--data",
-        str(options.data), "--limit", str(options.texts(name)), "--device", options.device, "--workers",
+        str(options.data), "--limit", str(options.count_texts(name)), "--device", options.device, "--workers",
         str(WORKERS.get(name, 1) if options.jobs > 1 else 1), "-o", str(options.work / name),
     ]  # fmt: skip
     kind = options.device.partition(":")[0]
@@ -140,7 +142,7 @@ def build_command(options: RunOptions, name: str) -> list[str]:
 
 
 def run(options: RunOptions, name: str) -> tuple[str, int, float]:
-    """Run one suite in a process of its own; its words go to WORK/NAME.log."""
+    """Run one suite in a process of its own, whose output goes to WORK/NAME.log."""
     started = time.perf_counter()
     options.work.mkdir(parents=True, exist_ok=True)
     with (options.work / f"{name}.log").open("w", encoding="utf-8") as log:
@@ -157,13 +159,13 @@ def run(options: RunOptions, name: str) -> tuple[str, int, float]:
 
 
 def run_all(options: RunOptions) -> dict[str, Any]:
-    """All suites, ``jobs`` at a time; what each took is kept beside them."""
+    """Run all suites, ``jobs`` at a time, and write their seconds beside them."""
     started = time.perf_counter()
     with ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(lambda name: run(options, name), options.suites))
-    suite_times = {
-        name: {"exit": code, "seconds": round(seconds, 1)} for name, code, seconds in results
-    }
+    suite_times = {}
+    for name, exit_code, seconds in results:
+        suite_times[name] = {"exit": exit_code, "seconds": round(seconds, 1)}
     summary = {"seconds": round(time.perf_counter() - started, 1), "jobs": options.jobs,
              "device": options.device, "limit": options.limit, "suites": suite_times}  # fmt: skip
     write_text(options.work / "took.json", json.dumps(summary, indent=1))
@@ -171,7 +173,7 @@ def run_all(options: RunOptions) -> dict[str, Any]:
 
 
 def write_pages(options: RunOptions) -> None:
-    """The reports of all suites that were begun, and one page that leads to them."""
+    """Write the reports of all suites that were begun, and one page with links to them."""
     path = options.work / "took.json"
     summary = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     device = summary.get("device", options.device)
@@ -230,14 +232,14 @@ def update_claims(folder: Path, name: str) -> None:
 
 
 def read_written_sections(index: Path) -> list[str]:
-    """What people wrote into the page: what is missing, and the reason found for each claim."""
+    """Read what people wrote into the page: what is missing, and the reason found for each claim."""
     text = index.read_text(encoding="utf-8") if index.is_file() else ""
     _, heading, section = text.partition("## What is missing")
     return [heading + section.partition("## What was run")[0]] if heading else []
 
 
 def describe_models(options: RunOptions) -> list[str]:
-    """What the stand-ins for the papers' models reach, where their training left its figures."""
+    """Describe the scores of the stand-in models, if their training left its figures."""
     path = options.models / "figures.json" if options.models else None
     if path is None or not path.is_file():
         return []
@@ -251,18 +253,20 @@ def describe_models(options: RunOptions) -> list[str]:
         "|---|---|---|---|",
     ]
     for name, figures in content["figures"].items():
-        reached = ", ".join(
-            f"{key.replace('_', ' ')} {figures[key]:.3f}"
-            for key in ("accuracy", "f1", "exact_match")
-            if key in figures
-        )
+        scores = []
+        for key in ("accuracy", "f1", "exact_match"):
+            if key in figures:
+                scores.append(f"{key.replace('_', ' ')} {figures[key]:.3f}")
+        reached = ", ".join(scores)
         lines.append(f"| {name} | {figures['rows']:,} | {figures['dev_rows']:,} | {reached} |")
     return [*lines, ""]
 
 
 def count_measuring_passes(metrics: list[MetricEntry]) -> float:
-    """Passes that measuring one explanation takes, in lengths of the text; metrics that ask about
-    the same changed texts share them."""
+    """Count the passes that measuring one explanation takes, in lengths of the text.
+
+    Metrics that need the same changed texts share their passes.
+    """
     passes_by_variants: dict[Any, float] = {}
     for metric in metrics:
         built = registry.build("metrics", metric.name, metric.options)
@@ -279,7 +283,7 @@ def count_measuring_passes(metrics: list[MetricEntry]) -> float:
 
 
 def count_explaining_passes(name: str, length: float) -> float:
-    """Passes of one explanation, a backward counted as two forwards."""
+    """Count the passes of one explanation; a backward counts as two forwards."""
     passes_by_method = {"shapley": 25 * length, "occlusion": length, "lime": 26, "smooth": 31,
                "integrated": 31, "integrated_gradients": 77, "gradient_shap": 17,
                "deeplift_shap": 15, "value_zeroing": length}  # fmt: skip
@@ -288,28 +292,29 @@ def count_explaining_passes(name: str, length: float) -> float:
 
 
 def estimate_tokens(options: RunOptions, suite: Suite) -> Iterator[tuple[str, float]]:
-    """For each data set of a suite the tokens that go through the model, in millions."""
+    """Yield each data set of a suite with the millions of tokens that go through the model."""
     for data in suite.data:
-        texts = min(options.texts(suite.name), data.size or options.limit, _count_examples(data))
+        texts = min(
+            options.count_texts(suite.name), data.size or options.limit, _count_examples(data)
+        )
         length = LENGTHS.get(f"{suite.name}/{data.name}") or LENGTHS[data.name]
         cost = count_measuring_passes(
             [m for m in suite.metrics if not m.data or data.name in m.data]
         )
-        methods = [
-            entry
-            for method in suite.methods
-            if not method.data or data.name in method.data
-            for entry in method.expand(LAYERS)
-        ]
-        passes_per_text = sum(
-            cost + count_explaining_passes(entry.name, length) for entry in methods
-        )
+        passes_per_text = 0.0
+        for method in suite.methods:
+            if method.data and data.name not in method.data:
+                continue
+            for entry in method.expand(LAYERS):
+                passes_per_text += cost + count_explaining_passes(entry.name, length)
         yield data.name, texts * length * passes_per_text / 1e6
 
 
 def _count_examples(data: DataSetEntry) -> int:
-    shown = 4 if data.name.startswith(("figure", "a5_")) else 10**9
-    return {"sst2": 872, "squad_hybrid": 250}.get(data.name, shown)
+    """Return the number of texts of a small data set; of a large one, more than any limit."""
+    if data.name.startswith(("figure", "a5_")):
+        return 4
+    return {"sst2": 872, "squad_hybrid": 250}.get(data.name, 10**9)
 
 
 def print_estimate(options: RunOptions, speed: float) -> None:
@@ -328,7 +333,7 @@ def print_estimate(options: RunOptions, speed: float) -> None:
 
 
 def read_commit() -> str:
-    """The commit that is checked out, in short; empty outside a repository."""
+    """Return the short name of the commit that is checked out; empty outside a repository."""
     git_command = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(git_command, capture_output=True, text=True, check=False).stdout.strip()
 

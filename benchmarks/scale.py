@@ -1,4 +1,4 @@
-"""What explaining many texts costs: two workers against one, memory, a hand-written loop, the manifest.
+"""Time the explanation of many texts: two workers against one, memory, a hand-written loop, the manifest.
 
 The texts are SST-2's training half and AG News in turn, repeated to size, in Parquet.
 
@@ -7,7 +7,7 @@ The texts are SST-2's training half and AG News in turn, repeated to size, in Pa
     python benchmarks/scale.py loop [--texts 8192] [--device cuda] [--model DIR|bert-base]
     python benchmarks/scale.py manifest
 
-``factor``: texts a second between the first block and the last, the best of several rounds in turn; the
+``factor``: texts per second between the first block and the last, the best of several rounds in turn; the
 goal is 1.85 on two cores. ``memory``: the resident memory of every process of the job, drawn into
 docs/images/scale_memory.svg. ``loop``: one worker against the loop that a person would write by hand for
 the same rows, in memory and, where pyarrow is, into files; the goal is 1.2. ``--model bert-base`` makes a
@@ -44,7 +44,7 @@ IMAGE = Path(__file__).parents[1] / "docs" / "images" / "scale_memory.svg"
 
 
 def load_texts(count: int) -> list[str]:
-    """So many texts, one of each file in turn, each file begun again at its end."""
+    """Load texts, one of each file in turn; a file is begun again at its end."""
     halves: list[list[str]] = []
     for name in FILES:
         with gzip.open(DATA / name, "rt", encoding="utf-8") as stream:
@@ -54,7 +54,7 @@ def load_texts(count: int) -> list[str]:
 
 
 def write_texts(folder: Path, count: int) -> Path:
-    """So many texts with an id, 25,000 in a file and 5,000 in a row group."""
+    """Write texts with ids, 25,000 in a file and 5,000 in a row group."""
     import pyarrow.parquet
 
     texts = load_texts(count)
@@ -66,16 +66,18 @@ def write_texts(folder: Path, count: int) -> Path:
 
 
 def measure_rate(folder: Path, block: int, workers: int) -> float:
-    """Texts a second after the first round of blocks: the workers end their first blocks together."""
+    """Return texts per second after the first round of blocks, which the workers end together."""
     ends = sorted(path.stat().st_mtime for path in (folder / "rows").rglob("*.parquet"))
     return block * (len(ends) - workers) / (ends[-1] - ends[0])
 
 
 def read_rows(folder: Path) -> bytes:
+    """Read the bytes of all files of rows, in order."""
     return b"".join(path.read_bytes() for path in sorted((folder / "rows").rglob("*.parquet")))
 
 
 def factor(arguments: argparse.Namespace) -> None:
+    """Compare two workers with one."""
     distinct_rows = set()
     block = arguments.block
     with tempfile.TemporaryDirectory() as work_folder:
@@ -110,9 +112,9 @@ def factor(arguments: argparse.Namespace) -> None:
 
 
 def read_resident_memory() -> dict[int, float]:
-    """MiB of this process and of all that come from it."""
+    """Return the MiB of this process and of all its descendants, by process id."""
     parents = {}
-    sizes = {}
+    mebibytes = {}
     for process_folder in Path("/proc").glob("[0-9]*"):
         try:
             stat = (process_folder / "stat").read_text().rpartition(")")[2].split()
@@ -120,20 +122,19 @@ def read_resident_memory() -> dict[int, float]:
         except OSError:
             continue  # it ended meanwhile
         process_id = int(process_folder.name)
-        parents[process_id], sizes[process_id] = (
-            int(stat[1]),
-            pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
-        )
-    process_ids = {os.getpid()}
-    while (
-        new_ids := {process_id for process_id, parent in parents.items() if parent in process_ids}
-        - process_ids
-    ):
-        process_ids |= new_ids
-    return {process_id: sizes[process_id] for process_id in process_ids}
+        parents[process_id] = int(stat[1])
+        mebibytes[process_id] = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    family = {os.getpid()}
+    has_grown = True
+    while has_grown:
+        children = {process_id for process_id, parent in parents.items() if parent in family}
+        has_grown = not children <= family
+        family |= children
+    return {process_id: mebibytes[process_id] for process_id in family}
 
 
 def memory(arguments: argparse.Namespace) -> None:
+    """Record the resident memory of every process of a job, print it and draw it."""
     samples: dict[int, list[tuple[float, float]]] = {}
     start = time.monotonic()
     finished = threading.Event()
@@ -162,33 +163,32 @@ def memory(arguments: argparse.Namespace) -> None:
         )
         finished.set()
         watcher.join()
-        size = sum(
-            process_samples.stat().st_size
-            for process_samples in (Path(work_folder) / "out/rows").rglob("*.parquet")
-        )
+        paths = (Path(work_folder) / "out/rows").rglob("*.parquet")
+        size = sum(path.stat().st_size for path in paths)
     print(summary)
     print(
         f"{summary.num_texts / summary.seconds:.1f} texts/s with the start, "
         f"{size / summary.num_rows:.0f} bytes per text"
     )
-    long_lived = {
-        n: process_samples
-        for n, process_samples in samples.items()
-        if len(process_samples) > len(samples[os.getpid()]) // 2
-    }
+    min_samples = len(samples[os.getpid()]) // 2
+    long_lived = {}
+    for process_id, process_samples in samples.items():
+        if len(process_samples) > min_samples:
+            long_lived[process_id] = process_samples
     for process_id, process_samples in long_lived.items():
         tenth = max(1, len(process_samples) // 10)
         early = statistics.median(mib for _, mib in process_samples[tenth : 3 * tenth])
         late = statistics.median(mib for _, mib in process_samples[-2 * tenth :])
         kind = "driver" if process_id == os.getpid() else "process"
-        most = max(mib for _, mib in process_samples)
+        maximum = max(mib for _, mib in process_samples)
         print(
-            f"{kind} {process_id}: {early:.0f} MiB early, {late:.0f} MiB late, {most:.0f} at most"
+            f"{kind} {process_id}: {early:.0f} MiB early, {late:.0f} MiB late, {maximum:.0f} at most"
         )
     draw_memory(long_lived, summary.num_texts)
 
 
 def draw_memory(samples: dict[int, list[tuple[float, float]]], texts: int) -> None:
+    """Draw the resident memory of every process over time."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -213,7 +213,7 @@ def draw_memory(samples: dict[int, list[tuple[float, float]]], texts: int) -> No
 
 
 def save_bert_base(folder: Path) -> str:
-    """A model of BERT-base's shape with random weights, saved with the tokenizer of the embedded one."""
+    """Save a random model of the shape of BERT-base with the tokenizer of an embedded one."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification
 
@@ -230,8 +230,18 @@ def save_bert_base(folder: Path) -> str:
 def time_handwritten_loop(
     texts: list[str], arguments: argparse.Namespace, output_folder: Path | None
 ) -> float:
-    """Seconds of a loop over blocks of 1,024: tokenize, sort, pack, gradient × input, and, with a place,
-    one Parquet file a block."""
+    """Time a hand-written loop over blocks of 1,024 texts.
+
+    It tokenizes, sorts, packs and computes gradient × input.
+
+    Args:
+        texts: The texts.
+        arguments: Names the model and the device.
+        output_folder: Folder for a Parquet file per block; None writes none.
+
+    Returns:
+        Seconds for all blocks but the first.
+    """
     import torch
 
     from tokenlight.explainer import Explainer
@@ -283,7 +293,7 @@ def time_handwritten_loop(
 
 
 def time_blocks(process_block: Callable[[Any], Any], blocks: Sequence[Any]) -> float:
-    """Seconds for all blocks but the first, in which things are made ready."""
+    """Return the seconds for all blocks but the first, which warms up."""
     process_block(blocks[0])
     start = time.perf_counter()
     for block in blocks[1:]:
@@ -292,6 +302,7 @@ def time_blocks(process_block: Callable[[Any], Any], blocks: Sequence[Any]) -> f
 
 
 def loop(arguments: argparse.Namespace) -> None:
+    """Compare one worker with the hand-written loop, in memory and into files."""
     count = arguments.texts - arguments.texts % 1024
     texts = load_texts(count)
     options = {"method": "grad_x_input", "target": "predicted", "long": "truncate"}
@@ -301,36 +312,45 @@ def loop(arguments: argparse.Namespace) -> None:
         loading = {"name": arguments.model, "device": arguments.device}
         for round_index in range(arguments.rounds):
             blocks = [rows[first : first + 1024] for first in range(0, count, 1024)]
-            ours = time_blocks(Mapper(None, options, loading).build_columns, blocks)
-            print_rates("in memory", count, ours, time_handwritten_loop(texts, arguments, None))
+            worker_seconds = time_blocks(Mapper(None, options, loading).build_columns, blocks)
+            print_rates(
+                "in memory", count, worker_seconds, time_handwritten_loop(texts, arguments, None)
+            )
             if writes:
                 data = f"{write_texts(Path(work_folder), count)}/*.parquet"
                 text_files = TextFiles.scan(data, None, ["id"], None)
                 folder = Folder(f"{work_folder}/out{round_index}")
                 weights = digest_folder(loading["name"])
                 job = ExplainJob(folder, text_files, loading, options, weights)
-                ours = time_blocks(
+                worker_seconds = time_blocks(
                     job.prepare(arguments.device), text_files.split_into_blocks(1024)
                 )
-                hand = Path(work_folder) / f"hand{round_index}"
-                hand.mkdir()
+                loop_folder = Path(work_folder) / f"hand{round_index}"
+                loop_folder.mkdir()
                 print_rates(
-                    "to Parquet", count, ours, time_handwritten_loop(texts, arguments, hand)
+                    "to Parquet",
+                    count,
+                    worker_seconds,
+                    time_handwritten_loop(texts, arguments, loop_folder),
                 )
 
 
-def print_rates(title: str, count: int, our_seconds: float, loop_seconds: float) -> None:
-    rates = [(count - 1024) / seconds for seconds in (our_seconds, loop_seconds)]
+def print_rates(title: str, count: int, worker_seconds: float, loop_seconds: float) -> None:
+    """Print the rates of a worker and of the loop, without the first block."""
+    num_timed = count - 1024
+    worker_rate = num_timed / worker_seconds
+    loop_rate = num_timed / loop_seconds
+    milliseconds_per_text = 1000 * (worker_seconds - loop_seconds) / num_timed
     print(
-        f"{title}: ours {rates[0]:.0f} texts/s, by hand {rates[1]:.0f}: "
-        f"{our_seconds / loop_seconds:.2f} times (goal 1.2), "
-        f"{1000 * (our_seconds - loop_seconds) / (count - 1024):+.3f} ms per text",
+        f"{title}: ours {worker_rate:.0f} texts/s, by hand {loop_rate:.0f}: "
+        f"{worker_seconds / loop_seconds:.2f} times (goal 1.2), "
+        f"{milliseconds_per_text:+.3f} ms per text",
         flush=True,
     )
 
 
 def manifest(_: argparse.Namespace) -> None:
-    """The driver's own traffic for 1,000 workers, each of which makes a block in about ten seconds."""
+    """Time the driver's own files for 1,000 workers, each of which makes a block in about ten seconds."""
     for blocks in (10_000, 100_000, 1_000_000):
         entry = {
             "seconds": 10.123,
@@ -367,10 +387,11 @@ def manifest(_: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Run one of the measurements."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=["factor", "memory", "loop", "manifest"])
+    parser.add_argument("measurement", choices=["factor", "memory", "loop", "manifest"])
     parser.add_argument("--engines", nargs="+", default=["local", "ray"])
     parser.add_argument("--texts", type=int)
     parser.add_argument("--block", type=int, default=64, help="rows of a block, for factor")
@@ -378,12 +399,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--model", default="tokenlight/sentiment")
-    given = parser.parse_args()
-    given.texts = given.texts or {"memory": 100_000, "loop": 8192}.get(given.what, 1536)
-    with tempfile.TemporaryDirectory() as place:
-        if given.model == "bert-base":
-            given.model = save_bert_base(Path(place))
-        {"factor": factor, "memory": memory, "loop": loop, "manifest": manifest}[given.what](given)
+    arguments = parser.parse_args()
+    default_texts = {"memory": 100_000, "loop": 8192}
+    arguments.texts = arguments.texts or default_texts.get(arguments.measurement, 1536)
+    run = {"factor": factor, "memory": memory, "loop": loop, "manifest": manifest}
+    with tempfile.TemporaryDirectory() as model_folder:
+        if arguments.model == "bert-base":
+            arguments.model = save_bert_base(Path(model_folder))
+        run[arguments.measurement](arguments)
 
 
 if __name__ == "__main__":

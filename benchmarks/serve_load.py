@@ -1,9 +1,9 @@
-"""Load: many clients ask ``tokenlight serve`` at once, and every answer is checked.
+"""Load-test ``tokenlight serve`` with many clients at once, and check every answer.
 
 Each client asks for explanations of texts of many lengths, methods and targets, one after the other,
 and compares each answer with the one the library gives alone: a mixed-up answer, a status of 500 or
-more, or a reset connection is a failure. Who is told 429 waits as told and asks again. Then twice as
-many clients as the queue holds ask at once, which must give 429 and nothing worse. The memory of the
+more, or a reset connection is a failure. A client that is answered 429 waits as told and asks again. Then
+twice as many clients as the queue holds ask at once, which must give 429 and nothing worse. The memory of the
 server is printed before and after.
 
     python benchmarks/serve_load.py [--clients 64] [--seconds 60]
@@ -34,49 +34,58 @@ WORDS = (
 )  # fmt: skip
 METHODS = ("attcat", "gae", "rollout", "grad_x_input", "cat")
 TARGETS = ("predicted", "positive", {"for": "negative", "rather_than": "positive"})
-CLOSE = 1e-4  # of the largest score: float32, in batches of changing make-up
+TOLERANCE = 1e-4  # of the largest score: float32, in batches of changing make-up
 
 
 @dataclass
 class Tally:
-    """What came of it."""
+    """What was answered.
+
+    Attributes:
+        statuses: How often each status was answered.
+        problems: What went wrong, in words.
+        seconds: Seconds until each answer.
+    """
 
     statuses: Counter[int] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     @property
-    def clean(self) -> bool:
-        """No answer of 500 or more, none wrong, and no other than good or busy."""
-        return not self.wrong and set(self.statuses) <= {200, 429}
+    def is_clean(self) -> bool:
+        """Whether no answer is wrong and every status is 200 or 429."""
+        return not self.problems and set(self.statuses) <= {200, 429}
 
     def to_dict(self) -> dict[str, Any]:
+        """Summarize answers and times."""
         durations = np.array(self.seconds or [0.0])
         return {
             "answers": dict(sorted(self.statuses.items())),
-            "wrong": len(self.wrong),
+            "wrong": len(self.problems),
             "median_ms": round(1000 * float(np.median(durations))),
             "p95_ms": round(1000 * float(np.quantile(durations, 0.95))),
         }
 
 
-def draw_requests(count: int, *, longest: int = 24, seed: int = 0) -> list[dict[str, Any]]:
-    """Different texts, so that an answer given to the wrong asker is noticed."""
+def draw_requests(count: int, *, max_words: int = 24, seed: int = 0) -> list[dict[str, Any]]:
+    """Draw requests with different texts, so that an answer sent to the wrong client is noticed."""
     generator = random.Random(seed)
-    return [
-        {
-            "model": MODEL,
-            "text": " ".join(generator.choices(WORDS, k=generator.randint(2, longest)))
-            + f" {number}.",
-            "method": generator.choice(METHODS),
-            "target": generator.choice(TARGETS),
-        }
-        for number in range(count)
-    ]
+    requests = []
+    for number in range(count):
+        words = generator.choices(WORDS, k=generator.randint(2, max_words))
+        requests.append(
+            {
+                "model": MODEL,
+                "text": f"{' '.join(words)} {number}.",
+                "method": generator.choice(METHODS),
+                "target": generator.choice(TARGETS),
+            }
+        )
+    return requests
 
 
 def compute_references(explainer: Any, sent_requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each request explained alone, by the library."""
+    """Explain each request alone, by the library."""
     from tokenlight import Contrast
 
     attributions = []
@@ -92,7 +101,16 @@ def compute_references(explainer: Any, sent_requests: list[dict[str, Any]]) -> l
 def find_fault(
     request: dict[str, Any], answer: dict[str, Any], reference: dict[str, Any]
 ) -> str | None:
-    """What is wrong with an answer, or None."""
+    """Compare an answer with the library's.
+
+    Args:
+        request: The request.
+        answer: The answer of the server.
+        reference: The explanation of the library.
+
+    Returns:
+        What is wrong, or None.
+    """
     entries = answer["attributions"]
     if len(entries) != 1:
         return f"{len(entries)} answers to one question"
@@ -105,54 +123,65 @@ def find_fault(
     scores = np.array(attribution["scores"])
     expected_scores = np.array(reference["scores"])
     gap = float(np.abs(scores - expected_scores).max() / (np.abs(expected_scores).max() or 1.0))
-    return None if gap <= CLOSE else f"scores off by {gap:.2g} for {request!r}"
+    return None if gap <= TOLERANCE else f"scores off by {gap:.2g} for {request!r}"
 
 
-async def _ask(
+async def _send(
     client: httpx.AsyncClient, number: int, pairs: list[Any], tally: Tally, *, waits: bool
 ) -> None:
-    """One question, and a wait where it is told to wait."""
+    """Send one request and note its answer; after 429 wait as told if ``waits``."""
     request, reference = random.Random(number).choice(pairs)
     started = time.perf_counter()
     try:
         answer = await client.post("/api/explain", json=request)
     except httpx.HTTPError as error:
-        tally.wrong.append(f"{type(error).__name__}: {error}")
+        tally.problems.append(f"{type(error).__name__}: {error}")
         return
     tally.statuses[answer.status_code] += 1
     if answer.status_code == 200:
         tally.seconds.append(time.perf_counter() - started)
         problem = find_fault(request, answer.json(), reference)
         if problem:
-            tally.wrong.append(problem)
+            tally.problems.append(problem)
     elif answer.status_code == 429:
         await asyncio.sleep(float(answer.headers["retry-after"]) if waits else 0.05)
     else:
-        tally.wrong.append(answer.text)
+        tally.problems.append(answer.text)
 
 
 async def run_load(
     address: str, pairs: list[Any], *, clients: int, seconds: float, waits: bool = True
 ) -> Tally:
-    """``clients`` ask for ``seconds``; ``again``: who is told to wait waits."""
+    """Let clients send requests, one after the other.
+
+    Args:
+        address: URL of the server.
+        pairs: Requests with the library's own explanations.
+        clients: Number of clients.
+        seconds: How long they send.
+        waits: Whether a client that is answered 429 waits as told.
+
+    Returns:
+        The answers.
+    """
     tally = Tally()
-    until = time.perf_counter() + seconds
+    end_time = time.perf_counter() + seconds
     connections = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
-    # One pool with a connection a client: making a client each would cost more than its questions.
+    # One pool with a connection per client: making a client each would cost more than its requests.
     async with httpx.AsyncClient(base_url=address, timeout=120, limits=connections) as pool:
 
-        async def ask_on(number: int) -> None:
-            num_asked = 0
-            while not num_asked or time.perf_counter() < until:
-                await _ask(pool, number + clients * num_asked, pairs, tally, waits=waits)
-                num_asked += 1
+        async def run_client(index: int) -> None:
+            num_sent = 0
+            while not num_sent or time.perf_counter() < end_time:
+                await _send(pool, index + clients * num_sent, pairs, tally, waits=waits)
+                num_sent += 1
 
-        await asyncio.gather(*(ask_on(number) for number in range(clients)))
+        await asyncio.gather(*(run_client(index) for index in range(clients)))
     return tally
 
 
 def read_resident_megabytes(process: int) -> float | None:
-    """Memory of a process, where the system tells."""
+    """Return the resident memory of a process; None where the system does not tell it."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
@@ -161,6 +190,7 @@ def read_resident_megabytes(process: int) -> float | None:
 
 
 def _start_server() -> tuple[subprocess.Popen[str], str]:
+    """Start a server; return its process and its URL."""
     command = [sys.executable, "-m", "tokenlight.cli", "serve", "--port", "0", "-m", MODEL]
     server = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -171,6 +201,7 @@ def _start_server() -> tuple[subprocess.Popen[str], str]:
 
 
 def main() -> None:
+    """Start a server, load it, and fail if it did not hold."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
@@ -214,10 +245,13 @@ def main() -> None:
         "exit": exit_code,
     }
     print(json.dumps(report, indent=1))
-    for problem in (tally.wrong + crowd.wrong)[:5]:
+    for problem in (tally.problems + crowd.problems)[:5]:
         print(problem, file=sys.stderr)
     has_grown = before is not None and after is not None and after > before * 1.1
-    if not (tally.clean and crowd.clean and crowd.statuses[429] and alive == 200) or has_grown:
+    if (
+        not (tally.is_clean and crowd.is_clean and crowd.statuses[429] and alive == 200)
+        or has_grown
+    ):
         raise SystemExit("the server did not hold")
 
 

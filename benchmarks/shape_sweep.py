@@ -1,4 +1,4 @@
-"""Are there cliffs between the measured rows? Many shapes, dtypes and methods in one process.
+"""Look for cliffs between the measured rows: many shapes, dtypes and methods in one process.
 
 Each cell is the time of explain() over that of the bare model's forward and backward pass, and the peak
 memory of its first calls over that of the bare pass. Cells come in random order, those of all dtypes mixed,
@@ -29,7 +29,7 @@ from typing import Any
 import torch
 import transformers
 from machine import facts
-from model_speed import ONE_PASS, bare, llama, made
+from model_speed import ONE_PASS, build_llama, build_random_model, run_bare_pass
 
 from tokenlight import Explainer, Tokens
 from tokenlight.accel.graphs import CapturedGraph
@@ -189,9 +189,11 @@ class ModelSweep:
             config = transformers.BertConfig(
                 num_labels=2, max_position_embeddings=max(LENGTHS), attn_implementation="sdpa"
             )
-            self.model = made(transformers.BertForSequenceClassification, config, device, dtype)
+            self.model = build_random_model(
+                transformers.BertForSequenceClassification, config, device, dtype
+            )
         else:
-            self.model = llama(name, device, dtype)
+            self.model = build_llama(name, device, dtype)
         self.explainer = Explainer(self.model)
         self._bare: dict[tuple[int, int], tuple[Timing | None, float | None]] = {}
 
@@ -204,7 +206,7 @@ class ModelSweep:
         """Time the bare pass and its graph, once per shape."""
         shape = (ids.shape[0], ids.shape[1])
         if shape not in self._bare:
-            timing = measure_or_none(partial(bare, self.model, ids), self.device, 2)
+            timing = measure_or_none(partial(run_bare_pass, self.model, ids), self.device, 2)
             graph_seconds = None
             if self.device == "cuda" and timing is not None and timing.seconds < 0.2:
                 graph_seconds = time_bare_graph(self.model, ids)
@@ -352,6 +354,7 @@ def print_summary(cells: list[Cell]) -> None:
 
 
 def main() -> None:
+    """Measure cells in random order until the time is over."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

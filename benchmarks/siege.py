@@ -1,10 +1,11 @@
-"""Siege: ``tokenlight serve`` under crowds of every kind, on this machine alone.
+"""Load-test ``tokenlight serve``: mixed requests, idle connections, slow requests, cancelled requests, long
+texts, shutdown under load.
 
-Sixty-four clients ask for explanations, trust, games and comparisons at once, and every explanation is
-compared with the library's own. Then the server is besieged while one client goes on asking: by idle
-connections, by connections that dribble their requests, by requests that are abandoned, and by texts
-as long as it takes, read in windows. It ends by a signal with requests open. Nothing may be wrong, no
-answer 500 or more but the 503 of the end, and nothing may be logged.
+Sixty-four clients ask for explanations, trust tests, games and comparisons at once, and every explanation is
+compared with the library's own. Then one client continues while others hold idle connections, send requests
+byte by byte, cancel requests, or send long texts that are read in windows. At the end the server is stopped
+by a signal with requests open. No answer may be wrong, none may be 500 or above except the 503 of the
+shutdown, and nothing may be logged.
 
     python benchmarks/siege.py [--clients 64] [--seconds 60] [--seed 0]
 """
@@ -31,107 +32,165 @@ import httpx
 import numpy as np
 from serve_load import MODEL, compute_references, draw_requests, find_fault
 
-KINDS = {"explain": 8, "compare": 2, "trust": 1, "game": 1}  # how often each is asked
-COMPARED = ["attcat", "gae", "rollout", "grad_x_input"]
-LONG = "The film is not bad, but the plot was dull and slow. "
-IDLE = 1_100
-ABANDONED = 64
+REQUEST_WEIGHTS = {"explain": 8, "compare": 2, "trust": 1, "game": 1}
+COMPARED_METHODS = ["attcat", "gae", "rollout", "grad_x_input"]
+LONG_SENTENCE = "The film is not bad, but the plot was dull and slow. "
+NUM_IDLE_CONNECTIONS = 1_100
+NUM_CANCELLED_REQUESTS = 64
+NUM_SLOW_CONNECTIONS = 100
+MAX_TEXT_LENGTH = 20_000
+MAX_RETRY_SECONDS = 5.0
+ALLOWED_AT_END = (200, 429, 503)
 
 
 @dataclass
-class Siege:
-    """Everything asked and everything answered, by kind of request."""
+class LoadLog:
+    """What was answered, by kind of request.
+
+    Attributes:
+        statuses: How often each status was answered.
+        seconds: Seconds until each answer; refusals under ``"KIND refused"``.
+        problems: What went wrong, in words.
+    """
 
     statuses: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    wrong: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
-    async def ask(
+    async def post(
         self, client: httpx.AsyncClient, kind: str, path: str, body: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """The answer; None where it is none. Who is told to wait waits, and has not failed."""
-        started = time.perf_counter()
+        """Send a request and note its answer.
+
+        A refusal with "retry-after" is waited out and is not a problem.
+
+        Args:
+            client: The client.
+            kind: Kind of request.
+            path: Path of the URL.
+            body: Content of the request.
+
+        Returns:
+            The content of the answer; None if the request was refused or failed.
+        """
+        start_time = time.perf_counter()
         try:
-            answer = await client.post(path, json=body)
+            response = await client.post(path, json=body)
         except httpx.HTTPError as error:
-            self.wrong.append(f"{kind}: {type(error).__name__}: {error}")
+            self.problems.append(f"{kind}: {type(error).__name__}: {error}")
             return None
-        duration = time.perf_counter() - started
-        self.statuses[kind][answer.status_code] += 1
-        if answer.status_code == 200:
+        duration = time.perf_counter() - start_time
+        self.statuses[kind][response.status_code] += 1
+        if response.status_code == 200:
             self.seconds[kind].append(duration)
-            content: dict[str, Any] = answer.json()
+            content: dict[str, Any] = response.json()
             return content
-        if answer.status_code == 429:
+        if response.status_code == 429:
             self.seconds[f"{kind} refused"].append(duration)
-            await asyncio.sleep(min(float(answer.headers["retry-after"]), 5.0))
+            retry_seconds = float(response.headers["retry-after"])
+            await asyncio.sleep(min(retry_seconds, MAX_RETRY_SECONDS))
         else:
-            self.wrong.append(f"{kind}: {answer.status_code} {answer.text[:200]}")
+            self.problems.append(f"{kind}: {response.status_code} {response.text[:200]}")
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            kind: {
+        """Summarize statuses and times, by kind of request."""
+        summary = {}
+        for kind, counts in self.statuses.items():
+            summary[kind] = {
                 "answers": dict(sorted(counts.items())),
-                "milliseconds": _times(self.seconds[kind]),
-                "refused after": _times(self.seconds[f"{kind} refused"]),
+                "milliseconds": _summarize_times(self.seconds[kind]),
+                "refused after": _summarize_times(self.seconds[f"{kind} refused"]),
             }
-            for kind, counts in self.statuses.items()
-        }
+        return summary
+
+    def count_server_errors(self) -> int:
+        """Count the kinds of server errors before the shutdown."""
+        num_errors = 0
+        for kind, counts in self.statuses.items():
+            if kind != "the end":
+                num_errors += sum(status >= 500 for status in counts)
+        return num_errors
 
 
-def _times(seconds: list[float]) -> dict[str, int] | None:
+def _summarize_times(seconds: list[float]) -> dict[str, int] | None:
+    """Return median, 99th percentile and maximum in milliseconds; None without times."""
     if not seconds:
         return None
-    middle, late, last = (1000 * np.quantile(seconds, (0.5, 0.99, 1.0))).round()
-    return {"median": int(middle), "p99": int(late), "most": int(last)}
+    median, p99, maximum = (1000 * np.quantile(seconds, (0.5, 0.99, 1.0))).round()
+    return {"median": int(median), "p99": int(p99), "most": int(maximum)}
 
 
 async def send_mixed_requests(
-    address: str, pairs: list[Any], siege: Siege, clients: int, seconds: float, seed: int
+    address: str, pairs: list[Any], log: LoadLog, arguments: argparse.Namespace
 ) -> None:
-    """Each client asks one thing after the other, chosen by its own generator."""
-    until = time.perf_counter() + seconds
-    pool = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
+    """Let many clients send requests of random kinds, one after the other.
 
-    async def run_client(client: httpx.AsyncClient, number: int) -> None:
-        chooser = random.Random(seed * 1000 + number)
-        while time.perf_counter() < until:
-            request, reference = chooser.choice(pairs)
-            (kind,) = chooser.choices(list(KINDS), list(KINDS.values()))
+    Args:
+        address: URL of the server.
+        pairs: Requests with the library's own explanations.
+        log: Notes the answers.
+        arguments: Number of clients, seconds, and the seed.
+    """
+    end_time = time.perf_counter() + arguments.seconds
+    num_clients = arguments.clients
+    limits = httpx.Limits(max_connections=num_clients, max_keepalive_connections=num_clients)
+    kinds = list(REQUEST_WEIGHTS)
+    weights = list(REQUEST_WEIGHTS.values())
+
+    async def run_client(client: httpx.AsyncClient, client_index: int) -> None:
+        generator = random.Random(arguments.seed * 1000 + client_index)
+        while time.perf_counter() < end_time:
+            request, reference = generator.choice(pairs)
+            (kind,) = generator.choices(kinds, weights)
             if kind == "compare":
-                body = {"model": MODEL, "text": request["text"], "method": COMPARED}
-                response = await siege.ask(client, kind, "/api/explain", body)
-                if response and [a["method"] for a in response["attributions"]] != COMPARED:
-                    siege.wrong.append(f"compare: other methods for {request!r}")
-                continue
-            response = await siege.ask(client, "explain", "/api/explain", request)
-            if response is None:
-                continue
-            problem = find_fault(request, response, reference)
-            if problem:
-                siege.wrong.append(problem)
-            attribution_id = response["attributions"][0]["id"]
-            if kind == "trust":
-                await siege.ask(client, kind, "/api/trust", {"id": attribution_id})
-            elif kind == "game":
-                await siege.ask(client, kind, "/api/perturb", {"ids": [attribution_id]})
+                await send_comparison(client, request["text"], log)
+            else:
+                await send_explanation(client, kind, request, reference, log)
 
-    async with httpx.AsyncClient(base_url=address, timeout=180, limits=pool) as client:
-        await asyncio.gather(*(run_client(client, number) for number in range(clients)))
+    async with httpx.AsyncClient(base_url=address, timeout=180, limits=limits) as client:
+        await asyncio.gather(*(run_client(client, index) for index in range(num_clients)))
 
 
-async def ask_beside_crowd(
-    address: str, name: str, siege: Siege, crowd: Callable[[], Coroutine[Any, Any, Any]]
+async def send_comparison(client: httpx.AsyncClient, text: str, log: LoadLog) -> None:
+    """Ask for several methods and check that these were answered."""
+    body = {"model": MODEL, "text": text, "method": COMPARED_METHODS}
+    response = await log.post(client, "compare", "/api/explain", body)
+    if response is None:
+        return
+    methods = [attribution["method"] for attribution in response["attributions"]]
+    if methods != COMPARED_METHODS:
+        log.problems.append(f"compare: other methods for {text!r}")
+
+
+async def send_explanation(
+    client: httpx.AsyncClient, kind: str, request: dict[str, Any], reference: Any, log: LoadLog
 ) -> None:
-    """One client asks for short explanations and the health while ``crowd`` does what it does."""
-    task = asyncio.create_task(crowd())
+    """Ask for an explanation, compare it, and test it or play its game if ``kind`` says so."""
+    response = await log.post(client, "explain", "/api/explain", request)
+    if response is None:
+        return
+    fault = find_fault(request, response, reference)
+    if fault:
+        log.problems.append(fault)
+    attribution_id = response["attributions"][0]["id"]
+    if kind == "trust":
+        await log.post(client, kind, "/api/trust", {"id": attribution_id})
+    elif kind == "game":
+        await log.post(client, kind, "/api/perturb", {"ids": [attribution_id]})
+
+
+async def send_short_requests(
+    address: str, kind: str, log: LoadLog, load: Callable[[], Coroutine[Any, Any, Any]]
+) -> None:
+    """Let one client ask for short explanations and the health while ``load`` runs."""
+    task = asyncio.create_task(load())
+    body = {"model": MODEL, "text": "A charming journey."}
     async with httpx.AsyncClient(base_url=address, timeout=180) as client:
         for _ in range(20):
-            body = {"model": MODEL, "text": "A charming journey."}
-            await siege.ask(client, name, "/api/explain", body)
+            await log.post(client, kind, "/api/explain", body)
             health = await client.get("/healthz")
-            siege.statuses[f"{name}, health"][health.status_code] += 1
+            log.statuses[f"{kind}, health"][health.status_code] += 1
             await asyncio.sleep(0.1)
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -139,11 +198,12 @@ async def ask_beside_crowd(
 
 
 async def hold_idle_connections(port: int) -> None:
-    """Connections that say nothing."""
+    """Hold connections that send nothing."""
     writers = []
-    for _ in range(IDLE):
+    for _ in range(NUM_IDLE_CONNECTIONS):
         with suppress(OSError):
-            writers.append((await asyncio.open_connection("127.0.0.1", port))[1])
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writers.append(writer)
     try:
         await asyncio.sleep(600)
     finally:
@@ -151,11 +211,16 @@ async def hold_idle_connections(port: int) -> None:
             writer.close()
 
 
-async def dribble_requests(port: int, cut: list[float]) -> None:
-    """Requests that arrive byte by byte, without an end; ``cut``: after how many seconds each was."""
+async def send_slow_requests(port: int, cut_after_seconds: list[float]) -> None:
+    """Send requests byte by byte that never end.
+
+    Args:
+        port: Port of the server.
+        cut_after_seconds: Receives, for each connection, the seconds until the server closed it.
+    """
 
     async def send_slowly() -> None:
-        started = time.perf_counter()
+        start_time = time.perf_counter()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = b"POST /api/explain HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
         with suppress(ConnectionError):
@@ -165,114 +230,120 @@ async def dribble_requests(port: int, cut: list[float]) -> None:
                 await writer.drain()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(reader.read(), 0.5)
-        cut.append(time.perf_counter() - started)
+        cut_after_seconds.append(time.perf_counter() - start_time)
         writer.close()
 
-    await asyncio.gather(*(send_slowly() for _ in range(100)))
+    await asyncio.gather(*(send_slowly() for _ in range(NUM_SLOW_CONNECTIONS)))
 
 
-async def abandon_requests(address: str) -> None:
-    """Requests whose askers leave at once."""
+async def cancel_requests(address: str) -> None:
+    """Send requests and close their connections at once."""
     async with httpx.AsyncClient(base_url=address) as client:
-        for number in range(ABANDONED):
-            body = {"model": MODEL, "text": LONG * 5 + str(number), "method": COMPARED}
+        for index in range(NUM_CANCELLED_REQUESTS):
+            text = LONG_SENTENCE * 5 + str(index)
+            body = {"model": MODEL, "text": text, "method": COMPARED_METHODS}
             with suppress(httpx.HTTPError):
                 await client.post("/api/explain", json=body, timeout=0.02)
 
 
-async def send_long_texts(address: str, siege: Siege) -> None:
-    """Texts of twenty thousand characters, read in windows, four at a time."""
+def build_long_request() -> dict[str, Any]:
+    """Build a request of a text of twenty thousand characters that is read in windows."""
+    text = (LONG_SENTENCE * 400)[:MAX_TEXT_LENGTH]
+    return {"model": MODEL, "text": text, "long": "stride"}
+
+
+async def send_long_texts(address: str, log: LoadLog) -> None:
+    """Send long texts without end, four at a time."""
+    body = build_long_request()
     async with httpx.AsyncClient(base_url=address, timeout=180) as client:
         while True:
-            body = {"model": MODEL, "text": (LONG * 400)[:20_000], "long": "stride"}
-            calls = (siege.ask(client, "stride", "/api/explain", body) for _ in range(4))
+            calls = [log.post(client, "stride", "/api/explain", body) for _ in range(4)]
             await asyncio.gather(*calls)
 
 
-async def end_with_open_requests(address: str, server: subprocess.Popen[str], siege: Siege) -> None:
-    """A signal comes while requests are open."""
+async def stop_with_open_requests(
+    address: str, server: subprocess.Popen[str], log: LoadLog
+) -> None:
+    """Send the server a signal while requests are open, and check their answers."""
+    body = build_long_request()
     async with httpx.AsyncClient(base_url=address, timeout=60) as client:
-        body = {"model": MODEL, "text": (LONG * 400)[:20_000], "long": "stride"}
-        open_requests = [
-            asyncio.create_task(client.post("/api/explain", json=body)) for _ in range(8)
-        ]
+        open_requests = []
+        for _ in range(8):
+            open_requests.append(asyncio.create_task(client.post("/api/explain", json=body)))
         await asyncio.sleep(1)
         server.send_signal(signal.SIGTERM)
-        for answer in await asyncio.gather(*open_requests, return_exceptions=True):
-            if isinstance(answer, BaseException):
-                siege.wrong.append(f"the end: {answer!r}")
+        for response in await asyncio.gather(*open_requests, return_exceptions=True):
+            if isinstance(response, BaseException):
+                log.problems.append(f"the end: {response!r}")
                 continue
-            siege.statuses["the end"][answer.status_code] += 1
-            if (
-                answer.status_code not in (200, 429, 503)
-                or "application/json" not in (answer.headers["content-type"])
-            ):
-                siege.wrong.append(f"the end: {answer.status_code} {answer.text[:200]}")
+            log.statuses["the end"][response.status_code] += 1
+            is_allowed = response.status_code in ALLOWED_AT_END
+            is_json = "application/json" in response.headers["content-type"]
+            if not is_allowed or not is_json:
+                log.problems.append(f"the end: {response.status_code} {response.text[:200]}")
 
 
-async def run_siege(
+async def run_load_test(
     address: str, server: subprocess.Popen[str], pairs: list[Any], arguments: argparse.Namespace
-) -> tuple[Siege, dict[str, Any]]:
-    siege = Siege()
-    cut = []
+) -> tuple[LoadLog, dict[str, Any]]:
+    """Run all loads one after the other.
+
+    Returns:
+        The answers, and facts about the machine and the slow connections.
+    """
+    log = LoadLog()
     port = int(address.rpartition(":")[2])
-    await send_mixed_requests(
-        address, pairs, siege, arguments.clients, arguments.seconds, arguments.seed
+    await send_mixed_requests(address, pairs, log, arguments)
+    load_average = [round(value, 1) for value in os.getloadavg()]
+    await send_short_requests(address, "among idle", log, lambda: hold_idle_connections(port))
+    await send_short_requests(address, "among abandoned", log, lambda: cancel_requests(address))
+    await send_short_requests(
+        address, "among long texts", log, lambda: send_long_texts(address, log)
     )
-    load = [round(value, 1) for value in os.getloadavg()]
-    await ask_beside_crowd(address, "among idle", siege, lambda: hold_idle_connections(port))
-    await ask_beside_crowd(address, "among abandoned", siege, lambda: abandon_requests(address))
-    await ask_beside_crowd(
-        address, "among long texts", siege, lambda: send_long_texts(address, siege)
-    )
-    slow: list[float] = cut
+    cut_after_seconds: list[float] = []
     with suppress(TimeoutError):
-        await asyncio.wait_for(dribble_requests(port, slow), 30)
-    await end_with_open_requests(address, server, siege)
-    dribbled = {"connections": 100, "cut": len(slow), "seconds": round(max(slow, default=0), 1)}
-    return siege, {"load_average": load, "dribbling": dribbled}
+        await asyncio.wait_for(send_slow_requests(port, cut_after_seconds), 30)
+    await stop_with_open_requests(address, server, log)
+    slow_connections = {
+        "connections": NUM_SLOW_CONNECTIONS,
+        "cut": len(cut_after_seconds),
+        "seconds": round(max(cut_after_seconds, default=0), 1),
+    }
+    return log, {"load_average": load_average, "dribbling": slow_connections}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Start a server, load it, and fail if it did not hold."""
+    from tokenlight import Explainer
+
+    parser = argparse.ArgumentParser(description=" ".join(__doc__.split("\n\n")[0].split()))
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    from tokenlight import Explainer
-
-    sent_requests = draw_requests(200, seed=arguments.seed)
-    pairs = list(
-        zip(
-            sent_requests,
-            compute_references(Explainer.from_pretrained(MODEL), sent_requests),
-            strict=True,
-        )
-    )
+    requests = draw_requests(200, seed=arguments.seed)
+    references = compute_references(Explainer.from_pretrained(MODEL), requests)
+    pairs = list(zip(requests, references, strict=True))
     command = [sys.executable, "-m", "tokenlight.cli", "serve", "--port", "0", "-m", MODEL]
-    with tempfile.TemporaryFile("w+") as log:
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    with tempfile.TemporaryFile("w+") as server_log:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=server_log, text=True)
         assert server.stdout is not None
         try:
             address = server.stdout.readline().split()[-1]
-            siege, facts = asyncio.run(run_siege(address, server, pairs, arguments))
-            code = server.wait(60)
+            log, facts = asyncio.run(run_load_test(address, server, pairs, arguments))
+            exit_code = server.wait(60)
         finally:
             server.kill()
-        log.seek(0)
-        logged = log.read()
-    facts |= {"cores": os.cpu_count(), "log_bytes": len(logged), "exit": code}
-    print(json.dumps({**siege.to_dict(), "wrong": len(siege.wrong), **facts}, indent=1))
-    for problem in siege.wrong[:5]:
+        server_log.seek(0)
+        logged = server_log.read()
+    facts |= {"cores": os.cpu_count(), "log_bytes": len(logged), "exit": exit_code}
+    print(json.dumps({**log.to_dict(), "wrong": len(log.problems), **facts}, indent=1))
+    for problem in log.problems[:5]:
         print(problem, file=sys.stderr)
-    failures = [
-        s
-        for kind, counts in siege.statuses.items()
-        for s in counts
-        if s >= 500 and kind != "the end"
-    ]
-    cut = facts["dribbling"]["cut"] == facts["dribbling"]["connections"]
-    if siege.wrong or failures or code or not cut or "Traceback" in logged or len(logged) > 10_000:
+    has_traceback = "Traceback" in logged or len(logged) > 10_000
+    are_all_cut = facts["dribbling"]["cut"] == NUM_SLOW_CONNECTIONS
+    has_failed = bool(log.problems or log.count_server_errors() or exit_code)
+    if has_failed or not are_all_cut or has_traceback:
         raise SystemExit(f"the server did not hold\n{logged[-2000:]}")
 
 

@@ -1,4 +1,4 @@
-"""What the classes of the embedded models are made of: word clouds and top-token tables.
+"""Draw word clouds and top-token tables of the classes of the embedded models.
 
     python benchmarks/word_clouds.py --data DATA --idf idf.json --out docs/results/word_clouds
 
@@ -41,10 +41,19 @@ def compute_class_weights(
     idf: IdfVariant = "log",
     normalize: Literal["none", "l1"] = "none",
 ) -> ClassWeights:
-    """``W_c(v)`` of each predicted class, by its label; special tokens are left out.
+    """Compute ``W_c(v)`` of each predicted class; special tokens are left out.
 
-    Explanations must be of the predicted class. Without ``frequencies`` they are counted in the
-    explained texts themselves. ``normalize="l1"`` gives every text the same weight.
+    Args:
+        attributions: Explanations of the predicted class.
+        frequencies: Document frequencies; without them they are counted in the explained texts.
+        idf: Variant of the inverse document frequency.
+        normalize: ``"l1"`` gives every text the same weight.
+
+    Returns:
+        Weights by token, by label.
+
+    Raises:
+        BadInput: An explanation is not of the predicted class.
     """
     attribution_list = list(attributions)
     document_frequencies = frequencies or _count_documents(attribution_list)
@@ -55,21 +64,20 @@ def compute_class_weights(
         total = float(np.abs(attribution.scores[is_word]).sum()) if normalize == "l1" else 1.0
         class_sums = sums.setdefault(attribution.prediction.label, Counter())
         for position in np.flatnonzero(is_word):
-            class_sums[attribution.row.pieces[position]] += attribution.scores[position] / (
-                total or 1.0
-            )
+            piece = attribution.row.pieces[position]
+            class_sums[piece] += attribution.scores[position] / (total or 1.0)
     order = attribution_list[0].prediction.labels if attribution_list else ()
-    return {
-        label: {
-            token: float(s * document_frequencies.idf(token, idf))
-            for token, s in sums[label].items()
-        }
-        for label in sorted(sums, key=order.index)
-    }
+    weights: dict[str, dict[str, float]] = {}
+    for label in sorted(sums, key=order.index):
+        weights[label] = {}
+        for token, score_sum in sums[label].items():
+            token_idf = document_frequencies.idf(token, idf)
+            weights[label][token] = float(score_sum * token_idf)
+    return weights
 
 
 def format_table(weights: Mapping[str, Mapping[str, float]], k: int = 50) -> str:
-    """The top types of every class side by side, as Markdown."""
+    """Format the top tokens of every class side by side, as Markdown."""
     columns = {
         label: select_top_tokens(token_weights, k) for label, token_weights in weights.items()
     }
@@ -78,12 +86,13 @@ def format_table(weights: Mapping[str, Mapping[str, float]], k: int = 50) -> str
         "|---|" + "---|" * len(columns),
     ]
     for rank in range(max(map(len, columns.values()), default=0)):
-        cells = [_cell(column, rank) for column in columns.values()]
+        cells = [_format_cell(column, rank) for column in columns.values()]
         lines.append(f"| {rank + 1} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(column: Sequence[tuple[str, float]], rank: int) -> str:
+def _format_cell(column: Sequence[tuple[str, float]], rank: int) -> str:
+    """Format the token at a rank; empty where the column is shorter."""
     if rank >= len(column):
         return ""
     token, weight = column[rank]
@@ -92,6 +101,7 @@ def _cell(column: Sequence[tuple[str, float]], rank: int) -> str:
 
 
 def _count_documents(attributions: Sequence[Attribution]) -> DocumentFrequencies:
+    """Count in how many of the explained texts each token occurs."""
     counts: Counter[str] = Counter()
     for attribution in attributions:
         counts.update(set(attribution.row.pieces))
@@ -99,6 +109,7 @@ def _count_documents(attributions: Sequence[Attribution]) -> DocumentFrequencies
 
 
 def _check_predicted_class(attribution: Attribution) -> None:
+    """Refuse an explanation that is not of the predicted class."""
     if attribution.target.kind != "class" or not attribution.prediction.labels:
         raise BadInput(
             f"a corpus view gathers classes, but {attribution.target.name!r} is a "
@@ -112,11 +123,11 @@ def _check_predicted_class(attribution: Attribution) -> None:
 
 
 def compute_overlap(weights: ClassWeights, k: int = TOP) -> float:
-    """Share of tokens that two classes' top lists have in common, mean over pairs of classes."""
-    top_lists = [
-        {token for token, _ in select_top_tokens(token_weights, k)}
-        for token_weights in weights.values()
-    ]
+    """Compute the share of top tokens that two classes have in common, mean over pairs of classes."""
+    top_lists = []
+    for token_weights in weights.values():
+        top_tokens = select_top_tokens(token_weights, k)
+        top_lists.append({token for token, _ in top_tokens})
     pairs = list(combinations(top_lists, 2))
     return sum(len(first & second) for first, second in pairs) / (k * len(pairs))
 
@@ -124,7 +135,7 @@ def compute_overlap(weights: ClassWeights, k: int = TOP) -> float:
 def explain_texts(
     task: str, texts: list[Any], method: str, frequencies: DocumentFrequencies
 ) -> ClassWeights:
-    """Class weights of one embedded model over ``texts``."""
+    """Compute the class weights of an embedded model over ``texts``."""
     explainer = Explainer.from_pretrained(f"tokenlight/{task}")
     attributions = explainer.explain(iter(texts), registry.parse_spec(method), long="truncate")
     return compute_class_weights(attributions, frequencies)
@@ -133,12 +144,13 @@ def explain_texts(
 def save_clouds(
     weights: Mapping[str, Mapping[str, float]], folder: str | Path, *, prefix: str = "", k: int = 50
 ) -> list[Path]:
-    """One PNG a class, named after it."""
+    """Save a PNG per class, named after it, and return the paths."""
     output_folder = Path(folder)
     output_folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for index, (label, token_weights) in enumerate(weights.items()):
-        name = "".join(c if c.isalnum() else "_" for c in label.lower())
+        characters = [c if c.isalnum() else "_" for c in label.lower()]
+        name = "".join(characters)
         path = output_folder / f"{prefix}{name}.png"
         image = draw_word_cloud(
             token_weights, k=k, colour=CLOUD_COLOURS[index % len(CLOUD_COLOURS)]
@@ -149,7 +161,7 @@ def save_clouds(
 
 
 def main() -> None:
-    """Explain, gather, draw, and write one page for all."""
+    """Explain, gather, draw, and write one page for all models."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--idf", type=Path, required=True)
@@ -158,18 +170,20 @@ def main() -> None:
     parser.add_argument("--against", action="append", default=[], help="overlap of these, too")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--note", default="", help="a sentence for the page")
-    chosen = parser.parse_args()
-    frequencies = DocumentFrequencies.load(chosen.idf)
-    page = ["# Word clouds of the embedded models\n", _describe_protocol(chosen, frequencies)]
+    arguments = parser.parse_args()
+    frequencies = DocumentFrequencies.load(arguments.idf)
+    page = ["# Word clouds of the embedded models\n", _describe_protocol(arguments, frequencies)]
     for task, (file, name) in SETS.items():
-        texts = [example.text for example in read_examples(chosen.data / file, limit=chosen.limit)]
-        weights = explain_texts(task, texts, chosen.method, frequencies)
-        paths = save_clouds(weights, chosen.out, prefix=f"{task}_", k=TOP)
+        texts = [
+            example.text for example in read_examples(arguments.data / file, limit=arguments.limit)
+        ]
+        weights = explain_texts(task, texts, arguments.method, frequencies)
+        paths = save_clouds(weights, arguments.out, prefix=f"{task}_", k=TOP)
         print(task, f"{compute_overlap(weights):.3f}", flush=True)
         page.append(f"## {task}: {name}, {len(texts):,} texts\n")
         page += [f"![{task}: {path.stem}]({path.name})" for path in paths]
-        shares = {chosen.method: compute_overlap(weights)}
-        for method in chosen.against:
+        shares = {arguments.method: compute_overlap(weights)}
+        for method in arguments.against:
             shares[method] = compute_overlap(explain_texts(task, texts, method, frequencies))
             print(task, method, f"{shares[method]:.3f}", flush=True)
         page.append(
@@ -179,20 +193,21 @@ def main() -> None:
         page += [f"| {method} | {share:.3f} |" for method, share in shares.items()]
         page.append(f"\nThe {TOP} tokens with the highest weight for each class:\n")
         page.append(format_table(weights, TOP))
-    (chosen.out / "README.md").write_text("\n".join(page), encoding="utf-8")
+    (arguments.out / "README.md").write_text("\n".join(page), encoding="utf-8")
 
 
-def _describe_protocol(chosen: argparse.Namespace, frequencies: DocumentFrequencies) -> str:
-    against = "".join(f" --against {method}" for method in chosen.against)
+def _describe_protocol(arguments: argparse.Namespace, frequencies: DocumentFrequencies) -> str:
+    """Describe how the page was made."""
+    against = "".join(f" --against {method}" for method in arguments.against)
     return (
-        f"Scores of `{chosen.method}` for the predicted class, gathered by token type and class: "
+        f"Scores of `{arguments.method}` for the predicted class, gathered by token type and class: "
         "`W_c(v) = idf(v) · Σ s_x(v)` (Hou & Castañón 2023, section 4.2). Document frequencies from "
         f"{frequencies.num_documents:,} paragraphs of English Wikipedia. Made with:\n\n"
         "```\n"
         "tokenlight idf wikipedia.txt -o idf.json\n"
         "python benchmarks/word_clouds.py --data DATA --idf idf.json --out docs/results/word_clouds "
-        f"--method {chosen.method}{against}\n"
-        "```\n" + (f"\n{chosen.note}\n" if chosen.note else "")
+        f"--method {arguments.method}{against}\n"
+        "```\n" + (f"\n{arguments.note}\n" if arguments.note else "")
     )
 
 

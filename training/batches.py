@@ -8,156 +8,212 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
-CHUNK_OF_BATCHES = 40
-MULTIPLE = 8
-FIRST = 2
-SEPARATOR = 3
-MASK = 4
-FIRST_PLAIN = 5
+from training.masking import MaskedTokens, mask_ordinary_tokens
+
+BATCHES_PER_CHUNK = 40
+WIDTH_MULTIPLE = 8
+# Ids in the pruned vocabulary, which begins with vocabulary.SPECIAL_PIECES.
+CLS_ID = 2
+SEP_ID = 3
+MASK_ID = 4
+FIRST_ORDINARY_ID = 5
 
 Arrays = dict[str, np.ndarray]
-Batch = dict[str, torch.Tensor]
+Batch = dict[str, Tensor]
 
 
-def padded(flat: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Chosen sequences as one matrix padded with zeros, and their lengths."""
+def pad_rows(flat: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gather rows of unequal length into one matrix, padded with zeros.
+
+    Args:
+        flat: All rows laid end to end.
+        ends: Where each row ends in ``flat``.
+        rows: Indices of the rows to gather.
+
+    Returns:
+        Ids, ``batch token``, and the length of each row.
+    """
     starts = np.where(rows > 0, ends[rows - 1], 0)
     lengths = ends[rows] - starts
-    width = -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
+    width = -(-int(lengths.max()) // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
     positions = np.arange(width)
-    inside = positions < lengths[:, None]  # batch token
-    places = np.minimum(starts[:, None] + positions, len(flat) - 1)
-    return np.where(inside, flat[places], 0).astype(np.int64), lengths
+    is_token = positions < lengths[:, None]  # batch token
+    indices = np.minimum(starts[:, None] + positions, len(flat) - 1)
+    return np.where(is_token, flat[indices], 0).astype(np.int64), lengths
 
 
-def with_reviews(arrays: Arrays) -> Arrays:
-    """The arrays with the labeled reviews added to the training rows of sentiment."""
+def build_inputs(ids: np.ndarray, lengths: np.ndarray, second_starts: np.ndarray | None) -> Batch:
+    """Build what a BERT model takes from padded ids.
+
+    Args:
+        ids: Padded ids, ``batch token``.
+        lengths: Length of each row.
+        second_starts: Where the second segment of each row begins; None gives no segments.
+
+    Returns:
+        ``input_ids``, ``attention_mask`` and, with segments, ``token_type_ids``.
+    """
+    positions = np.arange(ids.shape[1])
+    is_token = positions < lengths[:, None]  # batch token
+    inputs = {
+        "input_ids": torch.from_numpy(ids),
+        "attention_mask": torch.from_numpy(is_token.astype(np.int64)),
+    }
+    if second_starts is not None:
+        is_second = (positions >= second_starts[:, None]) & is_token
+        inputs["token_type_ids"] = torch.from_numpy(is_second.astype(np.int64))
+    return inputs
+
+
+def add_reviews(arrays: Arrays) -> Arrays:
+    """Add the labeled reviews to the training rows of the sentiment task."""
     merged = dict(arrays)
-    first = "sentiment_train"
-    second = "reviews"
-    merged[f"{first}_label"] = np.concatenate([arrays[f"{first}_label"], arrays[f"{second}_label"]])
+    merged["sentiment_train_label"] = np.concatenate(
+        [arrays["sentiment_train_label"], arrays["reviews_label"]]
+    )
     for spelling in ("raw", "respelled"):
-        flat = f"{first}_{spelling}_ids"
-        ends = f"{first}_{spelling}_ends"
-        shift = len(arrays[flat])
-        more_flat = arrays[f"{second}_{spelling}_ids"]
-        more_ends = arrays[f"{second}_{spelling}_ends"]
-        merged[flat] = np.concatenate([arrays[flat], more_flat])
-        merged[ends] = np.concatenate([arrays[ends], more_ends + shift])
+        ids_name = f"sentiment_train_{spelling}_ids"
+        ends_name = f"sentiment_train_{spelling}_ends"
+        num_sentiment_ids = len(arrays[ids_name])
+        review_ids = arrays[f"reviews_{spelling}_ids"]
+        review_ends = arrays[f"reviews_{spelling}_ends"] + num_sentiment_ids
+        merged[ids_name] = np.concatenate([arrays[ids_name], review_ids])
+        merged[ends_name] = np.concatenate([arrays[ends_name], review_ends])
     return merged
 
 
-def row_order(lengths: np.ndarray, size: int, random: np.random.Generator) -> Iterator[np.ndarray]:
-    """One epoch of row numbers in batches of like length, in random order."""
-    order = random.permutation(len(lengths))
-    for start in range(0, len(order) - size + 1, size * CHUNK_OF_BATCHES):
-        chunk = order[start : start + size * CHUNK_OF_BATCHES]
+def iterate_row_batches(
+    lengths: np.ndarray, batch_size: int, generator: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Yield the row numbers of one epoch in batches of similar length, in random order."""
+    order = generator.permutation(len(lengths))
+    chunk_size = batch_size * BATCHES_PER_CHUNK
+    for chunk_start in range(0, len(order) - batch_size + 1, chunk_size):
+        chunk = order[chunk_start : chunk_start + chunk_size]
         chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
-        pieces = [chunk[place : place + size] for place in range(0, len(chunk), size)]
-        for index in random.permutation(len(pieces)):
-            yield pieces[index]
+        batches = []
+        for start in range(0, len(chunk), batch_size):
+            batches.append(chunk[start : start + batch_size])
+        for index in generator.permutation(len(batches)):
+            yield batches[index]
 
 
-def classification(arrays: Arrays, prefix: str, rows: np.ndarray, spelling: str) -> Batch:
-    """One batch of labeled texts in the given spelling (``raw`` or ``respelled``)."""
-    ids, lengths = padded(
+def build_classification_batch(
+    arrays: Arrays, prefix: str, rows: np.ndarray, spelling: str
+) -> Batch:
+    """Build a batch of labeled texts in one spelling (``raw`` or ``respelled``)."""
+    ids, lengths = pad_rows(
         arrays[f"{prefix}_{spelling}_ids"], arrays[f"{prefix}_{spelling}_ends"], rows
     )
-    return {
-        "input_ids": torch.from_numpy(ids),
-        "attention_mask": torch.from_numpy(
-            (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
-        ),
-        "labels": torch.from_numpy(arrays[f"{prefix}_label"][rows]),
-    }
+    labels = torch.from_numpy(arrays[f"{prefix}_label"][rows])
+    return build_inputs(ids, lengths, None) | {"labels": labels}
 
 
-def questions(arrays: Arrays, prefix: str, rows: np.ndarray) -> Batch:
-    """One batch of windows with the first and last answer token."""
-    ids, lengths = padded(arrays[f"{prefix}_ids"], arrays[f"{prefix}_ends"], rows)
-    positions = np.arange(ids.shape[1])
-    context = arrays[f"{prefix}_context"][rows][:, None]
-    inside = positions < lengths[:, None]
+def build_question_batch(arrays: Arrays, prefix: str, rows: np.ndarray) -> Batch:
+    """Build a batch of windows with the first and the last token of their answers."""
+    ids, lengths = pad_rows(arrays[f"{prefix}_ids"], arrays[f"{prefix}_ends"], rows)
+    inputs = build_inputs(ids, lengths, arrays[f"{prefix}_context"][rows])
     answers = torch.from_numpy(arrays[f"{prefix}_answer"][rows])
-    return {
-        "input_ids": torch.from_numpy(ids),
-        "attention_mask": torch.from_numpy(inside.astype(np.int64)),
-        "token_type_ids": torch.from_numpy(((positions >= context) & inside).astype(np.int64)),
-        "start_positions": answers[:, 0],
-        "end_positions": answers[:, 1],
-    }
+    return inputs | {"start_positions": answers[:, 0], "end_positions": answers[:, 1]}
 
 
-def endless(arrays: Arrays, task: str, size: int, seed: int) -> Iterator[Batch]:
-    """Training batches of a supervised task, epoch after epoch."""
-    random = np.random.default_rng(seed)
+def iterate_task_batches(arrays: Arrays, task: str, batch_size: int, seed: int) -> Iterator[Batch]:
+    """Yield training batches of a supervised task, epoch after epoch."""
+    generator = np.random.default_rng(seed)
     prefix = f"{task}_train"
-    ends = arrays[f"{prefix}_ends" if task == "qa" else f"{prefix}_raw_ends"]
-    lengths = np.diff(ends, prepend=0)
+    ends_name = f"{prefix}_ends" if task == "qa" else f"{prefix}_raw_ends"
+    lengths = np.diff(arrays[ends_name], prepend=0)
     while True:
-        for rows in row_order(lengths, size, random):
+        for rows in iterate_row_batches(lengths, batch_size, generator):
             if task == "qa":
-                yield questions(arrays, prefix, rows)
+                yield build_question_batch(arrays, prefix, rows)
             else:
-                spelling = "raw" if random.random() < 0.5 else "respelled"
-                yield classification(arrays, prefix, rows, spelling)
+                spelling = "raw" if generator.random() < 0.5 else "respelled"
+                yield build_classification_batch(arrays, prefix, rows, spelling)
 
 
-def read_stream(path: Path) -> torch.Tensor:
-    """The piece ids of running text that ``prepare`` wrote."""
-    raw = np.frombuffer(lzma.decompress(path.read_bytes()), dtype="<u2")
-    return torch.from_numpy(raw.astype(np.int32))
+def read_token_stream(path: Path) -> Tensor:
+    """Read the token ids of running text that ``prepare`` wrote."""
+    ids = np.frombuffer(lzma.decompress(path.read_bytes()), dtype="<u2")
+    return torch.from_numpy(ids.astype(np.int32))
 
 
-def blocks(stream: torch.Tensor, width: int, offset: int) -> torch.Tensor:
-    """The stream from ``offset`` cut into ``[CLS] … [SEP]`` blocks, ``batch token``."""
-    inner = width - 2
-    count = (len(stream) - offset) // inner
-    body = stream[offset : offset + count * inner].view(count, inner)
-    edge = body.new_full((count, 1), FIRST)
-    return torch.cat([edge, body, torch.full_like(edge, SEPARATOR)], dim=1)
+def cut_blocks(
+    stream: Tensor, width: int, offset: int, *, cls_id: int = CLS_ID, sep_id: int = SEP_ID
+) -> Tensor:
+    """Cut a stream of token ids into ``[CLS] … [SEP]`` blocks.
 
+    Args:
+        stream: Token ids of running text.
+        width: Tokens of a block, with [CLS] and [SEP].
+        offset: Where the first block begins.
+        cls_id: Id of [CLS].
+        sep_id: Id of [SEP].
 
-def endless_blocks(
-    stream: torch.Tensor, size: int, widths: tuple[int, ...], generator: torch.Generator
-) -> Iterator[torch.Tensor]:
-    """Blocks for masking: each epoch cuts at another offset; the token count per batch is fixed.
-
-    Several ``widths`` are taken in turn, so that short texts are seen too.
+    Returns:
+        Blocks, ``batch token``; what does not fill a block is left out.
     """
-    tokens = size * max(widths)
-    sources = [_shuffled(stream, width, tokens // width, generator) for width in widths]
+    inner_width = width - 2
+    num_blocks = (len(stream) - offset) // inner_width
+    inner = stream[offset : offset + num_blocks * inner_width].view(num_blocks, inner_width)
+    cls_column = inner.new_full((num_blocks, 1), cls_id)
+    sep_column = inner.new_full((num_blocks, 1), sep_id)
+    return torch.cat([cls_column, inner, sep_column], dim=1)
+
+
+def iterate_shuffled_blocks(
+    stream: Tensor,
+    width: int,
+    batch_size: int,
+    generator: torch.Generator,
+    *,
+    cls_id: int = CLS_ID,
+    sep_id: int = SEP_ID,
+) -> Iterator[Tensor]:
+    """Yield batches of blocks in random order without end; every epoch cuts at another offset."""
+    while True:
+        offset = int(torch.randint(width, (1,), generator=generator, device=stream.device))
+        blocks = cut_blocks(stream, width, offset, cls_id=cls_id, sep_id=sep_id)
+        order = torch.randperm(len(blocks), generator=generator, device=stream.device)
+        for start in range(0, max(1, len(blocks) - batch_size + 1), batch_size):
+            yield blocks[order[start : start + batch_size]].long()
+
+
+def iterate_block_batches(
+    stream: Tensor, batch_size: int, widths: tuple[int, ...], generator: torch.Generator
+) -> Iterator[Tensor]:
+    """Yield batches of blocks of each width in turn, so that short texts are seen too.
+
+    Args:
+        stream: Token ids of running text.
+        batch_size: Blocks of the largest width; batches of narrower blocks have equally many tokens.
+        widths: Tokens of a block.
+        generator: Source of the random choices, on the device of the stream.
+
+    Yields:
+        Blocks, ``batch token``.
+    """
+    tokens_per_batch = batch_size * max(widths)
+    sources = []
+    for width in widths:
+        num_blocks = tokens_per_batch // width
+        sources.append(iterate_shuffled_blocks(stream, width, num_blocks, generator))
     while True:
         for source in sources:
             yield next(source)
 
 
-def _shuffled(
-    stream: torch.Tensor, width: int, size: int, generator: torch.Generator
-) -> Iterator[torch.Tensor]:
-    while True:
-        offset = int(torch.randint(0, width, (1,), generator=generator, device=stream.device))
-        cut = blocks(stream, width, offset)
-        order = torch.randperm(len(cut), generator=generator, device=stream.device)
-        for start in range(0, max(1, len(cut) - size + 1), size):
-            yield cut[order[start : start + size]].long()
-
-
-def mask(
-    ids: torch.Tensor, share: float, vocabulary_size: int, generator: torch.Generator
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """BERT's masking: of the chosen share 80 % become [MASK], 10 % a random piece, 10 % stay.
-
-    Special and unknown pieces are never chosen. Gives masked ids, chosen places in the flattened
-    batch and the pieces to be found there.
-    """
-    draw = torch.rand(ids.shape, generator=generator, device=ids.device)
-    chosen = (draw < share) & (ids >= FIRST_PLAIN)
-    masked = torch.where(chosen & (draw < 0.8 * share), MASK, ids)
-    anything = torch.randint(
-        FIRST_PLAIN, vocabulary_size, ids.shape, generator=generator, device=ids.device
+def mask_tokens(
+    ids: Tensor, share: float, vocabulary_size: int, generator: torch.Generator
+) -> MaskedTokens:
+    """Mask tokens of the pruned vocabulary; see :func:`training.masking.mask_ordinary_tokens`."""
+    return mask_ordinary_tokens(
+        ids,
+        share,
+        vocabulary_size,
+        generator,
+        mask_id=MASK_ID,
+        first_ordinary_id=FIRST_ORDINARY_ID,
     )
-    masked = torch.where(chosen & (draw >= 0.9 * share), anything, masked)
-    places = chosen.flatten().nonzero().squeeze(1)
-    return masked, places, ids.flatten()[places]

@@ -1,7 +1,7 @@
 """Write the files the package ships: the encoder once, four model directories around it.
 
-Each directory is a plain transformers checkpoint whose index sends the encoder weights to
-``../encoder.safetensors``.
+Each directory is a plain transformers checkpoint whose index points to ``../encoder.safetensors`` for
+the encoder weights.
 """
 
 from __future__ import annotations
@@ -12,98 +12,108 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from training.model import TASKS, FourHeads
+from training.reporting import write_json
 from training.vocabulary import build_tokenizer
 
 ENCODER_FILE = "encoder.safetensors"
 HEAD_FILE = "head.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 CHECKSUMS_FILE = "checksums.json"
-ENCODER_PARTS = ("bert.embeddings.", "bert.encoder.")
-CHUNK = 1 << 20
+ENCODER_PREFIXES = ("bert.embeddings.", "bert.encoder.")
+READ_SIZE = 1 << 20
 
 
-def write_json(path: Path, content: object) -> None:
-    """Readable JSON with a closing line feed."""
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+def get_half_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Return the weights of a standard model as fp16, tied ones once."""
+    tied_names = getattr(model, "_tied_weights_keys", None) or {}
+    weights = {}
+    for name, parameter in model.named_parameters():
+        if name not in tied_names:
+            weights[name] = parameter.detach().to(torch.float16).contiguous()
+    return weights
 
 
-def half(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Weights of one standard model as fp16, tied ones once."""
-    tied = getattr(model, "_tied_weights_keys", None) or {}
-    return {
-        name: parameter.detach().to(torch.float16).contiguous()
-        for name, parameter in model.named_parameters()
-        if name not in tied
-    }
-
-
-def write_tokenizer(pieces: list[str], directory: Path) -> None:
-    """The fast tokenizer, its JSON without blanks: four copies must fit the size budget."""
-    tokenizer = build_tokenizer(pieces)
-    tokenizer.save_pretrained(directory)
-    path = directory / "tokenizer.json"
+def write_tokenizer(pieces: list[str], folder: Path) -> None:
+    """Write the fast tokenizer, its JSON without blanks: four copies must fit the size budget."""
+    build_tokenizer(pieces).save_pretrained(folder)
+    path = folder / "tokenizer.json"
     content = json.loads(path.read_text(encoding="utf-8"))
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    path.write_text(text + "\n", encoding="utf-8")
+    compact = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    path.write_text(compact + "\n", encoding="utf-8")
 
 
-def export_task(
-    model: PreTrainedModel, pieces: list[str], directory: Path
-) -> dict[str, torch.Tensor]:
-    """Write one model directory; gives back the encoder weights, which lie beside it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    weights = half(model)
-    encoder = {name: weights[name] for name in weights if name.startswith(ENCODER_PARTS)}
-    head = {name: weights[name] for name in weights if name not in encoder}
-    save_file(head, directory / HEAD_FILE, metadata={"format": "pt"})
-    places = dict.fromkeys(sorted(encoder), f"../{ENCODER_FILE}")
-    places |= dict.fromkeys(sorted(head), HEAD_FILE)
-    size = sum(tensor.nbytes for tensor in weights.values())
-    write_json(directory / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": places})
+def export_task(model: PreTrainedModel, pieces: list[str], folder: Path) -> dict[str, Tensor]:
+    """Write one model directory.
+
+    Args:
+        model: The model of the task.
+        pieces: The vocabulary.
+        folder: The directory to write.
+
+    Returns:
+        The encoder weights, which belong into the parent of ``folder``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    encoder_weights = {}
+    head_weights = {}
+    total_size = 0
+    for name, tensor in get_half_weights(model).items():
+        total_size += tensor.nbytes
+        is_encoder = name.startswith(ENCODER_PREFIXES)
+        (encoder_weights if is_encoder else head_weights)[name] = tensor
+    save_file(head_weights, folder / HEAD_FILE, metadata={"format": "pt"})
+    weight_map = dict.fromkeys(sorted(encoder_weights), f"../{ENCODER_FILE}")
+    weight_map |= dict.fromkeys(sorted(head_weights), HEAD_FILE)
+    index = {"metadata": {"total_size": total_size}, "weight_map": weight_map}
+    write_json(folder / INDEX_FILE, index)
     model.config.architectures = [type(model).__name__]
     model.config.dtype = torch.float16
-    model.config.save_pretrained(directory)
-    write_tokenizer(pieces, directory)
-    return encoder
+    model.config.save_pretrained(folder)
+    write_tokenizer(pieces, folder)
+    return encoder_weights
 
 
-def sha256(path: Path) -> str:
-    """Hash of a file as ``sha256sum`` prints it."""
+def hash_file(path: Path) -> str:
+    """Return the hash of a file as ``sha256sum`` prints it."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
+        while chunk := stream.read(READ_SIZE):
             digest.update(chunk)
     return digest.hexdigest()
 
 
-def write_checksums(target: Path) -> None:
-    """Size and hash of every shipped file, by its path below the models folder."""
-    files = [target / ENCODER_FILE]
-    files += sorted(path for task in TASKS for path in (target / task).iterdir())
-    entries = {
-        path.relative_to(target).as_posix(): {
-            "bytes": path.stat().st_size,
-            "sha256": sha256(path),
-        }
-        for path in files
-    }
-    write_json(target / CHECKSUMS_FILE, entries)
+def write_checksums(models: Path) -> None:
+    """Write the size and hash of every shipped file, by its path below the models folder."""
+    task_paths = []
+    for task in TASKS:
+        task_paths += (models / task).iterdir()
+    entries = {}
+    for path in [models / ENCODER_FILE, *sorted(task_paths)]:
+        relative_path = path.relative_to(models).as_posix()
+        entries[relative_path] = {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+    write_json(models / CHECKSUMS_FILE, entries)
 
 
-def export(work: Path, target: Path) -> None:
-    """Turn ``trained.safetensors`` of the work folder into the files below ``target``."""
-    pieces = (work / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
-    heads = FourHeads(len(pieces))
-    stored = load_file(work / "trained.safetensors")
-    with torch.no_grad():
-        for name, parameter in heads.weights().items():
-            parameter.copy_(stored[name])
-    encoders = [export_task(getattr(heads, task), pieces, target / task) for task in TASKS]
-    for path in target.glob("*/*"):
+def export(work_folder: Path, models: Path) -> None:
+    """Turn ``trained.safetensors`` of the work folder into the shipped files.
+
+    Args:
+        work_folder: The folder that ``train`` wrote.
+        models: The folder to write the files into.
+    """
+    pieces = (work_folder / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
+    four_heads = FourHeads(len(pieces))
+    four_heads.load_weights(load_file(work_folder / "trained.safetensors"))
+    encoder_weights: dict[str, Tensor] = {}
+    for task in TASKS:
+        # The same weights each time: the tasks share their encoder.
+        encoder_weights = export_task(getattr(four_heads, task), pieces, models / task)
+    for path in models.glob("*/*"):
         path.chmod(0o644)
-    save_file(encoders[0], target / ENCODER_FILE, metadata={"format": "pt"})
-    (target / ENCODER_FILE).chmod(0o644)
-    write_checksums(target)
+    save_file(encoder_weights, models / ENCODER_FILE, metadata={"format": "pt"})
+    (models / ENCODER_FILE).chmod(0o644)
+    write_checksums(models)

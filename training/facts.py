@@ -1,10 +1,10 @@
-"""Train a writer: a small Llama that answers questions from short documents of facts.
+"""Train a small Llama that answers questions from short documents of facts.
 
-Its truth is planted: every fact is in exactly one document, so it is known which document an answer came
-from. ``python -m training.facts --out DIR`` trains, measures and writes a plain checkpoint. None is embedded:
-6,000 steps of 256 gave an exact match of 0.469 on 2,000 drawn cases at a rate of 1e-3, and 0.768, its loss
-still falling, at 3e-3 (818 thousand weights, one H200): it finds the kind of value asked for,
-not always whose.
+The ground truth is planted: every fact is in exactly one document, so it is known which document an answer
+came from. ``python -m training.facts --out DIR`` trains, measures and writes a plain checkpoint. None is
+embedded: 6,000 steps of 256 gave an exact match of 0.469 on 2,000 random cases at a learning rate of 1e-3,
+and 0.768, its loss still falling, at 3e-3 (818 thousand weights, one H200): the model finds the kind of value
+in question, but not always whose it is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from tokenizers import Tokenizer
@@ -25,60 +26,76 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 
-def _listed(words: str) -> list[str]:
+def split_words(words: str) -> list[str]:
+    """Split a table of words at its blanks."""
     return words.split()
 
 
-NAMES = _listed("""
+NAMES = split_words("""
     Anna Ben Clara David Emma Felix Grace Henry Ida Jack Karen Leo Maria Noah Olivia Paul
     Quinn Rosa Simon Tara Ursula Victor Wendy Xavier Yara Zoe Adam Bella Carl Diana Erik
     Fiona George Hanna Ivan Julia Kevin Laura Martin Nina Oscar Petra Ralph Sarah Thomas Uma
     Vera Walter
     """)
 VALUES = {
-    "city": _listed("""
+    "city": split_words("""
     Paris London Rome Berlin Madrid Vienna Oslo Lisbon Athens Dublin Prague Warsaw Tokyo
     Boston Chicago Denver Lima Cairo Sydney Delhi Moscow Geneva Milan Naples
     """),
-    "job": _listed("""
+    "job": split_words("""
     baker teacher doctor painter lawyer farmer pilot singer nurse sailor writer plumber
     driver gardener judge dancer tailor butcher chemist barber
     """),
-    "food": _listed("""
+    "food": split_words("""
     pasta soup bread cheese rice fish salad cake apples honey pizza beans plums eggs nuts
     lemons pears noodles chocolate pancakes
     """),
-    "animal": _listed("""
+    "animal": split_words("""
     dog cat horse parrot rabbit goat turtle hamster snake donkey duck sheep pony canary
     lizard goose
     """),
-    "month": _listed("""
+    "month": split_words("""
     January February March April May June July August September October November December
     """),
 }
-# What is asked for: two ways to say it in a document, the question, the answer.
+
+
+class Relation(NamedTuple):
+    """Templates of a kind of fact, in which ``{n}`` is a name and ``{v}`` a value.
+
+    Attributes:
+        statements: Two ways to state the fact in a document.
+        question: The question about it.
+        answer: The answer.
+    """
+
+    statements: tuple[str, str]
+    question: str
+    answer: str
+
+
 RELATIONS = {
-    "city": (
+    "city": Relation(
         ("{n} lives in {v} .", "The home of {n} is in {v} ."),
         "Where does {n} live ?",
         "{n} lives in {v} .",
     ),
-    "job": (
+    "job": Relation(
         ("{n} works as a {v} .", "{n} is a {v} by trade ."),
         "What does {n} do for a living ?",
         "{n} works as a {v} .",
     ),
-    "food": (
+    "food": Relation(
         ("{n} likes {v} best .", "The favorite food of {n} is {v} ."),
         "What does {n} like to eat ?",
         "{n} likes {v} best .",
     ),
-    "animal": (
+    "animal": Relation(
         ("{n} has a {v} .", "At home {n} keeps a {v} ."),
         "Which animal does {n} have ?",
         "{n} has a {v} .",
     ),
-    "month": (
+    "month": Relation(
         ("{n} was born in {v} .", "The birthday of {n} is in {v} ."),
         "When was {n} born ?",
         "{n} was born in {v} .",
@@ -89,14 +106,31 @@ TEMPLATES = (
     "{documents} Question : {question} Answer :",
     "Documents : {documents} Question : {question} Answer :",
 )
-SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
-MORE = _listed("Document Documents Question Answer Context : . ? , ; ! 1 2 3 4 5 6 7 8 9 [ ] ( )")
-POSITIONS = 256
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
+PAD_ID, BOS_ID, EOS_ID = range(3)
+EXTRA_WORDS = split_words(
+    "Document Documents Question Answer Context : . ? , ; ! 1 2 3 4 5 6 7 8 9 [ ] ( )"
+)
+MAX_POSITIONS = 256
+SAME_KIND_SHARE = 0.8  # of the other documents
+PROMPT_LOSS_WEIGHT = 0.1
+NUM_TEST_CASES = 2000
+FIRST_TEST_SEED = 10_000
+SEEDS_PER_RUN = 1000
+LOG_INTERVAL_STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Documents, a question about one of them, its answer, and which document holds it."""
+    """Documents and a question about one of them.
+
+    Attributes:
+        documents: The documents.
+        question: The question.
+        answer: Its answer.
+        value: The word of the answer that is a fact.
+        right: Index of the document that holds the fact.
+    """
 
     documents: tuple[str, ...]
     question: str
@@ -105,184 +139,259 @@ class Case:
     right: int
 
 
-def case(draw: random.Random) -> Case:
-    """Two to four documents, each about one person, and a question about one fact in them. Most other
-    documents tell the same of another person: a value of the right kind is not yet the answer."""
-    people = draw.sample(NAMES, draw.randint(2, 4))
-    asked = draw.choice(list(VALUES))
-    right = draw.randrange(len(people))
-    facts = []
-    for number in range(len(people)):
-        own = draw.sample(list(VALUES), draw.randint(1, 2))
-        if asked not in own and (number == right or draw.random() < 0.8):
-            own[draw.randrange(len(own))] = asked
-        facts.append(own)
+class EncodedCase(NamedTuple):
+    """Token ids of a prompt with its answer.
+
+    Attributes:
+        ids: Token ids, ``<s>`` first and ``</s>`` last.
+        answer_start: Position of the first token of the answer.
+    """
+
+    ids: list[int]
+    answer_start: int
+
+
+def draw_case(generator: random.Random) -> Case:
+    """Draw two to four documents, each about one person, and a question about one fact in them.
+
+    Most other documents state the same kind of fact about another person: a value of the right kind is not
+    yet the answer.
+    """
+    people = generator.sample(NAMES, generator.randint(2, 4))
+    asked_kind = generator.choice(list(VALUES))
+    right = generator.randrange(len(people))
+    kinds_by_person = []
+    for index in range(len(people)):
+        kinds = generator.sample(list(VALUES), generator.randint(1, 2))
+        if asked_kind not in kinds and (index == right or generator.random() < SAME_KIND_SHARE):
+            kinds[generator.randrange(len(kinds))] = asked_kind
+        kinds_by_person.append(kinds)
     documents = []
-    value = ""
-    for number, (name, kinds) in enumerate(zip(people, facts, strict=True)):
+    answer_value = ""
+    for index, (name, kinds) in enumerate(zip(people, kinds_by_person, strict=True)):
         sentences = []
         for kind in kinds:
-            drawn = draw.choice(VALUES[kind])
-            value = drawn if (number, kind) == (right, asked) else value
-            sentences.append(draw.choice(RELATIONS[kind][0]).format(n=name, v=drawn))
+            value = generator.choice(VALUES[kind])
+            if index == right and kind == asked_kind:
+                answer_value = value
+            statement = generator.choice(RELATIONS[kind].statements)
+            sentences.append(statement.format(n=name, v=value))
         documents.append(" ".join(sentences))
-    _, question, answer = RELATIONS[asked]
-    name = people[right]
+    relation = RELATIONS[asked_kind]
     return Case(
-        tuple(documents), question.format(n=name), answer.format(n=name, v=value), value, right
+        documents=tuple(documents),
+        question=relation.question.format(n=people[right]),
+        answer=relation.answer.format(n=people[right], v=answer_value),
+        value=answer_value,
+        right=right,
     )
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Words as they are; ``<s>`` is put before a text by hand."""
-    said = [
-        sentence
-        for ways, asked, answer in RELATIONS.values()
-        for sentence in (*ways, asked, answer)
-    ]
-    words = {word for sentence in said for word in sentence.split() if "{" not in word}
-    known = [
-        *SPECIAL,
-        *sorted(words | {*MORE, *NAMES, *(v for own in VALUES.values() for v in own)}),
-    ]
-    inner = Tokenizer(WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>"))
-    inner.pre_tokenizer = Whitespace()
+def list_vocabulary() -> list[str]:
+    """List every token: special ones first, then all words in alphabetical order."""
+    words = {*EXTRA_WORDS, *NAMES}
+    for values in VALUES.values():
+        words.update(values)
+    for relation in RELATIONS.values():
+        for template in (*relation.statements, relation.question, relation.answer):
+            words.update(word for word in template.split() if "{" not in word)
+    return [*SPECIAL_TOKENS, *sorted(words)]
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """Build a tokenizer of whole words; the caller puts ``<s>`` before a text."""
+    vocabulary = {word: index for index, word in enumerate(list_vocabulary())}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Whitespace()
     return PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
-        model_max_length=POSITIONS,
-    )  # fmt: skip
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_max_length=MAX_POSITIONS,
+    )
 
 
-def rows(
-    words: PreTrainedTokenizerFast, draw: random.Random, count: int
-) -> list[tuple[list[int], int]]:
-    """Ids of prompt and answer, and where the answer begins."""
-    cases = [case(draw) for _ in range(count)]
-    prompts = [
-        draw.choice(TEMPLATES).format(documents=" ".join(one.documents), question=one.question)
-        for one in cases
-    ]
-    known = words.get_vocab()  # every word stands between blanks: no need to ask the tokenizer
-    pairs = zip(prompts, (one.answer for one in cases), strict=True)
-    found = [([known[word] for word in text.split()] for text in pair) for pair in pairs]
-    return [([1, *before, *after, 2], 1 + len(before)) for before, after in found]
+def draw_encoded_cases(
+    tokenizer: PreTrainedTokenizerFast, generator: random.Random, count: int
+) -> list[EncodedCase]:
+    """Draw cases and encode each in a prompt template."""
+    cases = [draw_case(generator) for _ in range(count)]
+    vocabulary = tokenizer.get_vocab()
+    encoded_cases = []
+    for case in cases:
+        template = generator.choice(TEMPLATES)
+        prompt = template.format(documents=" ".join(case.documents), question=case.question)
+        # Every word stands between blanks, so a look-up does what the tokenizer would do, and faster.
+        prompt_ids = [vocabulary[word] for word in prompt.split()]
+        answer_ids = [vocabulary[word] for word in case.answer.split()]
+        ids = [BOS_ID, *prompt_ids, *answer_ids, EOS_ID]
+        encoded_cases.append(EncodedCase(ids, answer_start=1 + len(prompt_ids)))
+    return encoded_cases
 
 
-def batch(words: PreTrainedTokenizerFast, draw: random.Random, size: int) -> tuple[Tensor, Tensor]:
-    """Ids, right-padded, and weights: 1 where the answer is to be written, a tenth elsewhere."""
-    found = rows(words, draw, size)
-    width = max(len(ids) for ids, _ in found)
-    ids = torch.zeros(size, width, dtype=torch.long)
-    weights = torch.zeros(size, width)
-    for i, (own, start) in enumerate(found):
-        ids[i, : len(own)] = torch.tensor(own)
-        weights[i, : len(own)] = 0.1
-        weights[i, start : len(own)] = 1.0
+def draw_batch(
+    tokenizer: PreTrainedTokenizerFast, generator: random.Random, batch_size: int
+) -> tuple[Tensor, Tensor]:
+    """Draw a batch of cases.
+
+    Returns:
+        Ids, padded on the right, and the weight of each token's loss, both ``batch token``.
+    """
+    encoded_cases = draw_encoded_cases(tokenizer, generator, batch_size)
+    width = max(len(encoded.ids) for encoded in encoded_cases)
+    ids = torch.zeros(batch_size, width, dtype=torch.long)
+    weights = torch.zeros(batch_size, width)
+    for row, encoded in enumerate(encoded_cases):
+        length = len(encoded.ids)
+        ids[row, :length] = torch.tensor(encoded.ids)
+        weights[row, :length] = PROMPT_LOSS_WEIGHT
+        weights[row, encoded.answer_start : length] = 1.0
     return ids, weights
 
 
-def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
-    """Weighted cross-entropy of each next token."""
-    logits = model(input_ids=ids, attention_mask=(ids > 0).long()).logits[:, :-1].float()
-    each = torch.nn.functional.cross_entropy(
+def compute_loss(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
+    """Compute the weighted cross-entropy of each next token."""
+    attention_mask = (ids != PAD_ID).long()
+    logits = model(input_ids=ids, attention_mask=attention_mask).logits[:, :-1].float()
+    token_losses = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none"
     )
-    share = weights[:, 1:].flatten()
-    return (each * share).sum() / share.sum()
+    token_weights = weights[:, 1:].flatten()
+    return (token_losses * token_weights).sum() / token_weights.sum()
 
 
 @torch.no_grad()
-def exact_match(
-    model: LlamaForCausalLM, words: PreTrainedTokenizerFast, count: int, seed: int
+def measure_exact_match(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int, seed: int
 ) -> float:
-    """Share of cases whose whole answer is written, token by token, as the likeliest one."""
-    draw = random.Random(seed)
-    right = 0
-    device = model.device
-    for ids, start in rows(words, draw, count):
-        given = torch.tensor([ids], device=device)
-        written = model(input_ids=given).logits[0, start - 1 : -1].argmax(dim=-1)
-        right += int(torch.equal(written, given[0, start:]))
-    return right / count
+    """Measure the share of cases in which every token of the answer has the highest logit."""
+    generator = random.Random(seed)
+    num_correct = 0
+    for encoded in draw_encoded_cases(tokenizer, generator, count):
+        ids = torch.tensor([encoded.ids], device=model.device)
+        answer_logits = model(input_ids=ids).logits[0, encoded.answer_start - 1 : -1]
+        predictions = answer_logits.argmax(dim=-1)
+        num_correct += int(torch.equal(predictions, ids[0, encoded.answer_start :]))
+    return num_correct / count
 
 
-class Drawn(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
-    """Batches without end; every process that makes them draws its own."""
+class RandomBatches(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """Random batches without end; each worker process draws its own.
 
-    def __init__(self, words: PreTrainedTokenizerFast, size: int, seed: int) -> None:
-        """``size``: rows of a batch."""
-        self.words = words
-        self.size = size
+    Args:
+        tokenizer: Encodes the cases.
+        batch_size: Cases of a batch.
+        seed: Seed of the draws.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int) -> None:
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
         self.seed = seed
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Ids and weights, as :func:`batch` makes them."""
+        """Yield ids and loss weights, as :func:`draw_batch` makes them."""
         worker = torch.utils.data.get_worker_info()
-        draw = random.Random(1000 * self.seed + (worker.id if worker else 0))
+        worker_index = worker.id if worker else 0
+        generator = random.Random(SEEDS_PER_RUN * self.seed + worker_index)
         while True:
-            yield batch(self.words, draw, self.size)
+            yield draw_batch(self.tokenizer, generator, self.batch_size)
 
 
-def trained(
-    steps: int, size: int, rate: float, device: str, seed: int, processes: int
-) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """One model, from scratch; ``processes`` make the batches."""
-    torch.manual_seed(seed)
-    words = tokenizer()
-    source = iter(
-        torch.utils.data.DataLoader(Drawn(words, size, seed), None, num_workers=processes)
-    )
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """Settings of a training.
+
+    Attributes:
+        steps: Optimizer steps.
+        batch: Cases per step.
+        rate: Peak learning rate.
+        processes: Worker processes that make the batches.
+        device: Name of a torch device.
+        seed: Seed of the weights and of the cases.
+    """
+
+    steps: int = 12_000
+    batch: int = 256
+    rate: float = 3e-3
+    processes: int = 4
+    device: str = "cpu"
+    seed: int = 0
+
+
+def build_model(vocabulary_size: int) -> LlamaForCausalLM:
+    """Build the model with random weights."""
     config = LlamaConfig(
-        vocab_size=len(words), hidden_size=128, intermediate_size=344, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=POSITIONS,
-        tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, rate, total_steps=steps, pct_start=0.1
+        vocab_size=vocabulary_size,
+        hidden_size=128,
+        intermediate_size=344,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=True,
+        pad_token_id=PAD_ID,
+        bos_token_id=BOS_ID,
+        eos_token_id=EOS_ID,
     )
-    for step in range(steps):
-        ids, weights = next(source)
-        loss = loss_of(model, ids.to(device), weights.to(device))
+    return LlamaForCausalLM(config)
+
+
+def train(settings: RunSettings) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Train a model from random weights, and return it with its tokenizer."""
+    torch.manual_seed(settings.seed)
+    tokenizer = build_tokenizer()
+    dataset = RandomBatches(tokenizer, settings.batch, settings.seed)
+    loader = torch.utils.data.DataLoader(dataset, None, num_workers=settings.processes)
+    batches = iter(loader)
+    model = build_model(len(tokenizer)).to(settings.device)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=settings.rate, weight_decay=0.01, betas=(0.9, 0.98)
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, settings.rate, total_steps=settings.steps, pct_start=0.1
+    )
+    for step in range(settings.steps):
+        ids, weights = next(batches)
+        loss = compute_loss(model, ids.to(settings.device), weights.to(settings.device))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if step % 100 == 0:
+        if step % LOG_INTERVAL_STEPS == 0:
             print(f"step {step} loss {loss.item():.4f}", flush=True)
-    return model.eval(), words
+    return model.eval(), tokenizer
 
 
 def main() -> None:
     """Train, measure, write."""
+    defaults = RunSettings(device="cuda" if torch.cuda.is_available() else "cpu")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=12_000)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--rate", type=float, default=3e-3)
-    parser.add_argument("--processes", type=int, default=4, help="that make the batches")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    began = time.perf_counter()
-    model, words = trained(
-        given.steps, given.batch, given.rate, given.device, given.seed, given.processes
-    )
-    model = model.half().float()  # as it is kept
+    parser.add_argument("--out", type=Path, required=True, help="folder for the model")
+    for name, default in asdict(defaults).items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    options = vars(parser.parse_args())
+    out = options.pop("out")
+    settings = RunSettings(**options)
+    start_time = time.perf_counter()
+    model, tokenizer = train(settings)
+    model = model.half().float()  # rounded as the saved weights are
+    test_seed = FIRST_TEST_SEED + settings.seed
     figures = {
-        "exact_match": exact_match(model, words, 2000, seed=10_000 + given.seed),
-        "rows": 2000,
-        "steps": given.steps,
-        "batch": given.batch,
-        "seed": given.seed,
-        "seconds": round(time.perf_counter() - began, 1),
+        "exact_match": measure_exact_match(model, tokenizer, NUM_TEST_CASES, test_seed),
+        "rows": NUM_TEST_CASES,
+        "steps": settings.steps,
+        "batch": settings.batch,
+        "seed": settings.seed,
+        "seconds": round(time.perf_counter() - start_time, 1),
         "parameters": sum(weight.numel() for weight in model.parameters()),
     }
-    model.half().save_pretrained(given.out)
-    words.save_pretrained(given.out)
-    (given.out / "measured.json").write_text(json.dumps(figures, indent=2) + "\n")
+    model.half().save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    (out / "measured.json").write_text(json.dumps(figures, indent=2) + "\n")
     print(json.dumps(figures))
 
 

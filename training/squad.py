@@ -5,61 +5,106 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
+from typing import Any, NamedTuple
 
-import torch
+from torch import Tensor
 
 from training.windows import Window
 
-LONGEST_ANSWER = 30
-BEST = 20
+MAX_ANSWER_TOKENS = 30
+NUM_CANDIDATES = 20
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalise(text: str) -> str:
-    """Lower case, without punctuation, articles and surplus blanks."""
-    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+class AnswerSpan(NamedTuple):
+    """A predicted answer; spans compare by their scores first.
+
+    Attributes:
+        score: Sum of its start and end logits.
+        start: First character in the context.
+        end: Character after its last one.
+    """
+
+    score: float
+    start: int
+    end: int
 
 
-def exact(guess: str, answers: list[str]) -> float:
-    """1 where the guess equals an answer after normalizing."""
-    return float(any(normalise(guess) == normalise(answer) for answer in answers))
+def normalize_answer(text: str) -> str:
+    """Lower-case a text and remove punctuation, articles and surplus blanks."""
+    without_punctuation = text.lower().translate(PUNCTUATION)
+    return " ".join(ARTICLES.sub(" ", without_punctuation).split())
 
 
-def overlap(guess: str, answers: list[str]) -> float:
-    """Best token F1 between the guess and any answer."""
-    return max(_pair_overlap(normalise(guess).split(), normalise(a).split()) for a in answers)
+def match_exactly(prediction: str, answers: list[str]) -> float:
+    """Return 1 if the normalized prediction equals an answer, else 0."""
+    normalized = normalize_answer(prediction)
+    return float(any(normalized == normalize_answer(answer) for answer in answers))
 
 
-def _pair_overlap(guess: list[str], answer: list[str]) -> float:
-    shared = (Counter(guess) & Counter(answer)).total()
-    if not shared:
+def compute_f1(prediction: str, answers: list[str]) -> float:
+    """Return the best token F1 between the prediction and any answer."""
+    predicted_words = normalize_answer(prediction).split()
+    scores = []
+    for answer in answers:
+        scores.append(_compute_word_f1(predicted_words, normalize_answer(answer).split()))
+    return max(scores)
+
+
+def _compute_word_f1(predicted_words: list[str], answer_words: list[str]) -> float:
+    num_shared = (Counter(predicted_words) & Counter(answer_words)).total()
+    if not num_shared:
         return 0.0
-    precision = shared / len(guess)
-    recall = shared / len(answer)
+    precision = num_shared / len(predicted_words)
+    recall = num_shared / len(answer_words)
     return 2 * precision * recall / (precision + recall)
 
 
-def best_span(
-    start_logits: torch.Tensor, end_logits: torch.Tensor, window: Window
-) -> tuple[float, int, int]:
-    """Score and characters of the best answer inside the context of a window.
+def score_predictions(predictions: list[str], rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Average F1 and exact match over questions.
 
-    The best of start + end logit over spans of at most 30 tokens, from the 20 best starts and ends.
+    Args:
+        predictions: Predicted text of each row.
+        rows: Rows of SQuAD.
+
+    Returns:
+        ``f1`` and ``exact_match``, from 0 to 1.
     """
-    start = start_logits[window.context_start : window.context_end]
-    end = end_logits[window.context_start : window.context_end]
-    count = min(BEST, len(start))
-    starts = start.topk(count).indices.tolist()
-    ends = end.topk(count).indices.tolist()
-    candidates = [
-        (float(start[first] + end[last]), first, last)
-        for first in starts
-        for last in ends
-        if first <= last < first + LONGEST_ANSWER
-    ]
+    total_f1 = 0.0
+    total_exact = 0.0
+    for prediction, row in zip(predictions, rows, strict=True):
+        answers = [answer["text"] for answer in row["answers"]]
+        total_f1 += compute_f1(prediction, answers)
+        total_exact += match_exactly(prediction, answers)
+    return {"f1": total_f1 / len(rows), "exact_match": total_exact / len(rows)}
+
+
+def find_best_span(start_logits: Tensor, end_logits: Tensor, window: Window) -> AnswerSpan:
+    """Find the best answer inside the context of a window.
+
+    The best sum of start and end logit over spans of at most 30 tokens, from the 20 best starts and ends.
+
+    Args:
+        start_logits: Start logit of each token of the window, ``token``.
+        end_logits: End logit of each token of the window, ``token``.
+        window: The window.
+
+    Returns:
+        The best span, in characters of the context.
+    """
+    starts = start_logits[window.context_start : window.context_end]
+    ends = end_logits[window.context_start : window.context_end]
+    num_candidates = min(NUM_CANDIDATES, len(starts))
+    best_starts = starts.topk(num_candidates).indices.tolist()
+    best_ends = ends.topk(num_candidates).indices.tolist()
+    candidates = []
+    for first in best_starts:
+        for last in best_ends:
+            if first <= last < first + MAX_ANSWER_TOKENS:
+                candidates.append((float(starts[first] + ends[last]), first, last))
     if not candidates:
-        best = int(start.argmax())
-        candidates = [(float(start[best] + end[best]), best, best)]
+        best = int(starts.argmax())
+        candidates.append((float(starts[best] + ends[best]), best, best))
     score, first, last = max(candidates)
-    return score, window.spans[first][0], window.spans[last][1]
+    return AnswerSpan(score, window.spans[first][0], window.spans[last][1])

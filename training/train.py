@@ -1,7 +1,7 @@
 """Train the four heads over one encoder: a masked-LM phase, then all tasks in every step.
 
-The second phase goes in rounds. A round trains several members from one start; the best of them, or
-the mean of their weights, is where the next round starts.
+The second phase goes in rounds. A round trains several members from the same weights; the next round
+starts from the best of them, or from the mean of their weights.
 
 Reads the work folder of ``prepare`` and writes ``trained.safetensors`` (fp16) and
 ``training_log.json`` into it.
@@ -21,83 +21,114 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch.autograd import backward
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from training import batches
-from training.held_out import look
+from training.held_out import evaluate_held_out
 from training.model import TASKS, FourHeads
-from training.settings import Round, Settings
+from training.reporting import set_up_logging
+from training.settings import RoundSettings, Settings
 
 log = logging.getLogger(__name__)
-SHORT_WIDTHS = (32, 64, 128)
+BLOCK_WIDTHS = (32, 64, 128)
+SUPERVISED_TASKS = TASKS[:-1]
+SEEDS_PER_MEMBER = 100
+SEEDS_PER_ROUND = 1_000
 
 
-class Average:
-    """Exponential moving average of the weights: the model that is kept."""
+class MovingAverage:
+    """Exponential moving average of a model's weights, which is what a training keeps.
+
+    Args:
+        model: The model in training.
+        decay: Share of the average that a step leaves as it is.
+    """
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
-        """Start at the present weights."""
         self.decay = decay
-        self.live = list(model.parameters())
-        self.mean = [parameter.detach().clone() for parameter in self.live]
-        self.steps = 0
+        self.parameters = list(model.parameters())
+        self.averages = [parameter.detach().clone() for parameter in self.parameters]
+        self.num_updates = 0
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move a little towards the present weights; early steps move more."""
-        self.steps += 1
-        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        torch._foreach_lerp_(self.mean, [p.detach() for p in self.live], 1 - decay)
+        """Move the average towards the present weights; early updates move it further."""
+        self.num_updates += 1
+        decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
+        weights = [parameter.detach() for parameter in self.parameters]
+        torch._foreach_lerp_(self.averages, weights, 1 - decay)
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange the present weights and the mean; twice is nothing."""
-        for parameter, mean in zip(self.live, self.mean, strict=True):
-            parameter.data, mean.data = mean.data, parameter.data
+        """Exchange the model's weights and the average; a second call undoes the first."""
+        for parameter, average in zip(self.parameters, self.averages, strict=True):
+            parameter.data, average.data = average.data, parameter.data
 
 
 class Phase:
-    """Optimiser, schedule, average and clock of one phase."""
+    """Optimizer, schedule and moving average of one phase of training.
+
+    AdamW decays neither biases nor norms. The learning rate rises in the warm-up, then falls linearly
+    to zero.
+
+    Args:
+        model: The module whose weights are trained.
+        settings: Settings of the recipe.
+        num_steps: Steps of the schedule.
+        learning_rate: Peak learning rate.
+        max_seconds: Time at which the schedule ends in any case; 0 sets no limit.
+    """
 
     def __init__(
-        self, model: torch.nn.Module, settings: Settings, steps: int, rate: float, seconds: float
+        self,
+        model: torch.nn.Module,
+        settings: Settings,
+        num_steps: int,
+        learning_rate: float,
+        max_seconds: float,
     ) -> None:
-        """AdamW without decay on biases and norms; warm-up, then a straight line to zero."""
         self.settings = settings
-        self.steps = steps
-        self.rate = rate
-        self.seconds = seconds
-        self.started = time.monotonic()
-        plain = [p for p in model.parameters() if p.ndim > 1]
-        small = [p for p in model.parameters() if p.ndim <= 1]
-        on_device = plain[0].is_cuda
+        self.num_steps = num_steps
+        self.learning_rate = learning_rate
+        self.max_seconds = max_seconds
+        self.start_time = time.monotonic()
+        decayed = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+        undecayed = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
+        self.parameters = decayed + undecayed
         self.optimizer = torch.optim.AdamW(
             [
-                {"params": plain, "weight_decay": settings.weight_decay},
-                {"params": small, "weight_decay": 0.0},
+                {"params": decayed, "weight_decay": settings.weight_decay},
+                {"params": undecayed, "weight_decay": 0.0},
             ],
-            lr=rate,
+            lr=learning_rate,
             betas=(0.9, 0.98),
-            fused=on_device,
+            fused=decayed[0].is_cuda,
         )
-        self.average = Average(model, settings.averaging)
-        self.parameters = plain + small
+        self.average = MovingAverage(model, settings.averaging_decay)
 
-    def done(self, number: int) -> float:
-        """How much of the phase is over after ``number`` steps, from 0 to 1."""
-        by_clock = (time.monotonic() - self.started) / self.seconds if self.seconds else 0.0
-        return min(1.0, max(number / self.steps, by_clock))
+    def progress(self, step: int) -> float:
+        """Return how much of the phase is over after ``step`` steps, from 0 to 1."""
+        progress_by_steps = step / self.num_steps
+        progress_by_clock = 0.0
+        if self.max_seconds:
+            progress_by_clock = (time.monotonic() - self.start_time) / self.max_seconds
+        return min(1.0, max(progress_by_steps, progress_by_clock))
 
-    def step(self, number: int) -> None:
-        """Apply the gradients that the losses of this step left."""
-        warm_up = self.settings.warm_up
-        rising = (number + 1) / (warm_up * self.steps)
-        scale = min(rising, (1 - self.done(number)) / (1 - warm_up))
+    def scale_learning_rate(self, step: int) -> float:
+        """Return the factor of the peak learning rate at a step, from 0 to 1."""
+        warm_up_share = self.settings.warm_up_share
+        rising = (step + 1) / (warm_up_share * self.num_steps)
+        falling = (1 - self.progress(step)) / (1 - warm_up_share)
+        return max(0.0, min(1.0, rising, falling))
+
+    def step(self, step: int) -> None:
+        """Apply the gradients that the losses of this step have left."""
+        learning_rate = self.learning_rate * self.scale_learning_rate(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate * max(0.0, min(1.0, scale))
+            group["lr"] = learning_rate
         torch.nn.utils.clip_grad_norm_(
-            self.parameters, self.settings.largest_gradient, foreach=True
+            self.parameters, self.settings.max_gradient_norm, foreach=True
         )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -105,200 +136,249 @@ class Phase:
 
 
 class Trainer:
-    """Holds the model, the data and the log over both phases."""
+    """Model, data and log of a training through all its phases.
 
-    def __init__(self, work: Path, settings: Settings, device: str) -> None:
-        """Read the work folder; seed everything."""
+    Seeds torch's global generator and rounds float32 products to TF32 where the device can.
+
+    Args:
+        work_folder: The folder that ``prepare`` wrote.
+        settings: Settings of the recipe.
+        device: Name of a torch device.
+    """
+
+    def __init__(self, work_folder: Path, settings: Settings, device: str) -> None:
         torch.manual_seed(settings.seed)
         torch.set_float32_matmul_precision("high")
-        self.work = work
+        self.work_folder = work_folder
         self.settings = settings
         self.device = torch.device(device)
-        self.pieces = (work / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
-        with np.load(work / "tasks.npz", allow_pickle=False) as stored:
+        self.pieces = (work_folder / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
+        with np.load(work_folder / "tasks.npz", allow_pickle=False) as stored:
             self.arrays = dict(stored)
-        stream = batches.read_stream(work / "text.ids.xz").to(self.device)
-        kept = settings.held_out["masked_lm"] * (settings.block - 2)
-        self.held_stream = stream[-kept:]
-        self.stream = stream[:-kept]
+        stream = batches.read_token_stream(work_folder / "text.ids.xz").to(self.device)
+        num_held_out = settings.num_held_out["masked_lm"] * (settings.block_length - 2)
+        self.held_out_stream = stream[-num_held_out:]
+        self.training_stream = stream[:-num_held_out]
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
         self.model = FourHeads(len(self.pieces)).to(self.device)
         self.history: list[dict[str, Any]] = []
-        self.started = time.monotonic()
+        self.start_time = time.monotonic()
 
     def autocast(self) -> torch.autocast:
-        """bf16 matrix products on an accelerator; weights, norms and losses stay float32."""
-        return torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.device.type != "cpu"
-        )
+        """Compute matrix products in bf16 on an accelerator; weights, norms and losses stay float32."""
+        is_accelerator = self.device.type != "cpu"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_accelerator)
 
-    def masked_loss(self, ids: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy of the hidden pieces."""
-        masked, places, pieces = batches.mask(
+    def compute_masked_loss(self, ids: Tensor) -> Tensor:
+        """Compute the cross-entropy of masked tokens."""
+        masked = batches.mask_tokens(
             ids, self.settings.masked_share, len(self.pieces), self.generator
         )
         with self.autocast():
-            logits = self.model.masked_logits(masked, places)
-        return cross_entropy(logits.float(), pieces)
+            logits = self.model.compute_masked_logits(masked.input_ids, masked.positions)
+        return cross_entropy(logits.float(), masked.labels)
 
-    def supervised_loss(self, task: str, batch: batches.Batch) -> torch.Tensor:
-        """The loss the standard model computes from its own labels."""
-        moved = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
+    def compute_supervised_loss(self, task: str, batch: batches.Batch) -> Tensor:
+        """Compute the loss that the standard model derives from its own labels."""
+        inputs = {}
+        for name, tensor in batch.items():
+            inputs[name] = tensor.to(self.device, non_blocking=True)
         with self.autocast():
-            loss: torch.Tensor = getattr(self.model, task)(**moved).loss
+            loss: Tensor = getattr(self.model, task)(**inputs).loss
         return loss
 
-    def record(self, phase: str, number: int, tasks: tuple[str, ...]) -> float:
-        """Look at the held-out parts and note it; gives the mean of the tasks' scores."""
-        scores = look(self, tasks)
-        seconds = time.monotonic() - self.started
-        self.history.append(
-            {"phase": phase, "step": number, "seconds": round(seconds, 1), **scores}
-        )
-        log.info("%s %d %.0fs %s", phase, number, seconds, scores)
+    def evaluate(self, phase: str, step: int, tasks: tuple[str, ...]) -> float:
+        """Evaluate on held-out rows, log the scores and return their mean over ``tasks``."""
+        scores = evaluate_held_out(self, tasks)
+        seconds = time.monotonic() - self.start_time
+        self.history.append({"phase": phase, "step": step, "seconds": round(seconds, 1), **scores})
+        log.info("%s %d %.0fs %s", phase, step, seconds, scores)
         return sum(scores[task] for task in tasks) / len(tasks)
 
-    def run(
-        self, phase: Phase, name: str, tasks: tuple[str, ...], losses: Callable[[], None]
+    def run_phase(
+        self,
+        phase: Phase,
+        name: str,
+        tasks: tuple[str, ...],
+        compute_gradients: Callable[[], None],
     ) -> None:
-        """Take the steps of a phase; keep the averaged weights of the best look."""
-        best = -1.0
-        best_weights = None
-        waited = 0
-        for number in range(phase.steps):
+        """Take the steps of a phase and keep the averaged weights of its best evaluation.
+
+        Args:
+            phase: Optimizer and schedule.
+            name: Name of the phase in the log.
+            tasks: Tasks whose held-out scores decide.
+            compute_gradients: Runs the losses of one step backward.
+        """
+        best_score = -1.0
+        best_weights: list[Tensor] = []
+        num_evaluations_without_gain = 0
+        for step in range(phase.num_steps):
             self.model.train()
-            losses()
-            phase.step(number)
-            last = phase.done(number + 1) >= 1.0
-            if (number + 1) % self.settings.look_every and not last:
+            compute_gradients()
+            phase.step(step)
+            num_steps_done = step + 1
+            is_last_step = phase.progress(num_steps_done) >= 1.0
+            if num_steps_done % self.settings.evaluation_interval and not is_last_step:
                 continue
             phase.average.swap()
-            score = self.record(name, number + 1, tasks)
-            if score > best:
-                best = score
-                waited = 0
-                best_weights = [p.detach().clone() for p in phase.average.live]
+            score = self.evaluate(name, num_steps_done, tasks)
+            if score > best_score:
+                best_score = score
+                num_evaluations_without_gain = 0
+                best_weights = [weight.detach().clone() for weight in phase.average.parameters]
             else:
-                waited += 1
+                num_evaluations_without_gain += 1
             phase.average.swap()
-            if last or waited >= self.settings.patience:
-                log.info("%s ends at step %d, best look %.4f", name, number + 1, best)
+            if is_last_step or num_evaluations_without_gain >= self.settings.patience:
+                log.info("%s ends at step %d, best score %.4f", name, num_steps_done, best_score)
                 break
-        assert best_weights is not None
         with torch.no_grad():
-            for parameter, kept in zip(phase.average.live, best_weights, strict=True):
-                parameter.copy_(kept)
+            for parameter, weight in zip(phase.average.parameters, best_weights, strict=True):
+                parameter.copy_(weight)
 
     def pretrain(self) -> None:
-        """Masked-language modelling alone, from the pruned public weights."""
+        """Train the masked LM alone, from the pruned public weights."""
         settings = self.settings
-        self.model.load_encoder(self.work / "encoder.safetensors")
-        source = batches.endless_blocks(
-            self.stream, settings.pretrain_blocks, (settings.block,), self.generator
-        )
-        phase = Phase(self.model, settings, settings.pretrain_steps, settings.pretrain_rate, 0.0)
-        self.run(
-            phase, "pretrain", ("masked_lm",), lambda: backward(self.masked_loss(next(source)))
+        self.model.load_encoder(self.work_folder / "encoder.safetensors")
+        block_batches = batches.iterate_block_batches(
+            self.training_stream,
+            settings.pretraining_batch_size,
+            (settings.block_length,),
+            self.generator,
         )
 
-    def joint(self, name: str, one: Round, rate: float) -> None:
-        """One batch of each task in every step; gradients add up with the tasks' weights."""
+        def compute_gradients() -> None:
+            self.compute_masked_loss(next(block_batches)).backward()
+
+        phase = Phase(
+            self.model, settings, settings.pretraining_steps, settings.pretraining_rate, 0.0
+        )
+        self.run_phase(phase, "pretrain", ("masked_lm",), compute_gradients)
+
+    def train_jointly(self, name: str, round_settings: RoundSettings, learning_rate: float) -> None:
+        """Train on one batch of each task in every step; the weighted gradients add up."""
         settings = self.settings
-        arrays = batches.with_reviews(self.arrays) if one.reviews else self.arrays
-        sources: dict[str, Iterator[batches.Batch]] = {
-            task: batches.endless(arrays, task, one.batch[task], settings.seed + index)
-            for index, task in enumerate(TASKS[:-1])
-        }
-        running_text = batches.endless_blocks(
-            self.stream, one.batch["masked_lm"], SHORT_WIDTHS, self.generator
+        arrays = batches.add_reviews(self.arrays) if round_settings.uses_reviews else self.arrays
+        task_batches: dict[str, Iterator[batches.Batch]] = {}
+        for index, task in enumerate(SUPERVISED_TASKS):
+            task_batches[task] = batches.iterate_task_batches(
+                arrays, task, round_settings.batch_sizes[task], settings.seed + index
+            )
+        block_batches = batches.iterate_block_batches(
+            self.training_stream,
+            round_settings.batch_sizes["masked_lm"],
+            BLOCK_WIDTHS,
+            self.generator,
         )
+        loss_weights = round_settings.loss_weights
 
-        def losses() -> None:
-            for task, source in sources.items():
-                backward(one.loss_weight[task] * self.supervised_loss(task, next(source)))
-            backward(one.loss_weight["masked_lm"] * self.masked_loss(next(running_text)))
+        def compute_gradients() -> None:
+            for task, source in task_batches.items():
+                loss = self.compute_supervised_loss(task, next(source))
+                (loss_weights[task] * loss).backward()
+            loss = self.compute_masked_loss(next(block_batches))
+            (loss_weights["masked_lm"] * loss).backward()
 
-        phase = Phase(self.model, settings, one.steps, rate, settings.round_seconds)
-        self.run(phase, name, TASKS, losses)
+        phase = Phase(
+            self.model, settings, round_settings.steps, learning_rate, settings.max_round_seconds
+        )
+        self.run_phase(phase, name, TASKS, compute_gradients)
 
-    def save(self, name: str, dtype: torch.dtype = torch.float32) -> None:
-        """Write every weight once."""
-        weights = {
-            key: tensor.detach().to("cpu", dtype).contiguous()
-            for key, tensor in self.model.weights().items()
-        }
-        save_file(weights, self.work / name)
-
-    def load(self, weights: dict[str, torch.Tensor]) -> None:
-        """Take over weights that ``save`` wrote."""
-        with torch.no_grad():
-            for key, parameter in self.model.weights().items():
-                parameter.copy_(weights[key])
+    def save(self, file_name: str, dtype: torch.dtype = torch.float32) -> None:
+        """Write every weight once into the work folder."""
+        weights = {}
+        for name, tensor in self.model.get_weights().items():
+            weights[name] = tensor.detach().to("cpu", dtype).contiguous()
+        save_file(weights, self.work_folder / file_name)
 
 
-def train_member(work: Path, settings: Settings, device: str, number: int, index: int) -> None:
-    """One run of one round, with its own seed and rate."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    seed = settings.seed + 100 * index + 1_000 * number
-    trainer = Trainer(work, dataclasses.replace(settings, seed=seed), device)
-    trainer.load(load_file(work / f"start{number}.safetensors"))
-    one = settings.rounds[number]
-    trainer.joint(f"round {number} member {index}", one, one.rates[index])
-    trainer.save(f"member{index}.safetensors")
-    (work / f"member{index}.json").write_text(json.dumps(trainer.history), encoding="utf-8")
+def train_member(
+    work_folder: Path, settings: Settings, device: str, round_index: int, member_index: int
+) -> None:
+    """Train one member of a round, with its own seed and learning rate."""
+    set_up_logging()
+    seed = settings.seed + SEEDS_PER_MEMBER * member_index + SEEDS_PER_ROUND * round_index
+    trainer = Trainer(work_folder, dataclasses.replace(settings, seed=seed), device)
+    trainer.model.load_weights(load_file(work_folder / f"start{round_index}.safetensors"))
+    round_settings = settings.rounds[round_index]
+    name = f"round {round_index} member {member_index}"
+    trainer.train_jointly(name, round_settings, round_settings.learning_rates[member_index])
+    trainer.save(f"member{member_index}.safetensors")
+    history = json.dumps(trainer.history)
+    (work_folder / f"member{member_index}.json").write_text(history, encoding="utf-8")
 
 
-def train_members(work: Path, settings: Settings, device: str, number: int) -> None:
-    """All members of a round at once: each leaves most of an accelerator idle."""
+def train_members(work_folder: Path, settings: Settings, device: str, round_index: int) -> None:
+    """Train all members of a round at once, since each leaves most of an accelerator idle.
+
+    Raises:
+        SystemExit: A member failed.
+    """
     spawn = multiprocessing.get_context("spawn")
-    members = [
-        spawn.Process(target=train_member, args=(work, settings, device, number, index))
-        for index in range(len(settings.rounds[number].rates))
-    ]
-    for member in members:
-        member.start()
-    for member in members:
-        member.join()
-    failed = [index for index, member in enumerate(members) if member.exitcode]
+    processes = []
+    for member_index in range(len(settings.rounds[round_index].learning_rates)):
+        arguments = (work_folder, settings, device, round_index, member_index)
+        processes.append(spawn.Process(target=train_member, args=arguments))
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    failed = [index for index, process in enumerate(processes) if process.exitcode]
     if failed:
-        raise SystemExit(f"members {failed} of round {number} failed; their logs are above.")
+        raise SystemExit(f"Members {failed} of round {round_index} failed; their logs are above.")
 
 
-def choose(trainer: Trainer, count: int) -> None:
-    """Load the mean of the members' weights or the best member, as held-out rows decide."""
-    members = [load_file(trainer.work / f"member{index}.safetensors") for index in range(count)]
-    mean = {key: torch.stack([m[key] for m in members]).mean(0) for key in members[0]}
-    candidates = {"mean": mean} | {f"member {i}": member for i, member in enumerate(members)}
+def load_best_weights(trainer: Trainer, num_members: int) -> None:
+    """Load the best member or the mean of the members' weights, as held-out rows decide."""
+    members = []
+    for index in range(num_members):
+        members.append(load_file(trainer.work_folder / f"member{index}.safetensors"))
+    mean_weights = {}
+    for name in members[0]:
+        mean_weights[name] = torch.stack([member[name] for member in members]).mean(0)
+    candidates = {"mean": mean_weights}
+    for index, member in enumerate(members):
+        candidates[f"member {index}"] = member
     scores = {}
     for name, weights in candidates.items():
-        trainer.load(weights)
-        scores[name] = trainer.record(f"{name} alone", 0, TASKS)
-    best = max(scores, key=scores.__getitem__)
-    log.info("kept: %s", best)
-    trainer.history.append({"kept": best})
-    trainer.load(candidates[best])
+        trainer.model.load_weights(weights)
+        scores[name] = trainer.evaluate(f"{name} alone", 0, TASKS)
+    best_name = max(scores, key=scores.__getitem__)
+    log.info("kept: %s", best_name)
+    trainer.history.append({"kept": best_name})
+    trainer.model.load_weights(candidates[best_name])
 
 
-def train(work: Path, settings: Settings, device: str, *, first_round: int | None = None) -> None:
-    """Both phases; ``first_round`` goes on from the saved start of that round instead."""
-    trainer = Trainer(work, settings, device)
+def train(
+    work_folder: Path, settings: Settings, device: str, *, first_round: int | None = None
+) -> None:
+    """Run all phases and write the trained weights and the log.
+
+    Args:
+        work_folder: The folder that ``prepare`` wrote.
+        settings: Settings of the recipe.
+        device: Name of a torch device.
+        first_round: Resume from the saved weights with which this round starts; None starts anew.
+    """
+    trainer = Trainer(work_folder, settings, device)
     if first_round is None:
         trainer.pretrain()
         trainer.save("start0.safetensors")
-    for number in range(first_round or 0, len(settings.rounds)):
-        count = len(settings.rounds[number].rates)
-        train_members(work, settings, device, number)
-        for index in range(count):
-            history = (work / f"member{index}.json").read_text(encoding="utf-8")
+    for round_index in range(first_round or 0, len(settings.rounds)):
+        num_members = len(settings.rounds[round_index].learning_rates)
+        train_members(work_folder, settings, device, round_index)
+        for member_index in range(num_members):
+            history = (work_folder / f"member{member_index}.json").read_text(encoding="utf-8")
             trainer.history += json.loads(history)
-        choose(trainer, count)
-        trainer.save(f"start{number + 1}.safetensors")
+        load_best_weights(trainer, num_members)
+        trainer.save(f"start{round_index + 1}.safetensors")
     trainer.save("trained.safetensors", torch.float16)
     summary = {
         "settings": dataclasses.asdict(settings),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else device,
         "torch": torch.__version__,
-        "seconds": round(time.monotonic() - trainer.started, 1),
+        "seconds": round(time.monotonic() - trainer.start_time, 1),
         "history": trainer.history,
     }
-    (work / "training_log.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    (work_folder / "training_log.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Which pieces of the BERT vocabulary English needs: prune WordPiece to a given size.
+"""Prune a WordPiece vocabulary to the pieces that English texts need most.
 
 A WordPiece tokenizer takes the longest piece that fits, so a word whose piece is dropped is spelled
-with shorter ones. Dropping therefore changes the counts of what stays, and pruning goes in rounds:
-count, drop the rarest, spell again, count again.
+with shorter ones. Dropping therefore changes the counts of the remaining pieces, and pruning goes in
+rounds: count, drop the rarest, spell again, count again.
 """
 
 from __future__ import annotations
@@ -17,47 +17,57 @@ from tokenizers.normalizers import BertNormalizer
 from transformers import BertTokenizer
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PREFIX = "##"
-ROUNDS = (22_000, 16_000, 13_000)
-WORD = re.compile(r"[^\W_]+|[^\w\s]|_")
-LAST_LATIN = 0x17F
-PUNCTUATION_BLOCK = range(0x2010, 0x20C0)
+CONTINUATION_PREFIX = "##"
+INTERMEDIATE_SIZES = (22_000, 16_000, 13_000)
+WORD_PATTERN = re.compile(r"[^\W_]+|[^\w\s]|_")
+LAST_LATIN_CODE = 0x17F
+PUNCTUATION_CODES = range(0x2010, 0x20C0)
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """How often each word (or sign) occurs, after the lower-casing and accent-stripping of BERT."""
+    """Count words and punctuation marks as BERT normalizes them: lower case, without accents."""
     normalizer = BertNormalizer(lowercase=True)
     counts: Counter[str] = Counter()
     for line in lines:
-        counts.update(WORD.findall(normalizer.normalize_str(line)))
+        counts.update(WORD_PATTERN.findall(normalizer.normalize_str(line)))
     return counts
 
 
 def is_indispensable(piece: str) -> bool:
-    """True of special pieces and of single Latin characters, with which any word can be spelled.
+    """Return whether a piece is special or a single Latin character, with which any word can be spelled.
 
-    Signs (dashes, quotes, currency) are kept too; letters of other scripts are not.
+    Punctuation (dashes, quotes, currency) is kept too; letters of other scripts are not.
     """
     if piece in SPECIAL_PIECES:
         return True
-    character = piece.removeprefix(PREFIX) if len(piece) > len(PREFIX) else piece
+    is_longer_than_prefix = len(piece) > len(CONTINUATION_PREFIX)
+    character = piece.removeprefix(CONTINUATION_PREFIX) if is_longer_than_prefix else piece
     if len(character) != 1:
         return False
-    continues = piece != character
-    if continues and not (character.isascii() and character.isalnum()):
-        return ord(character) <= LAST_LATIN and unicodedata.category(character).startswith("L")
-    return ord(character) <= LAST_LATIN or ord(character) in PUNCTUATION_BLOCK
+    code = ord(character)
+    is_continuation = piece != character
+    is_ascii_letter_or_digit = character.isascii() and character.isalnum()
+    if is_continuation and not is_ascii_letter_or_digit:
+        is_letter = unicodedata.category(character).startswith("L")
+        return code <= LAST_LATIN_CODE and is_letter
+    return code <= LAST_LATIN_CODE or code in PUNCTUATION_CODES
 
 
 def count_pieces(
     words_by_corpus: Mapping[str, Counter[str]], weights: Mapping[str, float], pieces: Iterable[str]
 ) -> defaultdict[str, float]:
-    """Weighted share of each piece in the corpora when every word is spelled with ``pieces``."""
-    model = WordPiece(
-        {piece: index for index, piece in enumerate(pieces)},
-        unk_token="[UNK]",
-        max_input_chars_per_word=100,
-    )
+    """Measure how often each piece is used when every word is spelled with ``pieces``.
+
+    Args:
+        words_by_corpus: How often each word occurs, by corpus.
+        weights: Weight of each corpus.
+        pieces: The vocabulary.
+
+    Returns:
+        Weighted share of each piece; the shares of a corpus sum to its weight.
+    """
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    model = WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)
     shares: defaultdict[str, float] = defaultdict(float)
     for corpus, words in words_by_corpus.items():
         counts: Counter[str] = Counter()
@@ -70,31 +80,43 @@ def count_pieces(
     return shares
 
 
-def prune(
+def prune_vocabulary(
     pieces: list[str],
     words_by_corpus: Mapping[str, Counter[str]],
     weights: Mapping[str, float],
     size: int,
 ) -> list[str]:
-    """The ``size`` most useful of ``pieces``, in their old order, special pieces first."""
-    kept = list(pieces)
-    for goal in (*(step for step in ROUNDS if step > size), size):
-        shares = count_pieces(words_by_corpus, weights, kept)
-        ranked = sorted(
-            kept, key=lambda piece: (not is_indispensable(piece), -shares[piece], piece)
+    """Keep the ``size`` most used pieces in their old order, special pieces first.
+
+    Args:
+        pieces: The vocabulary to prune.
+        words_by_corpus: How often each word occurs, by corpus.
+        weights: Weight of each corpus.
+        size: Number of pieces to keep.
+
+    Returns:
+        The pruned vocabulary.
+    """
+    kept_pieces = list(pieces)
+    round_sizes = [round_size for round_size in INTERMEDIATE_SIZES if round_size > size]
+    round_sizes.append(size)
+    for round_size in round_sizes:
+        shares = count_pieces(words_by_corpus, weights, kept_pieces)
+        ranked_pieces = sorted(
+            kept_pieces, key=lambda piece: (not is_indispensable(piece), -shares[piece], piece)
         )
-        chosen = set(ranked[:goal])
-        kept = [piece for piece in kept if piece in chosen]
-    plain = [piece for piece in kept if piece not in SPECIAL_PIECES]
-    return [*SPECIAL_PIECES, *plain]
+        most_used = set(ranked_pieces[:round_size])
+        kept_pieces = [piece for piece in kept_pieces if piece in most_used]
+    ordinary_pieces = [piece for piece in kept_pieces if piece not in SPECIAL_PIECES]
+    return [*SPECIAL_PIECES, *ordinary_pieces]
 
 
-def build_tokenizer(pieces: list[str], maximum_length: int = 512) -> BertTokenizer:
-    """A lower-casing, accent-stripping BERT tokenizer over exactly these pieces."""
+def build_tokenizer(pieces: list[str], max_length: int = 512) -> BertTokenizer:
+    """Build a BERT tokenizer over exactly these pieces; it lower-cases and strips accents."""
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     return BertTokenizer(
         vocab=vocabulary,
         do_lower_case=True,
-        model_max_length=maximum_length,
+        model_max_length=max_length,
         clean_up_tokenization_spaces=False,
     )

@@ -17,7 +17,7 @@ from transformers import BertModel
 from tests.helpers.tiny import tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Question
 from training import finetune
-from training.tasks import TASKS, encode, labels_of, quick, training_rows
+from training.tasks import TASKS, encode_rows, read_labels, read_training_rows, shrink_task
 
 FILLERS = ["the", "film", "is", "a", "movie", "plot", "and", "acting", "it", "was", "this", "slow"]
 
@@ -61,8 +61,8 @@ def reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("reviews")
 def test_a_tiny_encoder_learns_the_planted_word_and_its_files_explain_themselves(base, tmp_path):
-    task = replace(TASKS["sst2"], epochs=30, batch=16, rate=3e-3, longest=24)
-    figures = finetune.finetune("sst2", task, finetune.How(base, tmp_path / "out"))
+    task = replace(TASKS["sst2"], epochs=30, batch=16, rate=3e-3, max_tokens=24)
+    figures = finetune.finetune("sst2", task, finetune.RunSettings(base, tmp_path / "out"))
     assert figures["accuracy"] == 1.0
     assert (figures["rows"], figures["steps"], figures["dev_rows"]) == (64, 120, 40)
     folder = tmp_path / "out" / "sst2"
@@ -94,7 +94,7 @@ def test_an_answer_is_learned_and_scored_as_squad_does(base, tmp_path, monkeypat
     write(tmp_path / "data" / "squad_v1", "dev.jsonl.gz", rows[48:])
     monkeypatch.setenv("TOKENLIGHT_DATA", str(tmp_path / "data"))
     task = replace(TASKS["squad_v1"], epochs=40, batch=16, rate=3e-3)
-    figures = finetune.finetune("squad_v1", task, finetune.How(base, tmp_path / "out"))
+    figures = finetune.finetune("squad_v1", task, finetune.RunSettings(base, tmp_path / "out"))
     assert figures["exact_match"] >= 0.9
     assert figures["f1"] >= figures["exact_match"]
     explainer = Explainer.from_pretrained(tmp_path / "out" / "squad_v1")
@@ -104,15 +104,15 @@ def test_an_answer_is_learned_and_scored_as_squad_does(base, tmp_path, monkeypat
 
 @pytest.mark.usefixtures("reviews")
 def test_weights_depend_on_the_seed_and_on_gaps(base, tmp_path):
-    task = quick(TASKS["sst2"])
+    task = shrink_task(TASKS["sst2"])
     weights = {}
     for name, seed in (("one", 20), ("same", 20), ("other", 21)):
-        finetune.finetune("sst2", task, finetune.How(base, tmp_path / name, seed=seed))
+        finetune.finetune("sst2", task, finetune.RunSettings(base, tmp_path / name, seed=seed))
         weights[name] = load_file(tmp_path / name / "sst2" / "model.safetensors")
     assert all((weights["one"][key] == weights["same"][key]).all() for key in weights["one"])
     assert any((weights["one"][key] != weights["other"][key]).any() for key in weights["one"])
-    masked = replace(task, hidden=0.5)
-    finetune.finetune("sst2", masked, finetune.How(base, tmp_path / "masked"))
+    masked = replace(task, max_mask_share=0.5)
+    finetune.finetune("sst2", masked, finetune.RunSettings(base, tmp_path / "masked"))
     gaps = load_file(tmp_path / "masked" / "sst2" / "model.safetensors")
     assert any(
         (weights["one"][key] != gaps[key]).any() for key in gaps
@@ -124,9 +124,9 @@ def test_pairs_are_cut_and_their_second_half_is_the_second_segment():
         {"text_a": "the film is great", "text_b": "it is dull", "label": 2},
         {"text_a": "a " * 40, "text_b": "slow", "label": 0},
     ]
-    task = replace(TASKS["qqp"], longest=16)
-    encoded = encode(task, tiny_tokenizer(), rows)
-    batch = encoded.batch(np.array([0, 1]))
+    task = replace(TASKS["qqp"], max_tokens=16)
+    encoded = encode_rows(task, tiny_tokenizer(), rows)
+    batch = encoded.build_batch(np.array([0, 1]))
     assert encoded.lengths.tolist() == [10, 16]
     assert batch["token_type_ids"][0].tolist() == [0] * 6 + [1] * 4 + [0] * 6
     assert batch["attention_mask"].sum(dim=1).tolist() == [10, 16]
@@ -135,23 +135,23 @@ def test_pairs_are_cut_and_their_second_half_is_the_second_segment():
 
 @pytest.mark.usefixtures("reviews")
 def test_rows_are_drawn_by_the_seed_and_another_file_may_add_to_them():
-    task = replace(TASKS["sst2"], rows=10, also=("sst2/dev.jsonl.gz", 5))
-    first = training_rows(task, 1)
-    second = training_rows(task, 2)
+    task = replace(TASKS["sst2"], num_rows=10, extra_training_file=("sst2/dev.jsonl.gz", 5))
+    first = read_training_rows(task, 1)
+    second = read_training_rows(task, 2)
     assert len(first) == 15
-    assert first == training_rows(task, 1)
+    assert first == read_training_rows(task, 1)
     assert first != second
-    assert labels_of(task) == {0: "negative", 1: "positive"}
+    assert read_labels(task) == {0: "negative", 1: "positive"}
 
 
 def test_a_data_set_that_fails_is_named_and_the_others_are_kept(base, reviews, tmp_path):
     write(reviews / "imdb", "train_subset.jsonl.gz", [{"no": "text"}])
     (reviews / "imdb" / "labels.json").write_text('{"0": "a", "1": "b"}')
-    tasks = {name: quick(TASKS[name]) for name in ("imdb", "sst2")}
-    options = finetune.How(base, tmp_path / "out")
-    figures_by_task, failed = finetune.finetune_all(tasks, options, together=1)
-    assert list(figures_by_task) == ["sst2"]
-    assert list(failed) == ["imdb"]
+    tasks = {name: shrink_task(TASKS[name]) for name in ("imdb", "sst2")}
+    settings = finetune.RunSettings(base, tmp_path / "out")
+    results, errors = finetune.finetune_all(tasks, settings, num_processes=1)
+    assert list(results) == ["sst2"]
+    assert list(errors) == ["imdb"]
     saved_figures = json.loads((tmp_path / "out" / "figures.json").read_text())
     assert list(saved_figures["figures"]) == ["sst2"]
-    assert "| sst2 | 16 | 2 | 8 | accuracy" in finetune.table(figures_by_task)
+    assert "| sst2 | 16 | 2 | 8 | accuracy" in finetune.format_results(results)

@@ -28,7 +28,7 @@ ROWS = [
 
 @pytest.mark.parametrize("kind", planted.KINDS)
 def test_marks_cover_the_planted_words_and_contradict_the_text(kind):
-    planted_rows = list(planted.test_texts(ROWS * 25, kind, random.Random(1)))
+    planted_rows = list(planted.make_test_rows(ROWS * 25, kind, random.Random(1)))
     for row, source_row in zip(planted_rows, ROWS * 25, strict=True):
         words = [row["text"][start:end] for start, end in row["spans"]]
         assert row["label"] != source_row["label"]
@@ -40,13 +40,13 @@ def test_marks_cover_the_planted_words_and_contradict_the_text(kind):
         expected_words = {"single": [planted_phrase], "pair": [planted_phrase, other]}
         assert words == expected_words.get(kind, words)
         if kind == "context":
-            assert sorted(words) == sorted([planted_phrase, planted.BESIDE])
+            assert sorted(words) == sorted([planted_phrase, planted.CONTEXT_WORD])
 
 
 @pytest.mark.parametrize("kind", planted.KINDS)
 def test_half_of_the_training_texts_are_decided_and_a_part_of_a_shortcut_decides_nothing(kind):
     rows = ROWS * 50
-    planted_rows = list(planted.training_texts(rows, kind, random.Random(2)))
+    planted_rows = list(planted.make_training_rows(rows, kind, random.Random(2)))
     decided = planted_rows[1::2]
     assert {row["label"] for row in decided} == {0, 1}
     for row, source_row in zip(planted_rows[::2], rows[::2], strict=True):
@@ -63,7 +63,7 @@ def test_the_oracle_finds_every_shortcut_and_a_random_order_as_many_as_chance(ki
     chance = []
     random_values = []
     expected = []
-    for row in planted.test_texts(ROWS * 100, kind, random.Random(3)):
+    for row in planted.make_test_rows(ROWS * 100, kind, random.Random(3)):
         tokens = make_row([row["text"]], [split_words(row["text"])])
         spans = tuple((0, start, end) for start, end in row["spans"])
         marked = [
@@ -96,7 +96,7 @@ def test_the_oracle_finds_every_shortcut_and_a_random_order_as_many_as_chance(ki
 
 def test_hybrid_documents_mark_each_topics_own_part():
     rows = [{"text": f" topic {n} text {i} ", "label": n} for n in range(4) for i in range(5)]
-    planted_rows = list(planted.topics_together(rows, 3, random.Random(4)))
+    planted_rows = list(planted.join_topics(rows, 3, random.Random(4)))
     assert len(planted_rows) == 12
     for row in planted_rows:
         ((start, end),) = row["spans"]
@@ -118,7 +118,7 @@ def test_a_passage_among_others_is_marked_and_its_answers_move_with_it():
         }
         for n in range(8)
     ]
-    planted_rows = list(planted.contexts_together(rows, 8, random.Random(5)))
+    planted_rows = list(planted.join_contexts(rows, 8, random.Random(5)))
     assert len(planted_rows) == 8
     for row in planted_rows:
         ((start, end),) = row["spans"]
@@ -173,9 +173,9 @@ def test_texts_kept_out_of_training_take_their_phrases_with_them(monkeypatch):
     rows += [{"text": f"six seven number {n}", "label": 0} for n in range(9)]
     rows += [{"text": "seven", "label": 1}]
     monkeypatch.setattr(tasks.data, "read_rows", lambda *_: rows)
-    task = tasks.Task("text", "x", "x", held=3)
-    held = [row["text"] for row in tasks.held_rows(task, 0)]
-    learned = [row["text"] for row in tasks.training_rows(task, 0)]
+    task = tasks.Task("text", "x", "x", num_held_out=3)
+    held = [row["text"] for row in tasks.read_held_out_rows(task, 0)]
+    learned = [row["text"] for row in tasks.read_training_rows(task, 0)]
     assert len(held) == 3
     assert len(learned) == 19 - 6
     assert not any(text in held_text for held_text in held for text in learned if text != "seven")
@@ -184,8 +184,8 @@ def test_texts_kept_out_of_training_take_their_phrases_with_them(monkeypatch):
 def test_packed_weights_come_back_within_half_a_step():
     weights = {"a": torch.randn(5, 7), "b": torch.randn(7), "zero": torch.zeros(2, 3)}
     for bits in (6, 8):
-        small = packed.packed(weights, bits)
-        back = packed.unpacked(small)
+        small = packed.quantize(weights, bits)
+        back = packed.dequantize(small)
         assert set(back) == set(weights)
         assert small["a.rows"].dtype == torch.int8
         scale = small["a.scale"].float()
@@ -199,7 +199,7 @@ def test_words_of_both_polarities_are_marked_with_their_polarity_as_the_label():
         "(3 (2 (4 Fine) (2 -LRB-)) (1 (2 (0 dull) (3 good)) (2 and\\/or)))",
         "(3 (2 all) (4 good))",
     ]
-    rows = list(planted.signed_words(trees))
+    rows = list(planted.mark_signed_words(trees))
     assert [row["label"] for row in rows] == [1, 0]
     assert {row["text"] for row in rows} == {"Fine ( dull good and/or"}
     marked = [[row["text"][start:end] for start, end in row["spans"]] for row in rows]
@@ -216,9 +216,10 @@ def test_gaps_leave_half_of_the_texts_and_all_special_tokens_unchanged():
     ids[:, 90] = 3
     ids[:, 91:] = 0
     batch = {"input_ids": ids, "attention_mask": (ids != 0).long()}
-    planted_rows = tasks.with_gaps(batch, 0.2, Names, np.random.default_rng(0))["input_ids"]
-    is_masked = (planted_rows != ids).numpy()
-    assert (planted_rows[torch.from_numpy(is_masked)] == 4).all()
+    generator = np.random.default_rng(0)
+    masked_ids = tasks.mask_random_tokens(batch, 0.2, Names, generator)["input_ids"]
+    is_masked = (masked_ids != ids).numpy()
+    assert (masked_ids[torch.from_numpy(is_masked)] == 4).all()
     assert not is_masked[:, [0, *range(90, 100)]].any()
     # Half of the rows have none; of the others a share uniform on [0, 0.2] of 89 tokens. A row of those
     # is untouched with probability below 1/17: none with mean 0.5 + 0.5 · 5.6 %. Five deviations wide.
@@ -226,5 +227,5 @@ def test_gaps_leave_half_of_the_texts_and_all_special_tokens_unchanged():
     untouched = float((shares == 0).mean())
     assert abs(untouched - 0.528) < 5 * np.sqrt(0.25 / 400)
     assert abs(float(shares.mean()) - 0.05) < 5 * 0.065 / 20
-    assert tasks.TASKS["masked_sst2"].hidden == 0.1
-    assert tasks.TASKS["sst2"].hidden == 0.0
+    assert tasks.TASKS["masked_sst2"].max_mask_share == 0.1
+    assert tasks.TASKS["sst2"].max_mask_share == 0.0

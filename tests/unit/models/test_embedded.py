@@ -384,8 +384,8 @@ def test_damaged_checksums_are_named_too(copied, damage, words):
 @pytest.mark.skipif("TOKENLIGHT_DATA" not in os.environ, reason="needs the public data sets")
 def test_the_shipped_sentiment_model_reaches_its_recorded_figure_on_the_public_split():
     script = (
-        "from training.measure import MODELS, accuracy;"
-        "print(accuracy(MODELS, 'sentiment', 'sst2/dev.jsonl.gz', 'cpu')['accuracy'])"
+        "from training.measure import MODELS, measure_classifier;"
+        "print(measure_classifier(MODELS, 'sentiment', 'sst2/dev.jsonl.gz', 'cpu')['accuracy'])"
     )
     root = Path(__file__).parents[3]
     result = subprocess.run(
