@@ -238,8 +238,10 @@ def measure_pictures(explainer: Explainer, inputs: list[Any], method: str) -> li
     deletions = measure_metric(explainer, attributions, "deletion")
     values: list[float | None] = []
     for insertion, deletion in zip(insertions, deletions, strict=True):
-        is_known = insertion is not None and deletion is not None
-        values.append(insertion - deletion if is_known else None)
+        if insertion is None or deletion is None:
+            values.append(None)
+        else:
+            values.append(insertion - deletion)
     return values
 
 

@@ -187,7 +187,7 @@ class CachedDecoder:
 def _stream_tokens(
     session: Session, prompt: Any, target: Continuation, options: ExplainOptions
 ) -> Iterator[GeneratedToken]:
-    """Yield the tokens of a continuation, chunk by chunk: each is written first, then explained in one pass."""
+    """Yield the tokens of a continuation: each chunk is written first, then explained in one pass."""
     with isolated_tokenizer_cache():
         prompt_row = encode_input(session, prompt, options)
     num_steps = target.max_new_tokens
