@@ -38,8 +38,8 @@ values is within the noise. The same passes give each score an error bar.
 texts, and little else: on pairs and questions sub-texts are not reliably better than one pass, and by [MASK]
 they are level with Shapley values at best on most tasks. At one pass it finds `fullgrad_plus:gradient=libra`
 ahead of `attnlrp` on five of six tasks. [A confirmation on fresh texts](confirmation.md) decided that
-`attnlrp` stays: the better candidate costs more memory than a gradient should. `effort=` draws sub-texts for
-texts alone.
+`attnlrp` stays: the better candidate costs more memory than a gradient should. `effort=` draws sub-texts
+for texts alone.
 """
 METHOD = """\
 ## Method

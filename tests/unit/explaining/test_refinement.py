@@ -51,5 +51,5 @@ def test_several_texts_and_several_targets_are_refused():
         EXPLAINER.refine([TEXT, TEXT])
     with expect_error(BadInput, "refine-needs-one-target", mentions="all"):
         EXPLAINER.refine(TEXT, "all")
-    with expect_error(BadInput, "bad-effort"):
+    with expect_error(BadInput, "effort-value"):
         EXPLAINER.refine(TEXT, effort="much")
