@@ -224,11 +224,33 @@ def load_class(kind: Kind, name: str) -> Any:
     return cls
 
 
+def _squeeze(name: str) -> str:
+    """Return what names that differ only in case and underscores have in common."""
+    return re.sub(r"[\W_]", "", name).lower()
+
+
+def find_respelled_method(name: str) -> str | None:
+    """Return the registered method that ``name`` also stands for, spelled otherwise or as an alias.
+
+    Example:
+        >>> from tokenlight.registry import find_respelled_method
+        >>> find_respelled_method("att_cat"), find_respelled_method("shap"), find_respelled_method("top_one")
+        ('attcat', 'shapley', None)
+    """
+    squeezed = _squeeze(name)
+    for known_name in list_names("methods"):
+        if _squeeze(known_name) == squeezed:
+            return known_name
+    for alias, known_name in ALIASES.items():
+        if _squeeze(alias) == squeezed:
+            return known_name
+    return None
+
+
 def _refuse_unknown_name(kind: Kind, name: str) -> NoReturn:
     """Raise UnknownName for a name that is not registered, with a suggestion."""
     known = list_names(kind)
-    # Names that differ only in case and underscores count as the same.
-    squeezed = re.sub(r"[\W_]", "", name).lower()
+    squeezed = _squeeze(name)
     for known_name in known:
         if known_name.replace("_", "") == squeezed:
             raise UnknownName(

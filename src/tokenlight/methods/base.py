@@ -197,7 +197,7 @@ def check_declarations(methods: Sequence[Method]) -> None:
 
     Raises:
         BadInput: Two classes have the same name; a class that is not registered has the name of one that
-            is; or ``needs`` is not a frozenset of sites.
+            is, an alias of it or another spelling; or ``needs`` is not a frozenset of sites.
     """
     classes: dict[str, type[Method]] = {}
     for method in methods:
@@ -212,6 +212,14 @@ def check_declarations(methods: Sequence[Method]) -> None:
                 "their results could not be told apart. Rename one of the classes.",
                 code="duplicate-method-name",
             )
+        if registry.registered_name(cls) is None:
+            known_name = registry.find_respelled_method(name)
+            if known_name is not None:
+                raise BadInput(
+                    f"{class_path(cls)} would be named {name!r}, which a reader takes for the method "
+                    f"{known_name!r}. Rename the class.",
+                    code="method-name-like-another",
+                )
         sites = method.needs
         if not isinstance(sites, frozenset) or not all(isinstance(site, Site) for site in sites):
             raise BadInput(

@@ -141,6 +141,12 @@ class TestOneNameTwice:
         ):
             explainer.evaluate(attributions, "aopc")
 
+    @pytest.mark.parametrize(("name", "taken"), [("AttCat", "attcat"), ("Shap", "shapley")])
+    def test_another_spelling_or_an_alias_is_refused(self, explainer, name, taken):
+        method = type(name, (TopOne,), {"__module__": __name__})()
+        with expect_error(BadInput, "method-name-like-another", mentions=f"'{taken}'"):
+            explainer.explain(TEXT, method)
+
     def test_a_name_of_a_registered_method_is_refused(self, explainer):
         with expect_error(BadInput, "duplicate-method-name") as caught:
             explainer.explain(TEXT, Rollout())
