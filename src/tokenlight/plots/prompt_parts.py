@@ -15,6 +15,7 @@ from tokenlight.data.units import (
 from tokenlight.plots.continuations import is_continuation
 from tokenlight.plots.descriptions import format_score, round_to_percents
 
+MIN_LEAD = 1.5  # how many times the second sum the first must be, to be said to have decided
 ROLE_NAMES = frozenset(
     {"system", "developer", "user", "assistant", "tool", THINKING_SEGMENT, TOOL_CALL_SEGMENT}
 )
@@ -53,6 +54,9 @@ def describe_deciding_part(attribution: Attribution) -> str:
         number = f"turn {parts.index(part) + 1}, " if is_chat else ""
         named.append(f"{number}{part.name} ({_format_total(attribution, part)})")
     line = f"decided by {', then '.join(named)}"
+    if best_first[0].total < MIN_LEAD * best_first[1].total:
+        noun = "turn" if is_chat else "document"
+        line = f"no {noun} stands out: {', '.join(named)}"
     if is_chat:
         line += f"; {_describe_roles(parts)}"
     return line

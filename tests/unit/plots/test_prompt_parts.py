@@ -58,6 +58,11 @@ def test_nothing_decided_where_no_sum_is_above_zero():
     )
 
 
+def test_a_document_that_leads_by_little_did_not_decide():
+    line = describe_deciding_part(explain_prompt([0.67, 0.59, 0.54], ("a", "b", "c")))
+    assert line == "no document stands out: a (+0.67), b (+0.59)"
+
+
 def test_scores_without_a_sign_have_none_here():
     line = describe_deciding_part(explain_prompt([1.0, 2.0], ("a", "b"), method="saliency"))
     assert line == "decided by b (2), then a (1)"
