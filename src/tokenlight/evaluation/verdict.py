@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.evaluation.grade import (
+    DEFAULT_THRESHOLDS,
     GOOD_GRADES,
     INCONCLUSIVE,
     MIN_VISIBLE_CHANGE,
@@ -270,6 +271,10 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
             f"half {units.probability} is {format_percent(removal['curve'][2])}, without the other half "
             f"{format_percent(removal['other_half'])}"
         )
+    findings.append(
+        f"evidence of all tests: {_format_change(result['evidence'])} (chance: 0; better than chance from "
+        f"{DEFAULT_THRESHOLDS.evidence}, faithful from {DEFAULT_THRESHOLDS.faithful_evidence})"
+    )
     findings.append(_describe_rest_contrast(result, units))
     findings.append(_describe_signs(result, units))
     return findings

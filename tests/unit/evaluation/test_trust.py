@@ -314,9 +314,10 @@ def test_the_verdict_states_the_effect_of_every_removal():
     assert same == "it also falls when they are masked"
     num_random = 2 * trust["orders"]  # of each removal
     assert random == f"none of {num_random} random choices of 3 words does as much"
-    assert len(trust["findings"]) == 4  # two removals, the rest of the order, and the signs
-    assert trust["findings"][2].startswith("after the top words: ")
-    assert trust["findings"][3].startswith("signs: ")
+    assert len(trust["findings"]) == 5
+    assert trust["findings"][2].startswith("evidence of all tests: +")
+    assert trust["findings"][3].startswith("after the top words: ")
+    assert trust["findings"][4].startswith("signs: ")
     assert trust["findings"][1].startswith("words masked: the 3 top words move ")
 
 

@@ -261,7 +261,10 @@ FINDING = (
 
 
 def test_findings_give_probabilities_log_odds_and_every_test():
-    *findings, rest, signs = list_findings(make_result("faithful"), WORDS)
+    *findings, evidence, rest, signs = list_findings(make_result("faithful"), WORDS)
+    assert evidence == (
+        "evidence of all tests: +4.8 (chance: 0; better than chance from 3.5, faithful from 4.5)"
+    )
     assert findings == [
         f"words {participle}: the 2 top words move {FINDING.format(num=2)}"
         for participle in PARTICIPLES
