@@ -31,10 +31,10 @@ def round_scores(attribution):
 def test_a_typed_text_is_explained_with_the_scores_of_the_library(visit, explainer):
     visit.open().explain(TEXT)
     assert visit.get_text() == TEXT
-    ours = round_scores(explainer.explain(TEXT, "attcat"))
-    theirs = visit.scores()
-    assert [token for token, _ in theirs] == [token for token, _ in ours]
-    assert [s for _, s in theirs] == pytest.approx([s for _, s in ours], rel=2e-2, abs=1e-5)
+    actual = round_scores(explainer.explain(TEXT, "attcat"))
+    expected = visit.scores()
+    assert [token for token, _ in expected] == [token for token, _ in actual]
+    assert [s for _, s in expected] == pytest.approx([s for _, s in actual], rel=2e-2, abs=1e-5)
     assert "positive" in visit.page.locator("#status").text_content()
     chances = visit.page.locator(".bar .number").all_text_contents()
     assert chances == ["92.0 %", "8.0 %"]
@@ -45,8 +45,8 @@ def test_the_page_uses_the_default_method_of_the_library(visit, explainer):
     attribution = explainer.explain(TEXT)
     assert attribution.method == "attnlrp"
     assert visit.get_text(attribution.method) == TEXT
-    theirs = visit.scores(attribution.method)
-    assert [s for _, s in theirs] == pytest.approx(
+    expected = visit.scores(attribution.method)
+    assert [s for _, s in expected] == pytest.approx(
         [s for _, s in round_scores(attribution)], rel=2e-2, abs=1e-5
     )
 
@@ -72,8 +72,8 @@ def test_a_click_on_a_bar_explains_that_class(visit, explainer):
     visit.open(text=TEXT)
     visit.page.click(".bar[data-label=negative]")
     visit.page.locator("#why h2 b:text-is('negative')").wait_for()
-    ours = [s for _, s in round_scores(explainer.explain(TEXT, "attcat", target="negative"))]
-    assert [s for _, s in visit.scores()] == pytest.approx(ours, rel=2e-2, abs=1e-5)
+    actual = [s for _, s in round_scores(explainer.explain(TEXT, "attcat", target="negative"))]
+    assert [s for _, s in visit.scores()] == pytest.approx(actual, rel=2e-2, abs=1e-5)
     assert "for=negative" in visit.page.url
 
 
@@ -81,9 +81,9 @@ def test_a_contrast_of_two_classes_is_explained(visit, explainer):
     visit.open(text=TEXT)
     visit.page.get_by_label("rather than").select_option("negative")
     visit.page.locator("#why h2 b:text-is('positive rather than negative')").wait_for()
-    ours = explainer.explain(TEXT, "attcat", target=Contrast("positive", "negative"))
-    theirs = [s for _, s in visit.scores()]
-    assert theirs == pytest.approx([s for _, s in round_scores(ours)], rel=2e-2, abs=1e-5)
+    actual = explainer.explain(TEXT, "attcat", target=Contrast("positive", "negative"))
+    expected = [s for _, s in visit.scores()]
+    assert expected == pytest.approx([s for _, s in round_scores(actual)], rel=2e-2, abs=1e-5)
 
 
 def test_methods_are_added_in_the_picker_and_removed_by_their_chips(visit, explainer):
@@ -93,8 +93,8 @@ def test_methods_are_added_in_the_picker_and_removed_by_their_chips(visit, expla
     assert default.all_text_contents() == [explainer.default_method()]
     visit.page.check("[data-method=gae]")
     visit.page.locator("#why [data-method=gae] .token").first.wait_for()
-    ours = [s for _, s in round_scores(explainer.explain(TEXT, "gae"))]
-    assert [s for _, s in visit.scores("gae")] == pytest.approx(ours, rel=2e-2, abs=1e-5)
+    actual = [s for _, s in round_scores(explainer.explain(TEXT, "gae"))]
+    assert [s for _, s in visit.scores("gae")] == pytest.approx(actual, rel=2e-2, abs=1e-5)
     visit.page.get_by_role("button", name="Remove attcat").click()
     visit.page.locator("#why [data-method=attcat]").wait_for(state="detached")
     assert visit.page.locator("#why .row-label h3").all_text_contents() == ["gae"]
@@ -111,8 +111,8 @@ def test_methods_are_compared_by_difference_and_by_agreement(visit, explainer):
     assert float(cell.text_content().replace("−", "-")) == pytest.approx(correlation, abs=0.006)
     visit.page.get_by_label("Show the difference from").select_option("attcat")
     visit.page.get_by_text("compared with attcat").wait_for()
-    ours = [s for _, s in round_scores(difference(second, first))]
-    assert [s for _, s in visit.scores("gae")] == pytest.approx(ours, rel=2e-2, abs=1e-5)
+    actual = [s for _, s in round_scores(difference(second, first))]
+    assert [s for _, s in visit.scores("gae")] == pytest.approx(actual, rel=2e-2, abs=1e-5)
 
 
 def test_words_join_the_tokens_of_a_word(visit, explainer):
@@ -124,9 +124,9 @@ def test_words_join_the_tokens_of_a_word(visit, explainer):
     visit.page.keyboard.press("Escape")
     visit.page.locator("#why").get_by_role("button", name="Tokens").click()
     assert len(words) < len(visit.scores())
-    ours = round_scores(merge_words(explainer.explain(text, "attcat")))
-    assert [w for w, _ in words] == [w for w, _ in ours]
-    assert [s for _, s in words] == pytest.approx([s for _, s in ours], rel=2e-2, abs=1e-5)
+    actual = round_scores(merge_words(explainer.explain(text, "attcat")))
+    assert [w for w, _ in words] == [w for w, _ in actual]
+    assert [s for _, s in words] == pytest.approx([s for _, s in actual], rel=2e-2, abs=1e-5)
     assert visit.get_text() == text
 
 

@@ -40,7 +40,7 @@ def test_a_picture_is_chosen_and_explained_alone_and_with_a_prompt(visitor, pict
     assert page.locator("#picture-name").text_content() == "noise.png"
     assert page.locator("#tab-layers").is_hidden()
     # The picture stays when a model is chosen that reads it with a prompt.
-    page.select_option("#model", "reader")
+    page.select_option("#model", "captioner")
     page.fill("#field-prompt", "what is the red cat")
     page.click("#explain")
     visit.shows("what is the red cat")

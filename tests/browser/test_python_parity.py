@@ -64,38 +64,38 @@ def read_apart(explainer):
 def test_page_and_library_split_texts_alike(modules, explained, explainer):
     for attribution in [*explained, read_apart(explainer)]:
         for merged_or_not in (attribution, merge_words(attribution)):
-            ours = [
+            page = [
                 {
                     "segment": p.segment,
                     "stretches": [[s.text, list(s.positions), s.is_special] for s in p.runs],
                 }
                 for p in split_segments(merged_or_not.row)
             ]
-            theirs = modules("passages", "passages", merged_or_not.to_dict()["row"])
-            for passage in theirs:
+            library = modules("passages", "passages", merged_or_not.to_dict()["row"])
+            for passage in library:
                 passage["stretches"] = [
                     [s["text"], s["positions"], s.get("special", False)]
                     for s in passage["stretches"]
                 ]
-            assert theirs == ours
+            assert library == page
 
 
 def test_page_and_library_merge_words_alike(modules, explained):
     for attribution in explained:
-        ours = merge_words(attribution)
-        theirs = modules("scores", "mergedWords", attribution.to_dict())
-        assert theirs["scores"] == pytest.approx(ours.scores.tolist(), rel=1e-12)
-        assert theirs["row"]["pieces"] == list(ours.row.pieces)
-        assert theirs["row"]["special"] == list(ours.row.special_tokens_mask)
-        if ours.layers is not None:
-            assert np.array(theirs["layers"]) == pytest.approx(ours.layers, rel=1e-9, abs=1e-12)
+        page = merge_words(attribution)
+        library = modules("scores", "mergedWords", attribution.to_dict())
+        assert library["scores"] == pytest.approx(page.scores.tolist(), rel=1e-12)
+        assert library["row"]["pieces"] == list(page.row.pieces)
+        assert library["row"]["special"] == list(page.row.special_tokens_mask)
+        if page.layers is not None:
+            assert np.array(library["layers"]) == pytest.approx(page.layers, rel=1e-9, abs=1e-12)
 
 
 def test_page_and_library_compare_methods_alike(modules, explained):
     for first, second in zip(explained[::2], explained[1::2], strict=True):
-        ours = difference(first, second).scores
-        theirs = modules("scores", "difference", first.to_dict(), second.to_dict())["scores"]
-        assert theirs == pytest.approx(ours.tolist(), rel=1e-9, abs=1e-12)
+        page = difference(first, second).scores
+        library = modules("scores", "difference", first.to_dict(), second.to_dict())["scores"]
+        assert library == pytest.approx(page.tolist(), rel=1e-9, abs=1e-12)
         ranks = normalized_ranks(first), normalized_ranks(second)
         correlation = modules("scores", "agreement", first.to_dict(), second.to_dict())
         if ranks[0] is None or ranks[1] is None:
@@ -107,8 +107,8 @@ def test_page_and_library_compare_methods_alike(modules, explained):
 def test_ties_share_their_rank(modules, explained):
     first = explained[0].to_dict()
     tied = {**first, "scores": [round(score, 1) for score in first["scores"]]}
-    ours = replace(explained[0], scores=np.array(tied["scores"]))
-    expected = float(np.dot(normalized_ranks(ours), normalized_ranks(explained[1])))
+    page = replace(explained[0], scores=np.array(tied["scores"]))
+    expected = float(np.dot(normalized_ranks(page), normalized_ranks(explained[1])))
     assert modules("scores", "agreement", tied, explained[1].to_dict()) == pytest.approx(expected)
 
 
@@ -159,21 +159,21 @@ def test_page_and_library_weigh_parts_of_the_input_alike(modules, explained, exp
     ids = explainer.explain(Tokens.from_ids([[101, 2307, 102]], [[1, 1, 1]]), "attcat")
     for attribution in (*explained, answer, entailed, *np.atleast_1d(ids), read_apart(explainer)):
         for view in (attribution, merge_words(attribution)):
-            theirs = modules("weights", "segmentShares", view.to_dict())
-            ours = round_segment_shares(view)
-            assert [part["name"] for part in theirs] == [part.name for part in ours]
-            assert [part["segment"] for part in theirs] == [part.segment for part in ours]
-            assert [part["share"] for part in theirs] == pytest.approx([p.share for p in ours])
-            assert [part["percent"] for part in theirs] == [part.percent for part in ours]
-            assert [modules("weights", "formatShare", part) for part in theirs] == [
+            library = modules("weights", "segmentShares", view.to_dict())
+            page = round_segment_shares(view)
+            assert [part["name"] for part in library] == [part.name for part in page]
+            assert [part["segment"] for part in library] == [part.segment for part in page]
+            assert [part["share"] for part in library] == pytest.approx([p.share for p in page])
+            assert [part["percent"] for part in library] == [part.percent for part in page]
+            assert [modules("weights", "formatShare", part) for part in library] == [
                 describe_share(part).replace("sum +0", "sum 0")
                 if not part.total
                 else describe_share(part)
-                for part in ours
+                for part in page
             ]
 
 
 def test_merged_words_keep_the_token_types_of_both_texts(modules, explainer):
     attribution = read_apart(explainer)
-    theirs = modules("scores", "mergedWords", attribution.to_dict())
-    assert theirs["row"]["token_types"] == list(merge_words(attribution).row.token_type_ids)
+    library = modules("scores", "mergedWords", attribution.to_dict())
+    assert library["row"]["token_types"] == list(merge_words(attribution).row.token_type_ids)

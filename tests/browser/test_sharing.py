@@ -70,13 +70,13 @@ def test_the_link_can_be_copied(visitor):
 def test_exported_json_loads_in_the_library(visit, tmp_path, explainer):
     visit.open(text=TEXT, method=["attcat", "gae"])
     attributions = tokenlight.load(download_file(visit, "#download-json", tmp_path))
-    ours = explainer.explain(TEXT, ["attcat", "gae"])
+    actual = explainer.explain(TEXT, ["attcat", "gae"])
     assert [attribution.method for attribution in attributions] == ["attcat", "gae"]
-    for theirs, mine in zip(attributions, ours, strict=True):
-        assert theirs.scores == pytest.approx(mine.scores, rel=1e-4, abs=1e-6)
+    for expected, mine in zip(attributions, actual, strict=True):
+        assert expected.scores == pytest.approx(mine.scores, rel=1e-4, abs=1e-6)
 
 
-def test_a_file_waits_for_the_test_that_runs(visit, tmp_path):
+def test_an_export_waits_for_the_running_trust_test(visit, tmp_path):
     visit.open(text=TEXT, method=["attcat", "gae"])  # taken away before anything is tested
     attributions = tokenlight.load(download_file(visit, "#download-json", tmp_path))
     assert all("verdict" in attribution.extras["trust"] for attribution in attributions)

@@ -101,14 +101,14 @@ def test_attention_with_a_sink_equals_the_models_own_and_is_noted(family):
     model.set_attn_implementation("eager")
     ids, mask = make_two_texts()
     with torch.no_grad():
-        theirs = model(ids[:1], output_attentions=True).attentions
+        expected = model(ids[:1], output_attentions=True).attentions
     explainer = Explainer(model)
     (row, _) = Tokens.from_ids(ids, mask)
-    ours = record(explainer.runner, [row], frozenset({Site.ATTENTION})).attention
+    actual = record(explainer.runner, [row], frozenset({Site.ATTENTION})).attention
     received = record(
         explainer.runner, [row], frozenset({Site.ATTENTION_RECEIVED})
     ).received_attention
-    for our_map, their_map, received_mean in zip(ours, theirs, received, strict=True):
+    for our_map, their_map, received_mean in zip(actual, expected, received, strict=True):
         assert_close(our_map, their_map.numpy(), FLOAT32)
         assert_close(received_mean, their_map.mean(dim=(1, 2)).numpy(), FLOAT32)
     assert "sums to less than one" in " ".join(explainer.explain(row, "raw_att").notes)
@@ -131,8 +131,8 @@ def assert_second_text_is_batch_invariant(model: Any, tolerance: float) -> None:
     explainer = Explainer(model)
     together = explainer.explain(Tokens.from_ids(ids, mask), ["attcat", "gae"])
     alone = explainer.explain(Tokens.from_ids(ids[1:, :7], mask[1:, :7]), ["attcat", "gae"])
-    for ours, theirs in zip(together[2:], alone, strict=True):
-        assert_close(ours.scores, theirs.scores, tolerance)
+    for actual, expected in zip(together[2:], alone, strict=True):
+        assert_close(actual.scores, expected.scores, tolerance)
 
 
 @pytest.fixture
@@ -214,8 +214,8 @@ def test_methods_without_attention_are_right_in_every_family(family, float64_by_
         together = explainer.explain(Tokens.from_ids(ids, mask), methods, target=1)
         alone = explainer.explain(Tokens.from_ids(ids[1:, :7]), methods, target=1)
         assert_unchanged(before, take_snapshot(model))
-        for theirs, ours in zip(alone, together[len(methods) :], strict=True):
-            assert_close(ours.scores, theirs.scores)
+        for expected, actual in zip(alone, together[len(methods) :], strict=True):
+            assert_close(actual.scores, expected.scores)
         text = ids[1, :7]
         original = compute_logit(model, text)
         assert_close(

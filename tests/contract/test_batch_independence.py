@@ -188,9 +188,9 @@ def assert_one_answer_in_any_order(explainer: Explainer, inputs: list[Any], targ
         together = explain_batch(inputs)
         assert find_changes(before, state_tree(explainer.model)) == []
     for attributions in (list(reversed(reversed_order)), together):
-        for ours, expected in zip(attributions, alone, strict=True):
-            assert len(ours) == len(expected) > 0
-            for attribution, expected_attribution in zip(ours, expected, strict=True):
+        for actual, expected in zip(attributions, alone, strict=True):
+            assert len(actual) == len(expected) > 0
+            for attribution, expected_attribution in zip(actual, expected, strict=True):
                 assert_close(attribution.logits, expected_attribution.logits)
                 assert_close(attribution.scores, expected_attribution.scores)
 

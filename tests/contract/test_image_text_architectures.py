@@ -80,7 +80,7 @@ def test_a_family_is_explained_and_left_as_it_was(family):
 def test_input_times_gradient_is_taken_at_the_embeddings_of_the_language_model(explainer):
     model = explainer.model
     with EverythingInFloat64():
-        ours = explainer.explain(make_picture(), "grad_x_input", "logit")
+        actual = explainer.explain(make_picture(), "grad_x_input", "logit")
         row, arguments = build_bare_arguments(explainer, make_picture())
         entered = []
 
@@ -93,11 +93,11 @@ def test_input_times_gradient_is_taken_at_the_embeddings_of_the_language_model(e
 
         language = model.get_decoder()
         with language.register_forward_pre_hook(record_embeddings, with_kwargs=True):
-            logit = model(**arguments).logits[0, -1, ours.target.terms[0][0][0]]
+            logit = model(**arguments).logits[0, -1, actual.target.terms[0][0][0]]
         (gradient,) = torch.autograd.grad(logit, entered)
-        theirs = (gradient * entered[0]).sum(dim=-1)[0].detach().numpy()
-    assert_close(ours.scores, theirs)
-    assert_close(ours.patches().ravel(), theirs[[i == IMAGE for i in row.ids]])
+        expected = (gradient * entered[0]).sum(dim=-1)[0].detach().numpy()
+    assert_close(actual.scores, expected)
+    assert_close(actual.patches().ravel(), expected[[i == IMAGE for i in row.ids]])
 
 
 def test_different_pictures_have_different_scores(explainer):
@@ -135,8 +135,8 @@ def test_other_inputs_in_a_batch_change_no_score(explainer):
             for text in texts
             for attribution in explainer.explain(text, ["grad_x_input", "gae"])
         ]
-    for ours, theirs in zip(together, alone, strict=True):
-        assert_close(ours.scores, theirs.scores, FLOAT64)
+    for actual, expected in zip(together, alone, strict=True):
+        assert_close(actual.scores, expected.scores, FLOAT64)
 
 
 def test_only_attention_of_the_language_model_is_recorded(explainer):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import MistralConfig, MistralForSequenceClassification
 
+from tests.helpers.expect import expect_error
 from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import (
     randomize_weights,
@@ -30,7 +31,7 @@ from tests.helpers.tolerance import (
     condition_number,
 )
 from tokenlight import Attribution, Contrast, Explainer, Question, Tokens, registry
-from tokenlight.errors import BadInput, NotFinite, TokenlightError, UnknownName
+from tokenlight.errors import BadInput, NotFinite, UnknownName
 from tokenlight.trace.tape import Recording, Tape
 
 METHODS = registry.list_names("methods")
@@ -57,6 +58,8 @@ SLIDING = Explainer(
     ),
     TOKENIZER,
 )  # fmt: skip
+# Presets that divide by the gradient's own rounding where this tiny model gives almost none.
+REFUSED_PRESETS = {("simple", "paper"), ("smooth", "official")}
 OTHERS = ["a dull plot", "never ever hate this movie . it was fun and the acting is great", "good"]
 
 
@@ -189,12 +192,12 @@ def test_an_attribution_survives_saving(method, tmp_path):
     )
     loaded = Attribution.load(attribution.save(tmp_path / "a.json"))
     for field in dataclasses.fields(Attribution):
-        ours = getattr(attribution, field.name)
-        theirs = getattr(loaded, field.name)
-        if isinstance(ours, np.ndarray):
-            np.testing.assert_array_equal(ours, theirs)
+        actual = getattr(attribution, field.name)
+        expected = getattr(loaded, field.name)
+        if isinstance(actual, np.ndarray):
+            np.testing.assert_array_equal(actual, expected)
         else:
-            assert ours == theirs, field.name
+            assert actual == expected, field.name
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -235,26 +238,25 @@ def test_a_mode_that_the_caller_set_changes_no_score(method, mode):
     expected = EXPLAINER.explain(texts, add_contract_options(method))
     with mode():
         attributions = EXPLAINER.explain(texts, add_contract_options(method))
-    for ours, theirs in zip(attributions, expected, strict=True):
-        np.testing.assert_array_equal(ours.scores, theirs.scores)
+    for actual, reference in zip(attributions, expected, strict=True):
+        np.testing.assert_array_equal(actual.scores, reference.scores)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("options", [{}, {"residual": False}], ids=["", "no residual"])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        *((method, CONTRACT_OPTIONS.get(method, {})) for method in METHODS),
+        ("rollout", {"residual": False}),
+    ],
+    ids=[*METHODS, "rollout without residual"],
+)
 def test_padding_that_sees_no_key_changes_no_score(method, options):
     """With a sliding window, padded queries far behind the text have attention to nothing."""
-    if options and method != "rollout":
-        return
     ids = [[5, 6, 7, *[0] * 9], [*range(5, 17)]]
     padded_texts = Tokens.from_ids(ids, [[1] * 3 + [0] * 9, [1] * 12])
-    all_options = CONTRACT_OPTIONS.get(method, {}) | options
     with EverythingInFloat64():
-        try:
-            alone = SLIDING.explain(Tokens.from_ids([ids[0][:3]]), (method, all_options))
-        except TokenlightError as refusal:
-            assert "language model" in str(refusal) or "vocabulary" in str(refusal)
-            return
-        padded, _ = SLIDING.explain(padded_texts, (method, all_options))
+        alone = SLIDING.explain(Tokens.from_ids([ids[0][:3]]), (method, options))
+        padded, _ = SLIDING.explain(padded_texts, (method, options))
     assert_close(padded.scores, alone.scores)
 
 
@@ -279,11 +281,7 @@ def test_masked_special_tokens_keep_their_place(method):
 def test_answer_spans_are_explained(method):
     explainer = Explainer(tiny_bert_qa(), TOKENIZER)
     question = Question(question="who sat on the mat ?", context="the cat sat on the mat in town .")
-    try:
-        attribution = explainer.explain(question, add_contract_options(method))
-    except TokenlightError as refusal:
-        assert "question" in str(refusal) or "span" in str(refusal)  # refused in words, or right
-        return
+    attribution = explainer.explain(question, add_contract_options(method))
     assert np.isfinite(attribution.scores).all()
     assert attribution.prediction.label in question.context
 
@@ -306,11 +304,11 @@ def test_unknown_options_and_presets_are_refused_with_near_names(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_preset_runs(method):
+def test_every_preset_runs_but_those_that_are_listed(method):
     for preset in registry.load_class("methods", method).presets:
-        try:
+        if (method, preset) in REFUSED_PRESETS:
+            with expect_error(BadInput, "rounding-noise"):
+                EXPLAINER.explain(TEXT, (method, {"preset": preset}))
+        else:
             attribution = EXPLAINER.explain(TEXT, (method, {"preset": preset}))
-        except BadInput as refusal:
-            assert preset in str(refusal) or method in str(refusal)
-            continue
-        assert np.isfinite(attribution.scores).all()
+            assert np.isfinite(attribution.scores).all()

@@ -55,8 +55,8 @@ def test_other_inputs_in_a_batch_change_no_score(family):
     explainer = Explainer(build_model(family))
     together = explainer.explain(make_pictures(3), METHODS)
     alone = explainer.explain(make_pictures(3)[1], METHODS)
-    for ours, theirs in zip(together[3:6], alone, strict=True):
-        assert_close(ours.scores, theirs.scores)
+    for actual, expected in zip(together[3:6], alone, strict=True):
+        assert_close(actual.scores, expected.scores)
 
 
 def test_relevance_is_conserved_at_every_layer(family):

@@ -27,18 +27,18 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", ["t5", "bart", "marian", "llama"])
-@pytest.mark.parametrize("theirs", METHODS)
-def test_scores_of_generated_tokens_equal_inseqs(name: str, theirs: str) -> None:
+@pytest.mark.parametrize("inseq_method", METHODS)
+def test_scores_of_generated_tokens_equal_inseqs(name: str, inseq_method: str) -> None:
     from_source = name != "llama"
     model = make_seq2seq_model(name) if from_source else make_small_llama()
     explainer = Explainer(model, make_seq2seq_tokenizer(ends=from_source))
     text = SOURCE if from_source else PROMPT
-    method, options = METHODS[theirs]
+    method, options = METHODS[inseq_method]
     continuation = CONTINUATION if from_source else f" {CONTINUATION}"
     attributions = explainer.explain(
         text, target=Continuation(continuation, against=None), method=(method, options)
     )
-    expected = VECTORS[f"{name}.{theirs}"]
+    expected = VECTORS[f"{name}.{inseq_method}"]
     assert len(attributions) == 3
     for row, attribution in zip(expected, attributions, strict=False):
         gap = np.abs(attribution.scores - row[: len(attribution)]).max()

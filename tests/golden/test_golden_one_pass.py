@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -18,6 +16,7 @@ from tests.helpers.golden_vectors import (
     load_tokens,
     load_vectors,
 )
+from tests.helpers.tolerance import assert_close
 from tokenlight import SpanTarget, Tokens
 
 AGNOSTIC = {
@@ -39,16 +38,12 @@ MEANS_OVER_QUERIES = {"attcat", "att_gradcam", "cam"}
 TOLERANCE = 1e-7
 
 
-def assert_close(ours: Any, reference: np.ndarray) -> None:
-    """Assert that arrays agree within ``TOLERANCE`` of the largest value."""
-    scale = np.abs(reference).max()
-    np.testing.assert_allclose(ours, reference, rtol=0, atol=TOLERANCE * max(scale, 1e-300))
-
-
 @pytest.mark.parametrize(("case", "variant"), CASES)
 def test_logits_equal_the_official_ones(case, variant):
     attribution = load_classifier().explain(load_tokens(case, variant), "cat")
-    assert_close(attribution.logits, load_vectors("bert_cls_f64")[f"{case}/{variant}/logits"])
+    assert_close(
+        attribution.logits, load_vectors("bert_cls_f64")[f"{case}/{variant}/logits"], TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("array", AGNOSTIC)
@@ -59,7 +54,7 @@ def test_attention_methods_equal_the_official_code(case, variant, array):
         attribution = load_classifier().explain(
             load_tokens(case, variant), AGNOSTIC[array], target=label
         )
-        assert_close(attribution.scores, reference[: len(attribution)])
+        assert_close(attribution.scores, reference[: len(attribution)], TOLERANCE)
 
 
 @pytest.mark.parametrize("array", BY_CLASS)
@@ -70,11 +65,13 @@ def test_gradient_methods_equal_the_official_code(case, variant, array):
         attribution = load_classifier().explain(load_tokens(case, variant), method, target=label)
         if variant == "pad4" and method in MEANS_OVER_QUERIES:
             bare = load_classifier().explain(load_tokens(case, "ones"), method, target=label)
-            assert_close(attribution.scores, bare.scores)
+            assert_close(attribution.scores, bare.scores, TOLERANCE)
             continue
         reference = load_vectors("bert_cls_f64")[f"{case}/{variant}/c{label}/{array}"]
         # 0/0 in the official code where the clamped map is constant; zeros here.
-        assert_close(attribution.scores, np.nan_to_num(reference[: len(attribution)], nan=0.0))
+        assert_close(
+            attribution.scores, np.nan_to_num(reference[: len(attribution)], nan=0.0), TOLERANCE
+        )
 
 
 @pytest.mark.parametrize(("case", "variant"), CASES)
@@ -85,9 +82,9 @@ def test_cat_terms_equal_gradient_times_hidden_state(case, variant):
         at_outputs = load_classifier().explain(
             load_tokens(case, variant), ("cat", {"preset": "paper"}), target=label
         )
-        assert_close(at_inputs.layers, reference[:-1, : len(at_inputs)])
-        assert_close(at_outputs.layers, reference[1:, : len(at_outputs)])
-        assert_close(at_inputs.scores, reference[:-1, : len(at_inputs)].sum(axis=0))
+        assert_close(at_inputs.layers, reference[:-1, : len(at_inputs)], TOLERANCE)
+        assert_close(at_outputs.layers, reference[1:, : len(at_outputs)], TOLERANCE)
+        assert_close(at_inputs.scores, reference[:-1, : len(at_inputs)].sum(axis=0), TOLERANCE)
 
 
 @pytest.mark.parametrize("case", INPUTS)
@@ -105,13 +102,13 @@ def test_the_tape_holds_the_official_intermediate_tensors(case, variant):
     tape = recording.make_tape(runner.head.resolve("predicted", logits, row), release_graph=True)
     prefix = f"{case}/{variant}"
     assert int(stored[f"{prefix}/pred"]) == int(logits.argmax())
-    for name, ours in [
+    for name, actual in [
         ("attn", tape.attention),
         ("attn_grad", tape.attention_gradients),
         ("hidden", tape.hidden_states),
         ("hidden_grad", tape.hidden_gradients),
     ]:
-        assert_close(torch.stack(ours)[:, 0].numpy(), stored[f"{prefix}/{name}"])
+        assert_close(torch.stack(actual)[:, 0].numpy(), stored[f"{prefix}/{name}"], TOLERANCE)
 
 
 @pytest.mark.parametrize("method", ["attcat", "raw_att", "rollout"])
@@ -124,12 +121,12 @@ def test_question_answering_equals_the_official_code(family, case, side, method)
     ids = load_vectors("inputs")[case].reshape(1, -1)
     attribution = explainer.explain(Tokens.from_ids(ids), method, target=SIDES[side])
     official = stored[f"{case}/logits_official"]
-    assert_close(attribution.logits, official.T.ravel())
-    assert_close(attribution.scores, stored[f"{case}/{side}/mask.{method}"])
+    assert_close(attribution.logits, official.T.ravel(), TOLERANCE)
+    assert_close(attribution.scores, stored[f"{case}/{side}/mask.{method}"], TOLERANCE)
 
 
 def test_start_and_end_are_explained_by_one_target():
     ids = Tokens.from_ids(load_vectors("inputs")["in3"].reshape(1, -1))
     span = load_question_answerer().explain(ids, "attcat", SpanTarget("argmax", "argmax"))
     sides = [load_question_answerer().explain(ids, "attcat", target) for target in SIDES.values()]
-    assert_close(span.scores, sides[0].scores + sides[1].scores)
+    assert_close(span.scores, sides[0].scores + sides[1].scores, TOLERANCE)

@@ -23,6 +23,7 @@ from tests.helpers.golden_vectors import (
     load_tokens,
     load_vectors,
 )
+from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer, SpanTarget, Tokens
 from tokenlight.lrp.rule_sets import CHEFER, CHEFER_ORIG
 from tokenlight.methods.mask_lrp import MaskedRelevance
@@ -56,12 +57,6 @@ ARRAYS = {
     "mask.mgae_zeros": ("mask_lrp", {"preset": "official", "heads": np.zeros((4, 4))}, 1e-5),
     "mask.full_lrp_masked": ("mask_lrp", {"score": "input", "heads": load_head_mask()}, 1e-5),
 }
-
-
-def assert_close(ours: Any, reference: np.ndarray, tolerance: float) -> None:
-    """Assert that arrays agree within ``tolerance`` of the largest value."""
-    scale = np.abs(reference).max()
-    np.testing.assert_allclose(ours, reference, rtol=0, atol=tolerance * max(scale, 1e-300))
 
 
 @pytest.mark.parametrize(("case", "variant"), CASES)
@@ -106,10 +101,10 @@ def test_relevance_inside_the_model_is_the_official_one(case, variant):
         """Return the maps of all layers as one array."""
         return torch.stack(list(maps))[:, 0].numpy()
 
-    ours = tape.propagate_relevance(RelevancePath(CHEFER))
-    assert_close(stack_layers(ours.attention), stored[f"{prefix}/attn_R_ours"], 1e-5)
-    assert_close(stack_layers(ours.attention), stored[f"{prefix}/mask_attn_R_none"], 1e-5)
-    assert_close(ours.hidden_states[0][0].numpy(), stored[f"{prefix}/R_input_ours"], 1e-5)
+    actual = tape.propagate_relevance(RelevancePath(CHEFER))
+    assert_close(stack_layers(actual.attention), stored[f"{prefix}/attn_R_ours"], 1e-5)
+    assert_close(stack_layers(actual.attention), stored[f"{prefix}/mask_attn_R_none"], 1e-5)
+    assert_close(actual.hidden_states[0][0].numpy(), stored[f"{prefix}/R_input_ours"], 1e-5)
     orig = tape.propagate_relevance(RelevancePath(CHEFER_ORIG))
     assert_close(stack_layers(orig.attention), stored[f"{prefix}/attn_R_orig"], 1e-4)
     for name, mask in (("given", load_head_mask()), ("ones", np.ones((4, 4)))):

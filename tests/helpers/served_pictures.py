@@ -46,8 +46,8 @@ class ResizingProcessor(image_models.Processor):
 
 
 def make_picture_models() -> AllowList:
-    """Return "seer", which classifies pictures, and "reader", which continues a prompt about one."""
-    classifier = Explainer(image_models.build_model("vit"), ResizingProcessor(), name="seer")
-    reader_model = image_text_models.build_model("llava siglip")
-    reader = Explainer(reader_model, PromptProcessor(), name="reader")
-    return AllowList([ServedModel("seer", classifier), ServedModel("reader", reader)])
+    """Return "classifier", which classifies pictures, and "captioner", which continues a prompt about one."""
+    classifier = Explainer(image_models.build_model("vit"), ResizingProcessor(), name="classifier")
+    captioner_model = image_text_models.build_model("llava siglip")
+    captioner = Explainer(captioner_model, PromptProcessor(), name="captioner")
+    return AllowList([ServedModel("classifier", classifier), ServedModel("captioner", captioner)])

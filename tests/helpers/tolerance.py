@@ -48,10 +48,10 @@ FLOAT64 = tolerance_for(
 FLOAT32 = tolerance_for(torch.float32, PASS_CONDITION)  # 1.2e-4, and not for methods that divide
 
 
-def assert_close(ours: Any, theirs: Any, tolerance: float = FLOAT64) -> None:
+def assert_close(actual: Any, expected: Any, tolerance: float = FLOAT64) -> None:
     """Assert that two arrays differ by at most ``tolerance`` times the largest magnitude."""
-    largest = np.abs(theirs).max(initial=1e-300)
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * largest)
+    largest = np.abs(expected).max(initial=1e-300)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * largest)
 
 
 def condition_number(model: Any, answer: Any, step: float = 1e-8) -> float:

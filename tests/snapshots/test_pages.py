@@ -36,16 +36,16 @@ def strip_style_and_script(page: str) -> str:
     return re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-…", page)
 
 
-def test_page_of_two_methods_with_trust(html_snapshot):
+def test_a_page_shows_two_methods_with_their_grades(html_snapshot):
     page = render_page(attributions.reviews_by_two_methods(), reference="attcat")
     assert strip_style_and_script(page) == html_snapshot
 
 
-def test_page_of_a_continuation(html_snapshot):
+def test_a_page_shows_a_continuation_token_by_token(html_snapshot):
     assert strip_style_and_script(render_page(attributions.continuation())) == html_snapshot
 
 
-def test_page_that_compares_two_models(html_snapshot):
+def test_a_page_compares_two_models(html_snapshot):
     first, second = attributions.reviews_by_two_methods()
     changed_text = ChangedText("row 1 of reviews.csv", "-1.00", first, second)
     numbers = [("flipped predictions", "0.25", "0.10 to 0.40")]
@@ -53,7 +53,7 @@ def test_page_that_compares_two_models(html_snapshot):
     assert strip_style_and_script(page) == html_snapshot
 
 
-def test_report_of_a_data_set(html_snapshot):
+def test_a_report_lists_the_texts_of_a_data_set(html_snapshot):
     report = DataSetReport("reviews.csv")
     extras = {"place": "row 1 of reviews.csv", "label": "negative", "columns": {"id": "a7"}}
     report.add([attributions.review(extras=extras | {"trust": attributions.TRUST})])

@@ -5,21 +5,11 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 
+from tests.helpers.terminal import render_terminal
 from tests.snapshots import attributions
 from tokenlight import cli
-from tokenlight.plots.terminal import show
-
-
-def render_terminal(explanations, **options) -> str:
-    stream = io.StringIO()
-    console = Console(file=stream, width=100, color_system=None, force_terminal=False)
-    show(explanations, console=console, **options)
-    return stream.getvalue()
 
 
 @pytest.fixture
@@ -38,30 +28,30 @@ def run_command(capsys, monkeypatch):
     return run
 
 
-def test_explanation_by_one_method(snapshot):
+def test_one_method_is_shown_as_a_line_of_coloured_words(snapshot):
     assert render_terminal(attributions.review()) == snapshot
 
 
-def test_explanations_by_two_methods_with_trust(snapshot):
+def test_two_methods_stand_below_each_other_with_their_grades(snapshot):
     assert render_terminal(attributions.reviews_by_two_methods()) == snapshot
 
 
-def test_explanation_by_layer(snapshot):
+def test_layers_are_columns_of_a_table(snapshot):
     assert render_terminal(attributions.review_by_layer(), layers=True) == snapshot
 
 
-def test_contrast_of_two_classes(snapshot):
+def test_a_contrast_names_both_classes(snapshot):
     assert render_terminal(attributions.contrast()) == snapshot
 
 
-def test_answer_to_a_question(snapshot):
+def test_an_answer_is_shown_in_its_context(snapshot):
     assert render_terminal(attributions.answer()) == snapshot
 
 
-def test_continuation_of_a_language_model(snapshot):
+def test_a_continuation_is_explained_token_by_token(snapshot):
     assert render_terminal(attributions.continuation()) == snapshot
 
 
 @pytest.mark.parametrize("command", ["methods", "metrics", "models"])
-def test_table_command(command, run_command, snapshot):
+def test_a_table_of_names_is_printed(command, run_command, snapshot):
     assert run_command(command) == snapshot

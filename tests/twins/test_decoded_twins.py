@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import BertForMaskedLM
 
 from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_config, tiny_tokenizer
+from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer
 
 TOKENIZER = tiny_tokenizer()
@@ -81,11 +82,6 @@ def keep_value(value: float) -> float:
     return value
 
 
-def assert_close(ours: Any, twin: np.ndarray) -> None:
-    """Assert that scores agree within 1e-9 of the largest."""
-    np.testing.assert_allclose(ours, twin, rtol=0, atol=1e-9 * max(np.abs(twin).max(), 1e-12))
-
-
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("layer", [0, 1, 3])
 @pytest.mark.parametrize("tau", [None, 1, 3])
@@ -151,8 +147,8 @@ def test_the_softmax_in_chunks_is_the_whole_softmax(monkeypatch):
     expected = EXPLAINER.explain(TEXTS, ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
     monkeypatch.setitem(_decoding.MAX_LOGITS, "cpu", 700)  # four states at a time
     in_chunks = EXPLAINER.explain(TEXTS, ("decoded_gradcam", {"lm": LANGUAGE_MODEL}))
-    for ours, theirs in zip(in_chunks, expected, strict=True):
-        assert_close(ours.scores, theirs.scores)
+    for actual, reference in zip(in_chunks, expected, strict=True):
+        assert_close(actual.scores, reference.scores)
 
 
 class OneHotHead(nn.Module):

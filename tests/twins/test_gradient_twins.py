@@ -252,7 +252,7 @@ def test_the_gradient_of_libragrad_is_complete():
 )
 def test_gradient_times_input_with_the_gradient_of_a_method_is_that_method(gradient, method):
     explainer = Explainer(tiny_bert(), TOKENIZER)
-    ours = explainer.explain(SENTENCES, ("grad_x_input", {"gradient": gradient}), target=1)
-    theirs = explainer.explain(SENTENCES, method, target=1)
-    for attribution, expected in zip(ours, theirs, strict=True):
+    actual = explainer.explain(SENTENCES, ("grad_x_input", {"gradient": gradient}), target=1)
+    reference = explainer.explain(SENTENCES, method, target=1)
+    for attribution, expected in zip(actual, reference, strict=True):
         assert_close(attribution.scores, expected.scores, FLOAT64)

@@ -221,10 +221,12 @@ every_twin = pytest.mark.parametrize(
 )
 
 
-def assert_scores_close(ours: Any, theirs: Any) -> None:
+def assert_scores_close(actual: Any, expected: Any) -> None:
     """Assert that scores agree within 1e-9 of the largest."""
-    theirs = np.asarray(theirs)
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * max(np.abs(theirs).max(), 1e-300))
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(
+        actual, expected, rtol=0, atol=1e-9 * max(np.abs(expected).max(), 1e-300)
+    )
 
 
 @pytest.mark.parametrize("explainer", [BERT, GPT2], ids=["first token", "last token"])
@@ -319,7 +321,7 @@ def test_relevance_of_an_answer_is_zero_only_at_the_first_token():
 @pytest.mark.parametrize("explainer", [BERT, GPT2], ids=["bert", "gpt2"])
 def test_without_a_mask_mask_lrp_equals_transatt_and_needs_no_heads(explainer):
     heads = np.ones((3, 4))
-    ours, with_heads, theirs = explainer.explain(
+    actual, with_heads, expected = explainer.explain(
         Tokens.from_ids(TEXT_IDS[:1]),
         [
             ("mask_lrp", {"mask": "none"}),
@@ -327,6 +329,6 @@ def test_without_a_mask_mask_lrp_equals_transatt_and_needs_no_heads(explainer):
             "transatt",
         ],
     )
-    np.testing.assert_array_equal(ours.scores, theirs.scores)
-    assert ours.notes == ()
-    assert with_heads.options == ours.options == {"mask": "none"}
+    np.testing.assert_array_equal(actual.scores, expected.scores)
+    assert actual.notes == ()
+    assert with_heads.options == actual.options == {"mask": "none"}

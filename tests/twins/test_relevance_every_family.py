@@ -70,25 +70,25 @@ def assert_twin_agrees(
     with EverythingInFloat64():
         for method, constant_maps in METHODS.items():
             attributions = explainer.explain(make_padded_tokens(), method, target=target)
-            for text, ours in zip(TEXTS, attributions, strict=True):
+            for text, actual in zip(TEXTS, attributions, strict=True):
                 ids = torch.tensor([text])
                 arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
                 twin = compute_scores(model, arguments, pick, constant_maps=constant_maps)
                 assert np.abs(twin).max() > 0
-                assert_close(ours.scores, twin, 1e-6)
+                assert_close(actual.scores, twin, 1e-6)
             # The first pass looked at every operation, the next only where it found something.
-            for ours, repeated in zip(
+            for actual, repeated in zip(
                 attributions,
                 explainer.explain(make_padded_tokens(), method, target=target),
                 strict=True,
             ):
-                assert_close(repeated.scores, ours.scores)
+                assert_close(repeated.scores, actual.scores)
             if by_rules:
                 slow = explainer.explain(
                     make_padded_tokens(), (method, {"propagation": "rules"}), target=target
                 )
-                for ours, theirs in zip(attributions, slow, strict=True):
-                    assert_close(ours.scores, theirs.scores, 1e-6)
+                for actual, expected in zip(attributions, slow, strict=True):
+                    assert_close(actual.scores, expected.scores, 1e-6)
 
 
 @pytest.fixture(autouse=True)

@@ -52,10 +52,10 @@ def apply_rule(
     return [None if part is None else part.numpy() for part in parts]
 
 
-def assert_relevance_close(ours: Any, twin: np.ndarray) -> None:
+def assert_relevance_close(actual: Any, twin: np.ndarray) -> None:
     """Assert that relevance agrees within 1e-9 of the largest, or of one."""
     scale = max(1.0, float(np.abs(twin).max(initial=0.0)))
-    np.testing.assert_allclose(ours, twin, rtol=1e-7, atol=1e-9 * scale)
+    np.testing.assert_allclose(actual, twin, rtol=1e-7, atol=1e-9 * scale)
 
 
 def divide_safely(dividend: float, divisor: float) -> float:
@@ -202,9 +202,9 @@ def test_the_official_gpt2_rule_loses_the_bias_part_and_a_half(seed, examples, r
                     )
                     twin[e * rows + r, i] += share / 2
     scale = max(1.0, float(np.abs(twin).max()))
-    ours = apply_rule(rules.mask_lrp_conv1d, relevance, rule_case)[0]
+    actual = apply_rule(rules.mask_lrp_conv1d, relevance, rule_case)[0]
     # Two divisions by what may be nearly zero stand one behind the other.
-    np.testing.assert_allclose(ours, twin, rtol=1e-5, atol=1e-6 * scale)
+    np.testing.assert_allclose(actual, twin, rtol=1e-5, atol=1e-6 * scale)
 
 
 # --- sums -----------------------------------------------------------------------------------------
@@ -219,8 +219,8 @@ def test_the_add_rule_conserves_within_each_example(seed, examples, rows, width)
     )
     for e in range(examples):
         twins = split_sum_relevance(first[e].ravel(), second[e].ravel(), relevance[e].ravel())
-        for ours, twin in zip(parts, twins, strict=True):
-            assert_relevance_close(ours[e].ravel(), np.array(twin))
+        for actual, twin in zip(parts, twins, strict=True):
+            assert_relevance_close(actual[e].ravel(), np.array(twin))
 
 
 @given(SEEDS, SIZES, SIZES)
@@ -261,7 +261,7 @@ def test_pooling_shares_in_proportion(seed, batch, tokens, width, keeps_axis, is
         rule_case = make_case(
             pooled, x, detail=([] if keeps_axis else [1], tokens if is_mean else 1)
         )
-        ours = apply_rule(rule, relevance, rule_case)[0]
+        actual = apply_rule(rule, relevance, rule_case)[0]
         flat = relevance.reshape(batch, width)
         out = pooled.reshape(batch, width)
         for b in range(batch):
@@ -269,7 +269,7 @@ def test_pooling_shares_in_proportion(seed, batch, tokens, width, keeps_axis, is
                 for k in range(width):
                     part = x[b, t, k] / (tokens if is_mean else 1)
                     assert_relevance_close(
-                        ours[b, t, k], np.array(part * divide(flat[b, k], out[b, k]))
+                        actual[b, t, k], np.array(part * divide(flat[b, k], out[b, k]))
                     )
 
 
@@ -304,10 +304,10 @@ def test_a_product_halves_relevance_between_its_factors(seed, heads, rows, inner
     ):
         parts = apply_rule(rule, relevance, rule_case)
         for h in range(heads):
-            for ours, twin in zip(
+            for actual, twin in zip(
                 parts, split_product_relevance(x[h], y[h], relevance[h], divide), strict=True
             ):
-                assert_relevance_close(ours[h], twin / 2)
+                assert_relevance_close(actual[h], twin / 2)
 
 
 @given(SEEDS, SIZES, SIZES, SIZES, st.sampled_from([0, 1]))
@@ -374,9 +374,9 @@ def test_a_rule_that_passes_relevance_passes_all_of_it(seed, rows, width):
 def test_a_constant_term_keeps_its_share_of_the_relevance(seed, rows, width):
     x, constant, relevance = draw_arrays(seed, (rows, width), width, (rows, width))
     y = x + constant
-    ours = apply_rule(attnlrp.epsilon_shift, relevance, make_case(y, x, constant, active=[0]))[0]
+    actual = apply_rule(attnlrp.epsilon_shift, relevance, make_case(y, x, constant, active=[0]))[0]
     twin = np.vectorize(lambda term, r, s: term * divide_by_epsilon(r, s))(x, relevance, y)
-    assert_relevance_close(ours, np.where(constant == 0, relevance, twin))
+    assert_relevance_close(actual, np.where(constant == 0, relevance, twin))
     with_number = apply_rule(
         attnlrp.epsilon_shift, relevance, make_case(x + 1, x, None, active=[0])
     )[0]
@@ -389,10 +389,10 @@ def test_a_constant_term_keeps_its_share_of_the_relevance(seed, rows, width):
 @given(SEEDS, SIZES, SIZES)
 def test_a_zero_factor_passes_no_relevance(seed, rows, width):
     x, factor, relevance = draw_arrays(seed, (rows, width), (rows, width), (rows, width))
-    ours = apply_rule(
+    actual = apply_rule(
         rules.pass_through_scale, relevance, make_case(x * factor, x, factor, active=[0])
     )[0]
-    np.testing.assert_array_equal(ours, np.where(factor == 0, 0, relevance))
+    np.testing.assert_array_equal(actual, np.where(factor == 0, 0, relevance))
 
 
 @given(SEEDS, SIZES, SIZES, st.booleans())
@@ -437,5 +437,5 @@ def test_a_norm_with_constant_deviation_is_linear(seed, rows, width, weighted):
 def test_a_norm_without_a_mean_passes_relevance(seed, rows, width):
     x, relevance = draw_arrays(seed, (rows, width), (rows, width))
     rule_case = make_case(x, x, None, None, detail=(False, 0.0))
-    ours = apply_rule(attnlrp.norm_linear, relevance, rule_case)[0]
-    np.testing.assert_array_equal(ours, relevance)
+    actual = apply_rule(attnlrp.norm_linear, relevance, rule_case)[0]
+    np.testing.assert_array_equal(actual, relevance)

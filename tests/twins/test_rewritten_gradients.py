@@ -27,7 +27,7 @@ def explain_second_class(method: str, options: dict[str, Any], texts: Any = TEXT
 
 @pytest.mark.parametrize("method", ["cat", "attcat", "gradcam", "grad_x_input"])
 def test_attention_is_constant_as_if_its_softmax_had_no_gradient(method, monkeypatch):
-    ours = explain_second_class(method, CONSTANT)
+    actual = explain_second_class(method, CONSTANT)
     unchanged = explain_second_class(method, {})
     softmax = functional.softmax
     monkeypatch.setattr(
@@ -35,7 +35,7 @@ def test_attention_is_constant_as_if_its_softmax_had_no_gradient(method, monkeyp
     )
     model = tiny_bert().double()
     model.set_attn_implementation("eager")
-    for text, attribution, plain in zip(TEXTS, ours, unchanged, strict=True):
+    for text, attribution, plain in zip(TEXTS, actual, unchanged, strict=True):
         states, gradients = compute_state_gradients(model, text)
         terms = [
             torch.linalg.vecdot(state, gradient)[0]
@@ -66,10 +66,10 @@ def compute_state_gradients(model: Any, text: str) -> tuple[Any, tuple[Tensor, .
 
 def test_gradient_times_input_with_the_gradient_of_attnlrp_is_attnlrp():
     relevance = Explainer(tiny_bert().double(), TOKENIZER).explain(TEXTS, "attnlrp", target=1)
-    for ours, theirs in zip(
+    for actual, expected in zip(
         explain_second_class("grad_x_input", {"gradient": "attnlrp"}), relevance, strict=True
     ):
-        assert_close(ours.scores, theirs.scores, FLOAT64)
+        assert_close(actual.scores, expected.scores, FLOAT64)
 
 
 def test_methods_of_one_call_keep_their_own_gradient():

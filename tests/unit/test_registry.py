@@ -105,7 +105,7 @@ def test_only_names_about_as_near_as_the_nearest_are_offered():
     )
 
 
-class TestAsked:
+class TestNamesAndOptions:
     @pytest.mark.parametrize(
         ("entry", "expected"),
         [

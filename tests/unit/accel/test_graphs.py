@@ -306,10 +306,14 @@ def test_a_repeated_call_replays_its_graph(replays, target, monkeypatch):
         never.setattr(batches, "choose_recompute", None)  # nor a question about free memory
         attributions = explainer.explain(rows, methods, target=target)
     assert len(replays) == 2
-    for ours, theirs in zip(attributions, expected, strict=True):
-        assert (ours.row, ours.method, ours.target) == (theirs.row, theirs.method, theirs.target)
-        np.testing.assert_array_equal(ours.scores, theirs.scores)
-        np.testing.assert_array_equal(ours.logits, theirs.logits)
+    for actual, reference in zip(attributions, expected, strict=True):
+        assert (actual.row, actual.method, actual.target) == (
+            reference.row,
+            reference.method,
+            reference.target,
+        )
+        np.testing.assert_array_equal(actual.scores, reference.scores)
+        np.testing.assert_array_equal(actual.logits, reference.logits)
 
 
 @pytest.mark.parametrize("captured_under_autocast", [False, True])
@@ -348,8 +352,8 @@ def test_a_graph_that_differs_from_the_eager_pass_is_not_used_again(replays):
     # The outputs of the graph are still those of the first texts.
     attributions = explainer.explain(other, "attcat", target=1)
     expected = eager.explain(other, "attcat", target=1)
-    for ours, theirs in zip(attributions, expected, strict=True):
-        np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-12)
+    for actual, reference in zip(attributions, expected, strict=True):
+        np.testing.assert_allclose(actual.scores, reference.scores, rtol=1e-12)
     assert len(replays) == 3  # two of them compared
     assert graphs.NOT_CAPTURABLE in explainer.runner.graph_cache._entries.values()
 
@@ -603,11 +607,11 @@ def test_a_replayed_pass_equals_the_eager_pass(method, target, monkeypatch):
         with monkeypatch.context() as never:
             never.setattr(replay_batches, "MAX_REPLAYED_PRODUCTS", 0)
             expected = eager.explain(tokens, method, target=target)
-        for ours, theirs in zip(attributions, expected, strict=True):
-            assert ours.target == theirs.target
-            assert ours.extras.keys() == theirs.extras.keys()
+        for actual, reference in zip(attributions, expected, strict=True):
+            assert actual.target == reference.target
+            assert actual.extras.keys() == reference.extras.keys()
             np.testing.assert_allclose(
-                ours.scores, theirs.scores, atol=1e-6 * np.abs(theirs.scores).max(), rtol=0
+                actual.scores, reference.scores, atol=1e-6 * np.abs(reference.scores).max(), rtol=0
             )
     entries = list(explainer.runner.graph_cache._entries.values())
     assert any(

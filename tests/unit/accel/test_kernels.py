@@ -67,7 +67,7 @@ def test_the_kernel_equals_its_reference_implementation(kind, dtype, batch, head
     mask = make_mask(kind, (batch, heads[0], n), real)
     weights = real / real.sum(dim=1, keepdim=True) / heads[0]
     params = AttentionParams(width**-0.5)
-    ours = attention.compute_received(query, key, mask, params, weights).sum(dim=1)
+    actual = attention.compute_received(query, key, mask, params, weights).sum(dim=1)
     # In float64, from the same rounded inputs; its products and sums take n · width roundings of float32.
     added = None if mask.bias is None else mask.bias.double()
     twin_mask = AttentionMask(mask.allowed, added, mask.is_causal)
@@ -75,9 +75,9 @@ def test_the_kernel_equals_its_reference_implementation(kind, dtype, batch, head
         query.double(), key.double(), twin_mask, params, weights.double()
     )
     bound = 4 * (width + n) ** 0.5 * torch.finfo(torch.float32).eps
-    assert (ours - twin).abs().max() <= bound * twin.abs().max()
+    assert (actual - twin).abs().max() <= bound * twin.abs().max()
     repeated = attention.compute_received(query, key, mask, params, weights).sum(dim=1)
-    assert torch.equal(ours, repeated)
+    assert torch.equal(actual, repeated)
 
 
 @pytest.mark.parametrize("heads", [(8, 8), (8, 2)])
@@ -100,8 +100,8 @@ def test_the_kernel_accepts_row_sums_of_the_fused_forward(heads, causal):
     assert torch.equal(output, expected)
     grads = torch.autograd.grad(output.float().square().sum(), (query, key, value))
     others = torch.autograd.grad(expected.float().square().sum(), (query, key, value))
-    for ours, theirs in zip(grads, others, strict=True):
-        assert (ours - theirs).abs().max() <= 2**-7 * theirs.abs().max()
+    for actual, reference in zip(grads, others, strict=True):
+        assert (actual - reference).abs().max() <= 2**-7 * reference.abs().max()
     real = torch.ones(2, n, dtype=torch.bool, device="cuda")
     weights = real / real.sum(dim=1, keepdim=True) / heads[0]
     by_sums = attention.compute_received(query, key, mask, params, weights, logsumexp).sum(dim=1)
@@ -143,8 +143,10 @@ def test_means_over_heads_equal_the_means_of_the_maps(kind, dtype, batch, heads,
     expected = [maps, products, products.clamp(min=0)]
     bound = 8 * (width + n) ** 0.5 * torch.finfo(torch.float32).eps
     largest = products.abs().max()
-    for ours, theirs, scale in zip(means, expected, (maps.max(), largest, largest), strict=True):
-        assert (ours - theirs.mean(dim=1)).abs().max() <= bound * scale
+    for actual, reference, scale in zip(
+        means, expected, (maps.max(), largest, largest), strict=True
+    ):
+        assert (actual - reference.mean(dim=1)).abs().max() <= bound * scale
     assert torch.equal(alone, means[0])
 
 
@@ -156,12 +158,12 @@ def test_dot_products_equal_plain_torch_operations(dtype, shape):
         [torch.randn(*shape, device="cuda", dtype=dtype) for _ in range(4)] for _ in range(2)
     )
     second[2] = second[2].mT.contiguous().mT  # as a gradient may lie
-    ours = tensors.compute_dot_products(first, second, torch.device("cuda", 0))
+    actual = tensors.compute_dot_products(first, second, torch.device("cuda", 0))
     pairs = zip(first, second, strict=True)
-    theirs = torch.stack([(a.double() * b.double()).sum(dim=-1) for a, b in pairs], dim=1)
-    assert ours.shape == theirs.shape
+    expected = torch.stack([(a.double() * b.double()).sum(dim=-1) for a, b in pairs], dim=1)
+    assert actual.shape == expected.shape
     bound = 4 * shape[-1] ** 0.5 * torch.finfo(torch.float32).eps
-    assert (ours - theirs).abs().max() <= bound * theirs.abs().max()
+    assert (actual - expected).abs().max() <= bound * expected.abs().max()
 
 
 MAPPED = [
@@ -200,10 +202,10 @@ def test_methods_give_the_same_scores_without_stored_maps(monkeypatch, length):
         ]
 
     on_gpu = model.to("cuda")
-    ours = scores(on_gpu, True)
+    actual = scores(on_gpu, True)
     with_maps = scores(on_gpu, False)
     exact = scores(model.to("cpu").double(), False)
-    for name, without, mapped, true in zip(MAPPED, ours, with_maps, exact, strict=True):
+    for name, without, mapped, true in zip(MAPPED, actual, with_maps, exact, strict=True):
         largest = np.abs(true).max()
         bound = 2 * np.abs(mapped - true).max() + 2**-7 * largest
         assert np.abs(without - true).max() <= bound, name
@@ -247,8 +249,8 @@ def test_relevance_in_half_precision_equals_float32_rules(monkeypatch, method):
     with_half = Explainer(model).explain(tokens, method, target=1)
     monkeypatch.setattr(rules, "has_half_products", lambda *_: False)
     with_float32 = Explainer(model).explain(tokens, method, target=1)
-    for ours, theirs in zip(with_half, with_float32, strict=True):
-        assert np.abs(ours.scores - theirs.scores).max() <= 1e-3 * np.abs(theirs.scores).max()
+    for actual, expected in zip(with_half, with_float32, strict=True):
+        assert np.abs(actual.scores - expected.scores).max() <= 1e-3 * np.abs(expected.scores).max()
 
 
 def test_large_maps_in_float32_are_read_by_kernels(monkeypatch):
@@ -262,6 +264,6 @@ def test_large_maps_in_float32_are_read_by_kernels(monkeypatch):
     from_stored_maps = Explainer(model).explain(tokens, MAPPED, target=1)
     monkeypatch.setattr(memory, "MAX_KEPT_MAP_BYTES", 0)
     read_by_kernel = Explainer(model).explain(tokens, MAPPED, target=1)
-    for ours, theirs in zip(read_by_kernel, from_stored_maps, strict=True):
-        largest = np.abs(theirs.scores).max()
-        assert np.abs(ours.scores - theirs.scores).max() <= 1e-3 * largest, ours.method
+    for actual, expected in zip(read_by_kernel, from_stored_maps, strict=True):
+        largest = np.abs(expected.scores).max()
+        assert np.abs(actual.scores - expected.scores).max() <= 1e-3 * largest, actual.method

@@ -539,8 +539,10 @@ class TestFigures:
             "Ours",
             "Ours − CAT",
         ] * 2
-        ours, other = stored[0][1].values()
-        np.testing.assert_array_equal(drawn_attributions[1].scores, difference(ours, other).scores)
+        actual, other = stored[0][1].values()
+        np.testing.assert_array_equal(
+            drawn_attributions[1].scores, difference(actual, other).scores
+        )
 
     def test_an_unknown_kind_of_figure_is_refused_with_the_suite(self):
         suite_content = content(report={"figures": [{"kind": "pie"}, {"kin": "bars"}]})

@@ -65,7 +65,7 @@ def count_parts(folder):
     return sum((counts for _, counts, _ in read_status(folder)), Counter())
 
 
-def scores(folder):
+def read_scores(folder):
     rows = read_csv_rows(folder / "scores.csv")
     return {(row["method"], row["metric"]): row for row in rows}
 
@@ -74,11 +74,11 @@ def test_the_tables_hold_what_explain_and_evaluate_give(complete_run, bert_folde
     explainer = Explainer.from_pretrained(bert_folder)
     attributions = explainer.explain(make_sentences(COUNT), method=["attcat"], long="truncate")
     expected = explainer.evaluate(attributions, ["aopc"]).summary["aopc"]
-    row = scores(complete_run)["attcat", "aopc"]
+    row = read_scores(complete_run)["attcat", "aopc"]
     assert float(row["mean"]) == pytest.approx(expected["mean"], abs=FLOAT32)
     assert float(row["low"]) == pytest.approx(expected["low"], abs=FLOAT32)
     assert row["count"] == str(COUNT)
-    assert len(scores(complete_run)) == 6
+    assert len(read_scores(complete_run)) == 6
 
 
 def test_a_part_has_a_row_for_each_example(complete_run):
@@ -182,17 +182,25 @@ def test_a_part_of_another_cell_or_run_does_not_count(suite, complete_run, bert_
     with pytest.raises(DamagedFile, match="belongs to another part or run"):
         tables.merge_parts(run)
     rows = [{"text": text, "label": 0} for text in make_sentences(COUNT)]
-    stranger = write_suite(tmp_path / "other", bert_folder, 0, rows=rows)
-    planned, _ = planning.plan_run(read_suite_file(stranger)[0], RunRequest())
-    theirs = RunFolder.create_or_resume(
-        tmp_path / "else", stranger, read_suite_file(stranger)[0], planned
+    foreign_suite = write_suite(tmp_path / "other", bert_folder, 0, rows=rows)
+    planned, _ = planning.plan_run(read_suite_file(foreign_suite)[0], RunRequest())
+    foreign_run = RunFolder.create_or_resume(
+        tmp_path / "else", foreign_suite, read_suite_file(foreign_suite)[0], planned
     )
-    task = theirs.parts[3]
-    list(Engine(workers=1).run_tasks(PartRunner(str(theirs.folder)), [task], "cpu"))
-    shutil.copy(theirs.part_path(theirs.parts[3]), run.part_path(run.parts[3]))
+    task = foreign_run.parts[3]
+    list(Engine(workers=1).run_tasks(PartRunner(str(foreign_run.folder)), [task], "cpu"))
+    shutil.copy(foreign_run.part_path(foreign_run.parts[3]), run.part_path(run.parts[3]))
     assert "(settings differ)" in run.find_error(run.parts[3])
     run_suite(suite, folder, engine=Engine(workers=1), progress=False)
     assert read_run_bytes(folder) == read_run_bytes(complete_run)
+
+
+# An outcome comes from another process: it has the text of the error, not its code.
+CHANGE_MESSAGES = {
+    "data": "has changed since this run was started",
+    "models": "has changed since this run was started",
+    "suite": "is not the suite that this run was started with",
+}
 
 
 @pytest.mark.parametrize("what", ["data", "models", "suite"])
@@ -214,10 +222,12 @@ def test_files_that_change_during_a_run_are_refused(bert_folder, tmp_path, what)
     else:
         suite_copy = run.folder / "suite.yaml"
         suite_copy.write_text(suite_copy.read_text().replace("aopc", "comprehensiveness"))
-    then = list(Engine(workers=1).run_tasks(PartRunner(str(run.folder)), tasks[1:], "cpu"))
-    assert len(then) == 3
-    for outcome in then:
-        assert any(word in outcome.error for word in ("begun", "started"))
+    second_outcomes = list(
+        Engine(workers=1).run_tasks(PartRunner(str(run.folder)), tasks[1:], "cpu")
+    )
+    assert len(second_outcomes) == 3
+    for outcome in second_outcomes:
+        assert CHANGE_MESSAGES[what] in outcome.error
         assert not run.is_done(run.parts[1 + outcome.task_index])
 
 
@@ -253,7 +263,7 @@ def test_a_run_killed_before_its_plan_was_written_starts_over(bert_folder, tmp_p
     (tmp_path / "run" / "suite.yaml").write_text("half a su", encoding="utf-8")
     finished = run_suite(path, tmp_path / "run", engine=Engine(workers=1), progress=False)
     assert finished.failed_parts == ()
-    assert scores(tmp_path / "run")["random", "aopc"]["count"] == "2"
+    assert read_scores(tmp_path / "run")["random", "aopc"]["count"] == "2"
 
 
 def test_two_runners_do_not_share_a_folder(suite, complete_run):
@@ -280,13 +290,13 @@ def test_a_failing_example_is_recorded_and_the_others_are_measured(bert_folder, 
         ("random", "5"),
     ]
     assert all(row["error"] for row in failures)
-    assert scores(tmp_path / "run")["attcat", "aopc"]["count"] == "6"
-    assert scores(tmp_path / "run")["attcat", "aopc"]["failed"] == "2"
+    assert read_scores(tmp_path / "run")["attcat", "aopc"]["count"] == "6"
+    assert read_scores(tmp_path / "run")["attcat", "aopc"]["failed"] == "2"
     clean = write_suite(tmp_path / "clean", bert_folder, 8, methods=["attcat", "random"])
     run_suite(clean, tmp_path / "other", engine=Engine(workers=1), progress=False)
     mine = list(RunFolder.open(tmp_path / "run").iterate_rows(method="attcat"))
-    theirs = list(RunFolder.open(tmp_path / "other").iterate_rows(method="attcat"))
-    for row, clean_row in zip(mine, theirs, strict=True):
+    expected = list(RunFolder.open(tmp_path / "other").iterate_rows(method="attcat"))
+    for row, clean_row in zip(mine, expected, strict=True):
         if row["error"] is None:
             assert row["measured"]["aopc"]["value"] == pytest.approx(
                 clean_row["measured"]["aopc"]["value"], abs=FLOAT32

@@ -106,9 +106,9 @@ def test_later_changes_of_the_tokenizer_apply_from_the_next_text_on(change):
     encode_text(text, tokenizer, max_tokens=None)
     CHANGES[change](tokenizer)
     row = encode_text(text, tokenizer, max_tokens=None)
-    theirs = tokenizer(text)
-    assert list(row.ids) == theirs["input_ids"]
-    assert (row.token_type_ids is None) == ("token_type_ids" not in theirs)
+    expected = tokenizer(text)
+    assert list(row.ids) == expected["input_ids"]
+    assert (row.token_type_ids is None) == ("token_type_ids" not in expected)
 
 
 def test_tokens_added_in_any_order_keep_their_ids():

@@ -30,21 +30,23 @@ def explainer(tokenizer):
 def test_plain_arrays_are_measured_like_our_own():
     explainer = make_planted_explainer()
     words = [10, 11, 12, 13]
-    ours = make_attribution(explainer, words, compute_oracle_scores(explainer, words, 1), target=1)
-    theirs = from_arrays(
-        ours.scores,
-        ours.row.ids,
-        ours.logits,
+    actual = make_attribution(
+        explainer, words, compute_oracle_scores(explainer, words, 1), target=1
+    )
+    expected = from_arrays(
+        actual.scores,
+        actual.row.ids,
+        actual.logits,
         target=1,
         labels=explainer.labels,
-        special=ours.row.special_tokens_mask,
+        special=actual.row.special_tokens_mask,
         method="theirs",
     )
-    rows = explainer.evaluate([ours, theirs], ["aopc", "lodds", "sufficiency"]).rows
+    rows = explainer.evaluate([actual, expected], ["aopc", "lodds", "sufficiency"]).rows
     for name in ("aopc", "lodds", "sufficiency"):
         assert rows[0][name] == rows[1][name]
-    assert theirs.prediction.index == ours.prediction.index
-    assert theirs.method == "theirs"
+    assert expected.prediction.index == actual.prediction.index
+    assert expected.method == "theirs"
 
 
 def test_arrays_with_a_hidden_axis_are_summed():
@@ -103,36 +105,36 @@ def test_special_tokens_masked_on_purpose_are_no_padding():
 
 def test_an_explanation_is_measured_by_the_model_that_made_it_or_refused(explainer):
     """The sentiment of a review is no topic: the numbers would be another model's."""
-    theirs = explainer.explain("the film is good", "attcat")
+    expected = explainer.explain("the film is good", "attcat")
     topics = {0: "world", 1: "sports", 2: "science"}
     other = Explainer(tiny_bert(id2label=topics), tiny_tokenizer(), name="topics")
-    for ask in (lambda: other.evaluate(theirs, "aopc"), lambda: assess_trust(other, theirs)):
+    for ask in (lambda: other.evaluate(expected, "aopc"), lambda: assess_trust(other, expected)):
         with expect_error(BadInput, "explanation-of-another-model", mentions="topics") as caught:
             ask()
         assert "world, sports, science" in str(caught.value)
     unnamed = from_arrays(
-        theirs.scores, theirs.row.ids, theirs.logits, special=theirs.row.special_tokens_mask
+        expected.scores, expected.row.ids, expected.logits, special=expected.row.special_tokens_mask
     )
     assert explainer.evaluate(unnamed, "aopc").rows[0]["aopc"] is not None
 
 
 def test_scores_of_other_libraries_are_adopted(explainer):
     text = "the film is good"
-    ours = explainer.explain(text, "attcat")
+    actual = explainer.explain(text, "attcat")
     shap = SimpleNamespace(
-        values=np.stack([ours.scores, 2 * ours.scores, -ours.scores], 1), base_values=0
+        values=np.stack([actual.scores, 2 * actual.scores, -actual.scores], 1), base_values=0
     )
-    captum = torch.randn(1, len(ours), 8, generator=torch.Generator().manual_seed(3)).double()
+    captum = torch.randn(1, len(actual), 8, generator=torch.Generator().manual_seed(3)).double()
     for imported_scores, expected in (
-        (ours.scores, ours.scores),
-        (ours.scores[1:-1], np.r_[0, ours.scores[1:-1], 0]),
-        (shap, shap.values[:, ours.target.index]),
+        (actual.scores, actual.scores),
+        (actual.scores[1:-1], np.r_[0, actual.scores[1:-1], 0]),
+        (shap, shap.values[:, actual.target.index]),
         (captum, captum[0].sum(1).numpy()),
-        (SimpleNamespace(source_attributions=ours.scores[:, None]), ours.scores),
+        (SimpleNamespace(source_attributions=actual.scores[:, None]), actual.scores),
     ):
         attribution = import_scores(explainer, text, imported_scores, method="other")
         assert_close(
             attribution.scores, expected, tolerance_for(torch.float64, PASS_CONDITION, terms=8)
         )
-        assert attribution.target == ours.target
-    assert "other" in explainer.evaluate([ours, attribution], "aopc").by_method
+        assert attribution.target == actual.target
+    assert "other" in explainer.evaluate([actual, attribution], "aopc").by_method

@@ -44,8 +44,8 @@ def explainer():
         ("MissingExtra", ImportError),
     ],
 )
-def test_every_error_is_also_the_one_of_python_that_people_catch(ours, python):
-    error = getattr(errors, ours)("it is so.")
+def test_every_error_is_also_the_one_of_python_that_people_catch(actual, python):
+    error = getattr(errors, actual)("it is so.")
     assert isinstance(error, python)
     assert isinstance(error, errors.TokenlightError)
     assert str(error) == "it is so."

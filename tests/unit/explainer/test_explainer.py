@@ -190,8 +190,8 @@ class TestLongTexts:
         np.testing.assert_array_equal(strided.scores, EXPLAINER.explain("good film").scores)
 
 
-class TestRewiring:
-    def states(self, model):
+class TestInstrumentedModel:
+    def run_model(self, model):
         return model(**TOKENIZER("good film", return_tensors="pt"), output_hidden_states=True)
 
     def test_a_nested_pass_leaves_the_model_unchanged(self):
@@ -199,9 +199,9 @@ class TestRewiring:
         before = take_snapshot(model)
         for _ in range(3):
             with instrumented(model, attention="own", gradients=False):
-                self.states(model)
+                self.run_model(model)
                 with instrumented(model, attention="own", gradients=False):
-                    self.states(model)
+                    self.run_model(model)
         assert_unchanged(before, take_snapshot(model))
 
     @pytest.mark.parametrize("method", ["attcat", "transatt", "occlusion"])
@@ -237,7 +237,7 @@ class TestRewiring:
         explainer = Explainer(model, TOKENIZER)
         expected = explainer.explain("good film", "cat").scores
         with torch.no_grad():
-            self.states(model)  # transformers now has hooks of its own on the model
+            self.run_model(model)  # transformers now has hooks of its own on the model
         before = take_snapshot(model)
         attribution = explainer.explain("good film", "cat")
         np.testing.assert_array_equal(attribution.scores, expected)
@@ -273,7 +273,7 @@ class TestBadInput:
         with pytest.raises(error, match=message.replace("|", r"\|")):
             EXPLAINER.explain(*arguments)
 
-    def test_options_of_explain_are_checked(self):
+    def test_unknown_choices_and_a_zero_batch_size_are_refused(self):
         for option in ("explain_mask", "token_types", "long"):
             with pytest.raises(BadInput, match=f"{option}='nonsense' is not valid"):
                 EXPLAINER.explain("good", **{option: "nonsense"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import re
 from itertools import pairwise
 
@@ -12,10 +11,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from tests.helpers.handmade_attributions import make_attribution, make_row, make_sample, split_words
 from tests.helpers.html_reader import PageReader
+from tests.helpers.terminal import render_terminal
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.data.units import find_sentence_spans
@@ -24,7 +23,6 @@ from tokenlight.evaluation.trust import assess_trust
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.plots.html import render_page
 from tokenlight.plots.scene import build_scenes
-from tokenlight.plots.terminal import show
 
 COVERED_MODULES = ("explaining/windows",)
 EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())
@@ -53,12 +51,6 @@ def test_windows_that_do_not_fit_together_are_read_in_halves():
 
 def sentences(text):
     return [text[start:end] for start, end in find_sentence_spans(text)]
-
-
-def render_terminal(attribution, width=100) -> str:
-    stream = io.StringIO()
-    show(attribution, console=Console(file=stream, width=width, color_system=None, markup=False))
-    return stream.getvalue()
 
 
 class TestSentences:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import numpy as np
 import pytest
 import torch
 from markupsafe import escape
-from rich.console import Console
 from transformers import RobertaConfig, RobertaForSequenceClassification
 
+from tests.helpers.terminal import render_terminal
 from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_tokenizer
 from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Attribution, Explainer, Tokens, load
@@ -20,7 +19,6 @@ from tokenlight.errors import BadInput
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 from tokenlight.plots.descriptions import describe_special_share, round_segment_shares
 from tokenlight.plots.html import render_page
-from tokenlight.plots.terminal import show
 
 NLI = {0: "entailment", 1: "neutral", 2: "contradiction"}
 PAIR = ("the cat sat on the mat", "a dog sat")
@@ -44,12 +42,6 @@ def roberta():
 EXPLAINERS = {"bert": bert(), "roberta": roberta()}
 ATTRIBUTIONS = {name: explainer.explain(PAIR) for name, explainer in EXPLAINERS.items()}
 for_both_families = pytest.mark.parametrize("family", EXPLAINERS)
-
-
-def render_terminal(attributions) -> str:
-    stream = io.StringIO()
-    show(attributions, console=Console(file=stream, width=100, color_system=None, markup=False))
-    return stream.getvalue()
 
 
 @for_both_families
@@ -199,9 +191,9 @@ def test_swapped_segments_give_swapped_scores_on_a_model_without_positions(metho
     explainer = Explainer(model, tiny_tokenizer())
     attribution = explainer.explain(PAIR, method, target=0)
     back = explainer.explain(PAIR[::-1], method, target=0)
-    for mine, theirs in ((0, 1), (1, 0)):
+    for mine, expected in ((0, 1), (1, 0)):
         segment_scores = attribution.scores[[s == mine for s in attribution.row.segments]]
-        other = back.scores[[s == theirs for s in back.row.segments]]
+        other = back.scores[[s == expected for s in back.row.segments]]
         np.testing.assert_allclose(segment_scores, other, atol=1e-9)
     assert np.ptp(attribution.scores) > 1e-3
 

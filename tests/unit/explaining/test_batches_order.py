@@ -69,9 +69,9 @@ def test_halves_of_a_batch_that_does_not_fit_keep_its_order(explainer, batch_log
     batch_log.max_rows = 1
     attributions = explainer.explain(TEXTS, "attcat", batch_tokens=20)
     assert max(batch_log.launched_sizes) > 1
-    for ours, theirs in zip(attributions, expected, strict=True):
-        assert ours.text == theirs.text
-        np.testing.assert_allclose(ours.scores, theirs.scores, atol=1e-12)
+    for actual, reference in zip(attributions, expected, strict=True):
+        assert actual.text == reference.text
+        np.testing.assert_allclose(actual.scores, reference.scores, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["attcat", "attnlrp", "gae", "grad_x_input", "transatt", "lime"])
@@ -123,9 +123,9 @@ def test_attributions_are_created_before_the_device_is_waited_for(explainer, mon
     attributions = explainer.explain(TEXTS, ["attcat", "gae"], target="all", batch_tokens=1024)
     assert order[: len(attributions)] == ["make"] * len(attributions)
     assert "wait" in order
-    for ours, theirs in zip(attributions, expected, strict=True):
-        assert (ours.method, ours.target) == (theirs.method, theirs.target)
-        np.testing.assert_allclose(ours.scores, theirs.scores, atol=1e-12)
+    for actual, reference in zip(attributions, expected, strict=True):
+        assert (actual.method, actual.target) == (reference.method, reference.target)
+        np.testing.assert_allclose(actual.scores, reference.scores, atol=1e-12)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 7, 12, 33])
@@ -165,8 +165,8 @@ def test_maps_too_large_to_be_kept_twice_give_the_same_scores(explainer, monkeyp
     expected = explainer.explain(TEXTS, ["gae", "transatt", "rollout"], batch_tokens=64)
     monkeypatch.setattr(accel_tensors, "MAX_KEPT_BYTES", max_bytes)
     attributions = explainer.explain(TEXTS, ["gae", "transatt", "rollout"], batch_tokens=64)
-    for ours, theirs in zip(attributions, expected, strict=True):
-        np.testing.assert_array_equal(ours.scores, theirs.scores)
+    for actual, reference in zip(attributions, expected, strict=True):
+        np.testing.assert_array_equal(actual.scores, reference.scores)
 
 
 def test_large_maps_are_upcast_one_at_a_time(monkeypatch):
@@ -200,9 +200,9 @@ def test_padding_to_a_multiple_gives_the_same_scores(explainer, monkeypatch):
     attributions = explainer.explain(TEXTS, ["attcat", "gae", "attnlrp"])
     assert max(widths) % 8 == 0
     assert max(widths) > max(len(attribution) for attribution in attributions)
-    for ours, theirs in zip(attributions, expected, strict=True):
+    for actual, reference in zip(attributions, expected, strict=True):
         np.testing.assert_allclose(
-            ours.scores, theirs.scores, rtol=0, atol=1e-12 * np.abs(theirs.scores).max()
+            actual.scores, reference.scores, rtol=0, atol=1e-12 * np.abs(reference.scores).max()
         )
 
 

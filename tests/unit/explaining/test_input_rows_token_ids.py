@@ -99,11 +99,11 @@ class TestLongRows:
         read = tokenizer(*texts)
         rows = Tokens.from_ids([read["input_ids"]], None, [read["token_type_ids"]])
         attribution = explainer.explain(rows, "grad_x_input", long="truncate")
-        theirs = explainer.explain(texts, "grad_x_input", long="truncate")
-        assert attribution.row.ids == theirs.row.ids
-        assert attribution.row.num_truncated == theirs.row.num_truncated > 0
+        expected = explainer.explain(texts, "grad_x_input", long="truncate")
+        assert attribution.row.ids == expected.row.ids
+        assert attribution.row.num_truncated == expected.row.num_truncated > 0
         assert "were truncated" in attribution.notes[0]
-        np.testing.assert_allclose(attribution.scores, theirs.scores, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(attribution.scores, expected.scores, rtol=0, atol=1e-12)
 
     def test_truncating_a_question_cuts_its_context(self):
         explainer = Explainer(tiny_bert_qa(), TOKENIZER)

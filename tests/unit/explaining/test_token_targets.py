@@ -129,7 +129,7 @@ class TestMasked:
             original.delete_tokens([row.target_position])
 
 
-class TestTagged:
+class TestTokenClassifier:
     def test_a_word_is_found_and_read_at_its_first_token(self, tagger):
         attribution = tagger.explain(TAGGED, target=tl.TokenTarget("charming"))
         assert attribution.row.pieces[attribution.row.target_position] == "charm"

@@ -127,8 +127,8 @@ def test_the_official_reading_counts_special_tokens_and_offset_zero():
         align="official", include_zero_offset=True, exclude_special=False, explain_mask="sep"
     )
     statistics = compute_head_statistics(explainer.runner, TOKENIZER, make_corpus(), reading)
-    ours = compute_head_statistics(explainer.runner, TOKENIZER, make_corpus())
-    assert statistics.num_queries == ours.num_queries + 2 * 60
+    actual = compute_head_statistics(explainer.runner, TOKENIZER, make_corpus())
+    assert statistics.num_queries == actual.num_queries + 2 * 60
     # [CLS] has nothing to its left, so the share falls below one.
     assert 0.8 < statistics.position_shares[0, 0, statistics.max_offset - 1] < 1.0
     assert statistics.build_mask().syntactic == ((0, 1, 0),)

@@ -41,10 +41,10 @@ def test_a_pass_that_does_not_fit_in_memory_gives_the_same_scores(family, method
     recompute_calls = request.getfixturevalue("short_of_memory")
     for _ in range(2):  # with and without a check of the operations
         attributions = Explainer(model).explain(Tokens.from_ids(IDS), methods, target=1)
-        for ours, theirs in zip(attributions, expected, strict=True):
-            assert_close(ours.scores, theirs.scores)
-            assert RECOMPUTED_NOTE in ours.notes
-            assert RECOMPUTED_NOTE not in theirs.notes
+        for actual, reference in zip(attributions, expected, strict=True):
+            assert_close(actual.scores, reference.scores)
+            assert RECOMPUTED_NOTE in actual.notes
+            assert RECOMPUTED_NOTE not in reference.notes
     assert recompute_calls == [False, True] * 2
     assert all("forward" not in vars(module) for module in model.modules())
 

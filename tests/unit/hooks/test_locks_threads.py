@@ -166,8 +166,8 @@ class TestSharedParts:
             try:
                 for _ in range(15):
                     attributions = Explainer(models[number], TOKENIZER).explain(TEXTS, methods)
-                    for ours, theirs in zip(attributions, expected[number], strict=True):
-                        np.testing.assert_allclose(ours.scores, theirs.scores, atol=1e-12)
+                    for actual, reference in zip(attributions, expected[number], strict=True):
+                        np.testing.assert_allclose(actual.scores, reference.scores, atol=1e-12)
             except Exception as error:  # noqa: BLE001 - asserted in the main thread
                 errors.append(error)
 
@@ -253,8 +253,8 @@ class TestInferenceMode:
             assert not torch.is_grad_enabled()
         assert_unchanged(before, take_snapshot(model))
         outside = Explainer(model, TOKENIZER).explain(TEXTS, ["attcat", "gae", "transatt"])
-        for ours, theirs in zip(inside, outside, strict=True):
-            np.testing.assert_array_equal(ours.scores, theirs.scores)
+        for actual, expected in zip(inside, outside, strict=True):
+            np.testing.assert_array_equal(actual.scores, expected.scores)
 
     @pytest.mark.parametrize("inside", [True, False])
     def test_a_model_loaded_in_inference_mode_is_refused_for_gradients(self, inside):
@@ -271,8 +271,8 @@ class TestInferenceMode:
             model = tiny_bert()
         inside = Explainer(model, TOKENIZER).explain(TEXTS, "occlusion")
         outside = Explainer(tiny_bert(), TOKENIZER).explain(TEXTS, "occlusion")
-        for ours, theirs in zip(inside, outside, strict=True):
-            np.testing.assert_array_equal(ours.scores, theirs.scores)
+        for actual, expected in zip(inside, outside, strict=True):
+            np.testing.assert_array_equal(actual.scores, expected.scores)
 
     def test_ids_that_are_inference_tensors_are_read(self):
         explainer = Explainer(tiny_bert())

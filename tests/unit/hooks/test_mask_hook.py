@@ -73,8 +73,8 @@ def test_masks_are_not_read_and_scores_are_unchanged(make, inputs, monkeypatch):
     monkeypatch.setattr(recording, "known_mask", lambda *_: nullcontext())
     expected = explainer.explain(texts, methods)
     assert any(masks_read)
-    for ours, theirs in zip(attributions, expected, strict=True):
-        np.testing.assert_array_equal(ours.scores, theirs.scores)
+    for actual, reference in zip(attributions, expected, strict=True):
+        np.testing.assert_array_equal(actual.scores, reference.scores)
 
 
 def test_transformers_is_restored_when_the_last_thread_is_done():

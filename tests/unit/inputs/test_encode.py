@@ -72,7 +72,7 @@ def test_any_text_is_encoded_or_refused(text):
     try:
         row = encode_text(text, TOKENIZER, max_tokens=None)
     except BadInput as refusal:
-        assert "word" in str(refusal)
+        assert refusal.code in ("text-empty", "text-without-tokens")
         return
     for span, segment in zip(row.spans, row.segments, strict=True):
         assert (span is None) == (segment is None)
@@ -179,8 +179,8 @@ def test_a_question_that_leaves_no_room_for_windows_is_refused():
 def test_a_pair_is_cut_though_one_part_has_no_token():
     texts = ("the cat sat on a mat in town", "\N{ZERO WIDTH SPACE}")
     row = encode_text(texts, TOKENIZER, max_tokens=6, long="truncate")
-    theirs = TOKENIZER(*texts, truncation="longest_first", max_length=6)
-    assert list(row.ids) == theirs["input_ids"]
+    expected = TOKENIZER(*texts, truncation="longest_first", max_length=6)
+    assert list(row.ids) == expected["input_ids"]
     with expect_error(TextTooLong, "truncation-leaves-nothing"):
         encode_text(Question(*texts), TOKENIZER, max_tokens=6, long="truncate")
 
@@ -196,10 +196,10 @@ def test_a_long_input_is_cut_as_its_tokenizer_would(side, first, second, limit):
     tokenizer.truncation_side = side
     words = ["the", "cat", "sat", "on", "a", "mat"] * 4
     texts = (" ".join(words[:first]), *([" ".join(words[1 : second + 1])] if second else []))
-    theirs = tokenizer(*texts, truncation="longest_first", max_length=limit)
+    expected = tokenizer(*texts, truncation="longest_first", max_length=limit)
     row = encode_text(texts if second else texts[0], tokenizer, max_tokens=limit, long="truncate")
-    assert list(row.ids) == theirs["input_ids"]
-    assert list(row.token_type_ids) == theirs["token_type_ids"]
+    assert list(row.ids) == expected["input_ids"]
+    assert list(row.token_type_ids) == expected["token_type_ids"]
     assert row.num_truncated == len(tokenizer(*texts)["input_ids"]) - len(row)
 
 

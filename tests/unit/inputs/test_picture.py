@@ -190,9 +190,9 @@ def test_a_saved_picture_can_be_drawn_and_measured_again(explainer, tmp_path, fr
     assert back.row.image.name == attribution.row.image.name
     np.testing.assert_allclose(back.row.image.pixels, attribution.row.image.pixels, atol=1e-5)
     np.testing.assert_array_equal(back.row.image.rgb, attribution.row.image.rgb)
-    ours = explainer.evaluate(attribution, "deletion").summary
-    theirs = explainer.evaluate(back, "deletion").summary
-    assert ours["deletion"]["mean"] == pytest.approx(theirs["deletion"]["mean"], abs=1e-6)
+    actual = explainer.evaluate(attribution, "deletion").summary
+    expected = explainer.evaluate(back, "deletion").summary
+    assert actual["deletion"]["mean"] == pytest.approx(expected["deletion"]["mean"], abs=1e-6)
     repeated = explainer.explain(back.row)
     np.testing.assert_allclose(repeated.scores, attribution.scores, rtol=1e-4, atol=1e-7)
 

@@ -107,12 +107,12 @@ def test_input_times_gradient_equals_a_computation_by_hand(family, request):
     target = 14
     with EverythingInFloat64():
         token = NextToken(target, against=None)
-        ours = explainer.explain(make_picture(), "grad_x_input", target=token)
-        vectors = merge_embeddings(model, ours.row.ids, draw_pixels()).requires_grad_()
+        actual = explainer.explain(make_picture(), "grad_x_input", target=token)
+        vectors = merge_embeddings(model, actual.row.ids, draw_pixels()).requires_grad_()
         logit = by_hand(model, vectors, target)
         (slope,) = torch.autograd.grad(logit.sum(), vectors)
-    assert_close(ours.scores, (slope * vectors).sum(dim=-1)[0].detach().numpy())
-    assert_close(ours.logits[target], logit.item())
+    assert_close(actual.scores, (slope * vectors).sum(dim=-1)[0].detach().numpy())
+    assert_close(actual.logits[target], logit.item())
 
 
 @pytest.mark.parametrize("family", ["llava", "paligemma"])
@@ -124,8 +124,8 @@ def test_integrated_gradients_equal_a_computation_by_hand(family, request):
     model = explainer.model
     with EverythingInFloat64():
         method = ("integrated_gradients", {"n_steps": steps})
-        ours = explainer.explain(make_picture(), method, target=NextToken(target, against=None))
-        ids = ours.row.ids
+        actual = explainer.explain(make_picture(), method, target=NextToken(target, against=None))
+        ids = actual.row.ids
         grey = np.broadcast_to(
             draw_pixels().mean(axis=(1, 2), keepdims=True), draw_pixels().shape
         ).copy()
@@ -137,7 +137,7 @@ def test_integrated_gradients_equal_a_computation_by_hand(family, request):
             point = (begin + float(node) * (text - begin)).requires_grad_()
             (slope,) = torch.autograd.grad(by_hand(model, point, target).sum(), point)
             total += float(weight) * slope
-    assert_close(ours.scores, (total * (text - begin)).sum(dim=-1)[0].detach().numpy())
+    assert_close(actual.scores, (total * (text - begin)).sum(dim=-1)[0].detach().numpy())
 
 
 def test_relevance_reaches_the_patches_and_stops_at_them(llava):

@@ -94,9 +94,9 @@ def test_a_family_is_traced_and_batching_does_not_change_scores(family):
     with EverythingInFloat64():
         together = explainer.explain(Tokens.from_ids(ids, mask), METHODS, target=1)
         alone = [explainer.explain(Tokens.from_ids(x[None]), METHODS, target=1) for x in bare]
-    for ours, theirs in zip(together, itertools.chain(*alone), strict=True):
-        assert np.abs(theirs.scores).max() > 0
-        assert_close(ours.scores, theirs.scores)
+    for actual, expected in zip(together, itertools.chain(*alone), strict=True):
+        assert np.abs(expected.scores).max() > 0
+        assert_close(actual.scores, expected.scores)
 
 
 def test_gemma_2_is_traced_in_float32():
@@ -144,11 +144,11 @@ def test_a_contrast_is_the_difference_of_two_explanations():
     for method in METHODS:
         contrast = explainer.explain(rows, method, target=Contrast("positive", "negative"))
         this, that = (explainer.explain(rows, method, target=label) for label in (2, 0))
-        for ours, first, second in zip(contrast, this, that, strict=True):
-            assert_close(ours.scores, first.scores - second.scores)
-            assert ("conservation" in ours.extras) is (method not in BY_GRADIENT)
+        for actual, first, second in zip(contrast, this, that, strict=True):
+            assert_close(actual.scores, first.scores - second.scores)
+            assert ("conservation" in actual.extras) is (method not in BY_GRADIENT)
             if method not in BY_GRADIENT:
-                assert len(ours.extras["conservation"]) == len(first.extras["conservation"])
+                assert len(actual.extras["conservation"]) == len(first.extras["conservation"])
 
 
 def test_every_target_of_one_forward_is_its_own_explanation():

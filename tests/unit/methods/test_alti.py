@@ -65,8 +65,8 @@ def test_blocks_are_split_the_same_in_any_chunk(monkeypatch):
     rows = Tokens.from_ids(make_ids())
     unchunked = explainer.explain(rows, "alti")
     monkeypatch.setattr(alti, "CHUNK_ELEMENTS", 1)
-    for ours, theirs in zip(explainer.explain(rows, "alti"), unchunked, strict=True):
-        np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-12)
+    for actual, expected in zip(explainer.explain(rows, "alti"), unchunked, strict=True):
+        np.testing.assert_allclose(actual.scores, expected.scores, rtol=1e-12)
 
 
 def test_scores_are_shares_of_one():

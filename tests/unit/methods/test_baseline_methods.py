@@ -89,9 +89,9 @@ def test_automatic_steps_cost_only_the_texts_that_need_them():
     steps = [attribution.extras["convergence"]["steps"] for attribution in attributions]
     assert set(steps) <= {25, 50, 100, 200, 400}
     assert max(steps) > 25
-    for ours, theirs in zip(attributions, plain, strict=True):
-        convergence = ours.extras["convergence"]
-        assert convergence["gap_percent"] <= theirs.extras["convergence"]["gap_percent"]
+    for actual, expected in zip(attributions, plain, strict=True):
+        convergence = actual.extras["convergence"]
+        assert convergence["gap_percent"] <= expected.extras["convergence"]["gap_percent"]
         assert convergence["gap_percent"] <= 1e-9 or convergence["steps"] == 400
     alone = EXPLAINER.explain(TEXTS[2], ("integrated_gradients", options))
     np.testing.assert_allclose(alone.scores, attributions[2].scores, atol=1e-9)
@@ -103,9 +103,9 @@ def test_automatic_steps_cost_only_the_texts_that_need_them():
 def test_the_batch_size_changes_no_draw_and_no_score(method, batch_tokens):
     expected = EXPLAINER.explain(TEXTS, method, seed=3)
     attributions = EXPLAINER.explain(TEXTS, method, seed=3, batch_tokens=batch_tokens)
-    for ours, theirs in zip(attributions, expected, strict=True):
-        scale = np.abs(theirs.scores).max()
-        np.testing.assert_allclose(ours.scores, theirs.scores, rtol=0, atol=1e-9 * scale)
+    for actual, reference in zip(attributions, expected, strict=True):
+        scale = np.abs(reference.scores).max()
+        np.testing.assert_allclose(actual.scores, reference.scores, rtol=0, atol=1e-9 * scale)
 
 
 @pytest.mark.parametrize("method", SAMPLED)

@@ -112,9 +112,9 @@ def test_the_lasso_equals_scikit_learns() -> None:
         rows = np.repeat(table, count, axis=0)
         targets = np.repeat(values, count)
         spread = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
-        theirs = Lasso(alpha=0.05, tol=1e-13, max_iter=100_000)
-        theirs.fit((rows - rows.mean(axis=0)) / spread, targets)
-        np.testing.assert_allclose(fit, theirs.coef_ / spread, atol=1e-7)
+        expected = Lasso(alpha=0.05, tol=1e-13, max_iter=100_000)
+        expected.fit((rows - rows.mean(axis=0)) / spread, targets)
+        np.testing.assert_allclose(fit, expected.coef_ / spread, atol=1e-7)
     assert not fits[:, 4].any()
 
 
@@ -171,9 +171,9 @@ class TestALanguageModel:
             none,
         )
         spread = is_present.std(axis=0)
-        theirs = Lasso(alpha=alpha, tol=1e-13) if alpha else LinearRegression()
-        theirs.fit((is_present - is_present.mean(axis=0)) / spread, outcomes / tokens)
-        expected = theirs.coef_ / spread * tokens
+        reference = Lasso(alpha=alpha, tol=1e-13) if alpha else LinearRegression()
+        reference.fit((is_present - is_present.mean(axis=0)) / spread, outcomes / tokens)
+        expected = reference.coef_ / spread * tokens
         assert np.abs(expected).max() > 0
         totals = [part.total for part in attribution.group_by("document")][:2]
         np.testing.assert_allclose(totals, expected, rtol=1e-6)  # rotary angles are float32

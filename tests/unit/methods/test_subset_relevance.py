@@ -61,16 +61,16 @@ class TestWhatItEquals:
         self, readout, gradient, options
     ) -> None:
         expected = EXPLAINER.explain(TEXTS, (readout, {"gradient": gradient}))
-        ours = explain(TEXTS, readout=readout, gradient=gradient, **options)
-        for attribution, other in zip(ours, expected, strict=True):
+        actual = explain(TEXTS, readout=readout, gradient=gradient, **options)
+        for attribution, other in zip(actual, expected, strict=True):
             assert_close(attribution.scores, other.scores)
 
     @pytest.mark.parametrize(("gradient", "method"), [("attnlrp", "attnlrp"), ("cp", "cp_lrp")])
     def test_subset_relevance_at_the_embeddings_equals_the_relevance_of_its_gradient(
         self, gradient, method
     ) -> None:
-        ours = explain(TEXT, readout="embeddings", gradient=gradient, samples=0)
-        assert_close(ours.scores, EXPLAINER.explain(TEXT, method).scores)
+        actual = explain(TEXT, readout="embeddings", gradient=gradient, samples=0)
+        assert_close(actual.scores, EXPLAINER.explain(TEXT, method).scores)
 
     def test_subset_relevance_of_an_additive_model_equals_the_shapley_value(self) -> None:
         weights = np.zeros((VOCABULARY, 2))
@@ -78,11 +78,11 @@ class TestWhatItEquals:
         text = Tokens((make_row([10, 11, 12, 13]),))
         explainer = make_planted_explainer(weights)
         options = {"readout": "embeddings", "gradient": "model"}
-        ours = explain(text, explainer, 1, **options)
+        actual = explain(text, explainer, 1, **options)
         shapley = explainer.explain(text, "shapley", 1)
-        assert_close(ours.scores, shapley.scores)
-        assert_close(ours.standard_errors, np.zeros(6))
-        assert ours.extras["sampling"]["self_test"]["correlation"] == pytest.approx(1.0)
+        assert_close(actual.scores, shapley.scores)
+        assert_close(actual.standard_errors, np.zeros(6))
+        assert actual.extras["sampling"]["self_test"]["correlation"] == pytest.approx(1.0)
 
     @pytest.mark.parametrize("readout", ["cat", "attcat", "embeddings"])
     def test_subset_relevance_is_the_mean_over_subtexts_explained_one_by_one(self, readout) -> None:
@@ -101,8 +101,8 @@ class TestWhatItEquals:
             )
             total[is_drawn] += part.scores
             count += is_drawn
-        ours = explain(TEXT, target="positive", readout=readout, gradient="attnlrp", samples=6)
-        assert_close(ours.scores, total / count)
+        actual = explain(TEXT, target="positive", readout=readout, gradient="attnlrp", samples=6)
+        assert_close(actual.scores, total / count)
 
     @pytest.mark.parametrize("removal", ["mask", "replace"])
     def test_tokens_that_are_not_deleted_keep_their_positions(self, removal) -> None:
@@ -117,8 +117,8 @@ class TestWhatItEquals:
             part = EXPLAINER.explain(row, ("cat", {"gradient": "attnlrp"}), "positive")
             total[is_drawn] += part.scores[is_drawn]
             count += is_drawn
-        ours = explain(TEXT, target="positive", gradient="attnlrp", removal=removal, samples=4)
-        assert_close(ours.scores, total / count)
+        actual = explain(TEXT, target="positive", gradient="attnlrp", removal=removal, samples=4)
+        assert_close(actual.scores, total / count)
 
 
 class TestSubtexts:

@@ -155,7 +155,7 @@ def test_one_text_without_label_is_left_out_of_the_game_and_kept_elsewhere():
 
 
 @pytest.mark.parametrize("name", ["rationale", "precision_at_k"])
-def test_missing_spans_are_requested(name):
+def test_missing_spans_are_refused_with_what_to_give(name):
     explainer = make_planted_explainer()
     with expect_error(BadInput, "spans-required"):
         explainer.evaluate(make_attribution(explainer, [10], [1]), name)

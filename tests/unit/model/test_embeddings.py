@@ -26,9 +26,9 @@ def make_ids(count=3, length=8):
     return ids
 
 
-def assert_close(ours, theirs):
-    assert np.abs(theirs).max() > 0
-    tolerance.assert_close(ours, theirs)
+def assert_close(actual, expected):
+    assert np.abs(expected).max() > 0
+    tolerance.assert_close(actual, expected)
 
 
 def fold_by_hand(family, values):
@@ -48,7 +48,7 @@ def test_scores_include_what_a_decoder_reads_of_the_text(family):
     ids = make_ids()
     attributions = Explainer(model).explain(Tokens.from_ids(ids), "grad_x_input", target=1)
     table = model.get_input_embeddings()
-    for row, ours in zip(ids, attributions, strict=True):
+    for row, actual in zip(ids, attributions, strict=True):
         handles = [
             part.get_input_embeddings().register_forward_hook(
                 lambda _m, _a, output: output.detach().requires_grad_()
@@ -64,7 +64,7 @@ def test_scores_include_what_a_decoder_reads_of_the_text(family):
             (s * g).sum(dim=-1)[0].detach() for s, g in zip(states, gradients, strict=True)
         ]
         assert contributions[1].abs().max() > 0
-        assert_close(ours.scores, fold_by_hand(family, contributions))
+        assert_close(actual.scores, fold_by_hand(family, contributions))
     assert table is model.get_input_embeddings()
 
 
@@ -108,9 +108,9 @@ def test_a_token_first_table_gives_scores_by_text(method):
     explainer = Explainer(build_model("xlnet").double())
     ids = make_ids(8, 8)
     together = explainer.explain(Tokens.from_ids(ids), method, target=1)
-    for row, ours in zip(ids, together, strict=True):
+    for row, actual in zip(ids, together, strict=True):
         alone = explainer.explain(Tokens.from_ids(row[None]), method, target=1)
-        assert_close(ours.scores, alone.scores)
+        assert_close(actual.scores, alone.scores)
 
 
 def test_the_gradient_at_a_token_first_table_is_the_models_own():
@@ -179,8 +179,8 @@ def test_flex_attention_without_gradient_on_a_cpu_is_replaced():
     model = tiny_bert()
     model.set_attn_implementation("flex_attention")
     attributions = Explainer(model).explain(Tokens.from_ids(make_ids()), methods)
-    for ours, theirs in zip(attributions, expected, strict=True):
-        assert_close(ours.scores, theirs.scores)
+    for actual, reference in zip(attributions, expected, strict=True):
+        assert_close(actual.scores, reference.scores)
     assert model.config._attn_implementation == "flex_attention"
 
 

@@ -191,8 +191,8 @@ def test_steps_of_a_path_do_not_compete_for_experts():
     alone = Explainer(build_experts(-1.0), make_seq2seq_tokenizer()).explain(
         SOURCE, path, Continuation(CONTINUATION), batch_tokens=1, batch_size=1
     )
-    for ours, theirs in zip(together, alone, strict=True):
-        assert_close(ours.scores, theirs.scores, FLOAT32)
+    for actual, expected in zip(together, alone, strict=True):
+        assert_close(actual.scores, expected.scores, FLOAT32)
 
 
 def test_a_text_and_its_baseline_do_not_compete_for_experts():

@@ -94,8 +94,8 @@ class TestOtherKindsOfModel:
         assert "disk" in model.hf_device_map.values()
         expected = Explainer(plain, TOKENIZER).explain(["good film", "a dull plot"], method)
         attributions = Explainer(model, TOKENIZER).explain(["good film", "a dull plot"], method)
-        for ours, theirs in zip(attributions, expected, strict=True):
-            assert_close(ours.scores, theirs.scores, FLOAT32)
+        for actual, reference in zip(attributions, expected, strict=True):
+            assert_close(actual.scores, reference.scores, FLOAT32)
 
     @pytest.mark.filterwarnings("ignore")  # the library's own words on its processor kernels
     def test_an_eight_bit_model_is_explained_and_relevance_refused_by_name(self, tmp_path):

@@ -36,7 +36,7 @@ def test_equal_orders_agree_and_opposite_ones_contradict(tokenizer):
     )
 
 
-def test_the_tests_support_some_all_or_none(tokenizer):
+def test_the_sentence_names_the_methods_that_the_trust_tests_support(tokenizer):
     rows = ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 6, 5])
     for grades, support in (
         (("faithful", "no better than chance"), "the tests support a"),

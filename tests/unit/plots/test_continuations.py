@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from tests.helpers.handmade_attributions import make_attribution, make_row
 from tests.helpers.html_reader import PageReader
+from tests.helpers.terminal import render_terminal
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.target import ResolvedTarget
@@ -19,7 +18,6 @@ from tokenlight.inputs.prompt import CONTINUATION_SEGMENT
 from tokenlight.plots.continuations import align_continuations, find_unread_tokens
 from tokenlight.plots.html import render_page
 from tokenlight.plots.score_tables import build_class_table
-from tokenlight.plots.terminal import show
 
 PROMPT = "a girl named"
 WROTE = " Lily She ran"
@@ -48,14 +46,6 @@ def explain_token(position: int, text: str, index: int):
 @pytest.fixture
 def rows():
     return [explain_token(3 + n, text, 3 + n) for n, text in enumerate(["L", "ily", "She", "ran"])]
-
-
-def render_terminal(attributions, *, colours=None, **options):
-    stream = io.StringIO()
-    terminal = colours is not None
-    console = Console(file=stream, width=100, color_system=colours, force_terminal=terminal)
-    show(attributions, console=console, **options)
-    return stream.getvalue()
 
 
 def list_marks_by_text(source, kind="tokens"):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from tests.helpers.handmade_attributions import make_attribution, make_row
+from tests.helpers.terminal import render_terminal
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.head import Head
 from tokenlight.data.prediction import Prediction
@@ -19,7 +18,6 @@ from tokenlight.data.target import NextToken
 from tokenlight.plots.descriptions import describe_attention_sink, describe_chips, describe_question
 from tokenlight.plots.figures import draw_highlighted_text
 from tokenlight.plots.html import render_page
-from tokenlight.plots.terminal import show
 
 VOCABULARY = (" Paris", " the", " London", " ", " Le", " Rome", " a", " Nice")
 LOGITS = np.log([0.5, 0.2, 0.1, 0.08, 0.05, 0.04, 0.02, 0.01])
@@ -34,12 +32,6 @@ def explain_token(scores=(0.1, 0.5, 0.1, 2.0, 0.3), against=20, **more) -> Attri
     prediction = HEAD.predict(LOGITS, ROW)
     attribution = make_attribution(ROW, scores, prediction=prediction, logits=LOGITS, **more)
     return replace(attribution, target=target)
-
-
-def render_terminal(attribution) -> str:
-    stream = io.StringIO()
-    show(attribution, console=Console(file=stream, width=100, color_system=None))
-    return stream.getvalue()
 
 
 def test_alternatives_have_text_id_and_probability():
@@ -57,9 +49,9 @@ def test_a_saved_file_has_the_same_alternatives_without_its_logits():
     loaded = Attribution.from_dict(saved)
     assert not loaded.logits.size
     assert saved["alternatives"][0] == {"token": "the", "id": 1, "probability": pytest.approx(0.2)}
-    for ours, theirs in zip(explain_token().alternatives, loaded.alternatives, strict=True):
-        assert (ours.token, ours.id) == (theirs.token, theirs.id)
-        assert ours.probability == pytest.approx(theirs.probability, rel=1e-12)
+    for actual, expected in zip(explain_token().alternatives, loaded.alternatives, strict=True):
+        assert (actual.token, actual.id) == (expected.token, expected.id)
+        assert actual.probability == pytest.approx(expected.probability, rel=1e-12)
 
 
 def test_where_no_probability_was_saved_none_is_given():

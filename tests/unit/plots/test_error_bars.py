@@ -1,16 +1,15 @@
 """Standard errors are saved with the scores, and shown in terminal, page and figures."""
 
-import io
 import json
 import re
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import tokenlight
 from tests.helpers.expect import expect_error
 from tests.helpers.handmade_attributions import make_attribution, make_row
+from tests.helpers.terminal import render_terminal
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import BadInput
 from tokenlight.files.attribution_parquet import (
@@ -22,7 +21,6 @@ from tokenlight.files.saved import to_token_rows
 from tokenlight.plots.descriptions import build_badges
 from tokenlight.plots.figures import draw_token_bars
 from tokenlight.plots.html import render_page
-from tokenlight.plots.terminal import show
 
 ROW = make_row(["good but slow"], [[(0, 4), (5, 8), (9, 13)]])
 SCORES = [0.0, 0.9, 0.1, -0.5, 0.0]
@@ -35,14 +33,6 @@ SAMPLED = make_attribution(
     extras={"sampling": {"samples": 8, "top_k": 2, "stability": 0.75, "self_test": None}},
 )
 EXACT = make_attribution(ROW, SCORES)
-
-
-def render_terminal(attribution, colours):
-    stream = io.StringIO()
-    is_coloured = colours is not None
-    console = Console(file=stream, force_terminal=is_coloured, color_system=colours, width=100)
-    show(attribution, console=console)
-    return stream.getvalue()
 
 
 def test_a_score_within_two_standard_errors_could_be_zero():
@@ -88,15 +78,15 @@ def test_tables_have_a_column_of_errors_where_there_are_any(tmp_path):
 
 
 def test_the_terminal_states_which_scores_could_be_zero():
-    plain = render_terminal(SAMPLED, None)
+    plain = render_terminal(SAMPLED)
     assert re.search(r"good +\+0.9 +± 0.2 +\+\+", plain)
     assert re.search(r"but +\+0.1 +± 0.06 \?", plain)
     assert "± one standard error over 8 subtexts; 1 of 3 could be 0 (?)" in plain
     assert "75.0 % of the top 2 tokens would be named again by other draws" in plain
-    coloured = render_terminal(SAMPLED, "truecolor")
+    coloured = render_terminal(SAMPLED, colours="truecolor")
     assert re.search(r"\x1b\[3;[0-9;]*mbut", coloured)
     assert not re.search(r"\x1b\[3;[0-9;]*mgood", coloured)
-    assert "±" not in render_terminal(EXACT, None)
+    assert "±" not in render_terminal(EXACT)
 
 
 def test_the_page_hatches_what_could_be_zero_and_draws_whiskers():

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import io
 import re
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from tests.helpers.expect import expect_error
 from tests.helpers.handmade_attributions import (
@@ -21,13 +19,13 @@ from tests.helpers.handmade_attributions import (
     with_method,
 )
 from tests.helpers.html_reader import PageReader
+from tests.helpers.terminal import render_terminal
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.plots import descriptions
 from tokenlight.plots.characters import make_visible, to_single_line
 from tokenlight.plots.html import render_fragment, render_page
-from tokenlight.plots.terminal import show
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -255,14 +253,8 @@ def test_the_choice_of_the_method_is_stated_once_and_other_notes_with_each_text(
     source = render_page(texts)
     assert source.count(choice_note.replace("'", "&#39;")) == 1
     assert source.count(cut) == 2
-    assert render_terminal(texts).count(choice_note) == 1
-    assert render_terminal(texts).count(cut) == 2
-
-
-def render_terminal(attributions):
-    stream = io.StringIO()
-    show(attributions, console=Console(file=stream, width=200))
-    return stream.getvalue()
+    assert render_terminal(texts, width=200).count(choice_note) == 1
+    assert render_terminal(texts, width=200).count(cut) == 2
 
 
 def read_layer_cells(source):

@@ -10,7 +10,6 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from tests.helpers.expect import expect_error
 from tests.helpers.image_models import (
@@ -19,12 +18,12 @@ from tests.helpers.image_models import (
     draw_images_with_patch,
     train_patch_classifier,
 )
+from tests.helpers.terminal import render_terminal
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Picture, save
 from tokenlight.errors import BadInput
 from tokenlight.plots.figures import draw_image_heat_maps
 from tokenlight.plots.html import render_fragment, render_page
-from tokenlight.plots.terminal import show
 
 NASTY = '"><script>alert(1)</script>.png'
 
@@ -84,16 +83,8 @@ def test_a_page_of_texts_allows_no_images():
     assert "img-src" not in render_page(texts)
 
 
-def render_terminal(attributions, colours):
-    into = io.StringIO()
-    system = "truecolor" if colours else None
-    console = Console(file=into, width=80, color_system=system, force_terminal=colours)
-    show(attributions, layers=True, console=console)
-    return into.getvalue()
-
-
 def test_the_terminal_shows_signs_and_tenths_without_colours(attributions):
-    text = render_terminal(attributions[1:], colours=False)
+    text = render_terminal(attributions[1:], width=80, layers=True)
     grid = [
         line.strip()
         for line in text.splitlines()
@@ -113,7 +104,7 @@ def test_the_terminal_shows_signs_and_tenths_without_colours(attributions):
 
 
 def test_the_terminal_shows_coloured_blocks(attributions):
-    assert "\x1b[" in render_terminal(attributions, colours=True)
+    assert "\x1b[" in render_terminal(attributions, colours="truecolor", width=80, layers=True)
 
 
 def test_a_figure_is_a_png_of_all_methods(attributions, tmp_path):

@@ -18,6 +18,7 @@ from tests.helpers.handmade_attributions import (
     with_method,
 )
 from tests.helpers.html_reader import PageReader
+from tests.helpers.terminal import render_terminal
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Contrast, Explainer
 from tokenlight.data.target import ResolvedTarget
@@ -34,12 +35,6 @@ SECOND = replace(
     scores=np.array([0.0, -1.0, 0.5, 2.0, 0.0, 0.0]),
     target=ResolvedTarget("class", "positive", (((1,), 1.0),)),
 )
-
-
-def render_terminal(attributions) -> str:
-    stream = io.StringIO()
-    show(attributions, console=Console(file=stream, width=100, color_system=None, markup=False))
-    return stream.getvalue()
 
 
 def test_classes_of_one_method_are_in_one_table_with_one_scale():

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from tests.helpers.handmade_attributions import make_attribution, make_row, make_sample
+from tests.helpers.terminal import render_terminal
 from tokenlight.plots.figures import draw_token_bars
 from tokenlight.plots.html import render_page
-from tokenlight.plots.terminal import show
 from tokenlight.plots.word_pieces import TokenInWord, find_strongest_tokens, locate_in_word
 
 THRILLER = make_row(["a thriller"], [[(0, 1), (2, 6), (6, 10)]], words=[0, 1, 1])
-
-
-def render_terminal(attribution, colours=None):
-    stream = io.StringIO()
-    console = Console(
-        file=stream, width=90, color_system=colours, force_terminal=colours is not None
-    )
-    show(attribution, words=False, console=console)
-    return stream.getvalue()
 
 
 def test_a_piece_is_shown_with_the_rest_of_its_word():
@@ -71,7 +60,9 @@ def test_zeros_are_no_strongest_unless_there_are_no_others():
     row = make_row(["a b"], [[(0, 1), (2, 3)]])
     assert len(find_strongest_tokens(make_attribution(row, [0, 1, 0, 0]))) == 1
     assert len(find_strongest_tokens(make_attribution(row, [0, 0, 0, 0]))) == 2
-    assert re.search(r"b\s+0", render_terminal(make_attribution(row, [0, 0, 0, 0])))
+    assert re.search(
+        r"b\s+0", render_terminal(make_attribution(row, [0, 0, 0, 0]), width=90, words=False)
+    )
 
 
 def test_page_terminal_and_figure_show_the_piece_in_its_word():
@@ -79,8 +70,13 @@ def test_page_terminal_and_figure_show_the_piece_in_its_word():
     source = render_page(attribution)
     assert re.search(r'title="thri\[ller\]"><i>thri</i>ller</span>', source)
     assert re.search(r'title="\[thri\]ller">thri<i>ller</i></span>', source)
-    assert re.search(r"thri\[ller\]\s+-1\s+-{12}", render_terminal(attribution))
-    assert re.search(r"\x1b\[2mthri\x1b\[0mller", render_terminal(attribution, "truecolor"))
+    assert re.search(
+        r"thri\[ller\]\s+-1\s+-{12}", render_terminal(attribution, width=90, words=False)
+    )
+    assert re.search(
+        r"\x1b\[2mthri\x1b\[0mller",
+        render_terminal(attribution, colours="truecolor", width=90, words=False),
+    )
     labels = [tick.get_text() for tick in draw_token_bars(attribution).axes[0].get_yticklabels()]
     assert labels == ["a", "[thri]ller", "thri[ller]"]
 
@@ -89,4 +85,4 @@ def test_hostile_words_stay_text():
     row = make_row(["<b>x\x1b[1m"], [[(0, 4), (4, 8)]], words=[0, 0])
     attribution = make_attribution(row, np.array([0, 1, 2, 0]))
     assert "<b>x" not in render_page(attribution)
-    assert "\x1b" not in render_terminal(attribution)
+    assert "\x1b" not in render_terminal(attribution, width=90, words=False)

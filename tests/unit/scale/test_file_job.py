@@ -270,9 +270,9 @@ def test_a_file_that_vanishes_or_changes_fails_only_its_blocks(
     shutil.copy2(data / "b.parquet", source)
     summary = run_job(source, tmp_path / "out", model)
     assert (summary.num_existing, summary.num_rows, summary.failed_blocks) == (25, COUNT, ())
-    theirs = read_output_files(complete_folder)
-    ours = read_output_files(tmp_path / "out")
-    assert theirs.keys() == ours.keys()
+    expected = read_output_files(complete_folder)
+    actual = read_output_files(tmp_path / "out")
+    assert expected.keys() == actual.keys()
 
     def change(number):
         if number == 4:

@@ -40,9 +40,9 @@ def compare_kept_and_lazy(monkeypatch, explain, method):
     expected = explain(methods)
     monkeypatch.setattr(memory, "MAX_KEPT_MAP_BYTES", 0)
     attributions = explain(methods)
-    for ours, theirs in zip(attributions, expected, strict=True):
-        assert RECOMPUTED_NOTE not in ours.notes
-        assert abs(ours.scores - theirs.scores).max() <= 1e-12 * abs(theirs.scores).max()
+    for actual, reference in zip(attributions, expected, strict=True):
+        assert RECOMPUTED_NOTE not in actual.notes
+        assert abs(actual.scores - reference.scores).max() <= 1e-12 * abs(reference.scores).max()
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "gemma2", "t5"])
@@ -88,9 +88,9 @@ def test_half_precision_differs_only_by_its_rounding(dtype, monkeypatch):
     expected = explainer.explain("the old film was a good movie", ["gae", "rollout"])
     monkeypatch.setattr(memory, "MAX_KEPT_MAP_BYTES", 0)
     attributions = explainer.explain("the old film was a good movie", ["gae", "rollout"])
-    for ours, theirs in zip(attributions, expected, strict=True):
-        allowed = 16 * torch.finfo(dtype).eps * abs(theirs.scores).max()
-        assert abs(ours.scores - theirs.scores).max() <= allowed
+    for actual, reference in zip(attributions, expected, strict=True):
+        allowed = 16 * torch.finfo(dtype).eps * abs(reference.scores).max()
+        assert abs(actual.scores - reference.scores).max() <= allowed
 
 
 def measure_peak(method: str, *, layers: int, tokens: int) -> int:
@@ -138,5 +138,5 @@ def test_blocks_run_once_where_kernels_read_maps_without_storing_them(monkeypatc
     first_block.register_forward_hook(lambda *_: num_runs.append(1))
     attributions = explainer.explain("the old film was a good movie", methods)
     assert len(num_runs) == 1
-    for ours, theirs in zip(attributions, expected, strict=True):
-        assert_close(ours.scores, theirs.scores)
+    for actual, reference in zip(attributions, expected, strict=True):
+        assert_close(actual.scores, reference.scores)

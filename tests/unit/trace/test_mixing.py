@@ -40,7 +40,7 @@ def test_a_model_as_transformers_initializes_it_is_split_in_every_dtype(family, 
     actual = explain(model, dtype)
     # Weights and states are rounded some tens of times, each time by half an eps.
     tolerance = 32 * torch.finfo(dtype).eps
-    for ours, reference in zip(actual, expected, strict=True):
+    for value, reference in zip(actual, expected, strict=True):
         np.testing.assert_allclose(
-            ours, reference, rtol=0, atol=tolerance * np.abs(reference).max()
+            value, reference, rtol=0, atol=tolerance * np.abs(reference).max()
         )

@@ -73,7 +73,7 @@ def test_a_pass_holds_no_more_than_the_bare_model(method, dtype, max_ratio):
 
     for _ in range(2):  # what is found out once is not measured
         explain()
-    theirs = measure_peak(model, lambda: explain_bare_model(model))
-    ours = measure_peak(model, explain)
-    assert ours[0] <= max_ratio * theirs[0], "alive at once"
-    assert ours[1] <= max_ratio * theirs[1], "saved for the backward pass"
+    expected = measure_peak(model, lambda: explain_bare_model(model))
+    actual = measure_peak(model, explain)
+    assert actual[0] <= max_ratio * expected[0], "alive at once"
+    assert actual[1] <= max_ratio * expected[1], "saved for the backward pass"

@@ -5,17 +5,11 @@ import json
 import httpx
 import pytest
 
-from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list, run_server
+from tests.helpers.api_server import TEXT, assert_error, make_allow_list, run_server
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight.web.api_errors import hide_paths, strip_paths
 from tokenlight.web.app import create_app
 from tokenlight.web.models import public_name
-
-
-@pytest.fixture(scope="module")
-def client():
-    with connect_client() as running_client:
-        yield running_client
 
 
 @pytest.mark.parametrize(

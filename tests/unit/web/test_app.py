@@ -5,24 +5,11 @@ import pytest
 
 from tests.helpers.api_server import (
     assert_error,
-    connect_client,
     get_scores,
-    make_allow_list,
     request_explanation,
 )
 from tokenlight import Attribution, registry
 from tokenlight.web.limits import ServerLimits
-
-
-@pytest.fixture(scope="module")
-def models():
-    return make_allow_list()
-
-
-@pytest.fixture(scope="module")
-def client(models):
-    with connect_client(models) as running_client:
-        yield running_client
 
 
 def test_a_classifier_is_listed_with_labels_inputs_and_sizes(client):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.api_server import assert_error, connect_client, make_language_model
+from tests.helpers.api_server import assert_error, make_language_model
 from tests.helpers.expect import expect_error
 from tokenlight import Context, Continuation, Contrast, NextToken
 from tokenlight.errors import UnsupportedModel
@@ -15,12 +15,6 @@ PROMPT = "the film was very"
 @pytest.fixture(scope="module")
 def models():
     return AllowList([ServedModel("writer", make_language_model())])
-
-
-@pytest.fixture(scope="module")
-def client(models):
-    with connect_client(models) as running_client:
-        yield running_client
 
 
 def test_a_causal_model_is_listed_as_a_language_model(client):

@@ -27,17 +27,11 @@ def models():
     return make_picture_models()
 
 
-@pytest.fixture(scope="module")
-def client(models):
-    with connect_client(models) as running_client:
-        yield running_client
-
-
 def test_both_models_say_what_they_read(client):
-    seer, reader = client.get("/api/models").json()["models"]
-    assert seer["inputs"] == [["picture"]]
-    assert reader["inputs"] == [["picture", "prompt"]]
-    for facts in (seer, reader):
+    classifier, captioner = client.get("/api/models").json()["models"]
+    assert classifier["inputs"] == [["picture"]]
+    assert captioner["inputs"] == [["picture", "prompt"]]
+    for facts in (classifier, captioner):
         (example,) = facts["examples"]
         fields = {name: example[name] for name in facts["inputs"][0]}
         answer = client.post("/api/explain", json={"model": facts["name"], **fields})
@@ -46,10 +40,11 @@ def test_both_models_say_what_they_read(client):
 
 def test_a_picture_is_explained_as_the_library_does(client, models):
     answer = client.post(
-        "/api/explain", json={"model": "seer", "picture": PICTURE, "method": ["attcat", "gae"]}
+        "/api/explain",
+        json={"model": "classifier", "picture": PICTURE, "method": ["attcat", "gae"]},
     )
     assert answer.status_code == 200, answer.text
-    expected = models["seer"].explainer.explain(Picture(PNG), ["attcat", "gae"])
+    expected = models["classifier"].explainer.explain(Picture(PNG), ["attcat", "gae"])
     for entry, attribution in zip(answer.json()["attributions"], expected, strict=True):
         np.testing.assert_allclose(entry["attribution"]["scores"], attribution.scores, atol=1e-12)
         assert entry["attribution"]["row"]["image"]["png"]
@@ -61,7 +56,7 @@ def test_a_picture_with_a_prompt_is_explained_as_the_library_does(client, models
     answer = client.post("/api/explain", json={**payload, "target": target})
     assert answer.status_code == 200, answer.text
     library_target = target if isinstance(target, str) else Continuation(None, 2)
-    expected = models["reader"].explainer.explain(
+    expected = models["captioner"].explainer.explain(
         [Picture(PNG, text=PROMPT)], ["attcat"], library_target
     )
     assert len(answer.json()["attributions"]) == len(expected)
@@ -71,7 +66,7 @@ def test_a_picture_with_a_prompt_is_explained_as_the_library_does(client, models
         assert len(places) == (SIDE // PATCH) ** 2
 
 
-@pytest.mark.parametrize("fields", [{"model": "seer"}, {"prompt": PROMPT}])
+@pytest.mark.parametrize("fields", [{"model": "classifier"}, {"prompt": PROMPT}])
 def test_trust_game_and_files_work_on_pictures(client, fields):
     payload = {"picture": PICTURE, "method": "attcat", **fields}
     entry = client.post("/api/explain", json=payload).json()["attributions"][0]
@@ -90,7 +85,7 @@ def test_trust_game_and_files_work_on_pictures(client, fields):
 @pytest.mark.parametrize("image_format", ["JPEG", "GIF", "BMP", "WEBP", "TIFF"])
 def test_pictures_of_common_formats_and_data_addresses_are_read(client, image_format):
     encoded = to_base64(encode_image(image_format, (40, 24)))
-    payload = {"model": "seer", "picture": f"data:image/x;base64,{encoded}"}
+    payload = {"model": "classifier", "picture": f"data:image/x;base64,{encoded}"}
     image = client.post("/api/explain", json=payload).json()["attributions"][0]["attribution"][
         "row"
     ]["image"]
@@ -115,13 +110,13 @@ def claim_size(width: int, height: int) -> bytes:
     ],
 )
 def test_bad_pictures_are_refused_with_the_reason(client, picture, words):
-    answer = client.post("/api/explain", json={"model": "seer", "picture": picture})
+    answer = client.post("/api/explain", json={"model": "classifier", "picture": picture})
     assert words in assert_error(answer, 422, "invalid")["message"]
 
 
 def test_a_damaged_picture_is_refused_when_it_is_decoded(client):
     answer = client.post(
-        "/api/explain", json={"model": "seer", "picture": to_base64(PNG[: len(PNG) // 2])}
+        "/api/explain", json={"model": "classifier", "picture": to_base64(PNG[: len(PNG) // 2])}
     )
     assert "cannot be read as an image" in assert_error(answer, 422, "bad_input")["message"]
 
@@ -129,10 +124,10 @@ def test_a_damaged_picture_is_refused_when_it_is_decoded(client):
 @pytest.mark.parametrize(
     ("payload", "words"),
     [
-        ({"model": "seer", "text": "a film"}, "Give picture."),
-        ({"model": "seer", "picture": PICTURE, "prompt": "what ?"}, "Give picture."),
-        ({"model": "reader", "picture": PICTURE}, "Give picture and prompt."),
-        ({"model": "reader", "prompt": "what ?"}, "Give picture and prompt."),
+        ({"model": "classifier", "text": "a film"}, "Give picture."),
+        ({"model": "classifier", "picture": PICTURE, "prompt": "what ?"}, "Give picture."),
+        ({"model": "captioner", "picture": PICTURE}, "Give picture and prompt."),
+        ({"model": "captioner", "prompt": "what ?"}, "Give picture and prompt."),
     ],
 )
 def test_fields_that_a_model_does_not_read_are_refused(client, payload, words):

@@ -5,16 +5,10 @@ import re
 import httpx
 import pytest
 
-from tests.helpers.api_server import TEXT, assert_error, connect_client
+from tests.helpers.api_server import TEXT, assert_error
 from tokenlight.web.app import PAGE_FOLDER
 
 SECRET = "/etc/passwd"
-
-
-@pytest.fixture(scope="module")
-def client():
-    with connect_client() as running_client:
-        yield running_client
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers.api_server import TEXT, make_allow_list
+from tests.helpers.api_server import TEXT
 from tokenlight.data.tokens import Question
 from tokenlight.web.compatibility import can_read
-
-
-@pytest.fixture(scope="module")
-def models():
-    return make_allow_list()
 
 
 @pytest.fixture(scope="module")

@@ -4,20 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list
+from tests.helpers.api_server import TEXT, assert_error
 
 LONG = " ".join(["the film is not bad , but"] * 6)
-
-
-@pytest.fixture(scope="module")
-def models():
-    return make_allow_list()
-
-
-@pytest.fixture(scope="module")
-def client(models):
-    with connect_client(models) as running_client:
-        yield running_client
 
 
 def request_explanation(client, **payload):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list
+from tests.helpers.api_server import TEXT, assert_error, connect_client
 from tests.helpers.bench_runs import write_suite
 from tests.helpers.commands import run_command
 from tests.helpers.expect import expect_error
@@ -25,11 +25,6 @@ from tokenlight.web.saved_files import load_attributions, open_paths, parse_json
 
 KIND = {"content-type": "application/json"}
 PER_TOKEN = ("ids", "attention", "pieces", "special", "spans", "segments", "words")
-
-
-@pytest.fixture(scope="module")
-def models():
-    return make_allow_list()
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +45,6 @@ def everything(models, saved):
     photo = np.random.default_rng(0).integers(0, 256, size=(SIDE, SIDE, 3), dtype=np.uint8)
     with_image = Explainer(build_model("vit"), Processor()).explain(photo).to_dict()
     return json.loads(json.dumps([saved[0], answer, with_image]))
-
-
-@pytest.fixture(scope="module")
-def client(models):
-    with connect_client(models) as running_client:
-        yield running_client
 
 
 def test_saved_attributions_open_unchanged(client, saved):

@@ -5,15 +5,9 @@ import socket
 
 import pytest
 
-from tests.helpers.api_server import TEXT, assert_error, connect_client
+from tests.helpers.api_server import TEXT, assert_error
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.server import RequestGuard
-
-
-@pytest.fixture(scope="module")
-def client():
-    with connect_client() as running_client:
-        yield running_client
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example"])

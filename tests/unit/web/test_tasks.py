@@ -26,17 +26,6 @@ from tokenlight.web.tasks import ExplainRequest, explain_batch
 QUESTION = {"question": "who sat on the mat?", "context": "the cat sat on the mat in town."}
 
 
-@pytest.fixture(scope="module")
-def models():
-    return make_allow_list()
-
-
-@pytest.fixture(scope="module")
-def client(models):
-    with connect_client(models) as running_client:
-        yield running_client
-
-
 def test_an_explanation_equals_the_librarys(client, models):
     response = request_explanation(client, method=["attcat", "rollout:start_layer=1"], layers=True)
     expected = models.get_model("tiny").explainer.explain(
@@ -157,9 +146,9 @@ def test_an_evaluation_equals_the_librarys(client, models):
     for method in ("attcat", "random"):
         for metric in ("aopc", "lodds"):
             mine = answer.json()["methods"][method][metric]
-            theirs = expected.by_method[method].summary[metric]
+            reference = expected.by_method[method].summary[metric]
             for part in ("mean", "low", "high"):
-                assert mine[part] == pytest.approx(theirs[part], abs=1e-9)
+                assert mine[part] == pytest.approx(reference[part], abs=1e-9)
     assert [row["text"] for row in answer.json()["rows"]] == [0, 0, 1, 1]
 
 

@@ -2,17 +2,11 @@
 
 import pytest
 
-from tests.helpers.api_server import TEXT, assert_error, connect_client, make_allow_list
+from tests.helpers.api_server import TEXT, assert_error, make_allow_list
 from tokenlight.web.api_errors import ApiError
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.requests import EvaluateBody, ExplainBody
 from tokenlight.web.tasks import ExplainRequest, check_cost, encode_row, evaluate, explain_alone
-
-
-@pytest.fixture(scope="module")
-def client():
-    with connect_client() as running_client:
-        yield running_client
 
 
 def test_costly_requests_are_refused_before_they_start(client):

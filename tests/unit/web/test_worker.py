@@ -338,10 +338,10 @@ def test_a_request_gets_the_same_answer_in_a_batch_as_by_itself():
             assert str(answer) == str(alone)
             continue
         assert len(answer.attributions) == len(alone.attributions)
-        for mine, theirs in zip(answer.attributions, alone.attributions, strict=True):
-            assert (mine.method, mine.target) == (theirs.method, theirs.target)
-            assert mine.row == theirs.row
-            np.testing.assert_allclose(mine.scores, theirs.scores, atol=1e-9)
+        for mine, expected in zip(answer.attributions, alone.attributions, strict=True):
+            assert (mine.method, mine.target) == (expected.method, expected.target)
+            assert mine.row == expected.row
+            np.testing.assert_allclose(mine.scores, expected.scores, atol=1e-9)
     kinds = [type(answer).__name__ for answer in together]
     assert kinds.count("ExplainResult") == 5
 
