@@ -30,14 +30,13 @@ from trust_texts import TASKS, TRAINED_TASKS, load_explainer, pack, read_texts, 
 from tokenlight import Explainer
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
-from tokenlight.evaluation.random_subtexts import (
-    NUM_OWN_POINTS,
-    RandomSubtexts,
-    choose_own_words,
+from tokenlight.evaluation.random_subtexts import RandomSubtexts, choose_explanation_words
+from tokenlight.evaluation.removal import TargetProbability, list_removals
+from tokenlight.evaluation.removal_evidence import (
+    ExplanationSubtext,
     compute_log_odds,
     list_presence,
 )
-from tokenlight.evaluation.removal import TargetProbability, list_removals
 from tokenlight.evaluation.removal_grading import (
     MAX_TIED_SHARE,
     RANDOM_STREAM,
@@ -104,8 +103,12 @@ def measure_text(explainer: Explainer, attribution: Attribution) -> dict[str, An
     subtexts.prefetch(untied, NUM_ORDERS)
     record |= {
         "empty": subtexts._empty,
-        "choices": [[[chosen.tolist() for chosen in o] for o in r] for r in subtexts.choices],
-        "random": [_round(compute_log_odds(np.stack(orders))) for orders in subtexts._random],
+        "choices": [
+            [[chosen.tolist() for chosen in o] for o in r] for r in subtexts.random_choices
+        ],
+        "random": [
+            _round(compute_log_odds(np.stack(orders))) for orders in subtexts._random_probabilities
+        ],
         "scores": {
             kind: record_scores(subtexts, attribution, scores)
             for kind, scores in scores_by_kind.items()
@@ -128,9 +131,11 @@ def record_scores(
     # Ties alone make these scores "cannot tell" or "untested": no model has to run.
     is_tied = tied > MAX_TIED_SHARE
     for removal in [] if is_tied else subtexts.removals:
-        texts = subtexts.list_own_texts(removal, choose_own_words(order, subtexts.num_top_words))
+        texts = subtexts.list_explanation_texts(
+            removal, choose_explanation_words(order, subtexts.num_top_words)
+        )
         odds = compute_log_odds(subtexts.probability.run(texts))
-        own.append(_round(odds.reshape(-1, NUM_OWN_POINTS)))
+        own.append(_round(odds.reshape(-1, len(ExplanationSubtext))))
     return {
         "words": [float(f"{score:.5g}") for score in word_scores],
         "order": order.tolist(),
@@ -202,8 +207,8 @@ def shuffle_rest(
 
 def pick_random_scores(subtexts: RandomSubtexts, generator: np.random.Generator) -> np.ndarray:
     """Return random scores whose top words are, of several random choices, those of the largest fall."""
-    deleted = np.stack(subtexts._random[0])[-NUM_FIT_ORDERS:, 0]
-    choices = subtexts.choices[0][-NUM_FIT_ORDERS:]
+    deleted = np.stack(subtexts._random_probabilities[0])[-NUM_FIT_ORDERS:, 0]
+    choices = subtexts.random_choices[0][-NUM_FIT_ORDERS:]
     few = choices[int(np.argmin(deleted))][0]
     scores = np.sort(generator.normal(size=len(subtexts.words)))
     rest = np.setdiff1d(np.arange(len(scores)), few)
@@ -216,7 +221,7 @@ def pick_random_scores(subtexts: RandomSubtexts, generator: np.random.Generator)
 def fit_scores(subtexts: RandomSubtexts, prior: np.ndarray) -> np.ndarray:
     """Correct a method's scores by a ridge regression on random subtexts that the test does not see."""
     presence, odds = [], []
-    for orders, random in zip(subtexts.choices, subtexts._random, strict=True):
+    for orders, random in zip(subtexts.random_choices, subtexts._random_probabilities, strict=True):
         left = list_presence(orders[-NUM_FIT_ORDERS:], len(prior)).reshape(-1, len(prior))
         log_odds = compute_log_odds(np.stack(random[-NUM_FIT_ORDERS:])).ravel()
         # Each removal has an intercept of its own.

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from trust_texts import TASKS
 
+from tokenlight.data import trust
 from tokenlight.evaluation import grade
 from tokenlight.evaluation.grade import (
     DEFAULT_THRESHOLDS,
@@ -35,13 +36,15 @@ from tokenlight.evaluation.grade import (
 from tokenlight.evaluation.random_subtexts import (
     NUM_SHUFFLES,
     ORDER_BLOCKS,
-    RemovalEvidence,
-    build_evidence,
-    choose_own_words,
+    choose_explanation_words,
     count_top_words,
-    invert_log_odds,
 )
 from tokenlight.evaluation.removal import Removal
+from tokenlight.evaluation.removal_evidence import (
+    RemovalEvidence,
+    build_evidence,
+    invert_log_odds,
+)
 from tokenlight.evaluation.removal_grading import (
     MAX_CANCELLED_SHARE,
     MAX_TIED_SHARE,
@@ -51,8 +54,8 @@ from tokenlight.files.write import write_text
 
 UNSIGNED_KINDS = ("rollout", "near-best, without sign")
 GRADES = (
-    grade.FAITHFUL, grade.BETTER_THAN_CHANCE, grade.INCONCLUSIVE, grade.NO_BETTER_THAN_CHANCE,
-    grade.WORSE_THAN_CHANCE, grade.UNTESTED,
+    trust.FAITHFUL, trust.BETTER_THAN_CHANCE, trust.INCONCLUSIVE, trust.NO_BETTER_THAN_CHANCE,
+    trust.WORSE_THAN_CHANCE, trust.UNTESTED,
 )  # fmt: skip
 # Words of a text: the ends of the bins around 5, 10, 20 and 40, and longer ones.
 LENGTH_BINS = ((2, 7), (8, 14), (15, 28), (29, 56), (57, 400))
@@ -77,18 +80,18 @@ def regrade(
         thresholds: Thresholds of the grades.
     """
     if record["is_floor"]:
-        return grade.UNTESTED
+        return trust.UNTESTED
     recorded = record["scores"][kind]
     if recorded["tied"] == 1:
-        return grade.UNTESTED
+        return trust.UNTESTED
     if recorded["tied"] > MAX_TIED_SHARE:
-        return grade.INCONCLUSIVE
-    current_grade = grade.UNTESTED
+        return trust.INCONCLUSIVE
+    current_grade = trust.UNTESTED
     for num_orders in ORDER_BLOCKS:
         evidence = rebuild_evidence(record, recorded, range(first_order, first_order + num_orders))
         min_change = min(MIN_PROBABILITY_CHANGE, record["before"] / 2)
         if find_largest_change(record, evidence) < min_change:
-            current_grade = grade.UNTESTED
+            current_grade = trust.UNTESTED
             continue
         result = JointResult.of_evidence(
             evidence,
@@ -100,7 +103,7 @@ def regrade(
         if is_decided(result, thresholds):
             break
     is_weak = recorded["cancelled"] > MAX_CANCELLED_SHARE
-    return grade.INCONCLUSIVE if is_weak and current_grade != grade.UNTESTED else current_grade
+    return trust.INCONCLUSIVE if is_weak and current_grade != trust.UNTESTED else current_grade
 
 
 def rebuild_evidence(
@@ -109,7 +112,8 @@ def rebuild_evidence(
     """Return the evidence of each removal from recorded log-odds."""
     word_scores = np.array(recorded["words"])
     shuffles = draw_shuffles(len(word_scores))
-    own_choices = choose_own_words(np.array(recorded["order"]), count_top_words(len(word_scores)))
+    num_top_words = count_top_words(len(word_scores))
+    explanation_choices = choose_explanation_words(np.array(recorded["order"]), num_top_words)
     no_row: Any = None  # no text is built again
     evidence = []
     for i, name in enumerate(record["removals"]):
@@ -120,11 +124,15 @@ def rebuild_evidence(
         evidence.append(
             build_evidence(
                 removal=removal,
-                ends=(record["before"], record["empty"] if i == 0 else None),
-                own_odds=np.array(recorded["own"][i]),
-                random=invert_log_odds(np.array(record["random"][i])[list(order_indices)]),
+                whole_probability=record["before"],
+                empty_probability=record["empty"] if i == 0 else None,
+                explanation_log_odds=np.array(recorded["own"][i]),
+                random_probabilities=invert_log_odds(
+                    np.array(record["random"][i])[list(order_indices)]
+                ),
                 shuffled_scores=np.vstack([word_scores, word_scores[shuffles]]),
-                choices=(own_choices, orders),
+                explanation_choices=explanation_choices,
+                random_choices=orders,
             )
         )
     return evidence
@@ -140,7 +148,7 @@ def draw_shuffles(num_words: int) -> np.ndarray:
 def find_largest_change(record: dict[str, Any], evidence: list[RemovalEvidence]) -> float:
     changes = [abs(record["before"] - record["empty"])]
     for item in evidence:
-        changes.append(float(np.abs(record["before"] - item.random).max()))
+        changes.append(float(np.abs(record["before"] - item.random_probabilities).max()))
         changes.append(max(item.top_fall, item.half_fall))
     return max(changes)
 
@@ -174,7 +182,7 @@ def count_grades(records: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
 
 def count_good(counted: Counter[str]) -> int:
     """Return how many grades are good."""
-    return sum(counted[name] for name in grade.GOOD_GRADES)
+    return sum(counted[name] for name in trust.GOOD_GRADES)
 
 
 def find_upper_limit(some: int, count: int) -> float:
@@ -196,7 +204,7 @@ def count_single_removals(records: Iterable[dict[str, Any]]) -> dict[str, list[i
             for item in evidence:
                 judgment = judge_removal(grade.RemovalResult.of_evidence(item))
                 pair = counts.setdefault(item.removal.name, [0, 0])
-                pair[0] += judgment in grade.GOOD_GRADES
+                pair[0] += judgment in trust.GOOD_GRADES
                 pair[1] += 1
     return counts
 
@@ -212,11 +220,11 @@ def compare_seeds(records: Iterable[dict[str, Any]], kind: str) -> dict[str, int
         starts = range(0, num_orders - size + 1, size)
         grades = [regrade(record, kind, first_order=start) for start in starts]
         for one, other in combinations(grades, 2):
-            is_good = {one in grade.GOOD_GRADES, other in grade.GOOD_GRADES}
+            is_good = {one in trust.GOOD_GRADES, other in trust.GOOD_GRADES}
             counts["pairs"] += 1
             counts["another grade"] += one != other
             counts["good and not good"] += len(is_good) > 1
-            against = {grade.NO_BETTER_THAN_CHANCE, grade.WORSE_THAN_CHANCE}
+            against = {trust.NO_BETTER_THAN_CHANCE, trust.WORSE_THAN_CHANCE}
             counts["good and no better than chance"] += len(is_good) > 1 and bool(
                 against & {one, other}
             )

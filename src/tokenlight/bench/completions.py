@@ -13,7 +13,7 @@ import numpy as np
 
 from tokenlight.errors import BadInput, short_repr
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.default_method import probe_row
+from tokenlight.explaining.default_method import encode_probe_row
 from tokenlight.files.tables import Example
 from tokenlight.perturb.engine import stream_logits
 
@@ -80,7 +80,7 @@ def predict_next_tokens(explainer: Explainer, prompts: Iterable[str]) -> dict[st
     """Return the most likely next token of every prompt that the model reads, as text."""
     rows = {}
     for prompt in dict.fromkeys(prompts):
-        row = probe_row(explainer, prompt)
+        row = encode_probe_row(explainer, prompt)
         if row is not None:
             rows[prompt] = row
     vocabulary = explainer.runner.head.labels

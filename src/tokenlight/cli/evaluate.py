@@ -236,7 +236,6 @@ def diff(
     The exit status is 1 if predictions, word scores or faithfulness changed beyond a limit.
     """
     from tokenlight.files.tables import read_examples
-    from tokenlight.files.write import dump_json, write_text
 
     MissingExtra.check_installed(["scipy"], "bench", "tokenlight diff")
     with progress_bar("loading libraries", None):
@@ -260,12 +259,7 @@ def diff(
     comparison = compare(before, after, examples, method=method_spec, seed=seed)
     try:
         # The files come first, since the reader of a pipe may be gone.
-        if json is not None:
-            with write_errors_reported(json):
-                write_text(json, dump_json(comparison.to_dict(), indent=1))
-        if html is not None:
-            with write_errors_reported(html):
-                write_text(html, comparison.to_html())
+        _write_comparison(comparison, json, html)
     finally:
         _print_comparison(comparison, examples)
     failures = comparison.list_failures(max_flips, min_focus, max_drop)
@@ -274,6 +268,17 @@ def diff(
     if failures:
         raise typer.Exit(EXIT_CHANGED)
     print("no change exceeds its limit")
+
+
+def _write_comparison(comparison: Any, json: Path | None, html: Path | None) -> None:
+    from tokenlight.files.write import dump_json, write_text
+
+    if json is not None:
+        with write_errors_reported(json):
+            write_text(json, dump_json(comparison.to_dict(), indent=1))
+    if html is not None:
+        with write_errors_reported(html):
+            write_text(html, comparison.to_html())
 
 
 def _print_comparison(comparison: Any, examples: Sequence[Any]) -> None:

@@ -13,7 +13,7 @@ from tokenlight.data.tokens import Question
 from tokenlight.errors import BadInput
 from tokenlight.files.columns import Columns, describe_columns
 from tokenlight.files.parsing import read_json, read_text
-from tokenlight.files.tables import Example, get_extension, iterate_rows, parse_example
+from tokenlight.files.tables import Example, RowLocation, get_extension, iterate_rows, parse_example
 from tokenlight.inputs.picture import Picture
 from tokenlight.inputs.prompt import Chat, Context
 
@@ -174,7 +174,9 @@ class TextFile:
         """Raise an error of the columns as one of the file, not as one of each row."""
         with closing(iterate_rows(self.source, self.split)) as rows:
             for location, row in islice(rows, 1):
-                Columns.from_row(row, self.column, self.label, location, with_annotations=False)
+                Columns.from_row(
+                    row, self.column, self.label, str(location), with_annotations=False
+                )
 
     def _count_texts(self) -> dict[Columns, None]:
         """Count the texts; return the distinct sets of columns in the order of the rows."""
@@ -194,9 +196,9 @@ class TextFile:
         """
         with closing(iterate_rows(self.source, self.split)) as rows:
             for location, row in islice(rows, self.limit):
-                yield location, self._parse_row(location, row)
+                yield str(location), self._parse_row(location, row)
 
-    def _parse_row(self, location: str, row: Mapping[str, Any]) -> Example | BadInput:
+    def _parse_row(self, location: RowLocation, row: Mapping[str, Any]) -> Example | BadInput:
         try:
             return parse_example(
                 row, location, text=self.column, label=self.label, with_annotations=False

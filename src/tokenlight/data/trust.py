@@ -10,7 +10,15 @@ import numpy as np
 from tokenlight.data.attribution import Attribution
 
 DIGEST_BYTES = 12
-UNTESTED = "untested"  # written to files
+# The grades are written to files; do not change them.
+FAITHFUL = "faithful"
+BETTER_THAN_CHANCE = "better than chance"
+NO_BETTER_THAN_CHANCE = "no better than chance"
+WORSE_THAN_CHANCE = "worse than chance"
+INCONCLUSIVE = "cannot tell"
+UNTESTED = "untested"
+
+GOOD_GRADES = (FAITHFUL, BETTER_THAN_CHANCE)
 OUTDATED_VERDICT = (
     "not graded: the scores, the text or the target changed after the test; "
     "assess the explanation again"

@@ -203,16 +203,16 @@ class Comparison:
             yield f"Only {self.num_texts} texts: a change that none of them shows may still be common."
         if self.most_changed:
             yield "texts that changed most, by the rank correlation of word scores (for A's class):"
-        for moved in self.most_changed:
+        for changed_text in self.most_changed:
             text = textwrap.shorten(
-                to_single_line(moved.text), MAX_LISTED_CHARACTERS, placeholder=" …"
+                to_single_line(changed_text.text), MAX_LISTED_CHARACTERS, placeholder=" …"
             )
-            yield f"  {moved.rank_correlation:+.2f}  {text}"
-            source = moved.describe_source()
+            yield f"  {changed_text.rank_correlation:+.2f}  {text}"
+            source = changed_text.describe_source()
             if source:
                 yield f"         {source}"
-            yield f"         A {to_single_line(moved.before)}"
-            yield f"         B {to_single_line(moved.after)}"
+            yield f"         A {to_single_line(changed_text.before)}"
+            yield f"         B {to_single_line(changed_text.after)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -230,12 +230,12 @@ class Comparison:
                 (title, f"{interval.mean:z.3f}", f"{interval.low:z.3f} to {interval.high:z.3f}")
             )
         changed = []
-        for i, moved in enumerate(self.most_changed):
+        for i, changed_text in enumerate(self.most_changed):
             first, second = self.attributions[2 * i : 2 * i + 2]
             changed.append(
                 ChangedText(
-                    source=moved.describe_source(),
-                    rank_correlation=f"{moved.rank_correlation:+.2f}",
+                    source=changed_text.describe_source(),
+                    rank_correlation=f"{changed_text.rank_correlation:+.2f}",
                     first=first,
                     second=second,
                 )
@@ -303,8 +303,8 @@ def compare(
     most_changed = []
     shown: list[Attribution] = []
     for i in _select_most_changed(is_flipped, correlations):
-        moved = _describe_moved_text(kept_examples[i], *pairs[i], correlations[i])
-        most_changed.append(moved)
+        changed_text = _describe_changed_text(kept_examples[i], *pairs[i], correlations[i])
+        most_changed.append(changed_text)
         shown += pairs[i]
     return Comparison(
         attributions_a[0].method,
@@ -436,7 +436,7 @@ def describe_differences(evaluation: Evaluation) -> Iterator[str]:
         yield evaluation.sample_size_warning
 
 
-def _describe_moved_text(
+def _describe_changed_text(
     example: Example, first: Attribution, second: Attribution, correlation: float
 ) -> MovedText:
     return MovedText(

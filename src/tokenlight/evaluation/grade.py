@@ -14,18 +14,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenlight.evaluation.random_subtexts import RemovalEvidence, rank_all_removals
+from tokenlight.data.trust import (
+    BETTER_THAN_CHANCE,
+    FAITHFUL,
+    GOOD_GRADES,
+    INCONCLUSIVE,
+    NO_BETTER_THAN_CHANCE,
+    WORSE_THAN_CHANCE,
+)
+from tokenlight.evaluation.removal_evidence import RemovalEvidence, rank_all_removals
 from tokenlight.evaluation.subtext_statistics import find_zero_shift
 
-# These words are written to files; do not change them.
-FAITHFUL = "faithful"
-BETTER_THAN_CHANCE = "better than chance"
-NO_BETTER_THAN_CHANCE = "no better than chance"
-WORSE_THAN_CHANCE = "worse than chance"
-INCONCLUSIVE = "cannot tell"
-UNTESTED = "untested"
-
-GOOD_GRADES = (FAITHFUL, BETTER_THAN_CHANCE)
 # Judgment of a single removal if only one of its two tests is passed.
 TOP_WORDS_ALONE = "top words alone"
 SUMS_ALONE = "sums alone"
@@ -174,9 +173,9 @@ class JointResult(NamedTuple):
         zero_shift = None
         if is_signed:
             zero_shift = find_zero_shift(
-                np.concatenate([item.claims for item in evidence]),
-                np.concatenate([item.sizes for item in evidence]),
-                np.concatenate([item.changes for item in evidence]),
+                np.concatenate([item.removed_score_sums for item in evidence]),
+                np.concatenate([item.num_removed for item in evidence]),
+                np.concatenate([item.log_odds_falls for item in evidence]),
             )
             zero_shift /= evidence[0].spread
         return cls(
@@ -221,7 +220,7 @@ class JointResult(NamedTuple):
 
     @property
     def top_words_have_visible_fall(self) -> bool:
-        """The same by the top words alone."""
+        """Whether removing only the top words lowers the probability visibly."""
         falls = [result.top_fall for result in self.removals]
         return min(falls) >= MIN_VISIBLE_CHANGE and float(np.mean(falls)) >= self.min_change
 
@@ -280,19 +279,17 @@ def is_decided(result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESH
     if result.num_words < thresholds.min_words:
         return True
     margin = thresholds.clear_margin
-    # Its own subtexts do not depend on chance: with a negative contrast no number of orders helps.
-    is_hopeless = max(removal.half_contrast for removal in result.removals) <= 0
-    if is_hopeless or result.evidence < thresholds.undecided_evidence - margin:
-        return True
-    return _is_faithful(
-        result,
-        replace(
-            thresholds,
-            faithful_evidence=thresholds.faithful_evidence + margin,
-            faithful_rest_contrast=thresholds.faithful_rest_contrast + margin,
-            zero_shift=thresholds.zero_shift / 2,
-        ),
+    # What the explanation chooses does not depend on chance: if its better half is the wrong one under every
+    # removal, no number of orders helps.
+    has_no_contrast = max(removal.half_contrast for removal in result.removals) <= 0
+    is_clearly_bad = has_no_contrast or result.evidence < thresholds.undecided_evidence - margin
+    stricter_thresholds = replace(
+        thresholds,
+        faithful_evidence=thresholds.faithful_evidence + margin,
+        faithful_rest_contrast=thresholds.faithful_rest_contrast + margin,
+        zero_shift=thresholds.zero_shift / 2,
     )
+    return is_clearly_bad or _is_faithful(result, stricter_thresholds)
 
 
 def assign_grade(
@@ -315,8 +312,8 @@ def assign_grade(
         return (FAITHFUL if has_words else BETTER_THAN_CHANCE), judgments
     is_in_favor = _is_in_favor(result, thresholds)
     if is_in_favor and result.evidence >= thresholds.evidence:
-        is_sound = has_right_zero(result, thresholds) and has_right_rest(result, thresholds)
-        return (BETTER_THAN_CHANCE if is_sound else INCONCLUSIVE), judgments
+        is_consistent = has_right_zero(result, thresholds) and has_right_rest(result, thresholds)
+        return (BETTER_THAN_CHANCE if is_consistent else INCONCLUSIVE), judgments
     if _is_against(result, thresholds):
         return WORSE_THAN_CHANCE, judgments
     is_undecided = is_in_favor and result.evidence >= thresholds.undecided_evidence

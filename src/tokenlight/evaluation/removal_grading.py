@@ -10,12 +10,10 @@ from tokenlight import registry
 from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.trust import BETTER_THAN_CHANCE, INCONCLUSIVE, UNTESTED
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.grade import (
-    BETTER_THAN_CHANCE,
     DEFAULT_THRESHOLDS,
-    INCONCLUSIVE,
-    UNTESTED,
     JointResult,
     assign_grade,
     fails_by_rest_alone,
@@ -26,21 +24,20 @@ from tokenlight.evaluation.measure import check_single_window, check_token_score
 from tokenlight.evaluation.random_subtexts import (
     NUM_REMOVED_WORDS,
     ORDER_BLOCKS,
-    TOP,
     RandomSubtexts,
-    RemovalEvidence,
 )
 from tokenlight.evaluation.removal import LogitsCache, TargetProbability, list_removals
+from tokenlight.evaluation.removal_evidence import ExplanationSubtext, RemovalEvidence
 from tokenlight.evaluation.verdict import (
     RemovedUnits,
     describe_cancellation,
-    describe_ceiling,
     describe_few_orders,
-    describe_floor,
+    describe_insensitive_target,
     describe_rest,
     describe_result,
+    describe_sign_mismatch,
     describe_ties,
-    describe_zero,
+    describe_unlikely_target,
     list_findings,
 )
 from tokenlight.explainer import Explainer
@@ -109,7 +106,7 @@ class RemovalTest:
         return self.subtexts[target]
 
     def prefetch(self, attributions: Sequence[Attribution]) -> None:
-        """Run all subtexts that the first look at these explanations needs, packed together.
+        """Run all subtexts that the first interim check of these explanations needs, packed together.
 
         Args:
             attributions: Explanations of one text for one target.
@@ -132,53 +129,52 @@ class RemovalTest:
             check_single_window(self.explainer, attribution, "The removal test")
         units = RemovedUnits.of_attribution(attribution)
         probability = TargetProbability(self.explainer, attribution, {})
-        positions = probability.removable_positions
-        runner = self.explainer.runner
-        tolerance = find_tolerance(attribution, arithmetic_eps(runner.device, runner.dtype))
-        num_tied = count_tied(attribution.scores[positions], tolerance)
+        num_tokens = len(probability.removable_positions)
+        num_tied = self._count_tied(attribution, probability.removable_positions)
         if len(probability.words) < 2:
             return _untested("the text has one word, so there is nothing to rank")
-        if num_tied == len(positions):
-            return _untested(describe_ties(units, num_tied, num_tied))
-        floor = self._min_initial_probability(attribution)
-        before = self._read_probability(attribution)
-        if before is None or before >= floor:
-            subtexts = self.get_subtexts(attribution)
-            evidence = self._collect_evidence(subtexts, attribution)
-            before = subtexts.before
-        if before < floor:
-            return _untested(describe_floor(units, before)) | {"before": before}
-        result = self._summarize(attribution, subtexts, evidence)
+        if num_tied == num_tokens:
+            return _untested(describe_ties(units, num_tied, num_tokens))
+        # The logits of the explanation often tell that there is nothing to test, at no cost.
+        known_probability = self._read_probability(attribution)
+        if known_probability is not None and self._is_unlikely(attribution, known_probability):
+            return _untested_target(units, known_probability)
+        subtexts = self.get_subtexts(attribution)
+        evidence = self._collect_evidence(subtexts, attribution)
+        if self._is_unlikely(attribution, subtexts.before):
+            return _untested_target(units, subtexts.before)
         weakness = ""
-        if num_tied > MAX_TIED_SHARE * len(positions):
-            weakness = describe_ties(units, num_tied, len(positions))
+        if num_tied > MAX_TIED_SHARE * num_tokens:
+            weakness = describe_ties(units, num_tied, num_tokens)
         elif find_cancelled_share(attribution.scores, subtexts.words) > MAX_CANCELLED_SHARE:
             weakness = describe_cancellation(units)
-        joint_result = self._read_result(attribution, evidence)
-        return self._grade(result, joint_result, units, weakness)
+        result = self._summarize(attribution, subtexts, evidence)
+        return self._grade(result, self._read_result(attribution, evidence), units, weakness)
+
+    def _count_tied(self, attribution: Attribution, positions: Any) -> int:
+        """Count the tokens that share their score, within what this device and dtype can tell apart."""
+        runner = self.explainer.runner
+        tolerance = find_tolerance(attribution, arithmetic_eps(runner.device, runner.dtype))
+        return count_tied(attribution.scores[positions], tolerance)
+
+    def _is_unlikely(self, attribution: Attribution, probability: float) -> bool:
+        """Return whether the target cannot lose enough probability for a fall to be seen."""
+        return probability < self._min_initial_probability(attribution)
 
     def _grade(
         self, result: dict[str, Any], joint_result: JointResult, units: RemovedUnits, weakness: str
     ) -> dict[str, Any]:
         """Add the grade, the verdict and the findings; with a ``weakness`` the tests cannot tell."""
         if result["moved"] < joint_result.min_change:
-            verdict = describe_ceiling(units, result["before"], result["moved"])
+            verdict = describe_insensitive_target(units, result["before"], result["moved"])
             return result | {"verdict": verdict, "grade": UNTESTED}
-        num_words = result["words"]
         grade, judgments = assign_grade(joint_result)
-        has_little_on_words = joint_result.special_share > DEFAULT_THRESHOLDS.max_special_share
         if result["orders"] < ORDER_BLOCKS[0]:
             weakness = weakness or describe_few_orders(result["orders"], ORDER_BLOCKS[0])
         if weakness:
             grade = INCONCLUSIVE
-        elif num_words < DEFAULT_THRESHOLDS.min_words:
-            weakness = f"one text of {num_words} words is too short for a verdict"
-        elif grade == BETTER_THAN_CHANCE and has_little_on_words:
-            weakness = "most of its total score falls on special tokens"
-        elif joint_result.zero_shift is not None and fails_by_signs_alone(joint_result):
-            weakness = describe_zero(units, joint_result.zero_shift)
-        elif fails_by_rest_alone(joint_result):
-            weakness = describe_rest(units)
+        else:
+            weakness = _find_weakness(grade, joint_result, units)
         result |= {"grade": grade, "judgements": judgments, "weak": weakness}
         result["verdict"] = describe_result(result, judgments, units, weakness)
         result["findings"] = list_findings(result, units)
@@ -229,14 +225,15 @@ class RemovalTest:
         names = [row.extract_text(subtexts.words[i].tolist()).strip() for i in top]
         joint_result = self._read_result(attribution, evidence)
         zero_shift = joint_result.zero_shift
+        top_probabilities = evidence[0].explanation_probabilities
         falls = [max(item.top_fall, item.half_fall) for item in evidence]
         return {
             "removals": [item.to_dict() for item in evidence],
             "top_words": names,
             "words": len(subtexts.words),
-            "orders": len(evidence[0].random),
+            "orders": len(evidence[0].random_probabilities),
             "before": subtexts.before,
-            "after": float(evidence[0].own[TOP]),
+            "after": float(top_probabilities[ExplanationSubtext.TOP]),
             "evidence": round(joint_result.evidence, 4),
             "joint_rank": round(joint_result.joint_rank, 4),
             "signed": zero_shift is not None,
@@ -245,6 +242,20 @@ class RemovalTest:
             "special": joint_result.special_share,
             "moved": max(subtexts.max_change, *falls),
         }
+
+
+def _find_weakness(grade: str, joint_result: JointResult, units: RemovedUnits) -> str:
+    """Return why a grade is not better than it is; empty if the tests themselves say it."""
+    if joint_result.num_words < DEFAULT_THRESHOLDS.min_words:
+        return f"one text of {joint_result.num_words} words is too short for a verdict"
+    has_little_on_words = joint_result.special_share > DEFAULT_THRESHOLDS.max_special_share
+    if grade == BETTER_THAN_CHANCE and has_little_on_words:
+        return "most of its total score falls on special tokens"
+    if joint_result.zero_shift is not None and fails_by_signs_alone(joint_result):
+        return describe_sign_mismatch(units, joint_result.zero_shift)
+    if fails_by_rest_alone(joint_result):
+        return describe_rest(units)
+    return ""
 
 
 def has_signs(attribution: Attribution) -> bool:
@@ -268,6 +279,10 @@ def _min_change(before: float) -> float:
 
 def _untested(verdict: str) -> dict[str, Any]:
     return {"verdict": verdict, "grade": UNTESTED}
+
+
+def _untested_target(units: RemovedUnits, probability: float) -> dict[str, Any]:
+    return _untested(describe_unlikely_target(units, probability)) | {"before": probability}
 
 
 def find_tolerance(attribution: Attribution, eps: float) -> float:
@@ -296,8 +311,8 @@ def count_tied(scores: np.ndarray, tolerance: float) -> int:
 def find_cancelled_share(scores: np.ndarray, words: Sequence[np.ndarray]) -> float:
     """Return the share of the total absolute score that tokens of one word cancel among themselves."""
     total = sum(float(np.abs(scores[positions]).sum()) for positions in words)
-    left = sum(abs(float(scores[positions].sum())) for positions in words)
-    return 1.0 - left / total if total else 0.0
+    remaining = sum(abs(float(scores[positions].sum())) for positions in words)
+    return 1.0 - remaining / total if total else 0.0
 
 
 def find_special_share(attribution: Attribution) -> float:

@@ -39,6 +39,7 @@ from tokenlight.files.stores import Folder
 from tokenlight.files.tables import Example
 from tokenlight.methods.base import Method, check_declarations
 from tokenlight.metrics.base import Metric
+from tokenlight.model.memory import is_out_of_memory
 from tokenlight.progress import progress_bar
 from tokenlight.registry import format_spec
 
@@ -265,10 +266,15 @@ def _describe_settings(
     # The vocabulary of a language model is part of the tokenizer's digest.
     labels = "" if head.is_language_model else ", ".join(head.labels)
     options = {"target": "predicted", "long": "error", **experiment.explain_options}
-    explain_seed = options.pop("seed", experiment.seed)
+    described_options = {}
+    for name, value in sorted(options.items()):
+        if name != "seed":
+            described_options[name] = _describe_option(value)
+    explain_seed = options.get("seed", experiment.seed)
     methods = _list_specs(experiment.methods)
     metrics = _list_specs(experiment.metrics)
     file_options = [spec_options for _, spec_options in (*methods, *metrics)]
+    texts = [example.text for example in examples]
     annotations = [(example.label, example.spans) for example in examples]
     versions = [f"{name} {version}" for name, version in library_versions().items()]
     return {
@@ -281,11 +287,11 @@ def _describe_settings(
         "files": digest_files(file_options),
         "methods": ", ".join(format_spec(*spec) for spec in methods),
         "metrics": ", ".join(format_spec(*spec) for spec in metrics),
-        **{name: _describe_option(value) for name, value in sorted(options.items())},
+        **described_options,
         "seed": str(experiment.seed),
         "seed of explanations": str(explain_seed),
         "texts": str(len(examples)),
-        "words of the texts": digest_values(example.text for example in examples),
+        "words of the texts": digest_values(texts),
         "true labels and marks": digest_values(annotations),
         "shard": str(SHARD_SIZE),
         "versions": ", ".join(versions),
@@ -467,8 +473,9 @@ def retry_on_oom(work: Callable[[], T]) -> T:
     for delay in RETRY_DELAYS_SECONDS:
         try:
             return work()
-        except torch.OutOfMemoryError:
-            pass
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
         # Outside of the except block, so that the tensors of the failed pass are already freed.
         torch.cuda.empty_cache()
         time.sleep(delay)

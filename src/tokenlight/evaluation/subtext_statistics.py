@@ -7,14 +7,14 @@ TIE_TOLERANCE = 1e-9  # changes this close count as equal
 
 def rank_first(values: np.ndarray) -> float:
     """Return the mid-rank of the first value among the others, from 0 to 1."""
-    own = values[0]
+    first = values[0]
     others = values[1:]
-    num_below = (others < own - TIE_TOLERANCE).sum()
-    num_tied = (np.abs(others - own) <= TIE_TOLERANCE).sum()
+    num_below = (others < first - TIE_TOLERANCE).sum()
+    num_tied = (np.abs(others - first) <= TIE_TOLERANCE).sum()
     return float((num_below + 0.5 * num_tied + 0.5) / (len(others) + 1))
 
 
-def correlate_subtexts(sums: np.ndarray, odds: np.ndarray) -> np.ndarray:
+def correlate_subtexts(sums: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
     """Correlate sums of scores with log-odds among subtexts of one size, and average over the sizes.
 
     Two halves of one order are compared with each other: what shortening a text does by itself, and what two
@@ -22,27 +22,31 @@ def correlate_subtexts(sums: np.ndarray, odds: np.ndarray) -> np.ndarray:
 
     Args:
         sums: Of shape ``order point shuffle``; the points are a few words, the first and the second half.
-        odds: Of shape ``order point``.
+        log_odds: Of shape ``order point``.
 
     Returns:
         The mean correlation of each shuffle; 0 where nothing varies.
     """
     few_sums = sums[:, 0] - sums[:, 0].mean(axis=0)
-    few_odds = odds[:, 0] - odds[:, 0].mean()
+    few_log_odds = log_odds[:, 0] - log_odds[:, 0].mean()
     half_sums = sums[:, 1] - sums[:, 2]
-    half_odds = odds[:, 1] - odds[:, 2]
-    return np.asarray((_find_cosine(few_sums, few_odds) + _find_cosine(half_sums, half_odds)) / 2)
+    half_log_odds = log_odds[:, 1] - log_odds[:, 2]
+    return np.asarray(
+        (_find_cosine(few_sums, few_log_odds) + _find_cosine(half_sums, half_log_odds)) / 2
+    )
 
 
-def _find_cosine(sums: np.ndarray, odds: np.ndarray) -> np.ndarray:
-    """Return the cosine of each column of ``sums`` with ``odds``; 0 where one of them is 0."""
-    products = odds @ sums
-    sizes = np.sqrt(np.square(sums).sum(axis=0) * np.square(odds).sum())
+def _find_cosine(sums: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
+    """Return the cosine of each column of ``sums`` with ``log_odds``; 0 where one of them is 0."""
+    products = log_odds @ sums
+    sizes = np.sqrt(np.square(sums).sum(axis=0) * np.square(log_odds).sum())
     is_zero = sizes <= TIE_TOLERANCE
     return np.where(is_zero, 0.0, products / np.where(is_zero, 1.0, sizes))
 
 
-def find_zero_shift(claims: np.ndarray, sizes: np.ndarray, changes: np.ndarray) -> float:
+def find_zero_shift(
+    removed_score_sums: np.ndarray, num_removed: np.ndarray, log_odds_falls: np.ndarray
+) -> float:
     r"""Return what must be added to every word for sums of scores to follow subtexts of all sizes best.
 
     Fits :math:`\Delta = a\,(\Sigma + k\,n)` by least squares, where :math:`\Delta` is the fall of the
@@ -51,15 +55,15 @@ def find_zero_shift(claims: np.ndarray, sizes: np.ndarray, changes: np.ndarray) 
     raise them, so that :math:`k = 0`.
 
     Args:
-        claims: The sum of the removed scores in each subtext.
-        sizes: The number of removed words.
-        changes: The fall of the log-odds.
+        removed_score_sums: The sum of the removed scores in each subtext.
+        num_removed: The number of removed words in each.
+        log_odds_falls: The fall of the log-odds in each.
 
     Returns:
-        The shift; infinite if the scores predict nothing beside the number of words.
+        The shift; infinite if the scores predict nothing beyond the number of words.
     """
-    design = np.stack([claims, sizes], axis=1)
-    (slope, size_effect), *_ = np.linalg.lstsq(design, changes, rcond=None)
+    design = np.stack([removed_score_sums, num_removed], axis=1)
+    (slope, size_effect), *_ = np.linalg.lstsq(design, log_odds_falls, rcond=None)
     if slope <= 0:
         return float("inf")
     return float(size_effect / slope)

@@ -13,10 +13,9 @@ from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.image import OCCLUDED_ID
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.trust import compute_digests
+from tokenlight.data.trust import UNTESTED, compute_digests
 from tokenlight.errors import TokenlightError
 from tokenlight.errors.arguments import Count, Seed, check_items, checked
-from tokenlight.evaluation.grade import UNTESTED
 from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
 from tokenlight.evaluation.random_subtexts import NUM_REMOVED_WORDS, ORDER_BLOCKS
 from tokenlight.evaluation.removal_grading import RemovalTest
@@ -91,9 +90,9 @@ def assess_trust(
         >>> trust["top_words"]
         ['warm', 'funny', 'never']
     """
-    removal_grading = RemovalTest(explainer, seed, max_orders, num_top_words)
+    removal_test = RemovalTest(explainer, seed, max_orders, num_top_words)
     repeated = _repeat_in_batch(explainer, [attribution])[0] if repeat else None
-    return _assess(removal_grading, attribution, repeated)
+    return _assess(removal_test, attribution, repeated)
 
 
 @checked
@@ -119,27 +118,25 @@ def assess_all(
         The explanations in order, each with ``extras["trust"]``.
     """
     check_items("attributions", attributions, Attribution)
-    removal_grading = RemovalTest(explainer, seed)
+    removal_test = RemovalTest(explainer, seed)
     assessed = []
     for _, group in groupby(attributions, lambda a: (a.row.fingerprint, a.target, a.seed)):
         explanations = list(group)
         if len(explanations) > 1:
-            removal_grading.prefetch(explanations)
+            removal_test.prefetch(explanations)
         repeats = _repeat_in_batch(explainer, explanations)
         for attribution, repeated in zip(explanations, repeats, strict=True):
-            assessed.append(_assess(removal_grading, attribution, repeated))
+            assessed.append(_assess(removal_test, attribution, repeated))
             if advance is not None:
                 advance(1)
     return assessed
 
 
-def _assess(
-    removal_grading: RemovalTest, attribution: Attribution, repeated: Repeated
-) -> Attribution:
-    check_same_model(removal_grading.explainer, attribution)
-    checks = _run_health_checks(removal_grading.explainer, attribution, repeated)
+def _assess(removal_test: RemovalTest, attribution: Attribution, repeated: Repeated) -> Attribution:
+    check_same_model(removal_test.explainer, attribution)
+    checks = _run_health_checks(removal_test.explainer, attribution, repeated)
     try:
-        result = removal_grading(attribution)
+        result = removal_test(attribution)
     except TokenlightError as error:
         result = {"verdict": f"not tested: {error}", "grade": UNTESTED}
     health_line = " · ".join(check["says"] for check in checks)

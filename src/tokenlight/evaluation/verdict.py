@@ -6,17 +6,19 @@ from math import isinf
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.evaluation.grade import (
-    DEFAULT_THRESHOLDS,
+from tokenlight.data.trust import (
     GOOD_GRADES,
     INCONCLUSIVE,
-    MIN_VISIBLE_CHANGE,
     NO_BETTER_THAN_CHANCE,
-    SUMS_ALONE,
-    TOP_WORDS_ALONE,
     WORSE_THAN_CHANCE,
 )
-from tokenlight.plots.descriptions import format_percent
+from tokenlight.evaluation.grade import (
+    DEFAULT_THRESHOLDS,
+    MIN_VISIBLE_CHANGE,
+    SUMS_ALONE,
+    TOP_WORDS_ALONE,
+)
+from tokenlight.plots.descriptions import format_correlation, format_percent
 
 MAX_NAMED_WORDS = 5  # top words that a sentence lists
 # Below this contrast of the words after the top words, their order is called unconfirmed.
@@ -39,7 +41,7 @@ class RemovedUnits:
 
     @classmethod
     def of_attribution(cls, attribution: Attribution) -> "RemovedUnits":
-        """Return the words for a text, an image, or an image beside a text."""
+        """Return the words for a text, an image, or an image with a text."""
         is_answer = attribution.target.kind == "span"
         outcome = "answer" if is_answer else attribution.target.name
         image = attribution.row.image
@@ -59,21 +61,21 @@ class RemovedUnits:
         """Names of patches contain commas."""
         return ", " if self.noun == "word" else "; "
 
-    def count(self, num_units: int) -> str:
+    def format_top_units(self, num_units: int) -> str:
         """Return "the top word" or "the 3 top words"."""
         return f"the top {self.noun}" if num_units == 1 else f"the {num_units} top {self.plural}"
 
-    def count_random(self, num_units: int) -> str:
+    def format_random_units(self, num_units: int) -> str:
         """Return "one word" or "3 words"."""
         return f"one {self.noun}" if num_units == 1 else f"{num_units} {self.plural}"
 
 
-def describe_floor(units: RemovedUnits, before: float) -> str:
+def describe_unlikely_target(units: RemovedUnits, before: float) -> str:
     """Say that a target which the model does not believe in cannot lose probability."""
-    return f"the model gives {units.outcome} {format_percent(before)}; there is nothing to remove"
+    return f"the model gives {units.outcome} only {format_percent(before)}, too little to measure a fall"
 
 
-def describe_ceiling(units: RemovedUnits, before: float, max_change: float) -> str:
+def describe_insensitive_target(units: RemovedUnits, before: float, max_change: float) -> str:
     """Say that the model answers the same whatever is removed."""
     change = format_percent(max_change).replace(" %", " points")
     return (
@@ -103,7 +105,7 @@ def describe_few_orders(num_orders: int, num_needed: int) -> str:
     return f"only {num_orders} random {plural} tried, and a grade needs {num_needed}"
 
 
-def describe_zero(units: RemovedUnits, zero_shift: float) -> str:
+def describe_sign_mismatch(units: RemovedUnits, zero_shift: float) -> str:
     """Say that the signs, or the sizes, of the scores are not those of the model."""
     if isinf(zero_shift):
         return (
@@ -152,7 +154,7 @@ def describe_result(
             f"its top {units.plural} do {compared} random ones, whether they are "
             f"{_join(participles, 'or')}"
         )
-    parts.append(describe_rivals(result, units))
+    parts.append(describe_random_choices(result, units))
     if grade in GOOD_GRADES and result["rest_contrast"] < MIN_CONFIRMED_REST_CONTRAST:
         parts.append(f"the order of its other {units.plural} is not confirmed")
     return "; ".join(filter(None, parts))
@@ -161,11 +163,11 @@ def describe_result(
 def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
     """Say under which other removals the top words lower the probability; else what the better half does."""
     first, *others = result["removals"]
-    falling = [other["words_are"] for other in others if _falls(other)]
-    if len(falling) == len(others) and _falls(first):
+    falling = [other["words_are"] for other in others if _has_visible_fall(other)]
+    if len(falling) == len(others) and _has_visible_fall(first):
         return [f"it also falls when they are {_join(falling, 'or')}"] if others else []
     parts = []
-    if falling and _falls(first):
+    if falling and _has_visible_fall(first):
         parts.append(f"it also falls when they are {_join(falling, 'or')}")
     elif falling:
         parts.append(f"it falls when they are {_join(falling, 'or')}")
@@ -176,7 +178,7 @@ def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]
     return parts
 
 
-def _falls(removal: Mapping[str, Any]) -> bool:
+def _has_visible_fall(removal: Mapping[str, Any]) -> bool:
     """Return whether the probability falls visibly without the top words."""
     before, after = removal["curve"][:2]
     return bool(before - after >= MIN_VISIBLE_CHANGE)
@@ -195,17 +197,18 @@ def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
         change = f"stays at {format_percent(after)}"
     elif after > before:
         change = f"rises from {format_percent(before)} to {format_percent(after)}"
-    return f"with {units.count(len(top_words))} ({names}) {first['words_are']}, {units.probability} {change}"
+    removed = f"{units.format_top_units(len(top_words))} ({names})"
+    return f"with {removed} {first['words_are']}, {units.probability} {change}"
 
 
-def describe_rivals(result: Mapping[str, Any], units: RemovedUnits) -> str:
+def describe_random_choices(result: Mapping[str, Any], units: RemovedUnits) -> str:
     """Say how many random choices of as many words, over all removals, lower the probability as much."""
     removals = result["removals"]
     num_stronger = sum(removal["stronger"] for removal in removals)
     num_random = len(removals) * result["orders"]  # one choice of every order
-    unit_count = units.count_random(len(result["top_words"]))
+    unit_count = units.format_random_units(len(result["top_words"]))
     choices = f"{num_random} random choices of {unit_count}"
-    if not _falls(removals[0]):
+    if not _has_visible_fall(removals[0]):
         if not num_stronger:
             return f"none of {choices} leaves it lower"
         verb = "leaves" if num_stronger == 1 else "leave"
@@ -248,7 +251,11 @@ def _describe_disagreement(
 
 def _select(participles: Sequence[str], judgments: Sequence[str], judgment: str) -> list[str]:
     """Return the removals with one judgment."""
-    return [p for p, given in zip(participles, judgments, strict=True) if given == judgment]
+    selected = []
+    for participle, removal_judgment in zip(participles, judgments, strict=True):
+        if removal_judgment == judgment:
+            selected.append(participle)
+    return selected
 
 
 def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
@@ -261,12 +268,12 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
         low, high = removal["log_odds_random"]
         num_subtexts = len(removal["subtexts"]["sums"])
         findings.append(
-            f"{units.plural} {removal['words_are']}: {units.count(num_top)} {verb} {units.probability} "
-            f"from {format_percent(before)} to {format_percent(after)}, "
+            f"{units.plural} {removal['words_are']}: {units.format_top_units(num_top)} {verb} "
+            f"{units.probability} from {format_percent(before)} to {format_percent(after)}, "
             f"{_format_change(-removal['log_odds_fall'])} in log-odds ({num_top} random: "
             f"{_format_change(-high)} to {_format_change(-low)}), more than "
             f"{_format_share(removal['beaten'])} random choices of equal size; the sums of its scores "
-            f"follow {num_subtexts} random subtexts with r = {_format_correlation(removal['correlation'])}, "
+            f"follow {num_subtexts} random subtexts with r = {format_correlation(removal['correlation'])}, "
             f"better than {_format_share(removal['correlation_rank'])} shuffled scores; without the better "
             f"half {units.probability} is {format_percent(removal['curve'][2])}, without the other half "
             f"{format_percent(removal['other_half'])}"
@@ -298,10 +305,10 @@ def _describe_signs(result: Mapping[str, Any], units: RemovedUnits) -> str:
         return "signs: the method has none, so only the order and the differences of its scores are judged"
     zero_shift = result["zero_shift"]
     if zero_shift is None:
-        return f"signs: its scores predict nothing beside the number of removed {units.plural}"
+        return f"signs: its scores predict nothing beyond the number of removed {units.plural}"
     return (
         f"signs: the sums follow subtexts of all sizes best with {_format_change(zero_shift)} standard "
-        f"deviations added to every {units.noun} (right signs need 0)"
+        f"deviations added to every {units.noun} (0 if the signs are right)"
     )
 
 
@@ -314,11 +321,6 @@ def _format_share(share: float) -> str:
     """Format a share of other choices: "97 % of" or "all"."""
     percent = f"{100 * share:.0f}"
     return "all" if percent == "100" else f"{percent} % of"
-
-
-def _format_correlation(value: float) -> str:
-    """Format a correlation, with the same minus as the changes beside it."""
-    return f"{value:z.2f}".replace("-", "−")
 
 
 def _join(parts: Sequence[str], word: str) -> str:

@@ -9,11 +9,11 @@ from tokenlight import registry
 from tokenlight.data.tokens import ExplainMask, LongTextPolicy
 from tokenlight.errors import BadInput, check_choice
 from tokenlight.explaining.default_method import (
-    candidate_methods,
     choose_default_method,
     describe_choice,
     detect_input_kind,
     is_auto,
+    list_candidate_methods,
 )
 from tokenlight.explaining.effort import check_effort, choose_by_effort
 from tokenlight.explaining.explain_options import (
@@ -217,7 +217,7 @@ def add_methods(
         kind = detect_input_kind(session, example)
         name = choose_default_method(session, kind, example)
         # The note says whether the preferred method was passed over.
-        is_fallback = name != candidate_methods(kind)[0]
+        is_fallback = name != list_candidate_methods(kind)[0]
         reason = describe_choice(kind, name, is_fallback=is_fallback)
         options = replace(options, default_method_reason=(name, reason))
         specs = [name if is_auto(spec) else spec for spec in specs]

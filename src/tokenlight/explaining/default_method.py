@@ -65,7 +65,7 @@ def detect_input_kind(session: Session, example: Any) -> str:
     return "pair" if isinstance(text, tuple) else "text"
 
 
-def candidate_methods(kind: str, session: Session | None = None) -> tuple[str, ...]:
+def list_candidate_methods(kind: str, session: Session | None = None) -> tuple[str, ...]:
     """Return the default methods for a kind of input, the preferred one first."""
     table = load_table()
     preferred = table["kinds"][kind]["method"]
@@ -92,8 +92,8 @@ def choose_default_method(session: Session, kind: str, example: Any) -> str:
     if kind in session._default_methods:
         return session._default_methods[kind]
     # The last candidate is not asked for: it raises its own error if it is not supported.
-    *preferred_names, last_name = candidate_methods(kind, session)
-    row = probe_row(session, example)
+    *preferred_names, last_name = list_candidate_methods(kind, session)
+    row = encode_probe_row(session, example)
     if row is None:
         return (*preferred_names, last_name)[0]
     chosen_name = last_name
@@ -106,7 +106,7 @@ def choose_default_method(session: Session, kind: str, example: Any) -> str:
     return chosen_name
 
 
-def probe_row(session: Session, example: Any) -> TokenRow | None:
+def encode_probe_row(session: Session, example: Any) -> TokenRow | None:
     """Return the row of an input of any length, to ask what the model supports.
 
     None if the input itself is refused, which the call proper reports, whatever the method.
@@ -135,7 +135,7 @@ def describe_choice(kind: str, method: str, *, is_fallback: bool) -> str:
     """Say in one line why this method was chosen."""
     means = load_table()["kinds"][kind]["means"]
     if is_fallback:
-        preferred = candidate_methods(kind)[0]
+        preferred = list_candidate_methods(kind)[0]
         return f"method='auto': {method}, since {preferred} does not support this model"
     # Methods that measure nearly alike may give way to a cheaper one.
     highest = max(means.values())

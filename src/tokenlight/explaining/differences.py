@@ -7,7 +7,7 @@ For a gradient this is exactly the gradient of ``y``.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -156,14 +156,14 @@ def subtract_attributions(this: Attribution, that: Attribution) -> Attribution:
         )
     # What is explained is the difference of these two numbers.
     values = [_explained_value(this), _explained_value(that)]
-    sides, verb, segment_names = _describe_sides(this, that, num_shared_texts)
+    labels = _describe_sides(this, that, num_shared_texts)
     # The joined row is for display: shared tokens, those of the first text, those of the second.
     row = this.row.concatenate(
         _take_tail(that.row, num_shared, num_shared_texts),
         token_type_ids=None,
         reference_embedding=None,
         continuation_ids=(),
-        segment_names=segment_names,
+        segment_names=labels.segment_names,
     )
     return merge_attributions(
         this,
@@ -171,11 +171,13 @@ def subtract_attributions(this: Attribution, that: Attribution) -> Attribution:
         num_shared=num_shared,
         sign=-1.0,
         row=row,
-        target=ResolvedTarget("contrast", f" {verb} ".join(sides), (((0,), 1.0), ((1,), -1.0))),
+        target=ResolvedTarget(
+            "contrast", f" {labels.verb} ".join(labels.sides), (((0,), 1.0), ((1,), -1.0))
+        ),
         prediction=Prediction(
             label=f"{values[0]:.4g} against {values[1]:.4g}",
             index=0,
-            labels=sides,
+            labels=labels.sides,
             probabilities=(),
         ),
         logits=np.array(values),
@@ -183,15 +185,23 @@ def subtract_attributions(this: Attribution, that: Attribution) -> Attribution:
     )
 
 
+class _DifferenceLabels(NamedTuple):
+    """The names of both sides, the words between them, and the names of the joined segments."""
+
+    sides: tuple[str, str]
+    verb: str
+    segment_names: tuple[str, ...]
+
+
 def _describe_sides(
     this: Attribution, that: Attribution, num_shared_texts: int
-) -> tuple[tuple[str, str], str, tuple[str, ...]]:
-    """Return the names of both sides, the words between them, and the names of the joined segments."""
+) -> _DifferenceLabels:
     if this.row.continuation_ids:
         sides = (this.target.name, that.target.name)
-        return sides, "rather than", _continuation_names(this.row, that.row, num_shared_texts)
+        segment_names = _continuation_names(this.row, that.row, num_shared_texts)
+        return _DifferenceLabels(sides, "rather than", segment_names)
     sides = (_quote_last_text(this.row), _quote_last_text(that.row))
-    return sides, "above", ("query", "above", "below")
+    return _DifferenceLabels(sides, "above", ("query", "above", "below"))
 
 
 def _count_shared_texts(first: TokenRow, second: TokenRow) -> int:

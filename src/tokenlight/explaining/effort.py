@@ -5,7 +5,7 @@ evidence. Pairs and questions, for which sub-texts were not found better, and ki
 were not applied to keep their default method at every effort.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from tokenlight.explaining.default_method import (
     KIND_DESCRIPTIONS,
     choose_default_method,
     detect_input_kind,
+    encode_probe_row,
     is_auto,
-    probe_row,
 )
 from tokenlight.explaining.method_support import supports_method
 from tokenlight.explaining.session import Session
@@ -32,7 +32,7 @@ EFFORT_REASONS = {
 KINDS_NOT_IMPROVED = frozenset({"pair", "span"})  # measured, and kept as they were
 MIN_SAMPLES = 2  # the fewest subtexts that were measured, and found ahead of one pass
 MAX_PASSES = 1 << 20
-STABLE_ROUND = 8  # subtexts between two looks at the stability
+STABLE_ROUND = 8  # subtexts between two checks of the stability
 STABLE_MAX_SAMPLES = 128
 
 
@@ -94,9 +94,17 @@ def count_samples(effort: str | int) -> int:
     return num_samples if num_samples >= MIN_SAMPLES else 0
 
 
+class ChosenMethod(NamedTuple):
+    """The method for an effort, its options, and a note that says why it was chosen."""
+
+    method: str
+    options: dict[str, Any]
+    note: str
+
+
 def choose_by_effort(
     session: Session, effort: str | int | None, stable: float | None, example: Any
-) -> tuple[str, dict[str, Any], str]:
+) -> ChosenMethod:
     """Choose the method for an effort.
 
     Args:
@@ -105,9 +113,6 @@ def choose_by_effort(
         stable: The stability to reach, checked.
         example: The first input, which decides on the kind.
 
-    Returns:
-        The method, its options, and a note that says why.
-
     Raises:
         BadInput: ``stable`` was asked for where no subtexts are drawn.
     """
@@ -115,18 +120,18 @@ def choose_by_effort(
     stated = _describe_request(effort, stable)
     default_name = choose_default_method(session, kind, example)
     if effort is not None and count_samples(effort) == 0:
-        return default_name, {}, f"{stated}: {default_name}, one pass"
+        return ChosenMethod(default_name, {}, f"{stated}: {default_name}, one pass")
     objection = _find_objection(session, kind, example)
     if objection:
         if stable is not None:
             raise BadInput(
                 f"stable={stable} draws subtexts, but {objection}. Leave out stable, or give "
-                "method='subset_relevance:stable=0.95' to try it all the same.",
+                "method='subset_relevance:stable=0.95' to try it anyway.",
                 code="stable-unsupported",
             )
-        return default_name, {}, f"{stated}: {default_name}, since {objection}"
+        return ChosenMethod(default_name, {}, f"{stated}: {default_name}, since {objection}")
     options, reason = _plan_sampling(effort, stable)
-    return SAMPLING_METHOD, options, f"{stated}: {reason}"
+    return ChosenMethod(SAMPLING_METHOD, options, f"{stated}: {reason}")
 
 
 def list_sampling_specs(session: Session, example: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -148,11 +153,13 @@ def _describe_request(effort: str | int | None, stable: float | None) -> str:
 def _find_objection(session: Session, kind: str, example: Any) -> str:
     """Say why no subtexts are drawn; empty if they are."""
     if kind != "text" or session.runner.head.task != "text":
-        what = "a labeled token" if session.runner.head.task == "token" else KIND_DESCRIPTIONS[kind]
+        input_description = KIND_DESCRIPTIONS[kind]
+        if session.runner.head.task == "token":
+            input_description = "a labeled token"
         if kind in KINDS_NOT_IMPROVED:
-            return f"more passes were not found better for {what}"
-        return f"no higher price was measured for {what}"
-    row = probe_row(session, example)
+            return f"more passes were not found better for {input_description}"
+        return f"larger budgets were not measured for {input_description}"
+    row = encode_probe_row(session, example)
     if row is not None:
         method = Method.build_for_model(SAMPLING_METHOD, {}, seed=0, model=session.runner.model)
         if not supports_method(session, method, row):

@@ -19,7 +19,7 @@ from tokenlight.data.tokens import (
 )
 from tokenlight.errors import BadInput, BadTarget, TokenlightError, join_first
 from tokenlight.errors.arguments import Range, Seed
-from tokenlight.files.tables import Example, parse_example
+from tokenlight.files.tables import Example, RowLocation, parse_example
 from tokenlight.inputs.picture import Picture, is_picture
 from tokenlight.inputs.prompt import Chat, Context
 from tokenlight.methods.base import Method
@@ -196,7 +196,7 @@ def _table_rows(inputs: Any) -> Iterable[Mapping[str, Any]] | None:
 
 def _iter_examples(rows: Iterable[Mapping[str, Any]], column: str | None) -> Iterator[Example]:
     for number, row in enumerate(rows, start=1):
-        location = f"row {number} of the table"
+        location = RowLocation("row", number, "the table")
         yield parse_example(row, location, text=column, with_annotations=False)
 
 

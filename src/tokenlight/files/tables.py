@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain, islice, zip_longest
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,23 @@ MISSING_LABEL = -1
 NumberedRows = Generator[tuple[int, Mapping[str, Any]], None, None]
 
 
+class RowLocation(NamedTuple):
+    """Where a row stands; as text ``row 3 of reviews.csv``.
+
+    Attributes:
+        unit: ``"row"`` or ``"line"``.
+        number: Its number, counted from 1.
+        source: The name of the file, or another name of the table.
+    """
+
+    unit: str
+    number: int
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.unit} {self.number} of {self.source}"
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One text with what people know about it.
@@ -50,6 +67,7 @@ class Example:
         label: The true label.
         spans: Annotated spans, (first, after the last) character of the last text.
         location: Where it stands in its file, for messages.
+        row_number: Its number in the file, counted from 1; None if it was not read from one.
         columns: The columns it was read from.
         extra_columns: The cells of all other columns, such as an id.
     """
@@ -58,6 +76,7 @@ class Example:
     label: str | int | None = None
     spans: tuple[tuple[int, int], ...] | None = None
     location: str = field(default="", compare=False, repr=False)
+    row_number: int | None = field(default=None, compare=False, repr=False)
     columns: Columns = field(default=Columns(), compare=False, repr=False)
     extra_columns: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -83,6 +102,7 @@ class Example:
         columns = {name: to_json_value(value) for name, value in self.extra_columns.items()}
         values = {
             "place": self.location,
+            "row_number": self.row_number,
             "label": to_json_value(self.label),
             "columns": columns,
         }
@@ -145,7 +165,7 @@ def read_examples(
 
 def parse_example(
     row: Mapping[str, Any],
-    location: str,
+    location: RowLocation | str,
     *,
     text: str | None = None,
     label: str | None = None,
@@ -160,20 +180,22 @@ def parse_example(
         label: The column of the label; None to find it by its name.
         with_annotations: Whether annotated spans are parsed.
     """
-    columns = Columns.from_row(row, text, label, location, with_annotations=with_annotations)
+    place = str(location)
+    columns = Columns.from_row(row, text, label, place, with_annotations=with_annotations)
     true_label = None if columns.label is None else row[columns.label]
     if true_label == "":
         true_label = None
     elif isinstance(true_label, str) and re.fullmatch(r"-?[0-9]{1,18}", true_label):
         true_label = int(true_label)
-    parsed_text = parse_text(row, columns, is_named=text is not None, location=location)
-    spans = parse_annotated_spans(row, columns, parsed_text, location)
+    parsed_text = parse_text(row, columns, is_named=text is not None, location=place)
+    spans = parse_annotated_spans(row, columns, parsed_text, place)
     extra_columns = {str(name): row[name] for name in row if str(name) in columns.unread}
     return Example(
         text=parsed_text,
         label=true_label,
         spans=spans,
-        location=location,
+        location=place,
+        row_number=location.number if isinstance(location, RowLocation) else None,
         columns=columns,
         extra_columns=extra_columns,
     )
@@ -196,8 +218,8 @@ def to_json_value(value: Any) -> Any:
 
 def iterate_rows(
     source: str | os.PathLike[str], split: str | None = None
-) -> Generator[tuple[str, Mapping[str, Any]], None, None]:
-    """Yield the rows of a file or data set, each with its location in words.
+) -> Generator[tuple[RowLocation, Mapping[str, Any]], None, None]:
+    """Yield the rows of a file or data set, each with its location.
 
     Raises:
         MissingFile: The file does not exist.
@@ -215,7 +237,7 @@ def iterate_rows(
     numbered = iterate_numbered_rows(path) if is_file_name else _load_hf_dataset(str(source), split)
     with closing(numbered) as rows:
         for number, row in rows:
-            yield f"{unit} {number} of {path.name}", row
+            yield RowLocation(unit, number, path.name), row
 
 
 def get_extension(path: Path) -> str:

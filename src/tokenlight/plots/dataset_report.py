@@ -221,11 +221,10 @@ def build_entry(text_scene: TextScene, text_number: int) -> dict[str, Any]:
     """Return a text as ``report.js`` reads it, without empty values."""
     attribution = text_scene.first
     source = str(attribution.extras.get("place", ""))
-    row_number = re.match(r"\w+ (\d+) of", source)
     true_label = find_true_label(attribution)
     explanations, lines = _build_explanations(text_scene)
     entry = {
-        "number": int(row_number[1]) if row_number else text_number,
+        "number": attribution.extras.get("row_number", text_number),
         "place": source.removesuffix(f"row {text_number} of the table"),
         "label": None if true_label is None else to_single_line(true_label),
         "predicted": to_single_line(attribution.prediction.label),

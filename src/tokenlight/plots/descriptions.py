@@ -58,8 +58,8 @@ def format_score(value: float) -> str:
 
 
 def format_correlation(correlation: float) -> str:
-    """Format a correlation with two decimals and a minus as wide as a plus."""
-    return f"{correlation:.2f}".replace("-", "−")
+    """Format a correlation with two decimals and a minus as wide as a plus; −0.00 becomes 0.00."""
+    return f"{correlation:z.2f}".replace("-", "−")
 
 
 def format_error(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
@@ -91,7 +92,11 @@ def _add_origin(
     attributions: Sequence[Attribution], index: int, labels: Sequence[str | None] | None
 ) -> list[Attribution]:
     """Add the line and the true label of a text to its explanations."""
-    extras: dict[str, str] = {"place": f"line {index + 1} of the list"}
+    line_number = index + 1
+    extras: dict[str, Any] = {
+        "place": f"line {line_number} of the list",
+        "row_number": line_number,
+    }
     if labels is not None and labels[index] is not None:
         extras["label"] = str(labels[index])
     return [replace(item, extras={**item.extras, **extras}) for item in attributions]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
-from tokenlight.evaluation.random_subtexts import NUM_OWN_DRAWS, RandomSubtexts
+from tokenlight.evaluation.random_subtexts import NUM_EXPLANATION_DRAWS, RandomSubtexts
 from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
 from tokenlight.perturb.engine import ReplacementIds
 
@@ -83,7 +83,7 @@ def test_random_subtexts_are_run_once(sentiment):
     subtexts.measure(-attribution.scores, 2)
     # Each half of the inverted order is the other half of the first, and known. Its top words, and those
     # with its lowest words, were missing: deleted, masked, and replaced by several draws of likely words.
-    assert num_texts < len(cache) <= num_texts + 2 * (1 + 1 + NUM_OWN_DRAWS)
+    assert num_texts < len(cache) <= num_texts + 2 * (1 + 1 + NUM_EXPLANATION_DRAWS)
 
 
 def test_the_correlation_equals_numpys_of_few_words_and_of_halves(sentiment):
@@ -92,13 +92,13 @@ def test_the_correlation_equals_numpys_of_few_words_and_of_halves(sentiment):
     _, removals = list_for(sentiment, attribution)
     subtexts = RandomSubtexts(probability, removals, np.random.default_rng(0))
     evidence = subtexts.measure(attribution.scores, 6)[0]
-    odds = np.log(evidence.random / (1 - evidence.random))
-    few = np.corrcoef(evidence.sums[:, 0], odds[:, 0])[0, 1]
+    log_odds = np.log(evidence.random_probabilities / (1 - evidence.random_probabilities))
+    few = np.corrcoef(evidence.random_sums[:, 0], log_odds[:, 0])[0, 1]
     # Which half of an order comes first is arbitrary: each difference counts in both directions.
-    sums_between_halves = evidence.sums[:, 1] - evidence.sums[:, 2]
-    odds_between_halves = odds[:, 1] - odds[:, 2]
+    sums_between_halves = evidence.random_sums[:, 1] - evidence.random_sums[:, 2]
+    log_odds_between_halves = log_odds[:, 1] - log_odds[:, 2]
     halves = np.corrcoef(
         np.concatenate([sums_between_halves, -sums_between_halves]),
-        np.concatenate([odds_between_halves, -odds_between_halves]),
+        np.concatenate([log_odds_between_halves, -log_odds_between_halves]),
     )[0, 1]
     assert evidence.correlation == pytest.approx((few + halves) / 2)

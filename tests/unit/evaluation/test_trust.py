@@ -74,8 +74,8 @@ def test_the_inverted_oracle_is_worse_than_chance():
         assert removal["correlation"] < -0.9
 
 
-def test_random_scores_are_no_better_than_chance():
-    """Of many, few are graded better."""
+def test_most_random_scores_are_no_better_than_chance_and_few_get_a_good_grade():
+    """Chance gives one of twenty random explanations a good grade."""
     explainer = make_planted_explainer()
     draw = np.random.default_rng(2)
     test = RemovalTest(explainer)
@@ -337,7 +337,7 @@ def test_a_target_with_a_small_probability_is_not_tested():
     attribution = make_attribution(explainer, WORDS, -weights[WORDS, 0], target=1)
     trust = assess_trust(explainer, attribution).extras["trust"]
     assert trust["grade"] == "untested"
-    assert trust["verdict"] == "the model gives LABEL_1 0.8 %; there is nothing to remove"
+    assert trust["verdict"] == "the model gives LABEL_1 only 0.8 %, too little to measure a fall"
 
 
 def test_removals_that_differ_are_named(monkeypatch):
@@ -537,7 +537,7 @@ def test_the_answer_of_a_question_is_tested(tokenizer):
         Question(question="who sat", context="the cat sat on the mat"), "attcat"
     )
     trust = assess_trust(explainer, attribution).extras["trust"]
-    assert trust["verdict"] == "the model gives answer 1.4 %; there is nothing to remove"
+    assert trust["verdict"] == "the model gives answer only 1.4 %, too little to measure a fall"
 
 
 def test_a_sound_explanation_passes_every_health_check(tokenizer):

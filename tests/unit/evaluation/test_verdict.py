@@ -8,10 +8,10 @@ from tests.helpers.planted_model import make_attribution, make_planted_explainer
 from tokenlight.evaluation.removal_grading import RemovalTest
 from tokenlight.evaluation.verdict import (
     RemovedUnits,
-    describe_ceiling,
-    describe_floor,
+    describe_insensitive_target,
     describe_result,
-    describe_zero,
+    describe_sign_mismatch,
+    describe_unlikely_target,
     list_findings,
 )
 
@@ -219,10 +219,10 @@ def test_patches_are_separated_by_semicolons():
 
 
 def test_probabilities_near_zero_and_one_are_stated_as_bounds():
-    assert describe_floor(WORDS, 0.0105) == (
-        "the model gives positive 1.1 %; there is nothing to remove"
+    assert describe_unlikely_target(WORDS, 0.0105) == (
+        "the model gives positive only 1.1 %, too little to measure a fall"
     )
-    assert describe_ceiling(WORDS, 0.97, 0.02) == (
+    assert describe_insensitive_target(WORDS, 0.97, 0.02) == (
         "whatever words are removed, P(positive) stays within 2.0 points of 97.0 %; there is nothing "
         "to test"
     )
@@ -241,7 +241,7 @@ def test_probabilities_near_zero_and_one_are_stated_as_bounds():
     ],
 )
 def test_a_wrong_zero_says_in_which_direction(zero_shift, reason):
-    assert describe_zero(WORDS, zero_shift) == (
+    assert describe_sign_mismatch(WORDS, zero_shift) == (
         f"the order of its words holds, but its signs and sizes do not: {reason}"
     )
 
@@ -275,7 +275,7 @@ def test_findings_give_probabilities_log_odds_and_every_test():
     )
     assert signs == (
         "signs: the sums follow subtexts of all sizes best with +0.2 standard deviations added to every "
-        "word (right signs need 0)"
+        "word (0 if the signs are right)"
     )
 
 
@@ -315,7 +315,7 @@ def test_findings_say_all_in_place_of_100_percent_and_use_one_minus():
         ),
         (
             {"zero_shift": None},
-            "signs: its scores predict nothing beside the number of removed words",
+            "signs: its scores predict nothing beyond the number of removed words",
         ),
     ],
 )

@@ -56,6 +56,7 @@ class TestTables:
         assert attributions[0].extras["label"] == "a"
         assert attributions[1].extras["columns"] == {"id": 8, "token": None}
         assert attributions[1].extras["place"] == "row 2 of the table"
+        assert attributions[1].extras["row_number"] == 2
         np.testing.assert_array_equal(
             attributions[0].scores, explainer.explain(TEXTS, "grads")[0].scores
         )

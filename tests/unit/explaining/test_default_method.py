@@ -10,8 +10,8 @@ from tokenlight import Explainer, Tokens, registry
 from tokenlight.errors import UnsupportedModel
 from tokenlight.explaining.default_method import (
     KIND_DESCRIPTIONS,
-    candidate_methods,
     describe_choice,
+    list_candidate_methods,
     load_table,
 )
 from tokenlight.methods.attnlrp import AttentionAwareRelevance
@@ -25,7 +25,7 @@ def explainer():
 def test_the_table_names_a_signed_method_for_every_kind_of_input():
     assert set(load_table()["kinds"]) == set(KIND_DESCRIPTIONS)
     for kind in KIND_DESCRIPTIONS:
-        for name in candidate_methods(kind):
+        for name in list_candidate_methods(kind):
             assert registry.load_class("methods", name).signed
 
 
@@ -39,7 +39,7 @@ def test_the_default_method_is_as_good_as_the_best_measured():
 
 def test_the_default_method_is_auto_and_a_note_gives_the_reason(explainer):
     attribution = explainer.explain("good film")
-    assert attribution.method == candidate_methods("text")[0]
+    assert attribution.method == list_candidate_methods("text")[0]
     assert attribution.notes[0].startswith(f"method='auto': {attribution.method}, ")
     explicit_attribution = explainer.explain("good film", attribution.method)
     assert (attribution.scores == explicit_attribution.scores).all()
@@ -53,13 +53,13 @@ def test_the_reason_names_what_was_measured():
 
 
 def test_a_pair_is_a_separate_kind_of_input(explainer):
-    assert explainer.explain(("good film", "bad film")).method == candidate_methods("pair")[0]
+    assert explainer.explain(("good film", "bad film")).method == list_candidate_methods("pair")[0]
 
 
 def test_auto_may_be_one_of_several_methods(explainer):
     attributions = explainer.explain(["good film", "bad"], ["auto", "attcat"])
     assert [attribution.method for attribution in attributions] == [
-        candidate_methods("text")[0],
+        list_candidate_methods("text")[0],
         "attcat",
     ] * 2
     assert [bool(attribution.notes) for attribution in attributions] == [True, False] * 2
@@ -68,7 +68,9 @@ def test_auto_may_be_one_of_several_methods(explainer):
 def test_the_first_text_of_an_iterator_decides_and_none_is_lost(explainer):
     attributions = list(explainer.explain(iter(["good film", "bad", "a film"])))
     assert [len(attribution.row) for attribution in attributions] == [4, 3, 4]
-    assert {attribution.method for attribution in attributions} == {candidate_methods("text")[0]}
+    assert {attribution.method for attribution in attributions} == {
+        list_candidate_methods("text")[0]
+    }
     assert list(explainer.explain(iter([]))) == []
 
 

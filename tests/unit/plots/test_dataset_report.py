@@ -29,14 +29,13 @@ def join_marks(entry: dict) -> str:
 
 def test_an_entry_holds_row_labels_probability_columns_and_scores():
     report = DataSetReport("reviews.csv")
-    source = "row 7 of reviews.csv"
-    report.add(
-        [
-            make_word_attribution(
-                "good  film", [0.5, -0.25], place=source, label=0, columns={"id": "a<7"}
-            )
-        ]
-    )
+    extras = {
+        "place": "row 7 of reviews.csv",
+        "row_number": 7,
+        "label": 0,
+        "columns": {"id": "a<7"},
+    }
+    report.add([make_word_attribution("good  film", [0.5, -0.25], **extras)])
     (entry,) = read_report_entries(render_only_page(report))
     assert entry["number"] == 7
     assert (entry["label"], entry["predicted"], entry["chance"]) == ("negative", "positive", 0.982)

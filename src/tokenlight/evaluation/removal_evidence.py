@@ -1,0 +1,300 @@
+"""What the removal of words says about one explanation: its own choices of words against random ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from tokenlight.evaluation.removal import Removal
+from tokenlight.evaluation.subtext_statistics import (
+    TIE_TOLERANCE,
+    correlate_subtexts,
+    rank_first,
+)
+
+MIN_CLIPPED_PROBABILITY = 1e-6  # probabilities are clipped to this before their log-odds
+INTERVAL = (5, 95)  # percentiles of what random choices do
+NUM_RANDOM_POINTS = 3  # subtexts per random order: a few words, and the two halves
+
+
+class ExplanationSubtext(IntEnum):
+    """The subtexts that an explanation chooses, named by what they lack."""
+
+    # The words that it scores highest.
+    TOP = 0
+    # The half of the words that it scores higher.
+    BETTER_HALF = 1
+    # The half that it scores lower.
+    OTHER_HALF = 2
+    # The top words, and the lowest of the others.
+    LOWEST = 3
+
+
+def compute_log_odds(probabilities: Any) -> np.ndarray:
+    """Return ln p / (1 − p); certainty counts as one in a million."""
+    clipped = np.clip(
+        np.asarray(probabilities, dtype=float), MIN_CLIPPED_PROBABILITY, 1 - MIN_CLIPPED_PROBABILITY
+    )
+    return np.asarray(np.log(clipped) - np.log1p(-clipped))
+
+
+def invert_log_odds(log_odds: np.ndarray) -> np.ndarray:
+    """Return the probability of each log-odds."""
+    return np.asarray(1 / (1 + np.exp(-log_odds)))
+
+
+@dataclass(frozen=True, eq=False)
+class RemovalEvidence:
+    """Results of one removal for one explanation.
+
+    Attributes:
+        removal: How words were removed.
+        num_top_words: Words that count as top words.
+        num_words: Words of the text.
+        before: The probability in the whole text.
+        empty: The probability without any word; None where it was not measured.
+        explanation_probabilities: The probabilities of the subtexts that the explanation chooses, in the
+            order of :class:`ExplanationSubtext`.
+        random_probabilities: The probabilities of the random subtexts, of shape ``order point``: without a
+            few words, without the first half, without the second half.
+        random_sums: The sum of scores of the words that are left in each random subtext, of shape
+            ``order point``.
+        explanation_sums: The sum of scores of the words that are removed from each subtext that it chooses.
+        total: The sum of the scores of all words.
+        spread: The standard deviation of the scores of the words.
+        all_correlations: The correlation of the sums with the log-odds, then that of each shuffle; the same
+            shuffles for every removal.
+    """
+
+    removal: Removal
+    num_top_words: int
+    num_words: int
+    before: float
+    empty: float | None
+    explanation_probabilities: np.ndarray
+    random_probabilities: np.ndarray
+    random_sums: np.ndarray
+    explanation_sums: np.ndarray
+    total: float
+    spread: float
+    all_correlations: np.ndarray
+
+    @property
+    def num_half(self) -> int:
+        """Words of half of the text."""
+        return max(1, self.num_words // 2)
+
+    @property
+    def top_fall(self) -> float:
+        """The fall of the probability without the top words."""
+        return float(self.before - self.explanation_probabilities[ExplanationSubtext.TOP])
+
+    @property
+    def half_fall(self) -> float:
+        """The fall of the probability without the better half of the words."""
+        return float(self.before - self.explanation_probabilities[ExplanationSubtext.BETTER_HALF])
+
+    @property
+    def share_beaten(self) -> float:
+        """Share of random choices of as many words that lower the log-odds less than the top words."""
+        difference = compute_log_odds(self.random_probabilities[:, 0]) - compute_log_odds(
+            self.explanation_probabilities[ExplanationSubtext.TOP]
+        )
+        is_beaten = difference > TIE_TOLERANCE
+        is_tied = np.abs(difference) <= TIE_TOLERANCE
+        return float((is_beaten + 0.5 * is_tied).mean())
+
+    @property
+    def num_stronger(self) -> int:
+        """Random choices of as many words that lower the log-odds as much as the top words."""
+        difference = compute_log_odds(self.random_probabilities[:, 0]) - compute_log_odds(
+            self.explanation_probabilities[ExplanationSubtext.TOP]
+        )
+        return int((difference <= TIE_TOLERANCE).sum())
+
+    @property
+    def half_contrast(self) -> float:
+        """How much lower the log-odds are without the better half than without the other half.
+
+        In units of the same contrast of random halves (their root mean square).
+        """
+        log_odds = compute_log_odds(self.explanation_probabilities)
+        return (
+            float(
+                log_odds[ExplanationSubtext.OTHER_HALF] - log_odds[ExplanationSubtext.BETTER_HALF]
+            )
+            / self.half_unit
+        )
+
+    @property
+    def rest_contrast(self) -> float:
+        """The contrast of the words after the top words: their better part against their lowest."""
+        log_odds = compute_log_odds(self.explanation_probabilities)
+        return (
+            float(log_odds[ExplanationSubtext.LOWEST] - log_odds[ExplanationSubtext.BETTER_HALF])
+            / self.half_unit
+        )
+
+    @property
+    def half_unit(self) -> float:
+        """How much the log-odds of random halves of one order differ (root mean square)."""
+        log_odds = compute_log_odds(self.random_probabilities[:, 1:])
+        return float(np.sqrt(np.square(log_odds[:, 0] - log_odds[:, 1]).mean())) or 1.0
+
+    @property
+    def correlation(self) -> float:
+        """Correlation of the sums of scores with the log-odds of the random subtexts."""
+        return float(self.all_correlations[0])
+
+    @property
+    def correlation_rank(self) -> float:
+        """Share of shuffled scores that predict the random subtexts less well."""
+        return rank_first(self.all_correlations)
+
+    @property
+    def log_odds_falls(self) -> np.ndarray:
+        """The fall of the log-odds in every subtext, random ones first."""
+        random_log_odds = compute_log_odds(self.random_probabilities).ravel()
+        explanation_log_odds = compute_log_odds(self.explanation_probabilities)
+        log_odds = np.concatenate([random_log_odds, explanation_log_odds])
+        return np.asarray(compute_log_odds(self.before) - log_odds)
+
+    @property
+    def removed_score_sums(self) -> np.ndarray:
+        """The sum of the scores of the removed words of every subtext, random ones first."""
+        return np.concatenate([(self.total - self.random_sums).ravel(), self.explanation_sums])
+
+    @property
+    def num_removed(self) -> np.ndarray:
+        """The number of removed words of every subtext, random ones first."""
+        half = self.num_half
+        in_lowest = max(half, self.num_top_words)
+        in_explanation = [self.num_top_words, half, half, in_lowest]
+        return np.concatenate([self._num_removed_at_random, in_explanation]).astype(float)
+
+    @property
+    def _num_removed_at_random(self) -> np.ndarray:
+        """The number of removed words of every random subtext."""
+        of_one_order = [self.num_top_words, self.num_half, self.num_half]
+        return np.tile(of_one_order, len(self.random_probabilities))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values: the numbers, the curve with its random interval, and the subtexts."""
+        other_half = self.explanation_probabilities[ExplanationSubtext.OTHER_HALF]
+        return {
+            "removal": self.removal.name,
+            "words_are": self.removal.participle,
+            "beaten": round(self.share_beaten, 4),
+            "stronger": self.num_stronger,
+            "half_contrast": round(self.half_contrast, 4),
+            "rest_contrast": round(self.rest_contrast, 4),
+            "correlation": round(self.correlation, 4),
+            "correlation_rank": round(self.correlation_rank, 4),
+            **self._build_curve(),
+            "other_half": float(f"{other_half:.4g}"),
+            **self._summarize_random(),
+        }
+
+    def _build_curve(self) -> dict[str, Any]:
+        """Return the probabilities after more and more words are removed, best first."""
+        top = self.explanation_probabilities[ExplanationSubtext.TOP]
+        better_half = self.explanation_probabilities[ExplanationSubtext.BETTER_HALF]
+        counts = [0, self.num_top_words, self.num_half]
+        curve = [self.before, top, better_half]
+        if self.empty is not None:
+            counts.append(self.num_words)
+            curve.append(self.empty)
+        return {"counts": counts, "curve": _round_all(np.array(curve))}
+
+    def _summarize_random(self) -> dict[str, Any]:
+        """Return what random choices do: their intervals, and every subtext for the page's charts."""
+        top_size_probabilities = self.random_probabilities[:, 0]
+        half_probabilities = self.random_probabilities[:, 1:].ravel()
+        top_size_interval = np.percentile(top_size_probabilities, INTERVAL)
+        half_interval = np.percentile(half_probabilities, INTERVAL)
+        low, high = np.transpose([top_size_interval, half_interval])
+        before = compute_log_odds(self.before)
+        random_log_odds = compute_log_odds(self.random_probabilities)
+        explanation_log_odds = compute_log_odds(self.explanation_probabilities)
+        # The largest log-odds are the smallest falls.
+        falls = before - np.percentile(random_log_odds[:, 0], INTERVAL[::-1])
+        return {
+            "random_low": _round_all(low),
+            "random_high": _round_all(high),
+            "log_odds_fall": round(float(before - explanation_log_odds[ExplanationSubtext.TOP]), 4),
+            "log_odds_random": _round_all(falls),
+            "subtexts": {
+                "sums": _round_all(self.random_sums.ravel()),
+                "log_odds": _round_all(random_log_odds.ravel()),
+                "removed": self._num_removed_at_random.tolist(),
+            },
+        }
+
+
+def _round_all(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
+
+
+def build_evidence(  # noqa: PLR0913 - measured numbers, and the words that they are of
+    *,
+    removal: Removal,
+    whole_probability: float,
+    empty_probability: float | None,
+    explanation_log_odds: np.ndarray,
+    random_probabilities: np.ndarray,
+    shuffled_scores: np.ndarray,
+    explanation_choices: Sequence[np.ndarray],
+    random_choices: Sequence[Sequence[np.ndarray]],
+) -> RemovalEvidence:
+    """Build the evidence of one removal from measured probabilities.
+
+    Args:
+        removal: How words were removed.
+        whole_probability: The probability in the whole text.
+        empty_probability: The probability without any word; None where it was not measured.
+        explanation_log_odds: Log-odds of the subtexts that the explanation chooses, of shape ``draw point``.
+        random_probabilities: Probabilities of the random subtexts, of shape ``order point``.
+        shuffled_scores: The scores of the words, then the shuffled ones, of shape ``shuffle word``.
+        explanation_choices: The removed words of the subtexts that the explanation chooses.
+        random_choices: The removed words of the random subtexts, of shape ``order point``.
+    """
+    word_scores = shuffled_scores[0]
+    presence = list_presence(random_choices, len(word_scores))
+    shuffled_sums = presence @ shuffled_scores.T  # order point shuffle
+    explanation_sums = [word_scores[chosen].sum() for chosen in explanation_choices]
+    random_log_odds = compute_log_odds(random_probabilities)
+    return RemovalEvidence(
+        removal=removal,
+        num_top_words=len(explanation_choices[ExplanationSubtext.TOP]),
+        num_words=len(word_scores),
+        before=whole_probability,
+        empty=empty_probability,
+        # Drawn replacements are averaged, in log-odds.
+        explanation_probabilities=invert_log_odds(explanation_log_odds.mean(axis=0)),
+        random_probabilities=random_probabilities,
+        random_sums=shuffled_sums[:, :, 0],
+        explanation_sums=np.array(explanation_sums),
+        total=float(word_scores.sum()),
+        spread=float(word_scores.std()) or 1.0,
+        all_correlations=correlate_subtexts(shuffled_sums, random_log_odds),
+    )
+
+
+def rank_all_removals(evidence: Sequence[RemovalEvidence]) -> float:
+    """Rank the mean correlation over the removals among that of shuffled scores.
+
+    The shuffles are those of each removal, so that the rank of random scores is uniform however alike the
+    removals are.
+    """
+    return rank_first(np.mean([item.all_correlations for item in evidence], axis=0))
+
+
+def list_presence(orders: Sequence[Sequence[np.ndarray]], num_words: int) -> np.ndarray:
+    """Return which words are left in each random subtext, of shape ``order point word``."""
+    presence = np.ones((len(orders), NUM_RANDOM_POINTS, num_words))
+    for j, points in enumerate(orders):
+        for point, chosen in enumerate(points):
+            presence[j, point, chosen] = 0.0
+    return presence
