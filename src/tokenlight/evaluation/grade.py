@@ -14,18 +14,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokenlight.data.trust import (
+    BETTER_THAN_CHANCE,
+    FAITHFUL,
+    GOOD_GRADES,
+    INCONCLUSIVE,
+    NO_BETTER_THAN_CHANCE,
+    WORSE_THAN_CHANCE,
+)
 from tokenlight.evaluation.random_subtexts import RemovalEvidence, rank_all_removals
 from tokenlight.evaluation.subtext_statistics import find_zero_shift
 
-# These words are written to files; do not change them.
-FAITHFUL = "faithful"
-BETTER_THAN_CHANCE = "better than chance"
-NO_BETTER_THAN_CHANCE = "no better than chance"
-WORSE_THAN_CHANCE = "worse than chance"
-INCONCLUSIVE = "cannot tell"
-UNTESTED = "untested"
-
-GOOD_GRADES = (FAITHFUL, BETTER_THAN_CHANCE)
 # Judgment of a single removal if only one of its two tests is passed.
 TOP_WORDS_ALONE = "top words alone"
 SUMS_ALONE = "sums alone"

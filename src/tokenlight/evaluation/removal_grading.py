@@ -10,12 +10,10 @@ from tokenlight import registry
 from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import ResolvedTarget
+from tokenlight.data.trust import BETTER_THAN_CHANCE, INCONCLUSIVE, UNTESTED
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.grade import (
-    BETTER_THAN_CHANCE,
     DEFAULT_THRESHOLDS,
-    INCONCLUSIVE,
-    UNTESTED,
     JointResult,
     assign_grade,
     fails_by_rest_alone,

@@ -13,10 +13,9 @@ from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.image import OCCLUDED_ID
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.trust import compute_digests
+from tokenlight.data.trust import UNTESTED, compute_digests
 from tokenlight.errors import TokenlightError
 from tokenlight.errors.arguments import Count, Seed, check_items, checked
-from tokenlight.evaluation.grade import UNTESTED
 from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
 from tokenlight.evaluation.random_subtexts import NUM_REMOVED_WORDS, ORDER_BLOCKS
 from tokenlight.evaluation.removal_grading import RemovalTest

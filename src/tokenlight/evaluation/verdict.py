@@ -6,15 +6,17 @@ from math import isinf
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.evaluation.grade import (
-    DEFAULT_THRESHOLDS,
+from tokenlight.data.trust import (
     GOOD_GRADES,
     INCONCLUSIVE,
-    MIN_VISIBLE_CHANGE,
     NO_BETTER_THAN_CHANCE,
+    WORSE_THAN_CHANCE,
+)
+from tokenlight.evaluation.grade import (
+    DEFAULT_THRESHOLDS,
+    MIN_VISIBLE_CHANGE,
     SUMS_ALONE,
     TOP_WORDS_ALONE,
-    WORSE_THAN_CHANCE,
 )
 from tokenlight.plots.descriptions import format_percent
 
