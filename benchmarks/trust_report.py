@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from trust_texts import TASKS
 
+from tokenlight.data import trust
 from tokenlight.evaluation import grade
 from tokenlight.evaluation.grade import (
     DEFAULT_THRESHOLDS,
@@ -51,8 +52,8 @@ from tokenlight.files.write import write_text
 
 UNSIGNED_KINDS = ("rollout", "near-best, without sign")
 GRADES = (
-    grade.FAITHFUL, grade.BETTER_THAN_CHANCE, grade.INCONCLUSIVE, grade.NO_BETTER_THAN_CHANCE,
-    grade.WORSE_THAN_CHANCE, grade.UNTESTED,
+    trust.FAITHFUL, trust.BETTER_THAN_CHANCE, trust.INCONCLUSIVE, trust.NO_BETTER_THAN_CHANCE,
+    trust.WORSE_THAN_CHANCE, trust.UNTESTED,
 )  # fmt: skip
 # Words of a text: the ends of the bins around 5, 10, 20 and 40, and longer ones.
 LENGTH_BINS = ((2, 7), (8, 14), (15, 28), (29, 56), (57, 400))
@@ -77,18 +78,18 @@ def regrade(
         thresholds: Thresholds of the grades.
     """
     if record["is_floor"]:
-        return grade.UNTESTED
+        return trust.UNTESTED
     recorded = record["scores"][kind]
     if recorded["tied"] == 1:
-        return grade.UNTESTED
+        return trust.UNTESTED
     if recorded["tied"] > MAX_TIED_SHARE:
-        return grade.INCONCLUSIVE
-    current_grade = grade.UNTESTED
+        return trust.INCONCLUSIVE
+    current_grade = trust.UNTESTED
     for num_orders in ORDER_BLOCKS:
         evidence = rebuild_evidence(record, recorded, range(first_order, first_order + num_orders))
         min_change = min(MIN_PROBABILITY_CHANGE, record["before"] / 2)
         if find_largest_change(record, evidence) < min_change:
-            current_grade = grade.UNTESTED
+            current_grade = trust.UNTESTED
             continue
         result = JointResult.of_evidence(
             evidence,
@@ -100,7 +101,7 @@ def regrade(
         if is_decided(result, thresholds):
             break
     is_weak = recorded["cancelled"] > MAX_CANCELLED_SHARE
-    return grade.INCONCLUSIVE if is_weak and current_grade != grade.UNTESTED else current_grade
+    return trust.INCONCLUSIVE if is_weak and current_grade != trust.UNTESTED else current_grade
 
 
 def rebuild_evidence(
@@ -174,7 +175,7 @@ def count_grades(records: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
 
 def count_good(counted: Counter[str]) -> int:
     """Return how many grades are good."""
-    return sum(counted[name] for name in grade.GOOD_GRADES)
+    return sum(counted[name] for name in trust.GOOD_GRADES)
 
 
 def find_upper_limit(some: int, count: int) -> float:
@@ -196,7 +197,7 @@ def count_single_removals(records: Iterable[dict[str, Any]]) -> dict[str, list[i
             for item in evidence:
                 judgment = judge_removal(grade.RemovalResult.of_evidence(item))
                 pair = counts.setdefault(item.removal.name, [0, 0])
-                pair[0] += judgment in grade.GOOD_GRADES
+                pair[0] += judgment in trust.GOOD_GRADES
                 pair[1] += 1
     return counts
 
@@ -212,11 +213,11 @@ def compare_seeds(records: Iterable[dict[str, Any]], kind: str) -> dict[str, int
         starts = range(0, num_orders - size + 1, size)
         grades = [regrade(record, kind, first_order=start) for start in starts]
         for one, other in combinations(grades, 2):
-            is_good = {one in grade.GOOD_GRADES, other in grade.GOOD_GRADES}
+            is_good = {one in trust.GOOD_GRADES, other in trust.GOOD_GRADES}
             counts["pairs"] += 1
             counts["another grade"] += one != other
             counts["good and not good"] += len(is_good) > 1
-            against = {grade.NO_BETTER_THAN_CHANCE, grade.WORSE_THAN_CHANCE}
+            against = {trust.NO_BETTER_THAN_CHANCE, trust.WORSE_THAN_CHANCE}
             counts["good and no better than chance"] += len(is_good) > 1 and bool(
                 against & {one, other}
             )

@@ -299,7 +299,7 @@ function methodRows(entry, match) {
   const before = reading(entry.attribution);
   const after = match && reading(match.attribution);
   const scale = Math.max(strongest(before), after ? strongest(after) : 0);
-  const kept = after ? align(wordsOf(before), wordsOf(after)) : null;
+  const kept = after ? align(listPositionedWords(before), listPositionedWords(after)) : null;
   const side = (title, shown, isKept, isOriginal) =>
     make(
       "div",
@@ -365,8 +365,7 @@ function changes(before, after, { pairs }) {
   });
 }
 
-/** [position, word] of the text's own words. */
-function wordsOf({ row }) {
+function listPositionedWords({ row }) {
   return row.pieces.flatMap((piece, position) => (row.special[position] ? [] : [[position, piece]]));
 }
 
