@@ -232,8 +232,9 @@ def _compare_with_papers(evaluation: Evaluation) -> list[str]:
         means = {}
         for name in printed:
             part = evaluation.by_method.get(name)
-            if part is not None and part.summary[metric]["count"]:
-                means[name] = part.summary[metric]["mean"]
+            summary = None if part is None else part.summary.get(metric)
+            if summary is not None and summary["count"]:
+                means[name] = summary["mean"]
         if len(means) < MIN_COMPARED_METHODS:
             continue
         sign = 1 if evaluation.metrics[metric].direction == "higher" else -1

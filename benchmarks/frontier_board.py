@@ -17,7 +17,7 @@ import argparse
 import gzip
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,91 +90,120 @@ class Panel:
 
 def list_panels() -> dict[str, Panel]:
     """Return the panels by name, in the order in which they run."""
-    soft = "soft_comprehensiveness"
-    tasks = {
+    tasks = list_task_panels()
+    return {**tasks, **list_board_panels(tasks), **list_check_panels()}
+
+
+def list_task_panels() -> dict[str, Panel]:
+    """Return the panels of the six tasks."""
+    four_measures_and_soft = (*FOUR_MEASURES, "soft_comprehensiveness")
+    return {
         "sst2": Panel(
             "tokenlight/sentiment",
             "sst2/dev.jsonl.gz",
-            (*FOUR_MEASURES, soft),
+            four_measures_and_soft,
             ENTRIES,
-            200,
-            500,
+            count=200,
+            first=500,
         ),
         "ag_news": Panel(
             "tokenlight/topics",
             "ag_news/test.jsonl.gz",
-            (*FOUR_MEASURES, soft),
+            four_measures_and_soft,
             ENTRIES,
-            150,
-            300,
+            count=150,
+            first=300,
         ),
         "amazon": Panel(
             "tokenlight/sentiment",
             "amazon/test_subset.jsonl.gz",
-            (*FOUR_MEASURES, soft),
+            four_measures_and_soft,
             ENTRIES,
-            150,
+            count=150,
         ),
-        "squad_v1": Panel("tokenlight/qa", "squad_v1/dev.jsonl.gz", FOUR_MEASURES, ENTRIES, 100),
-        "qqp": Panel("qqp", "qqp/test_subset.jsonl.gz", (*FOUR_MEASURES, soft), ENTRIES, 150),
-        "snli": Panel("snli", "snli/dev.jsonl.gz", (*FOUR_MEASURES, soft), ENTRIES, 150),
+        "squad_v1": Panel(
+            "tokenlight/qa", "squad_v1/dev.jsonl.gz", FOUR_MEASURES, ENTRIES, count=100
+        ),
+        "qqp": Panel("qqp", "qqp/test_subset.jsonl.gz", four_measures_and_soft, ENTRIES, count=150),
+        "snli": Panel("snli", "snli/dev.jsonl.gz", four_measures_and_soft, ENTRIES, count=150),
     }
-    board = {
+
+
+def list_board_panels(tasks: Mapping[str, Panel]) -> dict[str, Panel]:
+    """Return the panels of the other measures, from signs to normalized AOPC."""
+    panels = {
         "signs": Panel(
-            "tokenlight/sentiment", "signs/sst.jsonl.gz", ("sign_agreement",), BOARD_ENTRIES, 300
+            "tokenlight/sentiment",
+            "signs/sst.jsonl.gz",
+            ("sign_agreement",),
+            BOARD_ENTRIES,
+            count=300,
         ),
         "hybrid_ag_news": Panel(
             "tokenlight/topics",
             "hybrid/ag_news.jsonl.gz",
             ("pointing_game",),
             BOARD_ENTRIES,
-            200,
+            count=200,
             target="label",
         ),
         "hybrid_squad": Panel(
-            "tokenlight/qa", "hybrid/squad_v1.jsonl.gz", ("pointing_game",), BOARD_ENTRIES, 80
+            "tokenlight/qa",
+            "hybrid/squad_v1.jsonl.gz",
+            ("pointing_game",),
+            BOARD_ENTRIES,
+            count=80,
         ),
         "movies": Panel(
-            "tokenlight/sentiment", "eraser_movies/val.jsonl.gz", ("rationale",), BOARD_ENTRIES, 80
+            "tokenlight/sentiment",
+            "eraser_movies/val.jsonl.gz",
+            ("rationale",),
+            BOARD_ENTRIES,
+            count=80,
         ),
     }
     for name in ("sst2", "ag_news"):
         for kind in ("single", "context", "pair"):
-            board[f"planted_{name}_{kind}"] = Panel(
-                f"planted_{name}_{kind}",
-                f"planted_{name}/{kind}_test.jsonl.gz",
-                (PRECISION,),
-                BOARD_ENTRIES,
-                150,
-            )
+            file = f"planted_{name}/{kind}_test.jsonl.gz"
+            panel_name = f"planted_{name}_{kind}"
+            panels[panel_name] = Panel(panel_name, file, (PRECISION,), BOARD_ENTRIES, count=150)
     for name, file in (("sst2", "sst2/dev.jsonl.gz"), ("ag_news", "ag_news/test.jsonl.gz")):
-        board[f"masked_{name}"] = Panel(
-            f"masked_{name}", file, ("f_fidelity",), BOARD_ENTRIES, 150, tasks[name].first
+        panels[f"masked_{name}"] = Panel(
+            f"masked_{name}",
+            file,
+            ("f_fidelity",),
+            BOARD_ENTRIES,
+            count=150,
+            first=tasks[name].first,
         )
     for name in ("sst2", "qqp"):
-        board[f"normalised_{name}"] = replace(
+        panels[f"normalised_{name}"] = replace(
             tasks[name], metrics=(NORMALISED,), entries=BOARD_ENTRIES, count=60
         )
-    checks = {
+    return panels
+
+
+def list_check_panels() -> dict[str, Panel]:
+    """Return the panels that check methods on randomised models and paraphrased texts."""
+    return {
         "randomised": Panel(
             "tokenlight/sentiment",
             "sst2/dev.jsonl.gz",
             ("randomisation",),
             FEW_ENTRIES,
-            60,
-            500,
+            count=60,
+            first=500,
         ),
         "paraphrased": Panel(
             "tokenlight/sentiment",
             "sst2/dev.jsonl.gz",
             (),
             FEW_ENTRIES,
-            150,
-            500,
+            count=150,
+            first=500,
             measure=measure_stability,
         ),
     }
-    return {**tasks, **board, **checks}
 
 
 def read_rows(path: Path, first: int, count: int) -> list[Row]:

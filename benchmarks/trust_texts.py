@@ -32,6 +32,7 @@ TRAINED_TASKS = ("pair", "token")
 MAX_PASSAGE_WORDS = 60  # a long one costs as much as twenty sentences
 TRAINING_STEPS = 150
 TRAINING_BATCH = 16
+IGNORED_LABEL = -100  # of the loss
 
 
 def read_texts(task: str, data: Path, count: int) -> list[tuple[Any, Any]]:
@@ -77,40 +78,24 @@ def _read_tagged(data: Path, split: str) -> Iterator[tuple[list[str], list[str],
 
 
 def train_model(task: str, data: Path, folder: Path, device: str) -> None:
-    """Fine-tune the embedded encoder on pairs or tags: a minute on a GPU. An existing folder is kept."""
+    """Fine-tune the embedded encoder on pairs or tags: a minute on a GPU. An existing folder is kept.
+
+    Args:
+        task: "pair" or "token".
+        data: The folder of public data sets.
+        folder: Folder for the model.
+        device: Name of a torch device.
+    """
     if (folder / "config.json").is_file():
         return
     tokenizer = transformers.AutoTokenizer.from_pretrained(resolve_path("tokenlight/masked_lm"))
-    if task == "pair":
-        examples = list(read_examples(data / "qqp/train_subset.jsonl.gz"))
-        rows: list[Any] = [(e.text, int(e.label)) for e in examples]
-        labels = ["different", "duplicate"]
-        model_class: Any = transformers.BertForSequenceClassification
-    else:
-        rows = [(words, tags) for words, tags, _ in _read_tagged(data, "train")]
-        labels = sorted({tag for _, tags in rows for tag in tags})
-        model_class = transformers.BertForTokenClassification
-    names = dict(enumerate(labels))
-    model = model_class.from_pretrained(
-        resolve_path("tokenlight/masked_lm"), num_labels=len(labels), id2label=names,
-        label2id={v: k for k, v in names.items()}, dtype=torch.float32,
-    ).to(device).train()  # fmt: skip
+    rows, labels = _read_training_rows(task, data)
+    model = _load_model_with_head(task, labels).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     generator = np.random.default_rng(0)
     for _ in range(TRAINING_STEPS):
         batch = [rows[i] for i in generator.integers(len(rows), size=TRAINING_BATCH)]
-        texts = [row[0] for row in batch]
-        encoded = tokenizer(
-            texts, is_split_into_words=task == "token", padding=True, truncation=True,
-            max_length=96, return_tensors="pt",
-        )  # fmt: skip
-        targets: Any = torch.tensor([row[1] for row in batch]) if task == "pair" else None
-        if task == "token":
-            targets = torch.full(encoded["input_ids"].shape, -100)
-            for i, (_, tags) in enumerate(batch):
-                for j, word in enumerate(encoded.word_ids(i)):
-                    if word is not None:
-                        targets[i, j] = labels.index(tags[word])
+        encoded, targets = _encode_batch(task, tokenizer, batch, labels)
         loss = model(**encoded.to(device), labels=targets.to(device)).loss
         optimizer.zero_grad()
         loss.backward()
@@ -123,8 +108,57 @@ def train_model(task: str, data: Path, folder: Path, device: str) -> None:
     print(f"{task}: trained, last loss {loss.item():.3f}", flush=True)
 
 
+def _read_training_rows(task: str, data: Path) -> tuple[list[Any], list[str]]:
+    """Return inputs with their targets, and the names of the labels."""
+    if task == "pair":
+        examples = read_examples(data / "qqp/train_subset.jsonl.gz")
+        rows: list[Any] = [(example.text, int(example.label)) for example in examples]
+        return rows, ["different", "duplicate"]
+    rows = [(words, tags) for words, tags, _ in _read_tagged(data, "train")]
+    labels = sorted({tag for _, tags in rows for tag in tags})
+    return rows, labels
+
+
+def _load_model_with_head(task: str, labels: list[str]) -> Any:
+    """Load the embedded encoder with a new head for pairs or tags."""
+    model_class: Any = transformers.BertForTokenClassification
+    if task == "pair":
+        model_class = transformers.BertForSequenceClassification
+    id_to_label = dict(enumerate(labels))
+    return model_class.from_pretrained(
+        resolve_path("tokenlight/masked_lm"),
+        num_labels=len(labels),
+        id2label=id_to_label,
+        label2id={label: index for index, label in id_to_label.items()},
+        dtype=torch.float32,
+    )
+
+
+def _encode_batch(
+    task: str, tokenizer: Any, batch: list[Any], labels: list[str]
+) -> tuple[Any, torch.Tensor]:
+    """Return inputs of the model, and the label of each pair or of each token."""
+    encoded = tokenizer(
+        [text for text, _ in batch],
+        is_split_into_words=task == "token",
+        padding=True,
+        truncation=True,
+        max_length=96,
+        return_tensors="pt",
+    )
+    if task == "pair":
+        return encoded, torch.tensor([label for _, label in batch])
+    targets = torch.full(encoded["input_ids"].shape, IGNORED_LABEL)
+    for row, (_, tags) in enumerate(batch):
+        for position, word in enumerate(encoded.word_ids(row)):
+            if word is not None:
+                targets[row, position] = labels.index(tags[word])
+    return encoded, targets
+
+
 @cache
 def load_explainer(model: str, device: str) -> Explainer:
+    """Load a model once per process, on one thread."""
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     return Explainer.from_pretrained(model, device=device)

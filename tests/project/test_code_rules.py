@@ -16,6 +16,7 @@ from tokenlight import plugin
 
 SOURCE = Path(__file__).parents[2] / "src" / "tokenlight"
 MODULES = sorted(SOURCE.rglob("*.py"))
+SCRIPTS = sorted(SOURCE.rglob("*.js"))
 IMPORT_OF_A_TEST_MODULE = re.compile(
     r"\btests\.[\w.]*\b(?:test_|conftest)|from\s+tests[\w.]*\s+import\s[\s\w,(]*\b(?:test_|conftest)"
 )
@@ -95,6 +96,13 @@ def test_a_module_has_a_docstring_and_fewer_than_five_hundred_lines(path):
     text = path.read_text()
     assert text.count("\n") < 500
     assert ast.get_docstring(ast.parse(text))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_line_of_a_script_is_longer_than_110_characters(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    long_lines = [number for number, line in enumerate(lines, 1) if len(line) > 110]
+    assert long_lines == []
 
 
 def test_no_file_imports_from_a_test_module():

@@ -106,8 +106,12 @@ def iter_markup_texts(path: Path) -> Iterator[str]:
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".js":
         source = re.sub(r"/\*.*?\*/|(?<![:\"'`])//[^\n]*", "", source, flags=re.DOTALL)
-        literals = re.findall(r"\"((?:[^\"\\\n]|\\.)*)\"|`((?:[^`\\]|\\.)*)`", source)
-        texts = [double or template for double, template in literals]
+        literal = r"\"(?:[^\"\\\n]|\\.)*\"|`(?:[^`\\]|\\.)*`"
+        # A sentence may be several literals, one per line, joined by plus signs.
+        texts = []
+        for sentence in re.finditer(rf"(?:{literal})(?:\s*\+\s*(?:{literal}))*", source):
+            parts = re.findall(literal, sentence[0])
+            texts.append("".join(part[1:-1] for part in parts))
     else:
         source = re.sub(
             r"<(script|style)\b.*?</\1>|<!--.*?-->|\{#.*?#\}", "", source, flags=re.DOTALL

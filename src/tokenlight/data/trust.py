@@ -13,12 +13,21 @@ DIGEST_BYTES = 12
 # The grades are written to files; do not change them.
 FAITHFUL = "faithful"
 BETTER_THAN_CHANCE = "better than chance"
+INCONCLUSIVE = "cannot tell"
 NO_BETTER_THAN_CHANCE = "no better than chance"
 WORSE_THAN_CHANCE = "worse than chance"
-INCONCLUSIVE = "cannot tell"
 UNTESTED = "untested"
-
+# From the best to the worst, as reports sort them.
+GRADES = (
+    FAITHFUL,
+    BETTER_THAN_CHANCE,
+    INCONCLUSIVE,
+    NO_BETTER_THAN_CHANCE,
+    WORSE_THAN_CHANCE,
+    UNTESTED,
+)
 GOOD_GRADES = (FAITHFUL, BETTER_THAN_CHANCE)
+UNDECIDED_GRADES = (INCONCLUSIVE, UNTESTED)
 OUTDATED_VERDICT = (
     "not graded: the scores, the text or the target changed after the test; "
     "assess the explanation again"

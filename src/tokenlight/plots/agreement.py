@@ -8,11 +8,10 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.ranks import compute_midranks
-from tokenlight.data.trust import GOOD_GRADES, INCONCLUSIVE, UNTESTED
+from tokenlight.data.trust import GOOD_GRADES, UNDECIDED_GRADES
 from tokenlight.plots import descriptions
 
 NUM_COMPARED_WORDS = 5  # words of each method that are compared
-UNDECIDED_GRADES = (INCONCLUSIVE, UNTESTED)
 # From the smallest correlation on: the phrase for it.
 AGREEMENT_PHRASES = (
     (0.7, "agree"),

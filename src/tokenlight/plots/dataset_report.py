@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.true_label import find_true_label
+from tokenlight.data.trust import GOOD_GRADES, GRADES
 from tokenlight.files.write import write_text
 from tokenlight.plots import descriptions
 from tokenlight.plots.characters import make_visible, to_single_line
@@ -152,6 +153,7 @@ class DataSetReport:
                 first=first,
                 last=last,
                 texts=",".join(entries),
+                grades=json.dumps({"grades": GRADES, "good": GOOD_GRADES}),
                 **sealed,
             )
             yield names[index], content
@@ -229,7 +231,7 @@ def build_entry(text_scene: TextScene, text_number: int) -> dict[str, Any]:
         "label": None if true_label is None else to_single_line(true_label),
         "predicted": to_single_line(attribution.prediction.label),
         "chance": round(max(attribution.prediction.probabilities, default=0.0), 4),
-        "chances": _format_probabilities(text_scene),
+        "probabilities_text": _format_probabilities(text_scene),
         "grade": descriptions.get_grade(attribution),
         "cut": attribution.row.num_truncated,
         "columns": _list_columns(attribution),
@@ -291,7 +293,7 @@ def _build_explanation(method: MethodScene, line_numbers: dict[str, int]) -> dic
         "name": to_single_line(method.label),
         "target": to_single_line(attribution.target.name),
         "scale": float(f"{view.scale:.4g}"),
-        "told": [to_single_line(remark) for remark in remarks],
+        "remarks": [to_single_line(remark) for remark in remarks],
         "lines": lines,
     }
 
@@ -301,7 +303,7 @@ def _build_line(line: MarkedLine) -> dict[str, Any]:
     classes = {i: mark.css_classes for i, mark in enumerate(line.marks) if mark.css_classes}
     entry: dict[str, Any] = {
         "texts": [make_visible(mark.text) for mark in line.marks],
-        "looks": classes,
+        "classes": classes,
     }
     if line.share:
         entry["name"] = to_single_line(line.share.name)

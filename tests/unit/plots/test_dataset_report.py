@@ -44,7 +44,7 @@ def test_an_entry_holds_row_labels_probability_columns_and_scores():
     assert explained["scale"] == 0.5
     assert explained["lines"] == [[0, ".1,.5,,-.25,-.2"]]
     assert entry["lines"][0]["texts"] == ["[CLS]", "good", "  ", "film", "[SEP]"]
-    assert entry["lines"][0]["looks"] == {"0": "chip", "4": "chip"}
+    assert entry["lines"][0]["classes"] == {"0": "chip", "4": "chip"}
     assert join_marks(entry) == "[CLS]good  film[SEP]"
 
 
@@ -67,7 +67,8 @@ def test_no_text_label_or_column_breaks_out_of_the_page(hostile):
     (entry,) = read_report_entries(content)
     assert join_marks(entry) == f"[CLS]{hostile}[SEP]"
     scripts = [values for tag, values in PageReader(content).tags if tag == "script"]
-    assert scripts == [{"type": "application/json", "id": "data"}, {}]
+    data_scripts = [{"type": "application/json", "id": name} for name in ("grades", "data")]
+    assert scripts == [*data_scripts, {}]
     assert not [tag for tag, _ in PageReader(content).tags if tag == "img"]
     (policy,) = [
         values["content"] for _, values in PageReader(content).tags if "http-equiv" in values

@@ -1,25 +1,34 @@
 "use strict";
 // Which words drive a group of texts: pure functions over the entries of the report.
-const MAX_WORDS = 10, MAX_CLUSTERS = 8, LEADING_WORDS = 3, MIN_SHARE = 0.05;
+const MAX_WORDS = 10;
+const MAX_CLUSTERS = 8;
+const LEADING_WORDS = 3;
+const MIN_SHARE = 0.05;
 
-const isWrong = entry => "label" in entry && entry.label !== entry.predicted;
+const isWrong = (entry) => "label" in entry && entry.label !== entry.predicted;
 
 // The explanation of the predicted class by one method; the differences between methods do not count.
 function findExplanation(entry, method) {
-  return entry.explained.find(explanation => explanation.name === method && !explanation.kind
-    && explanation.target === entry.predicted);
+  return entry.explained.find(
+    (explanation) =>
+      explanation.name === method && !explanation.kind && explanation.target === entry.predicted,
+  );
 }
 
 // Word → its share of all absolute scores in the text, signed: positive speaks for the predicted class.
 function computeShares(entry, method) {
-  const explanation = findExplanation(entry, method), shares = new Map();
+  const explanation = findExplanation(entry, method);
+  const shares = new Map();
   if (!explanation) return shares;
   let total = 0;
   for (const [lineNumber, scores] of explanation.lines) {
-    const shape = entry.lines[lineNumber], values = scores.split(",");
+    const shape = entry.lines[lineNumber];
+    const values = scores.split(",");
     shape.texts.forEach((text, i) => {
-      if (values[i] === "" || values[i] === undefined || (shape.looks[i] || "").startsWith("chip")) return;
-      const word = text.trim().toLowerCase(), score = Number(values[i]);
+      const isSpecial = (shape.classes[i] || "").startsWith("chip");
+      if (values[i] === "" || values[i] === undefined || isSpecial) return;
+      const word = text.trim().toLowerCase();
+      const score = Number(values[i]);
       total += Math.abs(score);
       if (/[\p{L}\p{N}]/u.test(word)) shares.set(word, (shares.get(word) || 0) + score);
     });
@@ -44,18 +53,23 @@ function sumShares(entries, sharesOf) {
 // The words that raise a group of errors above the right predictions of the same class; for a group of right
 // or unlabeled texts, those with the largest Σ share · ln(N / number of texts with the word).
 function rankWords(group, all, sharesOf) {
-  const own = sumShares(group.entries, sharesOf);
-  const isRightAlike = entry => "label" in entry && !isWrong(entry) && entry.predicted === group.predicted;
+  const groupSums = sumShares(group.entries, sharesOf);
+  const isRightAlike = (entry) => "label" in entry && !isWrong(entry) && entry.predicted === group.predicted;
   const rightTexts = group.isError ? all.filter(isRightAlike) : [];
   const right = sumShares(rightTexts, sharesOf);
   const everywhere = group.isError ? new Map() : sumShares(all, sharesOf);
   const ranked = [];
-  for (const [word, { share, count, example }] of own) {
-    const other = right.get(word) || { share: 0, count: 0 };
-    const weight = group.isError
-      ? share / group.entries.length - (rightTexts.length ? other.share / rightTexts.length : 0)
-      : share * Math.log(all.length / everywhere.get(word).count);
-    if (weight > 0) ranked.push({ word, weight, count, example, rightCount: other.count, rightTotal: rightTexts.length });
+  for (const [word, { share, count, example }] of groupSums) {
+    const rightSum = right.get(word) || { share: 0, count: 0 };
+    let weight;
+    if (group.isError) {
+      const rightMean = rightTexts.length ? rightSum.share / rightTexts.length : 0;
+      weight = share / group.entries.length - rightMean;
+    } else {
+      weight = share * Math.log(all.length / everywhere.get(word).count);
+    }
+    const rightCounts = { rightCount: rightSum.count, rightTotal: rightTexts.length };
+    if (weight > 0) ranked.push({ word, weight, count, example, ...rightCounts });
   }
   return ranked.sort((a, b) => b.weight - a.weight || a.word.localeCompare(b.word)).slice(0, MAX_WORDS);
 }
@@ -64,8 +78,10 @@ function rankWords(group, all, sharesOf) {
 function groupTexts(entries) {
   const groups = new Map();
   for (const entry of entries) {
-    const isError = isWrong(entry), key = JSON.stringify([isError ? entry.label : null, entry.predicted]);
-    if (!groups.has(key)) groups.set(key, { label: entry.label, predicted: entry.predicted, isError, entries: [] });
+    const { label, predicted } = entry;
+    const isError = isWrong(entry);
+    const key = JSON.stringify([isError ? label : null, predicted]);
+    if (!groups.has(key)) groups.set(key, { label, predicted, isError, entries: [] });
     groups.get(key).entries.push(entry);
   }
   return [...groups.values()].sort((a, b) => b.isError - a.isError || b.entries.length - a.entries.length);
@@ -74,22 +90,36 @@ function groupTexts(entries) {
 // Errors whose strongest words are the same: each text belongs to the largest cluster that it fits.
 function clusterErrors(errors, all, sharesOf) {
   const documents = sumShares(all, sharesOf);
-  const rarity = word => Math.log(all.length / documents.get(word).count);
-  const leadingWords = entry => [...sharesOf(entry)].filter(([word, share]) => share >= MIN_SHARE && rarity(word) > 0)
-    .sort((a, b) => b[1] * rarity(b[0]) - a[1] * rarity(a[0])).slice(0, LEADING_WORDS).map(([word]) => word);
-  let remaining = errors.map(entry => ({ entry, words: leadingWords(entry) }));
+  const rarity = (word) => Math.log(all.length / documents.get(word).count);
+  const byRarity = (a, b) => b[1] * rarity(b[0]) - a[1] * rarity(a[0]);
+  const leadingWords = (entry) => {
+    const candidates = [...sharesOf(entry)].filter(([word, share]) => share >= MIN_SHARE && rarity(word) > 0);
+    return candidates
+      .sort(byRarity)
+      .slice(0, LEADING_WORDS)
+      .map(([word]) => word);
+  };
+  let remaining = errors.map((entry) => ({ entry, words: leadingWords(entry) }));
   const clusters = [];
   while (clusters.length < MAX_CLUSTERS) {
     const counts = new Map();
-    for (const { words } of remaining) for (const word of words) counts.set(word, (counts.get(word) || 0) + 1);
-    const shared = [...counts].filter(([, count]) => count > 1)
-      .sort((a, b) => b[1] * rarity(b[0]) - a[1] * rarity(a[0]) || a[0].localeCompare(b[0]));
+    for (const { words } of remaining) {
+      for (const word of words) counts.set(word, (counts.get(word) || 0) + 1);
+    }
+    const shared = [...counts]
+      .filter(([, count]) => count > 1)
+      .sort((a, b) => byRarity(a, b) || a[0].localeCompare(b[0]));
     if (!shared.length) break;
-    const word = shared[0][0], members = remaining.filter(({ words }) => words.includes(word));
-    const others = shared.slice(1).map(([other]) => other)
-      .filter(other => 2 * members.filter(({ words }) => words.includes(other)).length >= members.length);
-    clusters.push({ words: [word, ...others].slice(0, LEADING_WORDS), entries: members.map(member => member.entry) });
-    remaining = remaining.filter(member => !members.includes(member));
+    const [word, ...candidates] = shared.map(([candidate]) => candidate);
+    const members = remaining.filter(({ words }) => words.includes(word));
+    const isCommon = (other) =>
+      2 * members.filter(({ words }) => words.includes(other)).length >= members.length;
+    const others = candidates.filter(isCommon);
+    clusters.push({
+      words: [word, ...others].slice(0, LEADING_WORDS),
+      entries: members.map((member) => member.entry),
+    });
+    remaining = remaining.filter((member) => !members.includes(member));
   }
   return clusters;
 }

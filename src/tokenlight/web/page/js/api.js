@@ -70,10 +70,14 @@ async function read(answer) {
     content = await answer.json();
   } catch (failure) {
     if (failure.name === "AbortError") throw failure;
-    throw new Gone("The connection was lost before the answer was complete."); // killed while it spoke, or not our server
+    // The server was killed while it answered, or another one listens there.
+    throw new Gone("The connection was lost before the answer was complete.");
   }
   if (answer.ok) return content;
-  throw new Refused(answer.status, content.error ?? { code: "internal", message: `Status ${answer.status}.` });
+  throw new Refused(
+    answer.status,
+    content.error ?? { code: "internal", message: `Status ${answer.status}.` },
+  );
 }
 
 /** Wait; `signal` ends it early with its reason. */

@@ -1,20 +1,27 @@
 // The form: input fields for what the model reads, examples, and the choice of the model.
 
+import { shortened } from "./characters.js";
 import { byId, fill, make } from "./dom.js";
-import { asksDocuments, chosenModel, fieldsInUse, state, update, watch } from "./store.js";
-import { clearError, showError } from "./trouble.js";
+import { isDocumentForm, chosenModel, fieldsInUse, state, update, watch } from "./store.js";
+import { clearError, showError } from "./errors.js";
 import { clear, explain, reportList, showWelcome } from "./work.js";
 
 const LABELS = {
-  text: "Text", pair: "Second text", question: "Question", context: "Context to answer from",
-  picture: "Picture", prompt: "Prompt", documents: "Documents, with an empty line between two",
+  text: "Text",
+  pair: "Second text",
+  question: "Question",
+  context: "Context to answer from",
+  picture: "Picture",
+  prompt: "Prompt",
+  documents: "Documents, with an empty line between two",
   answer: "Answer to explain (if left empty, the model writes its own)",
 };
 const LIST = "One text per line. After a tab, its true label (optional), as a spreadsheet gives it.";
 const ROWS = { text: 2, pair: 2, question: 1, context: 4, prompt: 2, documents: 6, answer: 1, list: 8 };
 const DOCUMENT_FIELDS = ["question", "documents", "answer"];
 const PICTURE_TYPES = ["image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff"];
-const EXAMPLES = 4;
+const MAX_EXAMPLES = 4;
+const MAX_EXAMPLE_LENGTH = 48;
 let isPairRequested = false;
 
 /** Build the form and update it with the state. */
@@ -31,34 +38,47 @@ export function askForm() {
   });
   byId("model").addEventListener("change", (event) => chooseModel(event.target.value));
   watch(["models", "model"], drawModel);
-  watch(["models", "model", "about", "several", "list", ...Object.keys(LABELS)], fields);
-  watch(["busy", "several"], drawBusy);
+  watch(["models", "model", "asksDocuments", "isList", "list", ...Object.keys(LABELS)], drawFields);
+  watch(["busy", "isList"], drawBusy);
 }
 
 function submit() {
-  void (state.several ? reportList() : explain());
+  void (state.isList ? reportList() : explain());
 }
 
 /** Put an example into the form and explain it. */
 function useExample(example) {
   isPairRequested = false;
   const filled = Object.fromEntries(Object.keys(LABELS).map((name) => [name, example[name] ?? ""]));
-  update({ ...filled, pictureName: example.picture ? example.title : "", about: false, several: false, ...defaultChoices() });
+  update({
+    ...filled,
+    pictureName: example.picture ? example.title : "",
+    asksDocuments: false,
+    isList: false,
+    ...defaultChoices(),
+  });
   void explain();
 }
 
 function chooseModel(name) {
   isPairRequested = false;
   const model = state.models.find((candidate) => candidate.name === name);
-  const works = (method) => state.known.find((candidate) => candidate.name === method)?.models[name]?.works !== false;
+  const works = (method) =>
+    state.knownMethods.find((candidate) => candidate.name === method)?.models[name]?.works !== false;
   const methods = state.methods.filter(works);
   const shown = state.entries.length > 0;
   clear();
   clearError();
-  update({ model: name, about: false, several: state.several && takesList(model), methods: methods.length ? methods : [model.method], ...defaultChoices() });
+  update({
+    model: name,
+    asksDocuments: false,
+    isList: state.isList && takesList(model),
+    methods: methods.length ? methods : [model.method],
+    ...defaultChoices(),
+  });
   // The old text means nothing to a model with other fields; one with the same answers at once.
   const filled = fieldsInUse().every((field) => state[field]);
-  if (state.several) byId("field-list")?.focus();
+  if (state.isList) byId("field-list")?.focus();
   else if (shown && filled) void explain();
   else showWelcome({ filled });
 }
@@ -71,48 +91,75 @@ function defaultChoices() {
 function drawModel() {
   const model = chosenModel();
   byId("ask").hidden = state.models.length === 0;
-  fill(byId("model"), state.models.map((candidate) => {
-    const option = make("option", { value: candidate.name, text: candidate.name });
-    option.selected = candidate.name === state.model;
-    return option;
-  }));
+  fill(
+    byId("model"),
+    state.models.map((candidate) => {
+      const option = make("option", { value: candidate.name, text: candidate.name });
+      option.selected = candidate.name === state.model;
+      return option;
+    }),
+  );
   if (!model) return;
   byId("model-about").textContent = model.about ? `· ${model.about}` : "";
   byId("model").title = describeModel(model);
-  fill(byId("examples"), make("span", { class: "note", text: "Try" }), model.examples.slice(0, EXAMPLES).map((example) => {
-    const text = example.text ?? example.question ?? example.prompt ?? "";
-    const title = [example.text, example.pair, example.question, example.context, example.prompt];
-    return make("button", {
-      type: "button", class: "chip-button", text: shortened(example.title || text),
-      title: title.filter(Boolean).join("\n"), onclick: () => useExample(example), dir: "auto",
-    });
-  }), make("span", { id: "pair-place" }));
+  fill(
+    byId("examples"),
+    make("span", { class: "note", text: "Try" }),
+    model.examples.slice(0, MAX_EXAMPLES).map((example) => {
+      const text = example.text ?? example.question ?? example.prompt ?? "";
+      const title = [example.text, example.pair, example.question, example.context, example.prompt];
+      return make("button", {
+        type: "button",
+        class: "chip-button",
+        text: shortened(example.title || text, MAX_EXAMPLE_LENGTH),
+        title: title.filter(Boolean).join("\n"),
+        onclick: () => useExample(example),
+        dir: "auto",
+      });
+    }),
+    make("span", { id: "pair-place" }),
+  );
   byId("fields").dataset.names = ""; // rebuilt, with the button that adds a second text
 }
 
 function describeModel(model) {
-  if (model.task === "image") return `${model.about || "classifies pictures"} · ${model.labels.length} classes`;
+  if (model.task === "image")
+    return `${model.about || "classifies pictures"} · ${model.labels.length} classes`;
   const labels = model.labels.length && model.labels.length <= 8 ? ` · ${model.labels.join(", ")}` : "";
   const labelText = model.labels.length && model.about?.includes(model.labels.at(-1)) ? "" : labels;
   const size = model.layers ? ` · ${model.layers} layers × ${model.heads} heads` : "";
-  return `${model.about || model.task}${labelText} · up to ${model.max_tokens ?? "any number of"} tokens${size}`;
+  const maxTokens = model.max_tokens ?? "any number of";
+  return `${model.about || model.task}${labelText} · up to ${maxTokens} tokens${size}`;
+}
+
+/** The fields that the form shows, in their order. */
+function listFieldNames(takesPair) {
+  if (state.isList) return ["list"];
+  if (isDocumentForm()) return DOCUMENT_FIELDS;
+  return isPairRequested && takesPair ? ["text", "pair"] : fieldsInUse();
 }
 
 /** Fields are made once for a model, then only their values follow the state: the caret stays. */
-function fields() {
+function drawFields() {
   const model = chosenModel();
   if (!model) return;
   const takesPair = model.inputs.some((set) => set.includes("pair"));
   const takesDocuments = model.inputs.some((set) => set.includes("documents"));
-  const about = asksDocuments();
-  const names = state.several ? ["list"] : about ? DOCUMENT_FIELDS : isPairRequested && takesPair ? ["text", "pair"] : fieldsInUse();
+  const names = listFieldNames(takesPair);
   const container = byId("fields");
   if (container.dataset.names !== names.join() || container.dataset.model !== model.name) {
     container.dataset.names = names.join();
     container.dataset.model = model.name;
-    fill(container, names.map((name) => (name === "picture" ? pictureField() : field(name))));
-    fill(byId("pair-place"), takesPair && !state.several && pairButton(names.includes("pair")),
-      takesDocuments && !state.several && documentsButton(about), takesList(model) && listButton());
+    fill(
+      container,
+      names.map((name) => (name === "picture" ? buildPictureField() : buildField(name))),
+    );
+    fill(
+      byId("pair-place"),
+      takesPair && !state.isList && buildPairButton(names.includes("pair")),
+      takesDocuments && !state.isList && buildDocumentsButton(isDocumentForm()),
+      takesList(model) && buildListButton(),
+    );
   }
   for (const name of names) {
     if (name === "picture") {
@@ -125,36 +172,52 @@ function fields() {
   }
 }
 
-function field(name) {
+function buildField(name) {
   const area = make("textarea", {
-    id: `field-${name}`, name, rows: ROWS[name], dir: "auto", spellcheck: "false",
-    placeholder: { text: "Type a sentence …", list: "Never dull.\tpositive\nA bore.\tnegative" }[name] ?? null,
+    id: `field-${name}`,
+    name,
+    rows: ROWS[name],
+    dir: "auto",
+    spellcheck: "false",
+    placeholder:
+      { text: "Type a sentence …", list: "Never dull.\tpositive\nA bore.\tnegative" }[name] ?? null,
   });
   area.addEventListener("input", () => {
     fitHeight(area);
     update({ [name]: area.value, ...defaultChoices() });
   });
   const label = name === "list" ? LIST : LABELS[name];
-  return make("label", { class: "field" }, make("span", { class: name === "text" ? "aside" : "", text: label }), area);
+  return make(
+    "label",
+    { class: "field" },
+    make("span", { class: name === "text" ? "aside" : "", text: label }),
+    area,
+  );
 }
 
 /** A file to choose or to drop, with what was chosen below it. */
-function pictureField() {
+function buildPictureField() {
   const file = make("input", { type: "file", id: "field-picture", accept: PICTURE_TYPES.join() });
   file.addEventListener("change", () => {
     if (file.files[0]) void readPicture(file.files[0]);
     file.value = ""; // so that the same file can be chosen again
   });
-  return make("div", { class: "field picture-field" },
+  return make(
+    "div",
+    { class: "field picture-field" },
     make("label", { class: "secondary file", text: "Choose a picture" }, file),
-    make("img", { id: "picture-preview", alt: "" }), make("span", { id: "picture-name" }));
+    make("img", { id: "picture-preview", alt: "" }),
+    make("span", { id: "picture-name" }),
+  );
 }
 
 function drawPicture() {
   const preview = byId("picture-preview");
   preview.hidden = !state.picture;
   if (state.picture) preview.src = `data:image/png;base64,${state.picture}`;
-  byId("picture-name").textContent = state.picture ? state.pictureName : "PNG, JPEG, WebP, GIF, BMP or TIFF; or drop it here";
+  byId("picture-name").textContent = state.picture
+    ? state.pictureName
+    : "PNG, JPEG, WebP, GIF, BMP or TIFF; or drop it here";
 }
 
 /** Whether a file is to be the picture of the form, not a saved explanation. */
@@ -165,29 +228,35 @@ export function takesPicture(file) {
 /** Check type and size of a file, and put it into the form. */
 export async function readPicture(file) {
   if (!PICTURE_TYPES.includes(file.type)) {
-    showError(`${file.name} is not a picture that can be read. Choose a PNG, JPEG, WebP, GIF, BMP or TIFF file.`);
+    const types = "PNG, JPEG, WebP, GIF, BMP or TIFF";
+    showError(`${file.name} is not a picture that can be read. Choose a ${types} file.`);
     return;
   }
   if (file.size > state.limits.picture_bytes) {
     const megabytes = (bytes) => (bytes / 1024 ** 2).toFixed(1);
-    showError(`${file.name} has ${megabytes(file.size)} MB, and this page reads ${megabytes(state.limits.picture_bytes)} MB. Make it smaller.`);
+    const size = megabytes(file.size);
+    const limit = megabytes(state.limits.picture_bytes);
+    showError(`${file.name} has ${size} MB, and this page reads ${limit} MB. Make it smaller.`);
     return;
   }
   const bytes = new Uint8Array(await file.arrayBuffer());
   let characters = "";
-  for (let start = 0; start < bytes.length; start += 0x8000) characters += String.fromCharCode(...bytes.subarray(start, start + 0x8000));
+  for (let start = 0; start < bytes.length; start += 0x8000)
+    characters += String.fromCharCode(...bytes.subarray(start, start + 0x8000));
   clearError();
   update({ picture: btoa(characters), pictureName: file.name, ...defaultChoices() });
   void explain();
 }
 
-function pairButton(shown) {
+function buildPairButton(shown) {
   return make("button", {
-    type: "button", class: "quiet pair-switch", text: shown ? "One text only" : "Add a second text",
+    type: "button",
+    class: "quiet pair-switch",
+    text: shown ? "One text only" : "Add a second text",
     onclick: () => {
       isPairRequested = !shown;
       update({ pair: "" });
-      fields();
+      drawFields();
       byId(shown ? "field-text" : "field-pair")?.focus();
     },
   });
@@ -198,28 +267,38 @@ function takesList(model) {
   return ["text", "prompt"].includes(model.inputs[0].join());
 }
 
-function listButton() {
-  const test = make("input", { type: "checkbox", onchange: (event) => update({ testAll: event.target.checked }) });
+function buildListButton() {
+  const test = make("input", {
+    type: "checkbox",
+    onchange: (event) => update({ testAll: event.target.checked }),
+  });
   test.checked = state.testAll;
   return [
     make("button", {
-      type: "button", class: "quiet pair-switch", id: "several", text: state.several ? "One text" : "Several texts",
+      type: "button",
+      class: "quiet pair-switch",
+      id: "several",
+      text: state.isList ? "One text" : "Several texts",
       onclick: () => {
         clear();
-        update({ several: !state.several, about: false });
-        byId("status").textContent = state.several ? "Paste a list, then get the report of all texts." : "Press Explain, or type a text of your own.";
-        byId(state.several ? "field-list" : `field-${fieldsInUse()[0]}`)?.focus();
+        update({ isList: !state.isList, asksDocuments: false });
+        byId("status").textContent = state.isList
+          ? "Paste a list, then get the report of all texts."
+          : "Press Explain, or type a text of your own.";
+        byId(state.isList ? "field-list" : `field-${fieldsInUse()[0]}`)?.focus();
       },
     }),
-    state.several && make("label", { class: "inline" }, test, "test each (about a second per text)"),
+    state.isList && make("label", { class: "inline" }, test, "test each (about a second per text)"),
   ];
 }
 
-function documentsButton(shown) {
+function buildDocumentsButton(shown) {
   return make("button", {
-    type: "button", class: "quiet pair-switch", text: shown ? "A prompt" : "Documents and a question",
+    type: "button",
+    class: "quiet pair-switch",
+    text: shown ? "A prompt" : "Documents and a question",
     onclick: () => {
-      update({ about: !shown, question: "", documents: "", answer: "", ...defaultChoices() });
+      update({ asksDocuments: !shown, question: "", documents: "", answer: "", ...defaultChoices() });
       byId(shown ? "field-prompt" : "field-question")?.focus();
     },
   });
@@ -234,11 +313,7 @@ function fitHeight(area) {
 function drawBusy() {
   const button = byId("explain");
   button.setAttribute("aria-busy", String(state.busy));
-  button.textContent = state.busy ? "Explaining …" : state.several ? "Get the report" : "Explain";
+  const label = state.isList ? "Get the report" : "Explain";
+  button.textContent = state.busy ? "Explaining …" : label;
   byId("results").setAttribute("aria-busy", String(state.busy));
-}
-
-function shortened(text, maxLength = 48) {
-  const characters = Array.from(text);
-  return characters.length <= maxLength ? text : `${characters.slice(0, maxLength - 1).join("")}…`;
 }

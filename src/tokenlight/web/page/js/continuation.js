@@ -7,7 +7,9 @@ import { state, update } from "./store.js";
 /** Whether several tokens of one continuation are explained. */
 export function isContinuation() {
   const [first, ...others] = state.entries;
-  return others.some((entry) => entry.method === first.method && entry.attribution.row.names?.includes("written"));
+  return others.some(
+    (entry) => entry.method === first.method && entry.attribution.row.names?.includes("written"),
+  );
 }
 
 /** The explanations of one written token, one per method; all where there is no continuation. */
@@ -22,21 +24,41 @@ export function continuationLine(preview) {
   if (!isContinuation()) return null;
   const entries = state.entries.slice(0, countTokens());
   const { texts } = entries.at(-1).attribution.row;
-  const buttons = entries.map((entry, index) => make("button", {
-    type: "button", class: "written-token", dir: "auto", "aria-pressed": String(index === state.written),
-    text: inLine(entry.attribution.prediction.label.trim()) || "␣",
-    onmouseenter: () => preview(index), onmouseleave: () => preview(state.written),
-    onfocus: () => choose(index), onclick: () => choose(index),
-  }));
+  const buttons = entries.map((entry, index) =>
+    make("button", {
+      type: "button",
+      class: "written-token",
+      dir: "auto",
+      "aria-pressed": String(index === state.written),
+      text: inLine(entry.attribution.prediction.label.trim()) || "␣",
+      onmouseenter: () => preview(index),
+      onmouseleave: () => preview(state.written),
+      onfocus: () => choose(index),
+      onclick: () => choose(index),
+    }),
+  );
   const choose = (index) => {
     update({ written: index });
     buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(number === index)));
     preview(index);
   };
-  return make("div", { class: "continuation" },
-    make("p", { class: "note", text: "What the model wrote. Point at a word to see where it came from; click to keep it." }),
-    make("p", { class: "line", dir: "auto" }, make("span", { class: "prompt", text: texts[0] }),
-      buttons.flatMap((button, index) => [/^\s/.test(entries[index].attribution.prediction.label) ? " " : "", button])));
+  return make(
+    "div",
+    { class: "continuation" },
+    make("p", {
+      class: "note",
+      text: "What the model wrote. Point at a word to see where it came from; click to keep it.",
+    }),
+    make(
+      "p",
+      { class: "line", dir: "auto" },
+      make("span", { class: "prompt", text: texts[0] }),
+      buttons.flatMap((button, index) => [
+        /^\s/.test(entries[index].attribution.prediction.label) ? " " : "",
+        button,
+      ]),
+    ),
+  );
 }
 
 function countTokens() {

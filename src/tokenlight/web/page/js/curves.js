@@ -17,13 +17,27 @@ export function chart({ series, band = null, cursor = null, ends = [0, 1], label
   size = innerWidth < 740 ? NARROW : WIDE;
   const at = scales(ends);
   const picture = draw("svg", {
-    viewBox: `0 0 ${size.width} ${size.height}`, class: "chart", role: "img", "aria-label": labels.title,
+    viewBox: `0 0 ${size.width} ${size.height}`,
+    class: "chart",
+    role: "img",
+    "aria-label": labels.title,
   });
   picture.append(...axes(at, ends, labels));
   if (band) {
-    const edge = [...band.xs.map((x, i) => [x, band.high[i]]), ...band.xs.map((x, i) => [x, band.low[i]]).reverse()];
+    const edge = [
+      ...band.xs.map((x, i) => [x, band.high[i]]),
+      ...band.xs.map((x, i) => [x, band.low[i]]).reverse(),
+    ];
     picture.append(draw("path", { class: "band", d: `${path(at, edge)}Z` }));
-    picture.append(draw("path", { class: "band-mean", d: path(at, band.xs.map((x, i) => [x, band.mean[i]])) }));
+    picture.append(
+      draw("path", {
+        class: "band-mean",
+        d: path(
+          at,
+          band.xs.map((x, i) => [x, band.mean[i]]),
+        ),
+      }),
+    );
   }
   for (const { xs, ys, line } of series) {
     const points = xs.map((x, i) => [x, ys[i]]);
@@ -36,11 +50,31 @@ export function chart({ series, band = null, cursor = null, ends = [0, 1], label
 
 /** Names of the lines, as they are drawn. */
 export function chartLegend(series, band) {
-  const key = (name) => draw("svg", { viewBox: "0 0 30 10", class: "key", "aria-hidden": "true" }, draw("path", { class: name, d: "M1 5H29" }));
-  return make("ul", { class: "keys" },
-    series.map(({ name, line, note }) => make("li", {}, key(`curve line-${line % LINES}`), name, note && make("small", { text: note }))),
-    band && make("li", {}, draw("svg", { viewBox: "0 0 30 10", class: "key", "aria-hidden": "true" },
-      draw("rect", { class: "band", width: 30, height: 10 }), draw("path", { class: "band-mean", d: "M1 5H29" })), band));
+  const key = (name) =>
+    draw(
+      "svg",
+      { viewBox: "0 0 30 10", class: "key", "aria-hidden": "true" },
+      draw("path", { class: name, d: "M1 5H29" }),
+    );
+  return make(
+    "ul",
+    { class: "keys" },
+    series.map(({ name, line, note }) =>
+      make("li", {}, key(`curve line-${line % LINES}`), name, note && make("small", { text: note })),
+    ),
+    band
+      && make(
+        "li",
+        {},
+        draw(
+          "svg",
+          { viewBox: "0 0 30 10", class: "key", "aria-hidden": "true" },
+          draw("rect", { class: "band", width: 30, height: 10 }),
+          draw("path", { class: "band-mean", d: "M1 5H29" }),
+        ),
+        band,
+      ),
+  );
 }
 
 /** The value of a line at x, by linear interpolation. */
@@ -66,21 +100,49 @@ function axes(at, [low, high], { x, y, format }) {
     const value = low + share * (high - low);
     parts.push(
       draw("line", { class: "grid", x1: at.x(0), x2: at.x(1), y1: at.y(value), y2: at.y(value) }),
-      draw("text", { class: "tick", x: at.x(0) - 8, y: at.y(value) + 5, "text-anchor": "end", text: format(value) }),
-      draw("text", { class: "tick", x: at.x(share), y: at.y(low) + 20, "text-anchor": share === 1 ? "end" : share ? "middle" : "start", text: `${100 * share} %` }),
+      draw("text", {
+        class: "tick",
+        x: at.x(0) - 8,
+        y: at.y(value) + 5,
+        "text-anchor": "end",
+        text: format(value),
+      }),
+      draw("text", {
+        class: "tick",
+        x: at.x(share),
+        y: at.y(low) + 20,
+        "text-anchor": share === 1 ? "end" : share ? "middle" : "start",
+        text: `${100 * share} %`,
+      }),
     );
   }
   parts.push(
     draw("text", { class: "axis-name", x: at.x(0.5), y: size.height - 4, "text-anchor": "middle", text: x }),
-    draw("text", { class: "axis-name", transform: `translate(13 ${(at.y(low) + at.y(high)) / 2}) rotate(-90)`, "text-anchor": "middle", text: y }),
+    draw("text", {
+      class: "axis-name",
+      transform: `translate(13 ${(at.y(low) + at.y(high)) / 2}) rotate(-90)`,
+      "text-anchor": "middle",
+      text: y,
+    }),
   );
   return parts;
 }
 
 function cursorMarks(at, cursor, series) {
-  const marks = draw("g", { class: "cursor" }, draw("line", { x1: at.x(cursor), x2: at.x(cursor), y1: size.top, y2: size.height - size.bottom }));
+  const marks = draw(
+    "g",
+    { class: "cursor" },
+    draw("line", { x1: at.x(cursor), x2: at.x(cursor), y1: size.top, y2: size.height - size.bottom }),
+  );
   for (const { xs, ys, line } of series) {
-    marks.append(draw("circle", { class: `dot line-${line % LINES}`, cx: at.x(cursor), cy: at.y(valueAt(xs, ys, cursor)), r: 6 }));
+    marks.append(
+      draw("circle", {
+        class: `dot line-${line % LINES}`,
+        cx: at.x(cursor),
+        cy: at.y(valueAt(xs, ys, cursor)),
+        r: 6,
+      }),
+    );
   }
   return marks;
 }

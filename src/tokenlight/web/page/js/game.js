@@ -1,32 +1,34 @@
 // The masking game: tokens are masked in each method's order, and the probability is compared with random
 // orders. The whole curve is loaded before the first move, so a move sends no request.
 
+import { shortened } from "./characters.js";
 import { chart, chartLegend, valueAt } from "./curves.js";
 import { byId, draw as svg, fill, make } from "./dom.js";
 import { click, canGuess } from "./guess.js";
 import { highlighted, surface } from "./highlight.js";
 import { remember, scheduleRemember } from "./link.js";
 import { clamped, counted, percent } from "./numbers.js";
-import { unitsOf } from "./photo.js";
+import { unitsOf } from "./image_input.js";
 import { byToken } from "./scores.js";
 import { state, update, watch } from "./store.js";
 import { segments } from "./tools.js";
 import { RANDOM_ORDERS } from "./work.js";
 
-const STEP_MS = 650; // milliseconds a step while it plays
+const STEP_MS = 650; // milliseconds per step while it plays
+const MAX_LABEL_LENGTH = 24;
 let parts = null; // what a move changes, so that nothing else is drawn again
 let timer = null;
 
 /** Draw the board for new curves, and update it when the step changes. */
 export function gamePanel() {
-  watch(["entries", "games", "gamesFailed", "mode", "served"], board);
+  watch(["entries", "games", "gamesFailed", "mode", "served"], drawBoard);
   watch(["guess"], drawUserTurn);
-  watch(["step"], move);
+  watch(["step"], drawStep);
 }
 
 /** Go to a step of the curve; the link is updated with a delay. */
 export function goTo(step) {
-  update({ step: clamped(step, 0, last()) });
+  update({ step: clamped(step, 0, lastStep()) });
   scheduleRemember();
 }
 
@@ -34,9 +36,9 @@ export function goTo(step) {
 export function play() {
   if (timer !== null) return stop();
   if (!parts) return undefined;
-  if (state.step >= last()) goTo(0);
-  timer = setInterval(() => (state.step < last() ? goTo(state.step + 1) : stop()), STEP_MS);
-  return drawPlay();
+  if (state.step >= lastStep()) goTo(0);
+  timer = setInterval(() => (state.step < lastStep() ? goTo(state.step + 1) : stop()), STEP_MS);
+  return drawPlayButton();
 }
 
 /** Whether there is a board to play on. */
@@ -47,84 +49,140 @@ export function canPlay() {
 function stop() {
   clearInterval(timer);
   timer = null;
-  drawPlay();
+  drawPlayButton();
 }
 
-function played() {
+function listPlayedGames() {
   return state.entries.flatMap((entry, line) => {
     const game = state.games.get(entry.id);
     return game ? [{ entry, game, line }] : [];
   });
 }
 
-function last() {
-  return Math.max(0, ...played().map(({ game }) => game.counts.length - 1));
+function lastStep() {
+  return Math.max(0, ...listPlayedGames().map(({ game }) => game.counts.length - 1));
 }
 
-function board() {
+function drawBoard() {
   if (timer !== null) stop();
   parts = null;
-  const rows = played();
-  if (!rows.length) {
-    fill(byId("game"), make("h2", { text: `Hide the ${units()}, watch the model` }), make("p", { class: "note", text: waiting() }));
+  const played = listPlayedGames();
+  if (!played.length) {
+    fill(
+      byId("game"),
+      make("h2", { text: `Hide the ${nameUnits()}, watch the model` }),
+      make("p", { class: "note", text: describeWaiting() }),
+    );
     return;
   }
-  if (state.step > last()) state.step = last();
-  parts = { rows: rows.map(boardRow), chart: make("div", { class: "chart-box" }), count: make("output", { class: "count" }), live: make("p", { class: "aside", "aria-live": "polite" }) };
-  parts.slider = make("input", {
-    type: "range", min: 0, max: last(), step: 1, id: "slider", "aria-label": "How many tokens",
-    oninput: (event) => goTo(Number(event.target.value)),
-  });
-  parts.play = make("button", { type: "button", class: "primary play", id: "play", onclick: play });
-  const random = rows[0].game.random;
+  if (state.step > lastStep()) state.step = lastStep();
+  parts = {
+    rows: played.map(drawMethodRow),
+    chart: make("div", { class: "chart-box" }),
+    count: make("output", { class: "count" }),
+    live: make("p", { class: "aside", "aria-live": "polite" }),
+  };
+  const { random } = played[0].game;
+  const verb = state.mode === "hide" ? "Hide" : "Show";
   fill(
     byId("game"),
-    make("h2", { text: `${state.mode === "hide" ? "Hide" : "Show"} the ${units()}, watch the model` }),
-    make("p", { class: "lead", text: rules(describeGame(rows[0])) }),
-    make("div", { class: "tools" },
-      segments("Game", state.mode, { hide: "Hide the strongest first", reveal: "Reveal the strongest first" }, (mode) => {
-        update({ mode, step: 0 });
-        remember();
-      })),
-    make("div", { class: "controls" }, parts.play, parts.slider, parts.count),
-    make("div", { class: "board" }, parts.rows.map((row) => row.element), canGuess() && drawUserRow(rows[0])),
-    make("div", { class: "curves" }, parts.chart,
-      chartLegend(
-        rows.map(({ entry, game, line }) => ({ name: entry.method, line, note: `mean ${percent(game.area[state.mode])}` })),
-        random && `the middle half of ${random.orders} random orders, and their mean (${percent(random.area[state.mode])})`,
-      )),
-    comparing(random),
-    make("div", { class: "says" }, rows.map(({ game }) => make("p", { text: `${game.method}: ${game.says}.`, dir: "auto" }))),
+    make("h2", { text: `${verb} the ${nameUnits()}, watch the model` }),
+    make("p", { class: "lead", text: describeRules(describeGame(played[0])) }),
+    drawModeChoice(),
+    drawControls(),
+    make(
+      "div",
+      { class: "board" },
+      parts.rows.map((row) => row.element),
+      canGuess() && drawUserRow(played[0]),
+    ),
+    drawCurves(played, random),
+    drawRandomProgress(random),
+    drawSentences(played),
     parts.live,
   );
-  drawPlay();
-  move();
+  drawPlayButton();
+  drawStep();
+}
+
+function drawModeChoice() {
+  const modes = { hide: "Hide the strongest first", reveal: "Reveal the strongest first" };
+  const chooseMode = (mode) => {
+    update({ mode, step: 0 });
+    remember();
+  };
+  return make("div", { class: "tools" }, segments("Game", state.mode, modes, chooseMode));
+}
+
+/** The button that plays, the slider and the count of hidden tokens. */
+function drawControls() {
+  parts.play = make("button", { type: "button", class: "primary play", id: "play", onclick: play });
+  parts.slider = make("input", {
+    type: "range",
+    min: 0,
+    max: lastStep(),
+    step: 1,
+    id: "slider",
+    "aria-label": "How many tokens",
+    oninput: (event) => goTo(Number(event.target.value)),
+  });
+  return make("div", { class: "controls" }, parts.play, parts.slider, parts.count);
+}
+
+/** The chart, which `drawStep` fills, and its legend. */
+function drawCurves(played, random) {
+  const methods = played.map(({ entry, game, line }) => ({
+    name: entry.method,
+    line,
+    note: `mean ${percent(game.area[state.mode])}`,
+  }));
+  const band =
+    random
+    && `the middle half of ${random.orders} random orders, `
+      + `and their mean (${percent(random.area[state.mode])})`;
+  return make("div", { class: "curves" }, parts.chart, chartLegend(methods, band));
+}
+
+/** One sentence per method on how few tokens decide. */
+function drawSentences(played) {
+  const describe = ({ game }) => make("p", { text: `${game.method}: ${game.says}.`, dir: "auto" });
+  return make("div", { class: "says" }, played.map(describe));
 }
 
 /** How far the comparison with random orders has come; null once it is complete. */
-function comparing(random) {
+function drawRandomProgress(random) {
   const count = random?.orders ?? 0;
   if (count >= RANDOM_ORDERS || !state.served || state.gamesFailed) return null;
-  return make("p", { class: "note comparing", role: "status" },
+  return make(
+    "p",
+    { class: "note comparing", role: "status" },
     make("progress", { max: RANDOM_ORDERS, value: count, "aria-label": "Random orders" }),
-    ` Comparing with random orders: ${count} of ${RANDOM_ORDERS} …`);
+    ` Comparing with random orders: ${count} of ${RANDOM_ORDERS} …`,
+  );
 }
 
 /** What is hidden: words, or patches of a picture. */
-function units() {
+function nameUnits() {
   return state.entries.length ? unitsOf(state.entries[0].attribution.row) : "words";
 }
 
-function waiting() {
+function describeWaiting() {
   if (state.gamesFailed) return state.gamesFailed;
   if (!state.served) return "The game needs the model, and the model of this file is not loaded here.";
   return "Running the model for every step …";
 }
 
-function rules(watched) {
-  return state.mode === "hide"
-    ? `Each method first hides what it calls most important. If it is right, the probability of ${watched} falls at once, below the grey band of random orders.`
-    : `All ${units()} are hidden; each method first shows what it calls most important. If it is right, the probability of ${watched} returns at once, above the grey band of random orders.`;
+function describeRules(watched) {
+  if (state.mode === "hide") {
+    return (
+      "Each method first hides what it calls most important. If it is right, the probability of "
+      + `${watched} falls at once, below the grey band of random orders.`
+    );
+  }
+  return (
+    `All ${nameUnits()} are hidden; each method first shows what it calls most important. If it is right, `
+    + `the probability of ${watched} returns at once, above the grey band of random orders.`
+  );
 }
 
 /** The measured probability, for sentences. */
@@ -133,22 +191,23 @@ function describeGame({ entry, game }) {
 }
 
 /** The measured probability, as a formula. */
-function formula({ entry, game }) {
-  return `P(${entry.attribution.target.kind === "span" ? "answer" : shortened(game.watched)})`;
+function formatTarget({ entry, game }) {
+  const isAnswer = entry.attribution.target.kind === "span";
+  return `P(${isAnswer ? "answer" : shortened(game.watched, MAX_LABEL_LENGTH)})`;
 }
 
 /** The row of one method: its name, the text with hidden tokens, and a meter with the random level. */
-function boardRow({ entry, game, line }) {
+function drawMethodRow({ entry, game, line }) {
   const shown = { ...byToken(entry.attribution), weightless: true };
   const text = highlighted(shown, { label: `${entry.method}: the text`, special: false, dress() {} });
-  return row(entry, game, text, [entry.method], line);
+  return buildRow(entry, game, text, [entry.method], line);
 }
 
 /** The row of the user: the same text with each word as a button. */
 function drawUserRow({ entry, game }) {
   const shown = { ...byToken(entry.attribution), weightless: true };
   const text = highlighted(shown, {
-    label: `Your turn: click the ${units()} you would hide first`,
+    label: `Your turn: click the ${nameUnits()} you would hide first`,
     special: false,
     dress(element, stretch, tokens) {
       element.setAttribute("role", "button");
@@ -158,16 +217,17 @@ function drawUserRow({ entry, game }) {
       element.addEventListener("click", () => click(tokens));
     },
   });
-  const note = make("small", { class: "note", text: `Click the ${units()} you would hide first.` });
-  parts.yours = { ...row({ ...entry, method: "you" }, game, text, ["You", note], 6), idle: game };
+  const note = make("small", { class: "note", text: `Click the ${nameUnits()} you would hide first.` });
+  parts.yours = { ...buildRow({ ...entry, method: "you" }, game, text, ["You", note], 6), idle: game };
   parts.yours.element.classList.add("yours");
   drawUserTurn();
   return parts.yours.element;
 }
 
-function row(entry, game, text, names, line) {
+function buildRow(entry, game, text, names, line) {
   const tokens = [...text.querySelectorAll("[data-tokens]")].map((element) => ({
-    element, tokens: element.dataset.tokens.split(" ").map(Number),
+    element,
+    tokens: element.dataset.tokens.split(" ").map(Number),
   }));
   const meter = {
     fill: svg("rect", { class: "level", height: 10 }),
@@ -175,13 +235,35 @@ function row(entry, game, text, names, line) {
     number: make("span", { class: "big-number" }),
     note: make("span", { class: "meter-note" }),
   };
-  const element = make("div", { class: "board-row", "data-method": entry.method },
-    make("h3", {}, svg("svg", { viewBox: "0 0 30 10", class: "key", "aria-hidden": "true" }, svg("path", { class: `curve line-${line}`, d: "M1 5H29" })), ...names),
+  const element = make(
+    "div",
+    { class: "board-row", "data-method": entry.method },
+    make(
+      "h3",
+      {},
+      svg(
+        "svg",
+        { viewBox: "0 0 30 10", class: "key", "aria-hidden": "true" },
+        svg("path", { class: `curve line-${line}`, d: "M1 5H29" }),
+      ),
+      ...names,
+    ),
     text,
-    make("div", { class: "meter" },
-      make("span", { class: "meter-name", text: formula({ entry, game }), dir: "auto" }), meter.number,
-      svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
-        svg("rect", { class: "rail", width: 100, height: 10 }), meter.fill, meter.chance), meter.note));
+    make(
+      "div",
+      { class: "meter" },
+      make("span", { class: "meter-name", text: formatTarget({ entry, game }), dir: "auto" }),
+      meter.number,
+      svg(
+        "svg",
+        { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+        svg("rect", { class: "rail", width: 100, height: 10 }),
+        meter.fill,
+        meter.chance,
+      ),
+      meter.note,
+    ),
+  );
   return { element, tokens, meter, game, entry, line };
 }
 
@@ -191,56 +273,74 @@ function drawUserTurn() {
   const { idle } = parts.yours;
   const random = idle.random;
   const whole = idle[state.mode].watched[state.mode === "hide" ? 0 : idle.counts.length - 1];
-  const resting = { ...idle, order: state.guess?.order ?? [], counts: [0], random, hide: { watched: [whole] }, reveal: { watched: [whole] } };
+  const resting = {
+    ...idle,
+    order: state.guess?.order ?? [],
+    counts: [0],
+    random,
+    hide: { watched: [whole] },
+    reveal: { watched: [whole] },
+  };
   parts.yours.game = state.guess?.game ? { ...state.guess.game, random } : resting;
   for (const { element, tokens } of parts.yours.tokens) {
     element.setAttribute("aria-pressed", String(tokens.some((token) => state.guess?.order.includes(token))));
   }
-  move();
+  drawStep();
 }
 
 /** The step of this game's curve at the slider, and its share of tokens. */
-function stepOf(game) {
+function locateStep(game) {
   const position = Math.min(state.step, game.counts.length - 1);
   const count = game.counts[position];
   return { position, count, share: game.order.length ? count / game.order.length : 0 };
 }
 
-function move() {
+/** Show the step of the slider in every row and in the chart. */
+function drawStep() {
   if (!parts) return;
-  parts.rows.forEach(moveRow);
-  if (parts.yours) moveUserRow();
+  parts.rows.forEach(drawRowStep);
+  if (parts.yours) drawUserRowStep();
   const [first] = parts.rows;
   const { game } = first;
-  const { count, share } = stepOf(game);
+  const { count, share } = locateStep(game);
   const done = state.mode === "hide" ? "hidden" : "shown";
   parts.slider.value = String(state.step);
   parts.count.textContent = `${count} of ${counted(game.order.length, "token")} ${done}`;
   parts.slider.setAttribute("aria-valuetext", parts.count.textContent);
-  parts.live.textContent = describeForScreenReader(parts.count.textContent);
-  const all = game.order.length || 1;
-  const series = [...parts.rows, ...(state.guess?.game ? [parts.yours] : [])].map((row) => ({
-    name: row.entry.method, line: row.line, ys: row.game[state.mode].watched,
-    xs: row.game.counts.map((count) => count / all),
+  parts.live.textContent = describeStepForScreenReader(parts.count.textContent);
+  const numTokens = game.order.length || 1;
+  const drawnRows = state.guess?.game ? [...parts.rows, parts.yours] : parts.rows;
+  const series = drawnRows.map((row) => ({
+    name: row.entry.method,
+    line: row.line,
+    ys: row.game[state.mode].watched,
+    xs: row.game.counts.map((count) => count / numTokens),
   }));
-  const random = game.random;
+  const { random } = game;
   const band = random && { xs: random.shares, ...random[state.mode] };
-  fill(parts.chart, chart({
-    series, band, cursor: share,
-    labels: {
-      title: `Probability of ${describeGame(first)} while tokens are ${done}`, x: `share of tokens ${done}`,
-      y: formula(first), format: (value) => value.toFixed(2),
-    },
-    onmove: (x) => goTo(nearest(game, x)),
-  }));
+  fill(
+    parts.chart,
+    chart({
+      series,
+      band,
+      cursor: share,
+      labels: {
+        title: `Probability of ${describeGame(first)} while tokens are ${done}`,
+        x: `share of tokens ${done}`,
+        y: formatTarget(first),
+        format: (value) => value.toFixed(2),
+      },
+      onmove: (x) => goTo(findNearestStep(game, x)),
+    }),
+  );
 }
 
 /** Hide (or show) the user's words up to the slider; the others stay clickable. */
-function moveUserRow() {
+function drawUserRowStep() {
   const { game, tokens } = parts.yours;
-  const { count } = stepOf(game);
+  const { count } = locateStep(game);
   const chosen = new Set(game.order.slice(0, state.guess?.game ? count : game.order.length));
-  moveRow(parts.yours);
+  drawRowStep(parts.yours);
   for (const stretch of tokens) {
     const picked = stretch.tokens.some((token) => chosen.has(token));
     stretch.element.classList.toggle("gone", state.mode === "hide" && picked);
@@ -251,8 +351,8 @@ function moveUserRow() {
   if (state.guess && !state.guess.game) parts.yours.meter.note.textContent = "running the model …";
 }
 
-function moveRow({ tokens, meter, game }) {
-  const { position, count } = stepOf(game);
+function drawRowStep({ tokens, meter, game }) {
+  const { position, count } = locateStep(game);
   const share = count / (parts.rows[0].game.order.length || 1);
   const touched = new Set(game.order.slice(0, count));
   const rankable = new Set(game.order);
@@ -264,34 +364,32 @@ function moveRow({ tokens, meter, game }) {
     stretch.element.classList.toggle("next", stretch.tokens.includes(next));
     stretch.element.setAttribute("aria-hidden", String(gone));
   }
-  const chance = game[state.mode].watched[position];
-  meter.number.textContent = percent(chance);
-  meter.fill.setAttribute("width", 100 * chance);
+  const probability = game[state.mode].watched[position];
+  meter.number.textContent = percent(probability);
+  meter.fill.setAttribute("width", 100 * probability);
   if (!game.random) return;
-  const chanceLevel = valueAt(game.random.shares, game.random[state.mode].mean, share);
-  const better = state.mode === "hide" ? chance < chanceLevel : chance > chanceLevel;
-  meter.fill.classList.toggle("beats", better);
-  meter.chance.setAttribute("x1", 100 * chanceLevel);
-  meter.chance.setAttribute("x2", 100 * chanceLevel);
-  meter.note.textContent = `random order: ${percent(chanceLevel)}`;
+  const randomLevel = valueAt(game.random.shares, game.random[state.mode].mean, share);
+  const beatsRandom = state.mode === "hide" ? probability < randomLevel : probability > randomLevel;
+  meter.fill.classList.toggle("beats", beatsRandom);
+  meter.chance.setAttribute("x1", 100 * randomLevel);
+  meter.chance.setAttribute("x2", 100 * randomLevel);
+  meter.note.textContent = `random order: ${percent(randomLevel)}`;
 }
 
-function describeForScreenReader(count) {
-  const chances = parts.rows.map(({ entry, game }) => `${entry.method} ${percent(game[state.mode].watched[stepOf(game).position])}`);
-  return `${count}. Probability of ${describeGame(parts.rows[0])}: ${chances.join(", ")}.`;
+function describeStepForScreenReader(count) {
+  const probabilities = parts.rows.map(({ entry, game }) => {
+    const { position } = locateStep(game);
+    return `${entry.method} ${percent(game[state.mode].watched[position])}`;
+  });
+  return `${count}. Probability of ${describeGame(parts.rows[0])}: ${probabilities.join(", ")}.`;
 }
 
-function nearest(game, x) {
+function findNearestStep(game, x) {
   const gaps = game.counts.map((count) => Math.abs(count / game.order.length - x));
   return gaps.indexOf(Math.min(...gaps));
 }
 
-function drawPlay() {
+function drawPlayButton() {
   if (!parts) return;
   parts.play.textContent = timer === null ? "▶ Play" : "❚❚ Stop";
-}
-
-function shortened(text) {
-  const characters = Array.from(text);
-  return characters.length > 24 ? `${characters.slice(0, 23).join("")}…` : text;
 }

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { fieldsInUse, state, update } from "./store.js";
-import { asTarget, failed } from "./work.js";
+import { buildTarget, showFailure } from "./work.js";
 
 let latest = 0;
 
@@ -26,13 +26,15 @@ export async function click(tokens) {
   update({ guess: { order, game: null } });
   const question = { model: state.model, order, random_orders: 0 };
   for (const field of fieldsInUse()) question[field] = state[field];
-  const target = asTarget();
+  const target = buildTarget();
   if (target !== null) question.target = target;
   try {
-    const { games: [game] } = await ask("/api/perturb", question);
+    const {
+      games: [game],
+    } = await ask("/api/perturb", question);
     // A faster answer to a later click must stand.
     if (turn === latest && state.guess) update({ guess: { order, game }, step: order.length });
   } catch (failure) {
-    failed(failure, () => click([]));
+    showFailure(failure, () => click([]));
   }
 }

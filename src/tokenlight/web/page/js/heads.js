@@ -8,7 +8,7 @@ import { counted } from "./numbers.js";
 import { scrollBox } from "./scrolling.js";
 import { chosenModel, state, update, watch } from "./store.js";
 import { withTooltip } from "./tip.js";
-import { failed } from "./work.js";
+import { showFailure } from "./work.js";
 
 const KINDS = {
   syntactic: ["S", "syntactic", "follows a grammatical relation"],
@@ -16,8 +16,12 @@ const KINDS = {
   both: ["B", "both", "follows a relation that is mostly one neighbor"],
   neither: ["", "neither", "neither of the two"],
 };
-const NAMES = {
-  nsubj: "subject", obj: "object", dobj: "object", amod: "adjective", advmod: "adverb",
+const RELATION_NAMES = {
+  nsubj: "subject",
+  obj: "object",
+  dobj: "object",
+  amod: "adjective",
+  advmod: "adverb",
 };
 const maps = new Map(); // model → its heads file, or null
 
@@ -31,22 +35,30 @@ async function show() {
   const model = state.source ? null : chosenModel();
   const title = make("h2", { text: "What the attention heads do" });
   if (!model) {
-    fill(byId("heads"), title, make("p", { class: "note", text: "Attention heads belong to a model, and the model of this file is not loaded." }));
+    const note = "Attention heads belong to a model, and the model of this file is not loaded.";
+    fill(byId("heads"), title, make("p", { class: "note", text: note }));
     return;
   }
   try {
-    if (!maps.has(model.name)) maps.set(model.name, model.head_map ? await ask(`/api/heads/${model.name}`) : null);
+    if (!maps.has(model.name)) {
+      maps.set(model.name, model.head_map ? await ask(`/api/heads/${model.name}`) : null);
+    }
   } catch (failure) {
-    if (!(failure instanceof Refused)) return failed(failure, show);
+    if (!(failure instanceof Refused)) return showFailure(failure, show);
     maps.set(model.name, null);
   }
   if (chosenModel() !== model || state.tab !== "heads") return undefined;
   const headMap = maps.get(model.name);
   fill(
-    byId("heads"), title,
-    headMap ? make("p", { class: "lead", text: describeHeads(headMap) }) : unmeasured(model),
-    make("div", { class: "heads-map" },
-      make("div", {}, grid(model, headMap), headMap && legend(headMap)), attentionMap(getChosenHead(model))),
+    byId("heads"),
+    title,
+    headMap ? make("p", { class: "lead", text: describeHeads(headMap) }) : drawUnmeasuredNote(model),
+    make(
+      "div",
+      { class: "heads-map" },
+      make("div", {}, drawHeadGrid(model, headMap), headMap && drawLegend(headMap)),
+      attentionMap(getChosenHead(model)),
+    ),
   );
   return undefined;
 }
@@ -60,36 +72,84 @@ function getChosenHead(model) {
 
 function describeHeads({ sentences, syntactic, positional }) {
   const count = (table) => table.flat().filter((value) => value > 0).length;
-  return `Measured on ${sentences.toLocaleString("en")} parsed sentences: ${count(syntactic)} heads follow grammar, ${count(positional)} look at a fixed neighbor. Click a head to see where it looks in your text.`;
+  return (
+    `Measured on ${sentences.toLocaleString("en")} parsed sentences: `
+    + `${count(syntactic)} heads follow grammar, ${count(positional)} look at a fixed neighbor. `
+    + "Click a head to see where it looks in your text."
+  );
 }
 
-function unmeasured(model) {
-  return make("p", { class: "lead" },
-    "Click a head to see where it looks in your text. Which heads are syntactic or positional was not measured for this model; ",
+function drawUnmeasuredNote(model) {
+  return make(
+    "p",
+    { class: "lead" },
+    "Click a head to see where it looks in your text. Which heads are syntactic or positional was not "
+      + "measured for this model; ",
     make("code", { text: `tokenlight heads ${model.name} --conllu FILE -o heads.json` }),
-    " measures it, and ", make("code", { text: "serve --heads" }), " shows it.");
+    " measures it, and ",
+    make("code", { text: "serve --heads" }),
+    " shows it.",
+  );
 }
 
-function grid(model, headMap) {
+function drawHeadGrid(model, headMap) {
   const layers = Array.from({ length: model.layers }, (_, layer) => layer).reverse();
   const heads = Array.from({ length: model.heads }, (_, head) => head);
-  return scrollBox({}, make("table", { class: "head-grid", "aria-label": "Attention heads" },
-    make("thead", {}, make("tr", {}, make("td"), heads.map((head) => make("th", { scope: "col", text: head })))),
-    make("tbody", {}, layers.map((layer) => make("tr", {}, make("th", { scope: "row", text: `layer ${layer}` }),
-      heads.map((head) => make("td", {}, headButton(layer, head, headMap))))))));
+  return scrollBox(
+    {},
+    make(
+      "table",
+      { class: "head-grid", "aria-label": "Attention heads" },
+      make(
+        "thead",
+        {},
+        make(
+          "tr",
+          {},
+          make("td"),
+          heads.map((head) => make("th", { scope: "col", text: head })),
+        ),
+      ),
+      make(
+        "tbody",
+        {},
+        layers.map((layer) =>
+          make(
+            "tr",
+            {},
+            make("th", { scope: "row", text: `layer ${layer}` }),
+            heads.map((head) => make("td", {}, drawHeadButton(layer, head, headMap))),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
-function headButton(layer, head, headMap) {
+function drawHeadButton(layer, head, headMap) {
   const kind = kindOf(layer, head, headMap);
   const [letter, name, means] = KINDS[kind];
-  const isChosen = state.head === `${layer}-${head}`;
+  const id = `${layer}-${head}`;
+  const isChosen = state.head === id;
+  const label = `Layer ${layer}, head ${head}`;
+  const toggleHead = () => {
+    update({ head: isChosen ? "" : id });
+    remember();
+    refocus(id);
+  };
   const button = make("button", {
-    type: "button", class: `head ${kind}`, text: letter || "·", "aria-pressed": String(isChosen), "data-head": `${layer}-${head}`,
-    "aria-label": `Layer ${layer}, head ${head}${headMap ? `, ${name}` : ""}`,
-    onclick: () => { update({ head: isChosen ? "" : `${layer}-${head}` }); remember(); refocus(`${layer}-${head}`); },
+    type: "button",
+    class: `head ${kind}`,
+    text: letter || "·",
+    "aria-pressed": String(isChosen),
+    "aria-label": headMap ? `${label}, ${name}` : label,
+    "data-head": id,
+    onclick: toggleHead,
   });
   withTooltip(button, () => [
-    [`Layer ${layer}, head ${head}`, "strong"], headMap ? `${name}: ${means}` : "not measured", ...shares(layer, head, headMap),
+    [label, "strong"],
+    headMap ? `${name}: ${means}` : "not measured",
+    ...describeFrequencies(layer, head, headMap),
   ]);
   return button;
 }
@@ -100,38 +160,60 @@ function refocus(head) {
 
 function kindOf(layer, head, headMap) {
   if (!headMap) return "neither";
-  const [syntactic, positional] = [headMap.syntactic[layer][head] > 0, headMap.positional[layer][head] > 0];
-  if (syntactic && positional) return "both";
-  return syntactic ? "syntactic" : positional ? "positional" : "neither";
+  const isSyntactic = headMap.syntactic[layer][head] > 0;
+  const isPositional = headMap.positional[layer][head] > 0;
+  if (isSyntactic && isPositional) return "both";
+  if (isSyntactic) return "syntactic";
+  return isPositional ? "positional" : "neither";
 }
 
 /** How often the head attends to syntactic relatives, and to its most frequent relative position. */
-function shares(layer, head, headMap) {
-  const relations = Object.entries(headMap?.relations ?? {}).filter(([, statistic]) => statistic.heads).map(([relation, statistic]) => (
-    [`${NAMES[relation] ?? relation}: ${share(statistic.heads[layer][head])} (threshold ${share(statistic.threshold)})`, "soft"]
-  ));
+function describeFrequencies(layer, head, headMap) {
+  const relations = Object.entries(headMap?.relations ?? {})
+    .filter(([, statistic]) => statistic.heads)
+    .map(([relation, statistic]) => {
+      const frequency = formatPercent(statistic.heads[layer][head]);
+      const threshold = formatPercent(statistic.threshold);
+      return [`${RELATION_NAMES[relation] ?? relation}: ${frequency} (threshold ${threshold})`, "soft"];
+    });
   const positions = Object.entries(headMap?.positions?.[layer]?.[head] ?? {});
   if (!positions.length) return relations;
   const [offset, frequency] = positions.reduce((best, position) => (position[1] > best[1] ? position : best));
   const threshold = headMap.thresholds?.positional_share;
-  const counts = threshold === undefined ? "" : ` (threshold ${share(threshold)})`;
-  return [...relations, [`${neighbor(Number(offset))}: ${share(frequency)}${counts}`, "soft"]];
+  const counts = threshold === undefined ? "" : ` (threshold ${formatPercent(threshold)})`;
+  return [...relations, [`${describeOffset(Number(offset))}: ${formatPercent(frequency)}${counts}`, "soft"]];
 }
 
-function share(value) {
+function formatPercent(value) {
   return `${Math.round(100 * value)} %`;
 }
 
-function neighbor(offset) {
+function describeOffset(offset) {
   const where = offset < 0 ? "before" : "after";
   return offset === 0 ? "the word itself" : `${counted(Math.abs(offset), "word")} ${where}`;
 }
 
-function legend(headMap) {
-  const key = (kind) => make("li", {}, svg("svg", { viewBox: "0 0 20 20", class: `head-key ${kind}`, "aria-hidden": "true" }, svg("rect", { width: 20, height: 20, rx: 5 })),
-    `${KINDS[kind][1]}: ${KINDS[kind][2]}`);
-  const relations = Object.keys(headMap.relations ?? {}).map((relation) => NAMES[relation] ?? relation);
-  return make("div", { class: "head-legend" },
+function drawLegend(headMap) {
+  const key = (kind) =>
+    make(
+      "li",
+      {},
+      svg(
+        "svg",
+        { viewBox: "0 0 20 20", class: `head-key ${kind}`, "aria-hidden": "true" },
+        svg("rect", { width: 20, height: 20, rx: 5 }),
+      ),
+      `${KINDS[kind][1]}: ${KINDS[kind][2]}`,
+    );
+  const relations = Object.keys(headMap.relations ?? {}).map(
+    (relation) => RELATION_NAMES[relation] ?? relation,
+  );
+  return make(
+    "div",
+    { class: "head-legend" },
     make("ul", { class: "keys" }, ["syntactic", "positional", "both", "neither"].map(key)),
-    relations.length ? make("p", { class: "note", text: `Relations tested: ${relations.join(", ")}.` }) : null);
+    relations.length
+      ? make("p", { class: "note", text: `Relations tested: ${relations.join(", ")}.` })
+      : null,
+  );
 }

@@ -3,7 +3,7 @@
 import { inLine, visible } from "./characters.js";
 import { make } from "./dom.js";
 import { passages } from "./passages.js";
-import { isPictureAlone, patchPositions, photo } from "./photo.js";
+import { isPictureAlone, patchPositions, drawPatches } from "./image_input.js";
 import { segmentShares, formatShare } from "./weights.js";
 
 const MIN_SCROLLING_TOKENS = 250; // tokens from which a text scrolls in a box of its own
@@ -15,19 +15,25 @@ const MIN_SCROLLING_TOKENS = 250; // tokens from which a text scrolls in a box o
 export function highlighted(reading, { label, special, dress }) {
   const { row } = reading;
   const patches = new Set(patchPositions(row));
-  const textPassages = passages(row).filter(({ segment }) => !patches.size || segment === null || segment > 0);
+  const textPassages = passages(row).filter(
+    ({ segment }) => !patches.size || segment === null || segment > 0,
+  );
   const isLong = row.pieces.length - patches.size > MIN_SCROLLING_TOKENS;
   const box = make("div", { class: isLong ? "text long" : "text", role: "group", "aria-label": label });
   if (isLong) box.tabIndex = 0; // a box that scrolls must be reached by keys
   if (patches.size) {
     if (!isPictureAlone(row)) box.append(segmentName(reading, { segment: 0 }));
-    box.append(photo(reading, dress));
+    box.append(drawPatches(reading, dress));
   }
   for (const passage of textPassages) {
-    const isOfText = ({ positions }) => !positions.some((position) => patches.has(position))
-      && (positions.length > 0 || !isPictureAlone(row)); // not the spaces between patches
+    const isOfText = ({ positions }) => {
+      const isPatch = positions.some((position) => patches.has(position));
+      const isSpaceBetweenPatches = positions.length === 0 && isPictureAlone(row);
+      return !isPatch && !isSpaceBetweenPatches;
+    };
     const stretches = passage.stretches.filter(isOfText);
-    if ((textPassages.length > 1 || patches.size) && passage.segment !== null) box.append(segmentName(reading, passage));
+    if ((textPassages.length > 1 || patches.size) && passage.segment !== null)
+      box.append(segmentName(reading, passage));
     const line = make("p", { class: "line", dir: "auto" });
     const last = stretches.findLastIndex((stretch) => stretch.positions.length && !stretch.special);
     stretches.forEach((stretch, index) => {
@@ -55,7 +61,10 @@ export function surface(stretch) {
 
 function token(reading, stretch, dress) {
   const tokens = stretch.positions.flatMap((position) => reading.groups[position]);
-  const element = make("span", { class: stretch.special ? "chip special" : "token", text: visible(stretch.text) });
+  const element = make("span", {
+    class: stretch.special ? "chip special" : "token",
+    text: visible(stretch.text),
+  });
   element.dataset.tokens = tokens.join(" ");
   dress(element, stretch, tokens);
   return element;
@@ -84,8 +93,12 @@ function addKeyboardNavigation(box) {
     if (position < 0) return;
     const columns = Number(event.target.closest(".photo")?.dataset.columns ?? 1);
     const goals = {
-      ArrowRight: position + 1, ArrowLeft: position - 1, Home: 0, End: tokens.length - 1,
-      ArrowDown: columns > 1 ? position + columns : -1, ArrowUp: columns > 1 ? position - columns : -1,
+      ArrowRight: position + 1,
+      ArrowLeft: position - 1,
+      Home: 0,
+      End: tokens.length - 1,
+      ArrowDown: columns > 1 ? position + columns : -1,
+      ArrowUp: columns > 1 ? position - columns : -1,
     };
     const goal = tokens[goals[event.key] ?? -1];
     if (goal) {

@@ -27,9 +27,16 @@ const TABS = { 1: "why", 2: "game", 3: "edit", 4: "layers", 5: "heads" };
 
 /** Listen to the keyboard and to the help button. */
 export function keys() {
-  fill(byId("help"), make("h2", { id: "help-title", text: "Keys" }),
-    make("dl", {}, HELP.flatMap(([key, does]) => [make("dt", {}, make("kbd", { text: key })), make("dd", { text: does })])),
-    make("form", { method: "dialog" }, make("button", { class: "secondary", text: "Close" })));
+  fill(
+    byId("help"),
+    make("h2", { id: "help-title", text: "Keys" }),
+    make(
+      "dl",
+      {},
+      HELP.flatMap(([key, does]) => [make("dt", {}, make("kbd", { text: key })), make("dd", { text: does })]),
+    ),
+    make("form", { method: "dialog" }, make("button", { class: "secondary", text: "Close" })),
+  );
   byId("help-open").addEventListener("click", () => byId("help").showModal());
   document.addEventListener("keydown", handleKey);
 }
@@ -55,7 +62,11 @@ function meaning(event) {
   if (always[key]) return always[key];
   if (byId("results").hidden) return null;
   if (TABS[key]) return () => choose(TABS[key]);
-  if (key === "w") return () => { update({ view: state.view === "words" ? "tokens" : "words" }); remember(); };
+  if (key === "w")
+    return () => {
+      update({ view: state.view === "words" ? "tokens" : "words" });
+      remember();
+    };
   if (key === "c") return () => nextClass();
   // Buttons, sliders and tabs have arrows and the space bar of their own.
   const control = target.closest("button, input, summary, [role=button], [role=tab]");
@@ -64,11 +75,18 @@ function meaning(event) {
 
 function gameKey(key, control) {
   if (key === "r") {
-    return () => { update({ mode: state.mode === "hide" ? "reveal" : "hide", step: 0 }); remember(); };
+    return () => {
+      update({ mode: state.mode === "hide" ? "reveal" : "hide", step: 0 });
+      remember();
+    };
   }
   if (control) return null;
-  return {
-    ArrowRight: () => goTo(state.step + 1), ArrowLeft: () => goTo(state.step - 1),
-    Home: () => goTo(0), " ": play,
-  }[key] ?? null;
+  return (
+    {
+      ArrowRight: () => goTo(state.step + 1),
+      ArrowLeft: () => goTo(state.step - 1),
+      Home: () => goTo(0),
+      " ": play,
+    }[key] ?? null
+  );
 }

@@ -5,12 +5,24 @@ import { DEFAULTS, state } from "./store.js";
 
 const FIELDS = ["text", "pair", "question", "context", "prompt", "documents", "answer"];
 const NAMES = {
-  model: "model", target: "for", rather: "rather-than", tokens: "tokens", long: "long", view: "view",
-  reference: "against", tab: "tab", mode: "game", layered: "layers", head: "head",
+  model: "model",
+  target: "for",
+  rather: "rather-than",
+  numGeneratedTokens: "tokens",
+  long: "long",
+  view: "view",
+  reference: "against",
+  tab: "tab",
+  mode: "game",
+  layered: "layers",
+  head: "head",
 };
 const CHOICES = {
-  view: ["tokens", "words"], tab: ["why", "game", "edit", "layers", "heads"], mode: ["hide", "reveal"],
-  long: ["error", "truncate", "stride"], tokens: ["1", "4", "8"],
+  view: ["tokens", "words"],
+  tab: ["why", "game", "edit", "layers", "heads"],
+  mode: ["hide", "reveal"],
+  long: ["error", "truncate", "stride"],
+  numGeneratedTokens: ["1", "4", "8"],
 };
 
 let rememberTimer = 0; // the timer of scheduleRemember

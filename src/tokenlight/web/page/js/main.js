@@ -17,16 +17,18 @@ import { shareButtons } from "./share.js";
 import { fieldsInUse, state, update } from "./store.js";
 import { tabs } from "./tabs.js";
 import { close } from "./tip.js";
-import { clearError } from "./trouble.js";
+import { clearError } from "./errors.js";
 import { whyPanel } from "./why.js";
-import { clear, explain, failed, loadViewData, showWelcome } from "./work.js";
+import { clear, explain, showFailure, loadViewData, showWelcome } from "./work.js";
 
 /** Load models and methods from the server. */
 async function loadModels() {
   const [{ models, limits }, { methods, groups }, { version }] = await Promise.all([
-    ask("/api/models"), ask("/api/methods"), ask("/healthz"),
+    ask("/api/models"),
+    ask("/api/methods"),
+    ask("/healthz"),
   ]);
-  update({ models, limits, known: methods, groups, ready: true });
+  update({ models, limits, knownMethods: methods, groups, ready: true });
   byId("version").textContent = `tokenlight ${version}`;
 }
 
@@ -55,14 +57,14 @@ async function start() {
     await loadModels();
     clearError();
   } catch (failure) {
-    failed(failure, start);
+    showFailure(failure, start);
     return;
   }
   follow();
   try {
     await listOpened(state.models.length === 0);
   } catch (failure) {
-    failed(failure, start);
+    showFailure(failure, start);
   }
 }
 
@@ -81,6 +83,8 @@ loadViewData();
 keys();
 fileOpening();
 // A link pasted into the open page, and the browser's back button.
-addEventListener("hashchange", () => { if (state.ready) follow(); });
+addEventListener("hashchange", () => {
+  if (state.ready) follow();
+});
 addEventListener("scroll", close, { passive: true });
 void start();

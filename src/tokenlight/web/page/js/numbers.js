@@ -19,25 +19,25 @@ function power(size) {
   return `${Number(digits)}e${exponent.replace("-", "−")}`;
 }
 
-/** A number with so many decimals; what rounds to zero has no sign. */
+/** Format a number with this many decimals; what rounds to zero has no sign. */
 export function decimals(value, digits = 2) {
   const text = value.toFixed(digits);
   return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
 }
 
 /** Format a probability in percent, never rounding to 0 or 100. */
-export function percent(chance) {
-  if (chance > 0.999 && chance < 1) return ">99.9 %";
-  if (chance > 0 && chance < 0.001) return "<0.1 %";
-  return `${(100 * chance).toFixed(1)} %`;
+export function percent(probability) {
+  if (probability > 0.999 && probability < 1) return ">99.9 %";
+  if (probability > 0 && probability < 0.001) return "<0.1 %";
+  return `${(100 * probability).toFixed(1)} %`;
 }
 
-/** "3 tokens", "1 token". */
+/** Format a count with its noun: "3 tokens", "1 token". */
 export function counted(count, noun) {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** A number between two others. */
+/** Limit a number to a range. */
 export function clamped(value, low, high) {
   return Math.min(high, Math.max(low, value));
 }

@@ -5,8 +5,8 @@ import { readPicture, takesPicture } from "./ask.js";
 import { benchmark } from "./benchmark.js";
 import { byId, fill, make } from "./dom.js";
 import { counted } from "./numbers.js";
-import { clearError, showError } from "./trouble.js";
-import { failed, showResponse } from "./work.js";
+import { clearError, showError } from "./errors.js";
+import { showFailure, showResponse } from "./work.js";
 
 /** Listen to the file button and to files dropped on the page. */
 export function fileOpening() {
@@ -33,23 +33,38 @@ export async function listOpened(alone) {
   if (!attributions.length && !benchmarks.length) return;
   const container = make("div", { id: "benchmark" });
   const show = (button, run) => {
-    for (const other of byId("files").querySelectorAll("button")) other.setAttribute("aria-pressed", String(other === button));
+    for (const other of byId("files").querySelectorAll("button"))
+      other.setAttribute("aria-pressed", String(other === button));
     fill(container);
     run();
   };
-  const entry = (text, note, run) => make("button", {
-    type: "button", class: "chip-button", "aria-pressed": "false", text: `${text} (${note})`,
-    onclick: (event) => show(event.currentTarget, run),
-  });
+  const entry = (text, note, run) =>
+    make("button", {
+      type: "button",
+      class: "chip-button",
+      "aria-pressed": "false",
+      text: `${text} (${note})`,
+      onclick: (event) => show(event.currentTarget, run),
+    });
   const buttons = [
-    ...attributions.map(({ file, entries, served }) => entry(file, counted(entries.length, "explanation"),
-      () => showResponse({ attributions: entries, served }, file))),
-    ...benchmarks.map((run) => entry(run.name, "benchmark", () => {
-      byId("results").hidden = true;
-      fill(container, benchmark(run));
-    })),
+    ...attributions.map(({ file, entries, served }) =>
+      entry(file, counted(entries.length, "explanation"), () =>
+        showResponse({ attributions: entries, served }, file),
+      ),
+    ),
+    ...benchmarks.map((run) =>
+      entry(run.name, "benchmark", () => {
+        byId("results").hidden = true;
+        fill(container, benchmark(run));
+      }),
+    ),
   ];
-  fill(byId("files"), make("h2", { text: "Saved files" }), make("div", { class: "chips" }, buttons), container);
+  fill(
+    byId("files"),
+    make("h2", { text: "Saved files" }),
+    make("div", { class: "chips" }, buttons),
+    container,
+  );
   byId("files").hidden = false;
   if (alone) buttons[0].click();
 }
@@ -66,6 +81,6 @@ async function openFile(file) {
     showResponse(await ask("/api/open", content), file.name);
     clearError();
   } catch (failure) {
-    failed(failure, () => openFile(file));
+    showFailure(failure, () => openFile(file));
   }
 }

@@ -3,10 +3,12 @@
 
 import { continuesCharacter } from "./characters.js";
 
-/** [{segment, stretches: [{text, positions, special}]}]: `positions` are token numbers, none between tokens. */
+/**
+ * [{segment, stretches: [{text, positions, special}]}]: `positions` are token numbers, none between tokens.
+ */
 export function passages(row) {
   if (!row.spans.some((span) => span !== null)) return [{ segment: null, stretches: pieces(row) }];
-  const homes = assignSpecialTokens(row);
+  const homes = placeSpecialTokens(row);
   return row.texts.map((text, segment) => ({
     segment,
     stretches: splitSegment(row, segment, Array.from(text), homes),
@@ -24,7 +26,7 @@ function pieces(row) {
  * Special token → [segment, token it follows there]; -1 where it stands before the segment's first:
  * no text is before it, or its token type says that it opens the text behind it.
  */
-function assignSpecialTokens(row) {
+function placeSpecialTokens(row) {
   const homes = new Map();
   const isInText = (position) => row.segments[position] !== null && row.spans[position] !== null;
   const types = row.token_types ?? row.segments.map(() => 0);
@@ -85,7 +87,10 @@ function overlapping(row, segment, characters) {
     .flatMap((span, position) => (span && row.segments[position] === segment ? [{ span, position }] : []))
     .sort((a, b) => a.span[0] - b.span[0] || a.span[1] - b.span[1] || a.position - b.position);
   const joined = [];
-  for (const { span: [start, end], position } of spans) {
+  for (const {
+    span: [start, end],
+    position,
+  } of spans) {
     const last = joined.at(-1);
     const shares = last && start < last.end && end > last.start;
     if (shares || (last && start === last.end && continuesCharacter(characters, start))) {

@@ -46,7 +46,10 @@ export function byToken(attribution) {
 export function difference(attribution, reference) {
   const [own, other] = [shares(attribution.scores), shares(reference.scores)];
   return {
-    ...attribution, scores: own.map((value, i) => value - other[i]), layers: null, of: "difference",
+    ...attribution,
+    scores: own.map((value, i) => value - other[i]),
+    layers: null,
+    of: "difference",
     standard_errors: differenceErrors(attribution, reference),
   };
 }
@@ -105,8 +108,10 @@ export function mostApart(first, second) {
 
 /** Whether two explanations are of the same tokens, so that they can be compared. */
 export function sameTokens(first, second) {
-  return first.row.ids.length === second.row.ids.length
-    && first.row.ids.every((id, position) => id === second.row.ids[position]);
+  return (
+    first.row.ids.length === second.row.ids.length
+    && first.row.ids.every((id, position) => id === second.row.ids[position])
+  );
 }
 
 function unitRanks(attribution) {

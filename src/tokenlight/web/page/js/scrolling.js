@@ -1,12 +1,15 @@
 // A box that scrolls sideways, with a hint while there is more to the right.
-// The hint is a class that JavaScript sets: Chromium 150 crashes on CSS scroll timelines in boxes that are redrawn.
+// The hint is a class that JavaScript sets: Chromium 150 crashes on CSS scroll timelines in boxes that are
+// redrawn.
 
 import { make } from "./dom.js";
 
 // In the next frame: the hint changes the height of the box, which an observer may not do at once.
-const observer = new ResizeObserver((changes) => requestAnimationFrame(() => {
-  for (const { target } of changes) markOverflow(target.closest(".scroll"));
-}));
+const observer = new ResizeObserver((changes) =>
+  requestAnimationFrame(() => {
+    for (const { target } of changes) markOverflow(target.closest(".scroll"));
+  }),
+);
 
 /** A box around `content` that can be scrolled sideways. */
 export function scrollBox(attributes, content) {

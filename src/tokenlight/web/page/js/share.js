@@ -2,10 +2,10 @@
 
 import { fetched } from "./api.js";
 import { byId, fill, make } from "./dom.js";
-import { asPng, asSvg } from "./picture.js";
+import { asPng, asSvg } from "./export_image.js";
 import { state, watch } from "./store.js";
-import { showError } from "./trouble.js";
-import { failed, tested } from "./work.js";
+import { showError } from "./errors.js";
+import { showFailure, waitForTrustTests } from "./work.js";
 
 /** Buttons next to the prediction. */
 export function shareButtons() {
@@ -15,15 +15,26 @@ export function shareButtons() {
 function draw() {
   byId("share").hidden = state.entries.length === 0;
   if (!state.entries.length) return;
-  const download = (id, text, title, run) => make("button", { type: "button", class: "quiet", id, text, title, onclick: run });
+  const download = (id, text, title, run) =>
+    make("button", { type: "button", class: "quiet", id, text, title, onclick: run });
   fill(
     byId("share"),
-    state.source || state.entries[0].attribution.row.image ? null : download("copy-link", "Copy link", "This text, model, methods and view as a link", copyLink),
+    state.source || state.entries[0].attribution.row.image
+      ? null
+      : download("copy-link", "Copy link", "This text, model, methods and view as a link", copyLink),
     make("span", { class: "note", text: "Download" }),
-    download("download-html", "HTML", "One self-contained page", () => createFile("html", () => fromServer("html"))),
-    download("download-png", "PNG", "The coloured text as a picture", () => createFile("png", () => asPng(byId("why"), picture()))),
-    download("download-svg", "SVG", "The coloured text as a scalable drawing", () => createFile("svg", () => asSvg(byId("why"), picture()))),
-    download("download-json", "JSON", "All numbers; tokenlight.load reads it", () => createFile("json", () => fromServer("json"))),
+    download("download-html", "HTML", "One self-contained page", () =>
+      createFile("html", () => fromServer("html")),
+    ),
+    download("download-png", "PNG", "The coloured text as a picture", () =>
+      createFile("png", () => asPng(byId("why"), picture())),
+    ),
+    download("download-svg", "SVG", "The coloured text as a scalable drawing", () =>
+      createFile("svg", () => asSvg(byId("why"), picture())),
+    ),
+    download("download-json", "JSON", "All numbers; tokenlight.load reads it", () =>
+      createFile("json", () => fromServer("json")),
+    ),
   );
 }
 
@@ -36,7 +47,9 @@ async function copyLink() {
     // No permission: the address bar holds the same link.
     showError("The browser does not let this page use the clipboard; the link is in the address bar.");
   }
-  setTimeout(() => { button.textContent = "Copy link"; }, 2000);
+  setTimeout(() => {
+    button.textContent = "Copy link";
+  }, 2000);
 }
 
 /** Create a file; it includes the trust test, so wait for one that is running. */
@@ -44,10 +57,10 @@ async function createFile(format, write) {
   const button = byId(`download-${format}`);
   button.setAttribute("aria-busy", "true");
   try {
-    await tested();
+    await waitForTrustTests();
     save(await write(), format);
   } catch (failure) {
-    if (failure.name !== "AbortError") failed(failure, () => createFile(format, write));
+    if (failure.name !== "AbortError") showFailure(failure, () => createFile(format, write));
   } finally {
     button.removeAttribute("aria-busy");
   }
@@ -74,7 +87,12 @@ function save(blob, ending) {
 /** Elements that the picture omits, and its title. */
 function picture() {
   const { label, probabilities, index } = state.prediction;
-  const chance = probabilities.length ? ` (${(100 * (probabilities[index] ?? probabilities[0])).toFixed(1)} %)` : "";
+  const chance = probabilities.length
+    ? ` (${(100 * (probabilities[index] ?? probabilities[0])).toFixed(1)} %)`
+    : "";
   const model = state.entries[0].attribution.model;
-  return { without: ".tools, .hint, .aside, button:not(.token), .pinned, .agreement, .why", title: `${model ? `${model}: ` : ""}${label}${chance}` };
+  return {
+    without: ".tools, .hint, .aside, button:not(.token), .pinned, .agreement, .why",
+    title: `${model ? `${model}: ` : ""}${label}${chance}`,
+  };
 }

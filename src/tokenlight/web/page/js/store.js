@@ -2,19 +2,58 @@
 
 /** The state that a link carries; everything else is derived from it. */
 export const DEFAULTS = {
-  model: "", text: "", pair: "", question: "", context: "", prompt: "", documents: "", answer: "",
-  methods: [], target: "", rather: "", tokens: "1", long: "error", sharper: false,
-  view: "words", special: false, reference: "", pin: null,
-  tab: "why", mode: "hide", step: 0, layered: "", head: "",
+  model: "",
+  text: "",
+  pair: "",
+  question: "",
+  context: "",
+  prompt: "",
+  documents: "",
+  answer: "",
+  methods: [],
+  target: "",
+  rather: "",
+  numGeneratedTokens: "1",
+  long: "error",
+  sharper: false,
+  view: "words",
+  special: false,
+  reference: "",
+  pin: null,
+  tab: "why",
+  mode: "hide",
+  step: 0,
+  layered: "",
+  head: "",
 };
 
 /** State of a link, and what was fetched for it: entries (explanations), trust and games by id. */
 export const state = {
   ...DEFAULTS,
-  models: [], known: [], groups: [], limits: {}, ready: false,
-  picture: "", pictureName: "", // a file in base64, which no link can carry
-  about: false, several: false, list: "", testAll: false, busy: false, entries: [], prediction: null, refused: [], served: false, source: "",
-  trust: new Map(), games: new Map(), gamesFailed: "", guess: null, written: 0, edited: null, editError: "",
+  models: [],
+  knownMethods: [],
+  groups: [],
+  limits: {},
+  ready: false,
+  picture: "",
+  pictureName: "", // a file in base64, which no link can carry
+  asksDocuments: false,
+  isList: false,
+  list: "",
+  testAll: false,
+  busy: false,
+  entries: [],
+  prediction: null,
+  refused: [],
+  served: false,
+  source: "",
+  trust: new Map(),
+  games: new Map(),
+  gamesFailed: "",
+  guess: null,
+  written: 0,
+  edited: null,
+  editError: "",
 };
 
 const watchers = [];
@@ -37,14 +76,19 @@ export function chosenModel() {
 }
 
 /** Whether the form asks a question about documents. */
-export function asksDocuments() {
-  return (state.about || state.documents !== "") && (chosenModel()?.inputs ?? []).some((set) => set.includes("documents"));
+export function isDocumentForm() {
+  return (
+    (state.asksDocuments || state.documents !== "")
+    && (chosenModel()?.inputs ?? []).some((set) => set.includes("documents"))
+  );
 }
 
 /** The input fields in use: the largest set that the model reads and that is filled in. */
 export function fieldsInUse() {
   const sets = chosenModel()?.inputs ?? [["text"]];
-  const about = (set) => set.includes("documents") === asksDocuments();
-  const filled = sets.filter(about).filter((set) => set.every((name, index) => index === 0 || state[name]));
-  return filled.toSorted((first, second) => second.length - first.length)[0] ?? sets.find(about);
+  const fitsForm = (set) => set.includes("documents") === isDocumentForm();
+  const filled = sets
+    .filter(fitsForm)
+    .filter((set) => set.every((name, index) => index === 0 || state[name]));
+  return filled.toSorted((first, second) => second.length - first.length)[0] ?? sets.find(fitsForm);
 }

@@ -20,10 +20,13 @@ export function close() {
 
 function open(element, lines) {
   const tip = byId("tip");
-  fill(tip, lines.map((line) => {
-    const [text, name] = Array.isArray(line) ? line : [line, null];
-    return make("div", { class: name, text, dir: "auto" });
-  }));
+  fill(
+    tip,
+    lines.map((line) => {
+      const [text, name] = Array.isArray(line) ? line : [line, null];
+      return make("div", { class: name, text, dir: "auto" });
+    }),
+  );
   tip.hidden = false;
   const at = element.getClientRects()[0] ?? element.getBoundingClientRect();
   const { width, height } = tip.getBoundingClientRect();

@@ -4,7 +4,7 @@ import { LEGEND } from "./colours.js";
 import { isContinuation } from "./continuation.js";
 import { make } from "./dom.js";
 import { remember } from "./link.js";
-import { isPictureAlone } from "./photo.js";
+import { isPictureAlone } from "./image_input.js";
 import { chosenModel, state, update } from "./store.js";
 import { explain, sharpen, sharperMethods } from "./work.js";
 
@@ -12,7 +12,8 @@ import { explain, sharpen, sharperMethods } from "./work.js";
 export function viewTools() {
   const several = !isContinuation() && state.entries.length > 1;
   return make(
-    "div", { class: "tools" },
+    "div",
+    { class: "tools" },
     isPictureAlone(state.entries[0].attribution.row) ? null : viewChoice(),
     specialChoice(),
     sharperChoice(),
@@ -33,7 +34,9 @@ export function specialChoice() {
 
 /** Whether the first answer is followed by sharper ones; null where there are none. */
 function sharperChoice() {
-  const isShown = sharperMethods().length > 0 || chosenModel()?.sharper?.some(({ name }) => name === state.entries[0].method);
+  const isShown =
+    sharperMethods().length > 0
+    || chosenModel()?.sharper?.some(({ name }) => name === state.entries[0].method);
   if (!isShown || state.entries.length > 1) return null;
   const label = check("sharper while you look", state.sharper, (sharper) => {
     change({ sharper });
@@ -45,34 +48,56 @@ function sharperChoice() {
 
 /** A group of buttons with one pressed. */
 export function segments(label, value, choices, choose) {
-  return make("div", { class: "choice", role: "group", "aria-label": label },
-    Object.entries(choices).map(([key, text]) => make("button", {
-      type: "button", "aria-pressed": String(key === value), text, "data-value": key, onclick: () => choose(key),
-    })));
+  return make(
+    "div",
+    { class: "choice", role: "group", "aria-label": label },
+    Object.entries(choices).map(([key, text]) =>
+      make("button", {
+        type: "button",
+        "aria-pressed": String(key === value),
+        text,
+        "data-value": key,
+        onclick: () => choose(key),
+      }),
+    ),
+  );
 }
 
 /** A list to choose from: [[value, text], …]. */
 export function selection(label, value, choices, choose) {
-  const select = make("select", { onchange: (event) => choose(event.target.value) },
+  const select = make(
+    "select",
+    { onchange: (event) => choose(event.target.value) },
     choices.map(([key, text]) => {
       const option = make("option", { value: key, text });
       option.selected = key === value;
       return option;
-    }));
+    }),
+  );
   return make("label", { class: "inline" }, label, select);
 }
 
 /** From against to for, in the colours of the page. */
 export function legend(against = "against", speaksFor = "for") {
   const words = state.reference ? [`less than ${state.reference}`, "more"] : [against, speaksFor];
-  return make("span", { class: "legend", title: "Full colour: the strongest token of each row" },
-    words[0], make("span", { class: "scale", "aria-hidden": "true" }, LEGEND.map((name) => make("i", { class: name }))),
-    words[1]);
+  return make(
+    "span",
+    { class: "legend", title: "Full colour: the strongest token of each row" },
+    words[0],
+    make(
+      "span",
+      { class: "scale", "aria-hidden": "true" },
+      LEGEND.map((name) => make("i", { class: name })),
+    ),
+    words[1],
+  );
 }
 
 function referenceChoice() {
   const choices = [["", "(no other method)"], ...state.entries.map((entry) => [entry.method, entry.method])];
-  return selection("Show the difference from", state.reference, choices, (reference) => change({ reference }));
+  return selection("Show the difference from", state.reference, choices, (reference) =>
+    change({ reference }),
+  );
 }
 
 function check(label, checked, choose) {

@@ -1,24 +1,28 @@
 // What each part of the input weighs, as segments.py of the library has it: the share of Σ|score| and
 // the signed sum of every text, the special tokens last. Together the shares are one.
 
+import { shortened } from "./characters.js";
 import { look } from "./colours.js";
 import { make } from "./dom.js";
 import { signed } from "./numbers.js";
 
-const MIN_SPECIAL_SHARE = 0.5; // of the weight on special tokens is worth saying
+const MIN_SPECIAL_SHARE = 0.5; // of the weight: from here on the special tokens are mentioned
+const MAX_SOURCE_LENGTH = 60;
 
 /** [{name, segment, share, total, percent}]; `segment` is null for the special tokens together. */
 export function segmentShares({ row, scores, target, prediction }) {
-  const homes = assignSpecialTokens(row);
-  const names = namesOf(row, homes, target, prediction);
+  const homes = assignSegments(row);
+  const names = nameSegments(row, homes, target, prediction);
   const sum = (values) => values.reduce((total, value) => total + value, 0);
   const whole = sum(scores.map(Math.abs));
   const texts = [...new Set(homes.filter((home) => home !== null))].sort((first, second) => first - second);
   const parts = [...texts, ...(homes.includes(null) ? [null] : [])].map((segment) => {
     const segmentScores = scores.filter((_, position) => homes[position] === segment);
     return {
-      name: segment === null ? "special" : names[segment], segment,
-      share: whole ? sum(segmentScores.map(Math.abs)) / whole : 0, total: sum(segmentScores),
+      name: segment === null ? "special" : names[segment],
+      segment,
+      share: whole ? sum(segmentScores.map(Math.abs)) / whole : 0,
+      total: sum(segmentScores),
     };
   });
   const percents = roundToPercents(parts.map(({ share }) => share));
@@ -47,13 +51,26 @@ export function sources(reading, of) {
   if (parts.length < 3) return null;
   const ranked = parts.toSorted((first, second) => Math.abs(second.total) - Math.abs(first.total));
   const max = Math.abs(ranked[0].total);
-  return make("ol", { class: "sources", "aria-label": "Sources, the strongest first" }, ranked.map((part) => {
-    const name = make("span", { class: `name ${look(part.total, max) ?? ""}`, text: part.name, dir: "auto" });
-    const text = Array.from(reading.row.texts[part.segment].trim().replace(/\s+/g, " "));
-    const begins = text.length > 60 ? `${text.slice(0, 59).join("")}…` : text.join("");
-    return make("li", {}, name, make("span", { class: "note", text: formatShare(part, of) }),
-      make("span", { class: "begins", text: begins, dir: "auto" }));
-  }));
+  return make(
+    "ol",
+    { class: "sources", "aria-label": "Sources, the strongest first" },
+    ranked.map((part) => {
+      const name = make("span", {
+        class: `name ${look(part.total, max) ?? ""}`,
+        text: part.name,
+        dir: "auto",
+      });
+      const text = reading.row.texts[part.segment].trim().replace(/\s+/g, " ");
+      const begins = shortened(text, MAX_SOURCE_LENGTH);
+      return make(
+        "li",
+        {},
+        name,
+        make("span", { class: "note", text: formatShare(part, of) }),
+        make("span", { class: "begins", text: begins, dir: "auto" }),
+      );
+    }),
+  );
 }
 
 /** The line about special tokens; null if their weight is small and they are hidden. */
@@ -63,9 +80,12 @@ export function specialLine(reading, { always = false, of } = {}) {
   if (!special || (isBesideParts ? special.percent === 0 : special.share <= MIN_SPECIAL_SHARE)) return null;
   return make("p", {
     class: "segment on-special",
-    text: special.share > MIN_SPECIAL_SHARE ? mostOnSpecial(reading, special, of)
-      : `${special.percent} % of the ${of ?? "weight"} falls on special tokens, which are not words`,
-    title: "[CLS], [SEP] and the like are scored like any token, but they are not your words and stay uncoloured.",
+    text:
+      special.share > MIN_SPECIAL_SHARE
+        ? mostOnSpecial(reading, special, of)
+        : `${special.percent} % of the ${of ?? "weight"} falls on special tokens, which are not words`,
+    title:
+      "[CLS], [SEP] and the like are scored like any token, but they are not your words and stay uncoloured.",
   });
 }
 
@@ -77,17 +97,24 @@ function mostOnSpecial({ row, scores, method }, { percent }, of) {
 }
 
 /** The part of every token; a row made from ids knows only its token types. */
-function assignSpecialTokens(row) {
+function assignSegments(row) {
   const types = row.token_types ?? [];
-  return row.segments.map((segment, position) => segment ?? (row.special[position] ? null : types[position] ?? 0));
+  return row.segments.map(
+    (segment, position) => segment ?? (row.special[position] ? null : (types[position] ?? 0)),
+  );
 }
 
-function namesOf(row, homes, target, prediction) {
+function nameSegments(row, homes, target, prediction) {
   const count = Math.max(row.texts.length, 1 + Math.max(0, ...homes.map(Number)));
   if ((row.names?.length ?? 0) >= count) return row.names;
   if (count === 1) return ["text"];
-  const known = (prediction?.labels ?? []).map((label) => label.toLowerCase());
-  const pair = target.kind === "span" ? ["question", "context"]
-    : known.includes("entailment") ? ["premise", "hypothesis"] : ["first", "second"];
-  return [...pair, ...Array.from({ length: count - 2 }, (_, more) => `part ${more + 3}`)];
+  const further = Array.from({ length: count - 2 }, (_, index) => `part ${index + 3}`);
+  return [...namePair(target, prediction), ...further];
+}
+
+/** The names of two texts: a question and its context, a premise and its hypothesis, or first and second. */
+function namePair(target, prediction) {
+  if (target.kind === "span") return ["question", "context"];
+  const labels = (prediction?.labels ?? []).map((label) => label.toLowerCase());
+  return labels.includes("entailment") ? ["premise", "hypothesis"] : ["first", "second"];
 }

@@ -7,7 +7,16 @@ import { byId, fill, make, refill } from "./dom.js";
 import { answerTokens, highlighted, surface } from "./highlight.js";
 import { counted, plusMinus, signed } from "./numbers.js";
 import { pinnedPanel, togglePin } from "./pin.js";
-import { byToken, byMagnitude, couldBeZero, difference, errorOf, mergedWords, sameTokens, strongest } from "./scores.js";
+import {
+  byToken,
+  byMagnitude,
+  couldBeZero,
+  difference,
+  errorOf,
+  mergedWords,
+  sameTokens,
+  strongest,
+} from "./scores.js";
 import { state, watch } from "./store.js";
 import { withTooltip } from "./tip.js";
 import { viewTools } from "./tools.js";
@@ -32,30 +41,30 @@ function draw() {
   refill(
     byId("why"),
     continuationLine(preview),
-    heading(first),
+    drawHeading(first),
     viewTools(),
-    notes(first.attribution),
-    make("div", { class: "rows" }, shown.flatMap(row)),
-    state.refused.map(refusal),
+    drawWarning(first.attribution),
+    make("div", { class: "rows" }, shown.flatMap(drawRow)),
+    state.refused.map(drawRefusal),
     pinnedPanel(),
     agreementTable(),
   );
   focus?.();
 }
 
-/** The sources of another token of a continuation; the line of its words stays, since the pointer is on it. */
+/** Show the sources of another token of a continuation; its line stays, since the pointer is on it. */
 function preview(index) {
   const shown = entriesOfToken(index);
-  byId("why").querySelector(":scope > h2").replaceWith(heading(shown[0]));
-  fill(byId("why").querySelector(".rows"), shown.flatMap(row));
+  byId("why").querySelector(":scope > h2").replaceWith(drawHeading(shown[0]));
+  fill(byId("why").querySelector(".rows"), shown.flatMap(drawRow));
 }
 
-function heading({ attribution: { target }, question }) {
+function drawHeading({ attribution: { target }, question }) {
   const before = ["span", "contrast", "token"].includes(target.kind) ? "Why " : "What supports ";
   return make("h2", {}, before, make("b", { text: question ?? target.name, dir: "auto" }));
 }
 
-function row(entry, number) {
+function drawRow(entry, number) {
   const reference = comparedWith(entry);
   const shown = reading(reference ? difference(entry.attribution, reference.attribution) : entry.attribution);
   const scale = strongest(shown);
@@ -70,25 +79,40 @@ function row(entry, number) {
       if (isUncertain) element.classList.add("uncertain");
       if (!stretch.special) element.classList.add(...[look(score, scale)].filter(Boolean));
       if (tokens.some((token) => answer.has(token))) element.classList.add("answer-token");
-      if (!stretch.positions.some((position) => shown.row.attention[position])) element.classList.add("masked");
+      if (!stretch.positions.some((position) => shown.row.attention[position]))
+        element.classList.add("masked");
       const pinned = state.pin !== null && tokens.includes(state.pin);
       element.setAttribute("role", "button");
       element.setAttribute("aria-pressed", String(pinned));
-      element.setAttribute("aria-label", `${surface(stretch)}, ${describeForScreenReader(score, reference)}${isUncertain ? ", could be 0" : ""}`);
+      element.setAttribute(
+        "aria-label",
+        `${surface(stretch)}, ${describeScore(score, reference)}${isUncertain ? ", could be 0" : ""}`,
+      );
       element.tabIndex = -1;
       element.addEventListener("click", () => togglePin(tokens));
-      withTooltip(element, () => numbers(stretch, score, shown, order, reference));
+      withTooltip(element, () => listNumbers(stretch, score, shown, order, reference));
     },
   });
   return [
-    make("div", { class: "row-label" }, make("h3", { text: entry.method }),
+    make(
+      "div",
+      { class: "row-label" },
+      make("h3", { text: entry.method }),
       reference && make("p", { class: "note", text: `compared with ${state.reference}` }),
-      number === 0 && state.reference === entry.method && make("p", { class: "note", text: "the reference" })),
-    make("div", { class: "row-body", "data-method": entry.method }, sources(shown, shown.of), text,
+      number === 0 && state.reference === entry.method && make("p", { class: "note", text: "the reference" }),
+    ),
+    make(
+      "div",
+      { class: "row-body", "data-method": entry.method },
+      sources(shown, shown.of),
+      text,
       specialLine(shown, { always: state.special, of: shown.of }),
       errorLine(shown),
-      entry.attribution.notes.filter((note) => !note.includes("long=")).map((note) => make("p", { class: "note", text: note })),
-      reference || isContinuation() ? null : trustLine(entry)),
+      entry.attribution.notes
+        .filter((note) => !note.includes("long="))
+        .map((note) => make("p", { class: "note", text: note })),
+      reference || isContinuation() ? null : trustLine(entry),
+    ),
   ];
 }
 
@@ -99,7 +123,7 @@ function comparedWith(entry) {
   return other && sameTokens(entry.attribution, other.attribution) ? other : null;
 }
 
-function describeForScreenReader(score, reference) {
+function describeScore(score, reference) {
   if (score === 0) return "no weight";
   if (reference) return `${signed(score)}, ${score > 0 ? "more" : "less"} weight than in ${reference.method}`;
   return `${signed(score)}, ${score > 0 ? "for" : "against"}`;
@@ -109,39 +133,56 @@ function describeForScreenReader(score, reference) {
 function errorLine(shown) {
   if (!shown.standard_errors) return null;
   const regular = shown.scores.flatMap((_, position) => (shown.row.special[position] ? [] : [position]));
-  const uncertain = regular.filter((position) => couldBeZero(shown.scores[position], shown.standard_errors[position]));
+  const uncertain = regular.filter((position) =>
+    couldBeZero(shown.scores[position], shown.standard_errors[position]),
+  );
   const { samples, orders } = shown.extras.sampling ?? {};
-  const source = samples ? ` over ${counted(samples, "subtext")}` : orders ? ` over ${counted(orders, "order")}` : "";
-  return make("p", { class: "segment errors" }, `± one standard error${source}; `, make("span", { class: "uncertain", text: "hatched" }),
-    `: could be 0 (${uncertain.length} of ${regular.length})`);
+  const source = samples
+    ? ` over ${counted(samples, "subtext")}`
+    : orders
+      ? ` over ${counted(orders, "order")}`
+      : "";
+  return make(
+    "p",
+    { class: "segment errors" },
+    `± one standard error${source}; `,
+    make("span", { class: "uncertain", text: "hatched" }),
+    `: could be 0 (${uncertain.length} of ${regular.length})`,
+  );
 }
 
-function numbers(stretch, score, shown, order, reference) {
+function listNumbers(stretch, score, shown, order, reference) {
   const position = stretch.positions[0];
   const error = errorOf(shown, stretch.positions);
-  const errorText = error === null ? "" : ` ${plusMinus(error)}${couldBeZero(score, error) ? " (could be 0)" : ""}`;
+  const errorText =
+    error === null ? "" : ` ${plusMinus(error)}${couldBeZero(score, error) ? " (could be 0)" : ""}`;
   const rank = order.indexOf(position) + 1;
   const { pieces } = shown.row;
-  const split = stretch.positions.length > 1
-    ? stretch.positions.map((position) => `${pieces[position]} ${signed(shown.scores[position])}`).join(" + ")
-    : pieces[position];
+  const split =
+    stretch.positions.length > 1
+      ? stretch.positions
+          .map((position) => `${pieces[position]} ${signed(shown.scores[position])}`)
+          .join(" + ")
+      : pieces[position];
   return [
     [`${surface(stretch)}  ${signed(score)}${errorText}`, "strong"],
-    describeForScreenReader(score, reference).replace(/^[^,]*, /, ""),
+    describeScore(score, reference).replace(/^[^,]*, /, ""),
     rank ? `number ${rank} of ${order.length} by strength` : "special token, not part of your text",
     stretch.patch ? ["a patch of the picture", "soft"] : [`as the model reads it: ${split}`, "soft"],
   ];
 }
 
-function notes({ row: { cut, attention } }) {
+function drawWarning({ row: { cut, attention } }) {
   if (!cut) return null;
   return make("p", {
     class: "warning",
-    text: `The text was too long for the model: its last ${cut} tokens were not read (shown in grey); ${attention.length} were.`,
+    text:
+      `The text was too long for the model: its last ${cut} tokens were not read (shown in grey); `
+      + `${attention.length} were.`,
   });
 }
 
-function refusal({ method, error }) {
+function drawRefusal({ method, error }) {
   return make("p", { class: "warning", text: `${method}: ${error.message} ${error.hint ?? ""}` });
 }
 
@@ -151,7 +192,8 @@ function focusedToken() {
   const method = focused?.closest?.("#why [data-method]")?.dataset.method;
   const { tokens } = focused?.dataset ?? {};
   if (!method || !tokens) return null;
-  return () => byId("why")
-    .querySelector(`[data-method="${CSS.escape(method)}"] [data-tokens="${CSS.escape(tokens)}"]`)
-    ?.focus({ preventScroll: true });
+  return () =>
+    byId("why")
+      .querySelector(`[data-method="${CSS.escape(method)}"] [data-tokens="${CSS.escape(tokens)}"]`)
+      ?.focus({ preventScroll: true });
 }

@@ -6,28 +6,34 @@ import { byId } from "./dom.js";
 import { remember } from "./link.js";
 import { counted } from "./numbers.js";
 import { chosenModel, fieldsInUse, state, update, watch } from "./store.js";
-import { clearError, showError } from "./trouble.js";
+import { clearError, showError } from "./errors.js";
 
 export const RANDOM_ORDERS = 16;
-const FIRST_ORDERS = 4; // a first band of chance, which the others sharpen
-const HINTS = { // in place of what the server tells programs
-  bad_target: "Choose one of the classes beside the prediction.",
+const FIRST_ORDERS = 4; // a first band of random orders, which the others sharpen
+const HINTS = {
+  // instead of the server's hints for programs
+  bad_target: "Choose one of the classes next to the prediction.",
   unsupported: "Choose another method or model.",
   invalid: "Reload the page; if that does not help, its link may be damaged.",
   unknown_name: "",
 };
-const IDLE_DELAY_MS = 400; // milliseconds without a new question before trust is measured: it takes a second
-let running = new AbortController();
-let renewed = false;
-let testing = { signal: null, done: Promise.resolve() };
-const asking = {}; // view → the signal under which its further numbers are being asked for
+const IDLE_DELAY_MS = 400; // without a new request before trust is tested, which takes a second
+const NO_TESTS = { signal: null, done: Promise.resolve() };
+let currentRequest = new AbortController();
+let hasExplainedAgain = false; // since the server did not know an explanation
+let trustTests = NO_TESTS;
+const pendingSignals = {}; // view → the signal of the request for its further data
 
 /** Explain the content of the form; `step` adds an entry to the browser's history. */
 export async function explain({ step = true } = {}) {
   const fields = fieldsInUse();
   const empty = fields.find((field) => !state[field].trim());
   if (empty !== undefined) {
-    showError(empty === "picture" ? "Choose a picture first, or click an example." : `“${empty}” is empty. Type something, or click an example.`);
+    showError(
+      empty === "picture"
+        ? "Choose a picture first, or click an example."
+        : `“${empty}” is empty. Type something, or click an example.`,
+    );
     byId(`field-${empty}`)?.focus();
     return;
   }
@@ -36,27 +42,28 @@ export async function explain({ step = true } = {}) {
   announce("Explaining …");
   const began = performance.now();
   try {
-    const response = await ask("/api/explain", question(fields), signal, announce);
+    const response = await ask("/api/explain", buildRequest(fields), signal, announce);
     clearError();
-    take(response, { served: true, source: "" });
+    applyResponse(response, { served: true, source: "" });
     remember({ step });
     announce(describeResult(response, performance.now() - began));
     if (state.sharper) void sharpen();
-    else void more(signal);
+    else void requestViewData(signal);
   } catch (failure) {
     if (signal.aborted) return;
     if (failure instanceof Refused) clear(); // the answer before belongs to another question
-    failed(failure, () => explain({ step }));
+    showFailure(failure, () => explain({ step }));
   } finally {
     if (!signal.aborted) update({ busy: false });
   }
 }
 
-/** Methods that sharpen what is shown, the cheapest first: of one text, by the default method or one of these. */
+/** Methods that sharpen the shown answer, the cheapest first: of one text, by the default or one of these. */
 export function sharperMethods() {
   const model = chosenModel();
   const methods = model?.sharper ?? [];
-  const isOne = state.served && !state.source && state.entries.length === 1 && fieldsInUse().join() === "text";
+  const isOne =
+    state.served && !state.source && state.entries.length === 1 && fieldsInUse().join() === "text";
   if (!isOne || !methods.length) return [];
   const { method } = state.entries[0];
   if (method === model.method) return methods;
@@ -66,26 +73,31 @@ export function sharperMethods() {
 
 /** Put a sharper answer in place of the shown one, again and again, while the reader looks. */
 export async function sharpen() {
-  const { signal } = running;
+  const { signal } = currentRequest;
   try {
     for (const { method } of sharperMethods()) {
       const began = performance.now();
-      const response = await ask("/api/explain", { ...question(fieldsInUse()), method }, signal, announce);
-      take(response, { served: true, source: "" });
+      const response = await ask(
+        "/api/explain",
+        { ...buildRequest(fieldsInUse()), method },
+        signal,
+        announce,
+      );
+      applyResponse(response, { served: true, source: "" });
       announce(describeResult(response, performance.now() - began));
     }
   } catch (failure) {
     if (signal.aborted) return;
     if (!(failure instanceof Refused)) {
-      failed(failure, () => explain({ step: false }));
+      showFailure(failure, () => explain({ step: false }));
       return;
     }
     announce(`No sharper answer: ${describeError(failure)}`); // the one before stays
   }
   // A test of the answer before may still run; that of this one starts anew.
-  testing = { signal: null, done: Promise.resolve() };
-  asking[state.tab] = null;
-  void more(signal);
+  trustTests = NO_TESTS;
+  pendingSignals[state.tab] = null;
+  void requestViewData(signal);
 }
 
 /** Explain every line of the list, and go to the report of all of them. */
@@ -97,13 +109,18 @@ export async function reportList() {
     return;
   }
   if (lines.length > state.limits.report_texts) {
-    showError(`These are ${lines.length} texts, and this page takes ${state.limits.report_texts}. The command line takes any number: tokenlight explain --file texts.csv --html report.html`);
+    showError(
+      `These are ${lines.length} texts, and this page takes ${state.limits.report_texts}. `
+        + "The command line takes any number: tokenlight explain --file texts.csv --html report.html",
+    );
     return;
   }
   const parts = lines.map((line) => line.split("\t"));
   const labelled = parts.some((cells) => cells.length > 1);
   const body = {
-    model: state.model, method: state.methods.slice(0, state.limits.evaluated_methods), trust: state.testAll,
+    model: state.model,
+    method: state.methods.slice(0, state.limits.evaluated_methods),
+    trust: state.testAll,
     texts: parts.map(([text, ...labels]) => (labelled ? text : [text, ...labels].join(" "))),
   };
   if (labelled) body.labels = parts.map(([, label]) => label?.trim() || null);
@@ -116,7 +133,7 @@ export async function reportList() {
     announce(`Explained ${explained} of ${lines.length} texts. Opening the report …`);
     location.assign(address);
   } catch (failure) {
-    if (!signal.aborted) failed(failure, reportList);
+    if (!signal.aborted) showFailure(failure, reportList);
   } finally {
     if (!signal.aborted) update({ busy: false });
   }
@@ -127,18 +144,26 @@ export function showResponse(response, source) {
   const signal = resetView();
   const first = response.attributions[0].attribution;
   update({ busy: false, methods: [], target: "", rather: "", reference: "", pin: null, step: 0 });
-  take({ ...response, prediction: first.prediction }, { served: response.served ?? false, source });
+  applyResponse({ ...response, prediction: first.prediction }, { served: response.served ?? false, source });
   announce(`Opened ${source}: ${counted(response.attributions.length, "explanation")}.`);
-  if (state.served) void more(signal);
+  if (state.served) void requestViewData(signal);
 }
 
 /** Show an example before anything is explained. */
 export function showWelcome({ filled = false } = {}) {
-  const { examples: [example], inputs: [fields] } = chosenModel();
+  const {
+    examples: [example],
+    inputs: [fields],
+  } = chosenModel();
   if (example && !filled) {
-    update({ ...Object.fromEntries(fields.map((name) => [name, example[name] ?? ""])), pictureName: example.picture ? example.title : "" });
+    const filledFields = Object.fromEntries(fields.map((name) => [name, example[name] ?? ""]));
+    update({ ...filledFields, pictureName: example.picture ? example.title : "" });
   }
-  announce(fields.includes("picture") ? "Press Explain, or choose a picture of your own." : "Press Explain, or type a text of your own.");
+  announce(
+    fields.includes("picture")
+      ? "Press Explain, or choose a picture of your own."
+      : "Press Explain, or type a text of your own.",
+  );
   const first = byId(`field-${fields[0]}`);
   first?.focus();
   first?.select();
@@ -148,81 +173,111 @@ export function showWelcome({ filled = false } = {}) {
 export function clear() {
   resetView();
   update({
-    busy: false, entries: [], prediction: null, refused: [], trust: new Map(), games: new Map(), gamesFailed: "",
-    guess: null, served: false, source: "",
+    busy: false,
+    entries: [],
+    prediction: null,
+    refused: [],
+    trust: new Map(),
+    games: new Map(),
+    gamesFailed: "",
+    guess: null,
+    served: false,
+    source: "",
   });
 }
 
 /** Report a failed request; wait for a server that cannot be reached. */
-export function failed(failure, again) {
+export function showFailure(failure, retry) {
   update({ busy: false });
   if (failure instanceof Gone) {
     announce("");
-    showError(`${failure.message} Waiting for it to come back …`, { again });
-    const signal = running.signal;
-    waitForServer(signal).then(() => { clearError(); again(); }, () => {});
+    showError(`${failure.message} Waiting for the server …`, { retry });
+    const retryAfterReturn = () => {
+      clearError();
+      retry();
+    };
+    waitForServer(currentRequest.signal).then(retryAfterReturn, () => {});
     return;
   }
   announce("");
   if (!(failure instanceof Refused)) {
-    showError(`Something on this page went wrong: ${failure.message}`, { again });
-    throw failure; // so that it stands in the browser's console too
+    showError(`Something on this page went wrong: ${failure.message}`, { retry });
+    throw failure; // so that the browser's console shows it too
   }
-  showError(describeError(failure), { ways: listRemedies(failure, again) });
+  showError(describeError(failure), { remedies: listRemedies(failure, retry) });
 }
 
 /** Describe a refusal and its remedy, without hints for programs. */
 export function describeError({ code, message, hint }) {
   const maxTokens = chosenModel()?.max_tokens;
-  if (code === "text_too_long" && maxTokens) return `This text is too long: the model reads at most ${maxTokens} tokens at once.`;
+  if (code === "text_too_long" && maxTokens) {
+    return `This text is too long: the model reads at most ${maxTokens} tokens at once.`;
+  }
   return [sentence(message), sentence(HINTS[code] ?? hint)].filter(Boolean).join(" ");
 }
 
 /** Remedies for a text that is too long: truncate it, or read it in windows. */
-function listRemedies({ code }, again) {
+function listRemedies({ code }, retry) {
   if (code !== "text_too_long" || state.long !== "error") return [];
-  const way = (label, long) => ({ label, run: () => { update({ long }); again(); } });
-  return [
-    way("Explain the part it can read", "truncate"),
-    ...(chosenModel()?.task === "next token" ? [] : [way("Read it in windows", "stride")]),
-  ];
+  const retryWith = (long) => () => {
+    update({ long });
+    retry();
+  };
+  const remedies = [{ label: "Explain the part it can read", run: retryWith("truncate") }];
+  if (chosenModel()?.task !== "next token") {
+    remedies.push({ label: "Read it in windows", run: retryWith("stride") });
+  }
+  return remedies;
 }
 
 /** Abort running requests, and return the signal of the next ones. */
 function resetView() {
-  running.abort();
-  running = new AbortController();
-  return running.signal;
+  currentRequest.abort();
+  currentRequest = new AbortController();
+  return currentRequest.signal;
 }
 
-/** The request for what the form asks. */
-export function question(fields) {
+/** Build the request for what the form asks. */
+export function buildRequest(fields) {
   const body = { model: state.model, method: state.methods, layers: true };
   for (const field of fields) body[field] = state[field];
   if (state.long !== "error") body.long = state.long;
-  const target = asTarget();
+  const target = buildTarget();
   if (target !== null) body.target = target;
   return body;
 }
 
-/** Whether several tokens are written and explained, not the next one alone. */
-function writesOn() {
-  return state.tokens !== "1" && fieldsInUse().includes("prompt") && (chosenModel()?.targets ?? []).includes("token");
+/** Whether several tokens are generated and explained rather than the next one. */
+function generatesSeveralTokens() {
+  return (
+    state.numGeneratedTokens !== "1"
+    && fieldsInUse().includes("prompt")
+    && (chosenModel()?.targets ?? []).includes("token")
+  );
 }
 
-/** The target as the server reads it; null leaves the predicted one. */
-export function asTarget() {
+/** Build the target as the server reads it; null leaves the predicted one. */
+export function buildTarget() {
   const kinds = chosenModel()?.targets ?? [];
-  if (writesOn()) return { generate: Number(state.tokens) };
+  if (generatesSeveralTokens()) return { generate: Number(state.numGeneratedTokens) };
   if (state.target && state.rather) return { for: state.target, rather_than: state.rather };
   if (!state.target) return kinds.length && !kinds.includes("predicted") ? "all" : null;
   return kinds.includes("token") ? { token: state.target } : state.target;
 }
 
-function take(response, { served, source }) {
+/** Show a response of the server, or of a file named `source`. */
+function applyResponse(response, { served, source }) {
   update({
-    entries: response.attributions, prediction: response.prediction, refused: response.refused ?? [],
-    trust: savedTrust(response.attributions), games: new Map(), gamesFailed: "", guess: null, written: 0, served, source,
+    entries: response.attributions,
+    prediction: response.prediction,
+    refused: response.refused ?? [],
+    trust: savedTrust(response.attributions),
+    games: new Map(),
+    gamesFailed: "",
+    guess: null,
+    written: 0,
+    served,
+    source,
   });
 }
 
@@ -234,58 +289,65 @@ function savedTrust(entries) {
 
 /** Request the data of a view when it is opened. */
 export function loadViewData() {
-  watch(["tab"], () => { if (state.served && state.entries.length) void more(running.signal); });
+  watch(["tab"], () => {
+    if (state.served && state.entries.length) void requestViewData(currentRequest.signal);
+  });
 }
 
-/** Data that the open view still lacks: trust, or the curves of the game. */
-async function more(signal) {
+/** Request the data that the open view still lacks: trust, or the curves of the game. */
+async function requestViewData(signal) {
   const view = state.tab;
-  const work = { why: tests, game: games }[view];
-  if (!work || asking[view] === signal) return;
-  asking[view] = signal;
+  const request = { why: startTrustTests, game: requestGames }[view];
+  if (!request || pendingSignals[view] === signal) return;
+  pendingSignals[view] = signal;
   try {
-    await work(signal);
-    renewed = false;
+    await request(signal);
+    hasExplainedAgain = false;
   } catch (failure) {
     if (signal.aborted) return;
-    const again = () => (state.source ? more(signal) : explain({ step: false }));
-    if (!(failure instanceof Refused)) failed(failure, again);
-    else if (failure.code === "not_found" && !renewed && !state.source) {
-      renewed = true; // the server has forgotten what it explained, or is a new one: once more
-      void again();
+    const retry = () => (state.source ? requestViewData(signal) : explain({ step: false }));
+    if (!(failure instanceof Refused)) {
+      showFailure(failure, retry);
+    } else if (failure.code === "not_found" && !hasExplainedAgain && !state.source) {
+      // The server has dropped the explanation, or is a new process: explain once more.
+      hasExplainedAgain = true;
+      void retry();
     } else update({ gamesFailed: describeError(failure) });
   } finally {
-    if (asking[view] === signal) asking[view] = null;
+    if (pendingSignals[view] === signal) pendingSignals[view] = null;
   }
 }
 
-/** Resolves when all that is shown has been tested: what is taken away shall hold it. */
-export function tested() {
-  return state.served ? tests(running.signal) : Promise.resolve();
+/** Resolve when all shown explanations are tested, so that an exported file holds the results. */
+export function waitForTrustTests() {
+  return state.served ? startTrustTests(currentRequest.signal) : Promise.resolve();
 }
 
 /** Start the trust tests of the shown explanations, once. */
-function tests(signal) {
-  if (testing.signal !== signal) {
-    testing = { signal, done: trust(signal) };
-    testing.done.catch(() => { testing = { signal: null, done: Promise.resolve() }; });
+function startTrustTests(signal) {
+  if (trustTests.signal !== signal) {
+    trustTests = { signal, done: testExplanations(signal) };
+    trustTests.done.catch(() => {
+      trustTests = NO_TESTS;
+    });
   }
-  return testing.done;
+  return trustTests.done;
 }
 
-async function trust(signal) {
+/** Test the shown explanations one after the other, once the reader has paused. */
+async function testExplanations(signal) {
   await pause(IDLE_DELAY_MS, signal);
-  if (isContinuation()) return; // one token is tested when it is asked for alone
+  if (isContinuation()) return; // a token is tested when it is explained alone
   for (const { id } of state.entries) {
     if (state.trust.has(id)) continue;
-    const result = await test(id, signal);
+    const result = await testExplanation(id, signal);
     if (signal.aborted) return;
     update({ trust: new Map(state.trust).set(id, result) });
   }
 }
 
-/** The trust in one explanation, or why it is not tested: a text may be too long for that. */
-async function test(id, signal) {
+/** Test one explanation; resolve to the result, or to why it is not tested: a text may be too long. */
+async function testExplanation(id, signal) {
   try {
     return (await ask("/api/trust", { id }, signal, announce)).trust;
   } catch (failure) {
@@ -294,8 +356,8 @@ async function test(id, signal) {
   }
 }
 
-/** The methods' curves first; the band of chance takes longer, and sharpens in steps. */
-async function games(signal) {
+/** Request the methods' curves first; the band of random orders takes longer, and sharpens in steps. */
+async function requestGames(signal) {
   const ids = entriesOfToken().map((entry) => entry.id);
   for (const orders of [0, FIRST_ORDERS, RANDOM_ORDERS]) {
     const known = state.games.get(ids[0]);

@@ -2,14 +2,16 @@
 
 import { byId, fill, make } from "./dom.js";
 
-/** Show a message; `again` retries, `ways` are other ways out: [{label, run}]. */
-export function showError(message, { again = null, ways = [] } = {}) {
+/** Show a message; `retry` repeats the request, `remedies` are other ways out: [{label, run}]. */
+export function showError(message, { retry = null, remedies = [] } = {}) {
   const box = byId("trouble");
   fill(
     box,
     make("span", { text: message, dir: "auto" }),
-    ways.map(({ label, run }) => make("button", { type: "button", class: "secondary", text: label, onclick: run })),
-    again && make("button", { type: "button", class: "secondary", text: "Try again", onclick: again }),
+    remedies.map(({ label, run }) =>
+      make("button", { type: "button", class: "secondary", text: label, onclick: run }),
+    ),
+    retry && make("button", { type: "button", class: "secondary", text: "Try again", onclick: retry }),
     make("button", { type: "button", class: "quiet", text: "Close", onclick: clearError }),
   );
   box.hidden = false;

@@ -31,32 +31,58 @@ function measure(row) {
   return { rows, columns, patchHeight, patchWidth, width: columns * patchWidth, height: rows * patchHeight };
 }
 
-/** The picture of a row; `dress(element, stretch, tokens)` gives each patch its class, label and listeners. */
-export function photo(reading, dress) {
+/**
+ * The picture of a row; `dress(element, stretch, tokens)` gives each patch its class, label and listeners.
+ */
+export function drawPatches(reading, dress) {
   const { row } = reading;
   const size = measure(row);
   const coarse = Math.max(size.width, size.height) < MIN_SMOOTH_PIXELS;
-  const picture = draw("svg", {
-    class: coarse ? "photo coarse" : "photo", viewBox: `0 0 ${size.width} ${size.height}`, role: "group",
-    "aria-label": `${row.image.name}, ${size.rows} × ${size.columns} patches`,
-  }, draw("image", { href: `data:image/png;base64,${row.image.png}`, width: size.width, height: size.height }));
+  const picture = draw(
+    "svg",
+    {
+      class: coarse ? "photo coarse" : "photo",
+      viewBox: `0 0 ${size.width} ${size.height}`,
+      role: "group",
+      "aria-label": `${row.image.name}, ${size.rows} × ${size.columns} patches`,
+    },
+    draw("image", { href: `data:image/png;base64,${row.image.png}`, width: size.width, height: size.height }),
+  );
   picture.dataset.columns = size.columns;
   patchPositions(row).forEach((position, index) => {
     const [line, column] = [Math.floor(index / size.columns), index % size.columns];
     const patch = draw("rect", {
-      class: "patch", x: column * size.patchWidth, y: line * size.patchHeight, width: size.patchWidth, height: size.patchHeight,
+      class: "patch",
+      x: column * size.patchWidth,
+      y: line * size.patchHeight,
+      width: size.patchWidth,
+      height: size.patchHeight,
     });
     const tokens = reading.groups[position];
     patch.dataset.tokens = tokens.join(" ");
-    dress(patch, { text: `row ${line}, column ${column}`, positions: [position], special: false, patch: true }, tokens);
+    dress(
+      patch,
+      { text: `row ${line}, column ${column}`, positions: [position], special: false, patch: true },
+      tokens,
+    );
     const strength = [...patch.classList].map((name) => /^[af](\d+)$/.exec(name)?.[1]).find(Boolean);
     // The hue is the strongest one, and the strength its opacity: the picture stays visible below.
-    if (strength) patch.classList.replace(`f${strength}`, `f${STEPS}`) || patch.classList.replace(`a${strength}`, `a${STEPS}`);
+    if (strength)
+      patch.classList.replace(`f${strength}`, `f${STEPS}`)
+        || patch.classList.replace(`a${strength}`, `a${STEPS}`);
     patch.setAttribute("fill-opacity", (0.75 * Number(strength ?? 0)) / STEPS);
     picture.append(patch);
   });
   const [width, height] = row.image.size;
-  const resized = width !== size.width || height !== size.height ? `, read as ${size.width} × ${size.height}` : "";
-  return make("figure", { class: "picture" }, picture,
-    make("figcaption", { class: "note", text: `${width} × ${height} pixels${resized}, ${size.rows} × ${size.columns} patches` }));
+  const resized =
+    width !== size.width || height !== size.height ? `, read as ${size.width} × ${size.height}` : "";
+  return make(
+    "figure",
+    { class: "picture" },
+    picture,
+    make("figcaption", {
+      class: "note",
+      text: `${width} × ${height} pixels${resized}, ${size.rows} × ${size.columns} patches`,
+    }),
+  );
 }
