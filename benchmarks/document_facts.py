@@ -333,6 +333,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--name", help="what the results call the model")
     parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first case")
     parser.add_argument("--facts", type=int, choices=range(1, 6), help="facts per document")
     parser.add_argument(
         "--distinct", action="store_true", help="no fact in one document is of a kind of another's"
@@ -352,9 +353,10 @@ def main() -> None:
     records = read_records(arguments.records)
     stop_time = time.monotonic() + 60 * (arguments.minutes or np.inf)
     with arguments.records.open("a", encoding="utf-8") as file:
-        for seed in range(len(records), arguments.cases):
+        for number in range(len(records), arguments.cases):
             if time.monotonic() > stop_time:
                 break
+            seed = arguments.first + number
             case = draw_case(seed, arguments.facts, is_distinct=arguments.distinct)
             record = measure_case(explainer, case, methods, verify=arguments.verify)
             records.append(record)

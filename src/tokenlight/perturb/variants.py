@@ -267,7 +267,8 @@ class Perturber:
             positions: Positions of the tokens to delete.
 
         Returns:
-            The shorter variant. If no token (or no source token) is left, one padding token is put first.
+            The shorter variant. If no token of the text (or of its source) is left, one padding token is
+            put first.
 
         Raises:
             BadInput: The input is an image, or the target refers to a deleted token.
@@ -285,7 +286,11 @@ class Perturber:
         source_length = None
         if original.source_length is not None:
             source_length = int(is_kept[: original.source_length].sum())
-        if len(kept_positions) == 0 or source_length == 0:
+        # The first token of a continuation is predicted from the token before it, so one has to be there.
+        num_written = 0
+        if source_length is None and not original.target_positions:
+            num_written = max(0, len(original.continuation_ids) - 1)
+        if len(kept_positions) <= num_written or source_length == 0:
             return self._start_with_padding(kept_positions)
         self._check_targets_kept(is_kept)
         target_position = None

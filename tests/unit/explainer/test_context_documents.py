@@ -20,6 +20,7 @@ from tokenlight import Attribution, Context, Continuation, Explainer
 from tokenlight.data.head import Head
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.model.objective import Objective
+from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 DOCUMENTS = ("the cat sat on a mat! the dog ran.", "a red dog sat and ran.")
 PROMPT = Context(DOCUMENTS, "the cat on a mat", template="{documents} and {question}")
@@ -174,3 +175,14 @@ def test_a_generated_answer_is_explained_as_a_whole(llama: Explainer) -> None:
     )
     rows = llama.explain(PROMPT, "grad_x_input", Continuation(max_new_tokens=3))
     assert attribution.row.continuation_ids == tuple(row.prediction.index for row in rows)
+
+
+def test_an_answer_to_an_emptied_prompt_is_predicted_from_a_padding_token(llama: Explainer) -> None:
+    # The prompt is one unit and no special token precedes it, so an ablation leaves the answer alone.
+    method = ("context_cite", {"units": "sentence", "samples": 8})
+    (attribution,) = llama.explain("the cat sat", method, JOINT_CONTINUATION)
+    perturber = Perturber(attribution.row, ReplacementIds.from_model(llama.runner, llama.tokenizer))
+    emptied = perturber.delete_tokens([0, 1, 2])
+    assert emptied.ids.tolist() == [llama.tokenizer.pad_token_id, *attribution.row.ids[3:]]
+    assert np.isfinite(attribution.scores).all()
+    assert len(set(attribution.scores[:3])) == 1
