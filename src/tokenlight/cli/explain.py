@@ -106,6 +106,11 @@ def declare_explain_options(
     chat_template: Path | None = declare_option(
         "A Jinja file to use instead of the tokenizer's chat template."
     ),
+    chat_prompt: bool = declare_option(
+        "With --document: ask in one chat message, in the model's chat template, as instruct models expect.",
+        "--chat-prompt",
+        False,
+    ),
     file: str | None = declare_option(
         f"Explain many texts, instead of TEXT: a {option.TEXTS_HELP}", metavar="DATA"
     ),

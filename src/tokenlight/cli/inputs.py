@@ -15,7 +15,7 @@ from tokenlight.files.columns import Columns, describe_columns
 from tokenlight.files.parsing import read_json, read_text
 from tokenlight.files.tables import Example, RowLocation, get_extension, iterate_rows, parse_example
 from tokenlight.inputs.picture import Picture
-from tokenlight.inputs.prompt import Chat, Context
+from tokenlight.inputs.prompt import CHAT_TEMPLATE, Chat, Context
 
 
 def read_input(arguments: Mapping[str, Any]) -> Any:
@@ -41,13 +41,14 @@ def read_input(arguments: Mapping[str, Any]) -> Any:
         prompt = arguments["text"] if arguments["chat"] is None else _read_chat(arguments)
         return Picture(arguments["image"], fill=arguments["fill"] or "mean", text=prompt)
     if arguments["document"]:
-        return _read_documents(arguments["document"], arguments["question"])
+        template = CHAT_TEMPLATE if arguments["chat_prompt"] else None
+        return _read_documents(arguments["document"], arguments["question"], template)
     if arguments["chat"] is not None:
         return _read_chat(arguments)
     return _read_texts(arguments)
 
 
-def _read_documents(paths: list[Path], question: str) -> Context:
+def _read_documents(paths: list[Path], question: str, template: str | None) -> Context:
     texts: dict[str, str] = {}
     for path in paths:
         if paths.count(path) > 1:
@@ -58,7 +59,7 @@ def _read_documents(paths: list[Path], question: str) -> Context:
         name = path.name if path.name not in texts else str(path)
         with read_errors_reported("--document", path, "text"):
             texts[name] = read_text(path).strip()
-    return Context(texts, question)
+    return Context(texts, question, template)
 
 
 def _read_texts(arguments: Mapping[str, Any]) -> str | tuple[str, str] | Question:

@@ -64,6 +64,7 @@ REQUIRED_OPTIONS: dict[tuple[str, ...], tuple[str, str]] = {
     ("stream",): ("generate", "--generate N"),
     ("fill",): ("image", "--image FILE"),
     ("chat_template",): ("chat", "--chat FILE"),
+    ("chat_prompt",): ("document", "--document FILE"),
     ("context",): ("question", "--question"),
     ("image",): (
         "model",

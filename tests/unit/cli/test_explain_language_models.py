@@ -255,9 +255,27 @@ class TestDocuments:
         PageReader(page.read_text(encoding="utf-8"))
         assert "a.txt" in page.read_text(encoding="utf-8")
 
+    def test_documents_are_asked_about_in_the_chat_template_on_request(
+        self, tokenlight, models, tmp_path
+    ):
+        file = tmp_path / "a.txt"
+        file.write_text("the film was good", encoding="utf-8")
+        command = ("explain", "--question", "what was good", "--document", str(file))
+        options = ("--model", models["talker"], "--generate", "2", "--json", "-")
+        prompts = []
+        for flags in ((), ("--chat-prompt",)):
+            code, output, errors = tokenlight(*command, *flags, *options)
+            assert code == 0, errors
+            pieces = json.loads(output)["row"]["pieces"]
+            prompts.append("".join(piece.removeprefix("##") for piece in pieces))
+        plain_prompt, chat_prompt = prompts
+        assert "question:whatwasgoodanswer:" in plain_prompt
+        assert "user:context:thefilmwasgoodquestion:whatwasgood[SEP]" in chat_prompt
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
+            (("FILE", "--chat-prompt", "--model", "M"), "needs --document"),
             (("--document", "FILE"), "needs --model with a language model"),
             (
                 ("TEXT", "--document", "FILE", "--model", "M"),
