@@ -34,6 +34,7 @@ from tokenlight.errors.method_names import ALIASES, NAMES_ELSEWHERE, OLD_OPTION_
 __all__ = ["Count", "Range"]
 
 Kind = Literal["methods", "metrics"]
+_SINGULAR: dict[Kind, str] = {"methods": "method", "metrics": "metric"}
 _get_type_hints = cache(typing.get_type_hints)  # Cached, because it compiles every hint.
 Share = Annotated[float, Range(0, 1)]
 
@@ -211,13 +212,13 @@ def load_class(kind: Kind, name: str) -> Any:
         cls = _load_entry(kind, entry)
     except Exception as error:  # importing another package may raise anything
         raise BrokenPlugin(
-            f"The {kind[:-1]} {name!r} of the package {entry.dist.name!r} cannot be loaded from "
+            f"The {_SINGULAR[kind]} {name!r} of the package {entry.dist.name!r} cannot be loaded from "
             f"{entry.value!r}: {type(error).__name__}: {error}. Install that package again, or remove it.",
             code="plugin-import-failed",
         ) from error
     if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
         raise BrokenPlugin(
-            f"The {kind[:-1]} {name!r} of the package {entry.dist.name!r} cannot be loaded from "
+            f"The {_SINGULAR[kind]} {name!r} of the package {entry.dist.name!r} cannot be loaded from "
             f"{entry.value!r}: it is not a dataclass with the options as fields.",
             code="plugin-not-a-dataclass",
         )
@@ -254,7 +255,8 @@ def _refuse_unknown_name(kind: Kind, name: str) -> NoReturn:
     for known_name in known:
         if known_name.replace("_", "") == squeezed:
             raise UnknownName(
-                f"Unknown {kind[:-1]} {name!r}. Did you mean {known_name!r}? Known: {', '.join(known)}.",
+                f"Unknown {_SINGULAR[kind]} {name!r}. Did you mean {known_name!r}? "
+                f"Known: {', '.join(known)}.",
                 code="name-spelled-differently",
             )
     if kind == "methods" and squeezed in ALIASES:
@@ -269,7 +271,7 @@ def _refuse_unknown_name(kind: Kind, name: str) -> NoReturn:
             f"Unknown method {name!r}. Did you mean {own_name!r} ({meaning})? Known: {', '.join(known)}.",
             code="name-of-another-library",
         )
-    raise UnknownName.from_choices(kind[:-1], name, known)
+    raise UnknownName.from_choices(_SINGULAR[kind], name, known)
 
 
 def _load_entry(kind: Kind, entry: EntryPoint) -> Any:
@@ -278,7 +280,7 @@ def _load_entry(kind: Kind, entry: EntryPoint) -> Any:
     if not isinstance(loaded, types.ModuleType):
         return loaded
     # A module with several classes says which one is meant.
-    declared = getattr(loaded, kind[:-1].upper(), None)
+    declared = getattr(loaded, _SINGULAR[kind].upper(), None)
     if declared is not None:
         return declared
     classes = []
@@ -288,7 +290,7 @@ def _load_entry(kind: Kind, entry: EntryPoint) -> Any:
             classes.append(value)
     if len(classes) != 1:
         raise LookupError(
-            f"{loaded.__name__} has {len(classes)} classes that could be the {kind[:-1]}"
+            f"{loaded.__name__} has {len(classes)} classes that could be the {_SINGULAR[kind]}"
         )
     return classes[0]
 
@@ -345,7 +347,7 @@ def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> An
     for option, value in settings.items():
         if option not in known_options:
             raise UnknownName.from_choices(
-                f"option of {kind[:-1]} {name}", option, known_options | {"preset"}
+                f"option of {_SINGULAR[kind]} {name}", option, known_options | {"preset"}
             )
         settings[option] = _convert_option(name, option, value, hints[option])
     return cls(**settings)
@@ -366,7 +368,7 @@ def resolve_spec(kind: Kind, spec: Any) -> tuple[str, dict[str, Any]]:
             return parse_spec(spec)
         case (str() as name, Mapping() as options):
             return ALIASES.get(name, name), _accept_old_options(options)
-    noun = kind[:-1]
+    noun = _SINGULAR[kind]
     if isinstance(spec, type) and issubclass(spec, Component):
         raise BadInput(
             f"{spec.__name__} is a {noun} class, not a {noun} instance. Give {spec.__name__}().",

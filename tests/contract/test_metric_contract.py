@@ -101,7 +101,10 @@ def test_a_text_has_the_same_value_in_any_batch(metric):
         for i, attribution in enumerate(ATTRIBUTIONS)
     ]
     for first, second, third in zip(in_one_batch, in_small_batches, alone, strict=True):
-        if first is not None:
+        if first is None:
+            assert second is None
+            assert third is None
+        else:
             assert second == pytest.approx(first, abs=1e-9)
             assert third == pytest.approx(first, abs=1e-9)
 

@@ -151,10 +151,10 @@ class Head:
             return "predicted" in (target.this, target.that)
         if not self.is_language_model or isinstance(target, ResolvedTarget):
             return target == "predicted"
-        question = to_next_token(target)
+        next_token = to_next_token(target)
         # Several alternatives are weighted by their probabilities.
-        is_weighted = question.against is not None and not isinstance(question.against, str)
-        return question.token == "predicted" or is_weighted or question.against == "all"
+        is_weighted = next_token.against is not None and not isinstance(next_token.against, str)
+        return next_token.token == "predicted" or is_weighted or next_token.against == "all"
 
     def resolve(
         self, target: TargetLike, logits: np.ndarray, row: TokenRow
@@ -217,14 +217,14 @@ class Head:
         return self.class_target(int(np.argmax(logits)))
 
     def _resolve_token(
-        self, question: NextToken, logits: np.ndarray, row: TokenRow
+        self, next_token: NextToken, logits: np.ndarray, row: TokenRow
     ) -> ResolvedTarget:
         """Return the target of a token and its alternatives."""
-        if question.token == "predicted":
+        if next_token.token == "predicted":
             index = int(np.argmax(logits))
         else:
-            index = self.label_index(question.token, row)
-        against = question.against
+            index = self.label_index(next_token.token, row)
+        against = next_token.against
         if against is None:
             return self.class_target(index)
         if against == "all" or isinstance(against, int):

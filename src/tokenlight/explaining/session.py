@@ -82,10 +82,6 @@ class Session:
         # Kind of input → the method that method="auto" takes for it.
         self._default_methods: dict[str, str] = {}
 
-    @property
-    def _runner(self) -> ModelRunner:
-        return self.runner
-
     @cached_property
     def max_tokens(self) -> int | None:
         """The longest text this model reads, special tokens included; None if there is no limit."""

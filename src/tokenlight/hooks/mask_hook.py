@@ -40,18 +40,19 @@ _active_threads: list[int] = []
 
 
 @contextmanager
-def known_mask(rows: Sequence[TokenRow], shape: torch.Size) -> Iterator[None]:
+def known_mask(rows: Sequence[TokenRow], shape: torch.Size, *, has_padding: bool) -> Iterator[None]:
     """Answer mask checks of this thread from ``rows`` inside the block.
 
     Args:
         rows: The rows of the batch. Nothing is answered for models that read several inputs, each with a
             mask of its own.
         shape: The shape of their padding mask, ``batch token``.
+        has_padding: Whether a row is shorter than the batch.
     """
     if any(row.source_length is not None or row.image is not None for row in rows):
         yield
         return
-    is_full = all(len(row) == shape[1] and row.is_unmasked for row in rows)
+    is_full = not has_padding and all(row.is_unmasked for row in rows)
     with _patched_mask_checks(), patched_attributes([_mask_state], shape=shape, is_full=is_full):
         yield
 

@@ -124,7 +124,9 @@ def attached_instruments(plan: RecordingPlan) -> Iterator[Instruments]:
     pass_context = _PassContext(plan)
     with ExitStack() as stack:
         state = stack.enter_context(pass_context.instrumented_model())
-        stack.enter_context(known_mask(plan.rows, plan.token_mask.shape))
+        stack.enter_context(
+            known_mask(plan.rows, plan.token_mask.shape, has_padding=plan.has_padding)
+        )
         stack.enter_context(attention_recorded_by(recorder))
         if mixing is not None:
             stack.enter_context(mixing.attached(runner.encoder))

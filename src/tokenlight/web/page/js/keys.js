@@ -26,7 +26,7 @@ const HELP = [
 const TABS = { 1: "why", 2: "game", 3: "edit", 4: "layers", 5: "heads" };
 
 /** Listen to the keyboard and to the help button. */
-export function keys() {
+export function listenForKeys() {
   fill(
     byId("help"),
     make("h2", { id: "help-title", text: "Keys" }),

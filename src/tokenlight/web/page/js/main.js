@@ -6,16 +6,16 @@ import { byId } from "./dom.js";
 import { editPanel } from "./edit.js";
 import { gamePanel } from "./game.js";
 import { headsPanel } from "./heads.js";
-import { keys } from "./keys.js";
+import { listenForKeys } from "./keys.js";
 import { layersPanel } from "./layers.js";
 import { asks, read } from "./link.js";
 import { methodPicker } from "./methods.js";
 import { fileOpening, listOpened } from "./opened.js";
 import { predictionPanel } from "./prediction.js";
-import { settings } from "./settings.js";
+import { setUpSettings } from "./settings.js";
 import { shareButtons } from "./share.js";
 import { fieldsInUse, state, update } from "./store.js";
-import { tabs } from "./tabs.js";
+import { setUpTabs } from "./tabs.js";
 import { close } from "./tip.js";
 import { clearError } from "./errors.js";
 import { whyPanel } from "./why.js";
@@ -34,18 +34,18 @@ async function loadModels() {
 
 /** Apply a link, with the server's defaults for missing values. */
 function follow() {
-  const settings = read(location.hash);
-  const model = state.models.find((candidate) => candidate.name === settings.model) ?? state.models[0];
+  const linked = read(location.hash);
+  const model = state.models.find((candidate) => candidate.name === linked.model) ?? state.models[0];
   if (!model) {
     byId("status").textContent = "No model is loaded: you are looking at saved files.";
     return;
   }
-  settings.model = model.name;
-  if (!settings.methods.length) settings.methods = [model.method];
-  update(settings);
+  linked.model = model.name;
+  if (!linked.methods.length) linked.methods = [model.method];
+  update(linked);
   // A link carries no picture: it is chosen again.
   const isComplete = !fieldsInUse().includes("picture") || state.picture;
-  if (asks(settings) && isComplete) void explain({ step: false });
+  if (asks(linked) && isComplete) void explain({ step: false });
   else {
     clear();
     showWelcome();
@@ -68,7 +68,7 @@ async function start() {
   }
 }
 
-settings();
+setUpSettings();
 askForm();
 methodPicker();
 predictionPanel();
@@ -78,9 +78,9 @@ editPanel();
 layersPanel();
 headsPanel();
 shareButtons();
-tabs();
+setUpTabs();
 loadViewData();
-keys();
+listenForKeys();
 fileOpening();
 // A link pasted into the open page, and the browser's back button.
 addEventListener("hashchange", () => {

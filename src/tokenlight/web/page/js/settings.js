@@ -5,7 +5,7 @@ import { byId } from "./dom.js";
 const DEFAULT_SETTINGS = { palette: "green_red", theme: "system" };
 
 /** Apply what was chosen before, and listen to the buttons. */
-export function settings() {
+export function setUpSettings() {
   for (const [name, usual] of Object.entries(DEFAULT_SETTINGS)) {
     const values = buttons(name).map((button) => button.dataset.value);
     const before = readSetting(name);

@@ -35,8 +35,8 @@ export const state = {
   groups: [],
   limits: {},
   ready: false,
-  picture: "",
-  pictureName: "", // a file in base64, which no link can carry
+  picture: "", // a file in base64, which no link can carry
+  pictureName: "",
   asksDocuments: false,
   isList: false,
   list: "",

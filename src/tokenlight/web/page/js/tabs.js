@@ -16,7 +16,7 @@ export function available(name) {
 }
 
 /** Listen to clicks and arrows, and show the tab the state names. */
-export function tabs() {
+export function setUpTabs() {
   for (const button of byId("tabs").querySelectorAll("[role=tab]")) {
     button.addEventListener("click", () => choose(button.dataset.tab));
   }
