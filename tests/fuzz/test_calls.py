@@ -258,6 +258,6 @@ def test_explainer_offers_only_names_that_are_documented():
     public |= {name for name in dir(Explainer) if not name.startswith("_")}
     assert public == {
         "attribute", "default_method", "evaluate", "explain", "explain_texts", "from_pretrained", "generate",
-        "labels", "mapper", "max_tokens", "model", "name", "release_memory", "runner",
+        "labels", "mapper", "max_tokens", "model", "name", "refine", "release_memory", "runner",
         "tokenizer",
     }  # fmt: skip

@@ -30,7 +30,7 @@ def explainer():
 
 
 @pytest.mark.parametrize(
-    ("ours", "python"),
+    ("class_name", "builtin_class"),
     [
         ("UnknownName", ValueError),
         ("BadInput", ValueError),
@@ -44,9 +44,9 @@ def explainer():
         ("MissingExtra", ImportError),
     ],
 )
-def test_every_error_is_also_the_one_of_python_that_people_catch(actual, python):
-    error = getattr(errors, actual)("it is so.")
-    assert isinstance(error, python)
+def test_every_error_is_also_the_one_of_python_that_people_catch(class_name, builtin_class):
+    error = getattr(errors, class_name)("it is so.")
+    assert isinstance(error, builtin_class)
     assert isinstance(error, errors.TokenlightError)
     assert str(error) == "it is so."
 

@@ -122,8 +122,8 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
 def test_rows_are_read_one_by_one(tmp_path):
     path = write_file(tmp_path, "a.jsonl", '{"text": "a"}\n\n{"text": "b"}\n{half')
     rows = iterate_rows(path)
-    assert next(rows) == ("line 1 of a.jsonl", {"text": "a"})
-    assert next(rows) == ("line 3 of a.jsonl", {"text": "b"})
+    assert next(rows) == (("line", 1, "a.jsonl"), {"text": "a"})
+    assert next(rows) == (("line", 3, "a.jsonl"), {"text": "b"})
     with expect_error(DamagedFile, "line-not-json", mentions="Line 4"):
         next(rows)
 
@@ -136,7 +136,8 @@ def test_a_packed_file_is_read_wherever_it_is_stored(tmp_path):
 
 def test_lines_of_plain_text_have_the_numbers_an_editor_shows(tmp_path):
     path = write_file(tmp_path, "a.txt", "a\n\nb\n")
-    assert [where for where, _ in iterate_rows(path)] == ["line 1 of a.txt", "line 3 of a.txt"]
+    locations = [str(location) for location, _ in iterate_rows(path)]
+    assert locations == ["line 1 of a.txt", "line 3 of a.txt"]
 
 
 @pytest.mark.parametrize(

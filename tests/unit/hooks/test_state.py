@@ -18,7 +18,7 @@ from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Continuation, Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.instrument import instrumented
-from tokenlight.model.runner import ModelRunner
+from tokenlight.model.runner import ModelInputs, ModelRunner
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
 
@@ -122,7 +122,9 @@ def test_a_source_longer_than_the_threshold_is_read_block_sparse():
             "decoder_input_ids": torch.tensor([[2, 7, 9]]),
         }
         token_mask = torch.ones(1, length + 3, dtype=torch.bool)
-        logits = runner.run(({**inputs, "read_positions": torch.tensor([2])}, token_mask, None))[1]
+        arguments = {**inputs, "read_positions": torch.tensor([2])}
+        model_inputs = ModelInputs(arguments, token_mask, pad_id=None, has_padding=False)
+        _, logits = runner.run(model_inputs)
         with torch.no_grad():
             bare = copy.deepcopy(model)(**inputs).logits[:, -1]
         assert_close(logits.numpy(), bare.numpy(), FLOAT32)
