@@ -30,7 +30,7 @@ help:
 
 demo: $(VENV)/.demo
 	$(OFFLINE) $(RUN) examples/demo.py
-	@echo "Next, a text of your own: $(VENV)/bin/tokenlight explain 'Never dull, and often very funny, though the ending is too long.' --trust"
+	@echo "Next, a text of your own: $(VENV)/bin/tokenlight explain 'A charming and often affecting journey, though the ending is too long.' --trust"
 
 test: check browser
 	$(OFFLINE) $(RUN) -m pytest -n $(WORKERS) --dist loadgroup -m "not extras" $(ORDER)
