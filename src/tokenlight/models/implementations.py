@@ -58,7 +58,9 @@ def _check_names(name: str, file: str, field: str, value: Any) -> None:
     if not allowed:
         return
     for implementation in _leaves(value):
-        if implementation is not None and implementation not in allowed:
+        # An array has no truth value to compare with, so only strings are looked up.
+        is_allowed = isinstance(implementation, str) and implementation in allowed
+        if implementation is not None and not is_allowed:
             raise UnsupportedModel(
                 f"{name} names code to download and run ({file}: {field} is {short_repr(implementation)}). "
                 f"Remove that line, or choose one of {', '.join(allowed)}.",

@@ -43,6 +43,7 @@ CONFIG_FILES = (
     "adapter_config.json", "config.json", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "generation_config.json",
 )  # fmt: skip
+MAX_FILE_NAME_BYTES = 255  # of common file systems
 HUB_OPTION_NAMES = ("revision", "cache_dir", "local_files_only", "token", "subfolder")
 MAX_LAYERS = 1000
 MAX_HEADS = 1 << 24
@@ -126,6 +127,13 @@ def refuse_forbidden_options(name: str, hub_options: dict[str, Any]) -> None:
         raise BadInput(
             f"subfolder={short_repr(subfolder)} is not the name of a folder. Give a string.",
             code="subfolder-type",
+        )
+    longest_part = max(Path(subfolder or "").parts, key=len, default="")
+    if len(longest_part.encode()) > MAX_FILE_NAME_BYTES:
+        raise BadInput(
+            f"subfolder={short_repr(subfolder)} has a part of more than {MAX_FILE_NAME_BYTES} bytes, too "
+            "long for the name of a folder. Give a shorter one.",
+            code="subfolder-too-long",
         )
 
 

@@ -102,6 +102,17 @@ def test_remote_code_is_refused(bert_folder):
         Explainer.from_pretrained(bert_folder, trust_remote_code=True)
 
 
+@pytest.mark.parametrize("subfolder", ["x" * 256, "models/" + "ä" * 128])
+def test_a_subfolder_whose_name_is_too_long_is_refused(bert_folder, subfolder):
+    with expect_error(BadInput, "subfolder-too-long"):
+        Explainer.from_pretrained(bert_folder, subfolder=subfolder)
+
+
+def test_an_attention_implementation_that_is_no_name_is_refused(bert_folder):
+    with expect_error(UnsupportedModel, "config-downloads-code"):
+        Explainer.from_pretrained(bert_folder, attn_implementation=np.array([]))
+
+
 def test_a_model_in_a_subfolder_is_read_from_there(bert_folder):
     explainer = Explainer.from_pretrained(bert_folder.parent, subfolder=bert_folder.name)
     attribution = Explainer.from_pretrained(bert_folder).explain("a good film", "rollout")
