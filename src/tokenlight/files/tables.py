@@ -180,21 +180,21 @@ def parse_example(
         label: The column of the label; None to find it by its name.
         with_annotations: Whether annotated spans are parsed.
     """
-    place = str(location)
-    columns = Columns.from_row(row, text, label, place, with_annotations=with_annotations)
+    location_text = str(location)
+    columns = Columns.from_row(row, text, label, location_text, with_annotations=with_annotations)
     true_label = None if columns.label is None else row[columns.label]
     if true_label == "":
         true_label = None
     elif isinstance(true_label, str) and re.fullmatch(r"-?[0-9]{1,18}", true_label):
         true_label = int(true_label)
-    parsed_text = parse_text(row, columns, is_named=text is not None, location=place)
-    spans = parse_annotated_spans(row, columns, parsed_text, place)
+    parsed_text = parse_text(row, columns, is_named=text is not None, location=location_text)
+    spans = parse_annotated_spans(row, columns, parsed_text, location_text)
     extra_columns = {str(name): row[name] for name in row if str(name) in columns.unread}
     return Example(
         text=parsed_text,
         label=true_label,
         spans=spans,
-        location=place,
+        location=location_text,
         row_number=location.number if isinstance(location, RowLocation) else None,
         columns=columns,
         extra_columns=extra_columns,
