@@ -22,13 +22,13 @@ import torch
 import transformers
 
 from tokenlight import Explainer, registry
+from tokenlight.data.ranks import rank_correlation
 from tokenlight.evaluation.measure import Failure
 from tokenlight.evaluation.report import draw_figure
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Experiment, evaluate_file
 from tokenlight.files.tables import read_examples
 from tokenlight.files.write import write_text
-from tokenlight.metrics._ranking import rank_correlation
 from tokenlight.version import VERSION
 
 CORE_METRICS = ["aopc", "lodds", "hiding_game", "revealing_game"]

@@ -32,10 +32,10 @@ from pair_records import read_records, wilson
 from tokenlight import Explainer, NextToken
 from tokenlight.bench.completions import find_completed_prompts, predict_next_tokens
 from tokenlight.bench.suite import SUITES_FOLDER
+from tokenlight.data.annotations import find_annotated_tokens
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import group_by_unit
 from tokenlight.files.tables import Example, read_examples
-from tokenlight.metrics._ranking import find_annotated_tokens
 
 METHODS: Mapping[str, Any] = {
     "attnlrp": "attnlrp",

@@ -27,6 +27,7 @@ import torch
 import transformers
 
 from tokenlight import Attribution, Explainer, SpanTarget
+from tokenlight.data.intervals import bootstrap_mean
 from tokenlight.data.postprocess import absolute
 from tokenlight.evaluation.evaluate import build_metrics
 from tokenlight.evaluation.measure import Record, measure, shorten_method_names
@@ -34,7 +35,6 @@ from tokenlight.evaluation.preflight import parse_spans
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.files.tables import Example, read_examples
 from tokenlight.files.write import write_text
-from tokenlight.metrics._interval import bootstrap_mean
 from tokenlight.progress import progress_bar
 from tokenlight.version import VERSION
 

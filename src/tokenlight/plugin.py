@@ -24,14 +24,17 @@ Example:
     'embedding_norm(power=1.0) → positive'
 """
 
+from tokenlight.data.ranks import rank_positions
+from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Count
 from tokenlight.methods.base import Method
-from tokenlight.metrics._ranking import rank_positions
 from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
+from tokenlight.perturb.variants import Variant
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 
 __all__ = [
+    "BadInput",
     "Case",
     "Count",
     "Measurement",
@@ -39,6 +42,7 @@ __all__ = [
     "Metric",
     "Site",
     "Tape",
+    "Variant",
     "VariantOutputs",
     "rank_positions",
 ]

@@ -102,7 +102,7 @@ def test_methods_are_added_in_the_picker_and_removed_by_their_chips(visit, expla
 
 def test_methods_are_compared_by_difference_and_by_agreement(visit, explainer):
     from tokenlight.data.postprocess import difference
-    from tokenlight.metrics._ranking import normalized_ranks
+    from tokenlight.data.ranks import normalized_ranks
 
     visit.open(text=TEXT, method=["attcat", "gae"])
     first, second = explainer.explain(TEXT, ["attcat", "gae"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.page_server import TEXT
-from tokenlight.metrics._ranking import rank_subset
+from tokenlight.data.ranks import rank_subset
 from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
 STEP_MILLISECONDS = 650  # STEP_MS in game.js

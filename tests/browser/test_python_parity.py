@@ -10,9 +10,9 @@ import pytest
 from tokenlight import Explainer, Question
 from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.data.prediction import Prediction
+from tokenlight.data.ranks import normalized_ranks
 from tokenlight.data.tokens import Tokens
 from tokenlight.inputs.combining_marks import is_mark_at
-from tokenlight.metrics._ranking import normalized_ranks
 from tokenlight.plots.characters import make_visible, to_single_line
 from tokenlight.plots.colours import score_to_step, step_class
 from tokenlight.plots.descriptions import describe_share, round_segment_shares

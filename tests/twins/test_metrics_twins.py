@@ -240,7 +240,7 @@ def compute_tau_b(first: Sequence[float], second: Sequence[float]) -> float:
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=3, max_size=12))
 def test_rank_correlations_equal_their_twins(pairs):
-    from tokenlight.metrics._ranking import rank_correlation
+    from tokenlight.data.ranks import rank_correlation
 
     first, second = (np.array(side) for side in zip(*pairs, strict=True))
     if len(set(first)) == 1 or len(set(second)) == 1:

@@ -9,13 +9,13 @@ from typing import Any
 
 from tokenlight.bench.plan import Cell
 from tokenlight.bench.run_folder import RunFolder
+from tokenlight.data.intervals import to_json_value
 from tokenlight.evaluation.corpus import load_model_tokenizer
 from tokenlight.evaluation.digests import check_unchanged
 from tokenlight.evaluation.evaluate import load_document_frequencies
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.files.write import dump_csv, write_text
-from tokenlight.metrics._interval import to_json_value
 from tokenlight.models.embedded import digest_file
 
 CELL_COLUMNS = ("model", "data", "method", "status", "reason", "examples", "options", "checkpoint")

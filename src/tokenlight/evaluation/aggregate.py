@@ -10,9 +10,9 @@ from math import isnan
 from statistics import fmean
 from typing import Any
 
+from tokenlight.data.intervals import Interval, bootstrap_mean
+from tokenlight.evaluation.agreement import Agreement
 from tokenlight.evaluation.records import Record
-from tokenlight.metrics._interval import Interval, bootstrap_mean
-from tokenlight.metrics._ranking import Agreement
 from tokenlight.metrics.base import DIRECTION_ARROWS, Measurement, Metric
 
 MetricValues = dict[tuple[int, str], float]  # (index of the text, target) to the value

@@ -11,6 +11,7 @@ import numpy as np
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution, AttributionList
+from tokenlight.data.intervals import Interval, bootstrap_mean
 from tokenlight.data.target import TargetLike
 from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 from tokenlight.errors.arguments import Seed, checked
@@ -21,7 +22,6 @@ from tokenlight.explaining.explain_options import as_list
 from tokenlight.files.parsing import read_json
 from tokenlight.files.user_cache import find_cache_folder
 from tokenlight.files.write import write_text
-from tokenlight.metrics._interval import Interval, bootstrap_mean
 
 # Methods that are compared by default: the families that measured well on some model.
 DEFAULT_CANDIDATES = (

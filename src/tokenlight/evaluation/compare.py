@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.intervals import Interval, bootstrap_mean, to_json_value
+from tokenlight.data.ranks import rank_correlation
 from tokenlight.data.true_label import name_label
 from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Seed, check_fields, check_items, checked
@@ -22,8 +24,6 @@ from tokenlight.evaluation.results import MIN_TEXTS_FOR_INTERVALS, Evaluation
 from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining.default_method import AUTO_METHOD, is_auto
 from tokenlight.files.tables import Example
-from tokenlight.metrics._interval import Interval, bootstrap_mean, to_json_value
-from tokenlight.metrics._ranking import rank_correlation
 from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.comparison_page import ChangedText, render_comparison
 

@@ -6,15 +6,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from tokenlight.data.annotations import CharacterSpan
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.head import Head
+from tokenlight.data.ranks import normalized_ranks
 from tokenlight.data.units import CONTINUATION_SEGMENT
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError
 from tokenlight.evaluation.case_preparation import complete_cases, describe_method
 from tokenlight.evaluation.records import Failure, Record, shorten_method_names
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._ranking import normalized_ranks
-from tokenlight.metrics.base import Case, CharacterSpan, Metric
+from tokenlight.metrics.base import Case, Metric
 from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
 from tokenlight.progress import progress_bar
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenlight.data.annotations import CharacterSpan
 from tokenlight.data.head import Head, is_integer_text
 from tokenlight.data.target import Continuation, TokenTarget
 from tokenlight.data.tokens import TokenRow
@@ -22,7 +23,7 @@ from tokenlight.explaining import input_rows
 from tokenlight.explaining.default_method import make_sample_input
 from tokenlight.explaining.token_targets import ENTITIES
 from tokenlight.files.tables import Example
-from tokenlight.metrics.base import CharacterSpan, Metric
+from tokenlight.metrics.base import Metric
 
 SpanAnnotations = tuple[CharacterSpan, ...] | None  # of one text
 

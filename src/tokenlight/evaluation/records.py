@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any, Literal
 
-from tokenlight.metrics._interval import to_json_value
+from tokenlight.data.intervals import to_json_value
 from tokenlight.metrics.base import Measurement
 
 # Field to key in JSON, where they differ. Files of earlier versions have these keys.

@@ -17,8 +17,8 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import group_by_word
 from tokenlight.evaluation.word_filler import draw_replacement_ids
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._perturbation import target_probability
 from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
+from tokenlight.perturb.probabilities import target_probability
 
 LogitsCache = dict[Hashable, np.ndarray]  # logits of perturbed texts by their deduplication keys
 DELETE, MASK, INFILL = "delete", "mask", "infill"  # written to files

@@ -41,9 +41,9 @@ from tokenlight.evaluation.verdict import (
     list_findings,
 )
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._perturbation import target_probability
 from tokenlight.metrics.base import check_has_probabilities
 from tokenlight.perturb.engine import Variant
+from tokenlight.perturb.probabilities import target_probability
 
 # Number of the random stream of a text, which differs from those that methods draw from.
 RANDOM_STREAM = 34

@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import Any
 
 from tokenlight.errors import BadInput
+from tokenlight.evaluation.removal_orders import removals_by_metric
 from tokenlight.explainer import Explainer
-from tokenlight.metrics._ranking import removals_by_metric
 from tokenlight.metrics.base import Metric
 from tokenlight.perturb.engine import ReplacementIds
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenlight.data.intervals import Interval, to_json_value
 from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.errors.arguments import checked
 from tokenlight.evaluation.aggregate import (
@@ -19,6 +20,7 @@ from tokenlight.evaluation.aggregate import (
     group_measurements,
     make_row,
 )
+from tokenlight.evaluation.agreement import Agreement
 from tokenlight.evaluation.corpus import DocumentFrequencies
 from tokenlight.evaluation.coverage import (
     Omission,
@@ -28,10 +30,9 @@ from tokenlight.evaluation.coverage import (
     summarize_truncation,
 )
 from tokenlight.evaluation.records import Failure, Record
+from tokenlight.evaluation.removal_orders import compare_removal_orders
 from tokenlight.evaluation.replacement_tokens import replacement_warnings
 from tokenlight.files.write import dump_json, writable, write_parquet, write_text
-from tokenlight.metrics._interval import Interval, to_json_value
-from tokenlight.metrics._ranking import Agreement, compare_removal_orders
 from tokenlight.metrics.base import Metric, MetricSummary
 from tokenlight.perturb.engine import ReplacementIds
 

@@ -5,7 +5,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.errors import BadInput
 from tokenlight.methods._maps import (
     AttentionGradientMethod,
     Reduce,
@@ -14,7 +13,7 @@ from tokenlight.methods._maps import (
     resolve_reduce,
 )
 from tokenlight.methods.base import GRADIENT_RULE_SETS, GradientMethod
-from tokenlight.plugin import Tape
+from tokenlight.plugin import BadInput, Tape
 
 
 class GenericAttention(GradientMethod, AttentionGradientMethod):

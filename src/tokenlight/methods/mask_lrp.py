@@ -9,13 +9,12 @@ from torch import Tensor
 
 from tokenlight.accel.tensors import upcast_all
 from tokenlight.accel.transfer import to_device
-from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Seed
 from tokenlight.heads.mask import MaskKind, MaskValues, as_head_mask
 from tokenlight.heads.statistics import find_positional_heads
 from tokenlight.lrp.rules import RuleCase, contributions, safe_divide
 from tokenlight.methods._relevance import RuleBasedRelevance
-from tokenlight.plugin import Site, Tape
+from tokenlight.plugin import BadInput, Site, Tape
 from tokenlight.registry import Share
 from tokenlight.trace.relevance import RelevanceGate, RelevancePath, RelevanceResult
 

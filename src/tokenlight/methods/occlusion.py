@@ -6,11 +6,10 @@ import numpy as np
 from torch import Tensor
 
 from tokenlight.data.units import Unit
-from tokenlight.errors import BadInput
 from tokenlight.methods import _perturbation
 from tokenlight.methods._perturbation import Baseline
 from tokenlight.methods.base import Cost
-from tokenlight.plugin import Count, Tape
+from tokenlight.plugin import BadInput, Count, Tape
 
 
 class Occlusion(_perturbation.UnitMethod):

@@ -12,7 +12,6 @@ from tokenlight.accel.transfer import AsyncTensor
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
-from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Seed
 from tokenlight.lrp.backward import backward_by_rules
 from tokenlight.lrp.rules import Operation
@@ -30,7 +29,7 @@ from tokenlight.perturb.subtexts import (
     group_removable_units,
     make_subtext,
 )
-from tokenlight.plugin import Count, Method, Site, Tape
+from tokenlight.plugin import BadInput, Count, Method, Site, Tape
 from tokenlight.progress import nested_progress
 from tokenlight.registry import Range
 from tokenlight.trace.extra_passes import ExtraPasses

@@ -1,24 +1,23 @@
 """Metrics that remove ranked tokens from a text and watch the probability of a target."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from tokenlight.data.head import Head
-from tokenlight.data.odds import target_log_odds
-from tokenlight.data.span_target import answer_log_probability, softmax
+from tokenlight.data.ranks import RankOrder, rank_subset
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.units import Unit, find_removable_units
-from tokenlight.errors import BadInput, NotFinite
+from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Count
-from tokenlight.metrics._ranking import RankOrder, rank_subset, shares_to_counts
 from tokenlight.metrics.base import Case, Direction, Measurement, Metric, VariantOutputs
 from tokenlight.perturb.engine import Perturber
+from tokenlight.perturb.probabilities import target_probability
 from tokenlight.perturb.variants import Variant
 
 Perturb = Literal["delete", "pad", "mask"]
 WatchedTarget = Literal["explained", "predicted", "label"]
+PAPER_GRID = tuple(step / 10 for step in range(11))
 MIN_PROBABILITY = 1e-12  # smaller probabilities are clipped to this before their logarithm
 
 
@@ -134,6 +133,11 @@ class AreaMetric(PerturbationMetric, abstract=True):
         return float(np.trapezoid(curve, self.curve_points))
 
 
+def shares_to_counts(shares: Sequence[float], num_tokens: int) -> list[int]:
+    """Convert shares of ``num_tokens`` to counts, with Python's ``round``: halves go to even."""
+    return [round(share * num_tokens) for share in shares]
+
+
 def find_sources(case: Case, unit: Unit) -> tuple[list[np.ndarray], np.ndarray]:
     """Find the units of a text that may be removed; question and answer are not among them.
 
@@ -215,66 +219,3 @@ def target_probabilities(
     for variant, logits in outputs:
         probabilities.append(target_probability(case.head, target, variant, logits))
     return np.array(probabilities)
-
-
-def target_probability(
-    head: Head, target: ResolvedTarget, variant: Variant, logits: np.ndarray
-) -> float:
-    """Return the probability of a target in a perturbed text.
-
-    - Class: softmax, or sigmoid if the labels do not exclude each other.
-    - Token of a language model: softmax over the vocabulary, whichever alternatives it was contrasted with.
-    - Contrast: the share of the first class in those that are named.
-    - Span: the product of start and end; a deleted side has probability 0. For two spans in contrast, the
-      share of the first in both.
-    - Answer: the product over its tokens.
-
-    Args:
-        head: The meaning of the logits.
-        target: The target of the unperturbed text.
-        variant: The perturbed text, which knows where its tokens came from: the answer may have moved.
-        logits: Its logits.
-
-    Raises:
-        NotFinite: A logit is NaN or infinite.
-    """
-    if not np.isfinite(logits).all():
-        raise NotFinite(
-            "The model returns NaN or infinity for a perturbed text. Check its weights and precision.",
-            code="perturbed-logits-not-finite",
-        )
-    if target.kind == "span":
-        return _span_probability(target, variant, logits)
-    if target.kind == "answer":
-        answer_logits = logits[target.answer_positions]
-        return float(np.exp(answer_log_probability(answer_logits)))
-    # A sigmoid of a difference of logits is the softmax of that difference and 0.
-    if target.kind == "contrast":
-        return float(softmax(np.array([target_log_odds(head, target, logits), 0.0]))[0])
-    assert target.index is not None
-    if head.problem_type == "multi":
-        return float(softmax(np.array([logits[target.index], 0.0]))[0])
-    return float(softmax(logits)[target.index])
-
-
-def _span_probability(target: ResolvedTarget, variant: Variant, logits: np.ndarray) -> float:
-    """Return the probability of a span, or of the first of two spans in contrast."""
-    # The two spans of a contrast have weights of opposite sign. A side that they share has weight zero.
-    positive = 1.0
-    negative = 1.0
-    for (original_position, side), weight in target.terms:
-        if not weight:
-            continue
-        position = variant.position_of(original_position)
-        probability = 0.0
-        if position is not None:
-            probability = float(softmax(logits[:, side])[position])
-        if weight > 0:
-            positive *= probability
-        else:
-            negative *= probability
-    if all(weight > 0 for _, weight in target.terms):
-        return positive
-    # If both spans were deleted, neither is more likely.
-    total = positive + negative
-    return positive / total if total > 0 else 0.5

@@ -4,10 +4,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.errors import BadInput
-from tokenlight.metrics._perturbation import Perturb, PerturbationMetric, WatchedTarget
-from tokenlight.metrics._ranking import PAPER_GRID, RankOrder, shares_to_counts
-from tokenlight.plugin import Case, rank_positions
+from tokenlight.data.ranks import RankOrder
+from tokenlight.metrics._perturbation import (
+    PAPER_GRID,
+    Perturb,
+    PerturbationMetric,
+    WatchedTarget,
+    shares_to_counts,
+)
+from tokenlight.plugin import BadInput, Case, rank_positions
 from tokenlight.registry import Share
 
 OFFICIAL_OPTIONS: dict[str, Any] = {"grid": "linspace9", "target": "label"}

@@ -12,16 +12,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from tokenlight.data.annotations import CharacterSpan
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.head import Head
+from tokenlight.data.intervals import Interval, bootstrap_curve, bootstrap_mean
 from tokenlight.errors import BadTarget
-from tokenlight.metrics._interval import Interval, bootstrap_curve, bootstrap_mean
 from tokenlight.perturb.engine import Perturber, Variant
 from tokenlight.registry import Component, format_spec
 
 Direction = Literal["higher", "lower", "neither"]
 DIRECTION_ARROWS: Mapping[str, str] = {"higher": "↑", "lower": "↓", "neither": ""}
-CharacterSpan = tuple[int, int, int]  # segment, first character, character after the last
+
 VariantOutputs = Sequence[tuple[Variant, np.ndarray]]  # each perturbed text with the model's logits
 Bounds = tuple[float, float]  # lowest and highest value that any explanation could have
 Search = Generator[list[Variant], VariantOutputs, Bounds]  # yields texts, receives their logits

@@ -2,11 +2,10 @@
 
 import numpy as np
 
+from tokenlight.data.annotations import find_annotated_tokens
 from tokenlight.data.ranks import compute_midranks
 from tokenlight.data.units import group_by_unit
-from tokenlight.errors import BadInput
-from tokenlight.metrics._ranking import find_annotated_tokens
-from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs
+from tokenlight.plugin import BadInput, Case, Measurement, Metric, VariantOutputs
 
 
 class DecidingWord(Metric):

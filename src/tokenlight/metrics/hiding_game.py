@@ -5,10 +5,10 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.data.head import Head
-from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
+from tokenlight.data.ranks import RankOrder
+from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.metrics._perturbation import AreaMetric
-from tokenlight.metrics._ranking import RankOrder
-from tokenlight.plugin import Case, Count, Measurement, VariantOutputs
+from tokenlight.plugin import BadInput, Case, Count, Measurement, VariantOutputs
 
 
 class HidingGame(AreaMetric):

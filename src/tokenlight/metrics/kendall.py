@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.ranks import rank_correlation
 from tokenlight.errors import BadTarget
-from tokenlight.metrics._ranking import rank_correlation
 from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs, rank_positions
 
 

@@ -7,8 +7,7 @@ from tokenlight.data.ranks import compute_midranks
 from tokenlight.data.units import Unit
 from tokenlight.errors.arguments import Seed
 from tokenlight.metrics._perturbation import find_sources, remove_units
-from tokenlight.perturb.variants import Variant
-from tokenlight.plugin import Case, Count, Measurement, Metric, VariantOutputs
+from tokenlight.plugin import Case, Count, Measurement, Metric, Variant, VariantOutputs
 
 # Number of this metric's random stream of a text, which differs from the one that methods are fitted on.
 RANDOM_STREAM = 2

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tokenlight.errors import BadInput
 from tokenlight.metrics._perturbation import MIN_PROBABILITY, Perturb
 from tokenlight.metrics.aopc import OFFICIAL_OPTIONS, AreaOverPerturbationCurve
+from tokenlight.plugin import BadInput
 
 
 class LogOdds(AreaOverPerturbationCurve):

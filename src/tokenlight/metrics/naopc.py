@@ -4,10 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tokenlight.errors import BadInput
 from tokenlight.metrics._perturbation import Perturb, PerturbationMetric, target_probabilities
 from tokenlight.metrics.base import Search
-from tokenlight.plugin import Case, Count, Measurement, VariantOutputs
+from tokenlight.plugin import BadInput, Case, Count, Measurement, VariantOutputs
 
 MIN_RANGE = 1e-6  # a smaller range of AOPC is rounding
 # A set of removed positions, to the largest sum of falls on the way to it.

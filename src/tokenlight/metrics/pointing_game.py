@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tokenlight.errors import BadInput
-from tokenlight.metrics._ranking import find_annotated_tokens, rank_subset
-from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs
+from tokenlight.data.annotations import find_annotated_tokens
+from tokenlight.data.ranks import rank_subset
+from tokenlight.plugin import BadInput, Case, Measurement, Metric, VariantOutputs
 
 
 class PointingGame(Metric):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.ranks import RankCorrelation, check_rankable, rank_correlation
 from tokenlight.errors.arguments import Seed
-from tokenlight.metrics._ranking import RankCorrelation, check_rankable, rank_correlation
 from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs
 
 

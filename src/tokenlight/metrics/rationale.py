@@ -6,11 +6,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.errors import BadInput
-from tokenlight.metrics._interval import bootstrap_statistic
-from tokenlight.metrics._ranking import find_annotated_tokens, visible_share
+from tokenlight.data.annotations import find_annotated_tokens, visible_share
+from tokenlight.data.intervals import bootstrap_statistic
 from tokenlight.metrics.base import MetricSummary
-from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs, rank_positions
+from tokenlight.plugin import BadInput, Case, Measurement, Metric, VariantOutputs, rank_positions
 
 
 class Rationale(Metric):

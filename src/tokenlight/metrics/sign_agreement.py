@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from tokenlight.errors import BadInput
-from tokenlight.metrics._ranking import find_annotated_tokens
-from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs
+from tokenlight.data.annotations import find_annotated_tokens
+from tokenlight.plugin import BadInput, Case, Measurement, Metric, VariantOutputs
 
 
 class SignAgreement(Metric):

@@ -4,12 +4,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokenlight.errors import BadInput
+from tokenlight.data.ranks import check_rankable
 from tokenlight.errors.arguments import Seed
 from tokenlight.metrics._perturbation import target_probabilities
-from tokenlight.metrics._ranking import check_rankable
-from tokenlight.perturb.variants import Variant
-from tokenlight.plugin import Case, Count, Measurement, Metric, VariantOutputs
+from tokenlight.plugin import BadInput, Case, Count, Measurement, Metric, Variant, VariantOutputs
 
 RANDOM_STREAM = 3  # number of this metric's random stream of a text
 MIN_CONTRIBUTION = 1e-6  # if all tokens together add less to the probability, nothing can be lost

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.metrics._interval import Interval, bootstrap_statistic
+from tokenlight.data.intervals import Interval, bootstrap_statistic
 from tokenlight.metrics.base import MetricSummary
 from tokenlight.plugin import Case, Count, Measurement, Metric, VariantOutputs
 

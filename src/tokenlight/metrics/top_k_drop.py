@@ -5,8 +5,7 @@ import numpy as np
 from tokenlight.data.odds import target_log_probability
 from tokenlight.data.units import Unit
 from tokenlight.metrics._perturbation import find_sources, remove_units
-from tokenlight.perturb.variants import Variant
-from tokenlight.plugin import Case, Count, Measurement, Metric, VariantOutputs
+from tokenlight.plugin import Case, Count, Measurement, Metric, Variant, VariantOutputs
 
 
 class TopKDrop(Metric):

@@ -7,11 +7,11 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
+from tokenlight.data.ranks import normalized_ranks
 from tokenlight.data.trust import OUTDATED_VERDICT, UNTESTED, is_outdated
 from tokenlight.data.units import group_by_word
 from tokenlight.errors import BadInput
 from tokenlight.files.write import dump_json
-from tokenlight.metrics._ranking import normalized_ranks
 from tokenlight.plots.charts import render_figure
 from tokenlight.plots.figures import draw_heat_map, draw_token_bars
 from tokenlight.plots.html import render_page

@@ -8,8 +8,8 @@ from tests.helpers.image_models import build_model
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.evaluation.evaluate import build_metrics
+from tokenlight.evaluation.removal_orders import compare_removal_orders
 from tokenlight.evaluation.replacement_tokens import replacement_warnings
-from tokenlight.metrics._ranking import compare_removal_orders
 from tokenlight.perturb.engine import ReplacementIds
 
 TEXTS = ["we love this dull old movie", "the film was good , we love it"]

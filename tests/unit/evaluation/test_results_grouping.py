@@ -15,12 +15,12 @@ from tests.helpers.planted_model import make_attribution, make_planted_explainer
 from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_config
 from tests.helpers.tolerance import assert_close
 from tokenlight import Continuation, Explainer
+from tokenlight.data.intervals import bootstrap_mean
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.report import render_evaluation_page
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Experiment, evaluate_file, explain_shard
 from tokenlight.files.tables import Example
-from tokenlight.metrics._interval import bootstrap_mean
 from tokenlight.metrics.aopc import AreaOverPerturbationCurve
 from tokenlight.metrics.base import Measurement
 from tokenlight.metrics.precision_at_k import PrecisionAtK

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tokenlight import registry
 from tokenlight.evaluation.measure import Record
+from tokenlight.evaluation.removal_orders import compare_removal_orders
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.metrics._ranking import compare_removal_orders
 from tokenlight.metrics.base import Measurement
 
 WAYS = ("delete", "mask", "pad")

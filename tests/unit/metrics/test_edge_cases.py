@@ -10,15 +10,15 @@ from tests.helpers.expect import expect_error
 from tests.helpers.planted_model import make_attribution, make_planted_explainer
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, registry
-from tokenlight.data.postprocess import absolute, merge_words
-from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
-from tokenlight.metrics._interval import (
+from tokenlight.data.intervals import (
     bootstrap_curve,
     bootstrap_mean,
     bootstrap_statistic,
     to_json_value,
 )
-from tokenlight.metrics._ranking import rank_correlation
+from tokenlight.data.postprocess import absolute, merge_words
+from tokenlight.data.ranks import rank_correlation
+from tokenlight.errors import BadInput, BadTarget, NotFinite, TokenlightError
 
 MODEL_METRICS = (
     "aopc",

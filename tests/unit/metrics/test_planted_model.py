@@ -18,6 +18,7 @@ from tests.helpers.planted_model import (
     make_planted_explainer,
 )
 from tokenlight import registry
+from tokenlight.data.ranks import rank_subset
 from tokenlight.metrics import (
     aopc,
     comprehensiveness,
@@ -29,7 +30,6 @@ from tokenlight.metrics import (
     soft_sufficiency,
     sufficiency,
 )
-from tokenlight.metrics._ranking import rank_subset
 
 FAITHFUL = (
     "aopc",

@@ -10,9 +10,9 @@ from tokenlight.bench.report.comparison import SuiteReport
 from tokenlight.bench.report.values import Panel, format_number
 from tokenlight.bench.suite_entries import Claim
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.intervals import Interval, bootstrap_mean
 from tokenlight.errors import join_first
 from tokenlight.files.parsing import parse_json
-from tokenlight.metrics._interval import Interval, bootstrap_mean
 
 MIN_CONTROL_GAP = 1e-3  # of a metric: a control that is no further away counts as the same
 NUM_CONTROL_DEVIATIONS = 2  # repeated runs count as different beyond this many standard deviations

@@ -9,8 +9,8 @@ from typing import Any
 from tokenlight.bench.report.comparison import NOT_MEASURED, SuiteReport
 from tokenlight.bench.report.values import MISSING, Panel
 from tokenlight.bench.suite_entries import DataSetEntry, MetricEntry
+from tokenlight.evaluation.removal_orders import compare_removal_orders
 from tokenlight.evaluation.replacement_tokens import replacement_warnings, replacements_from_dict
-from tokenlight.metrics._ranking import compare_removal_orders
 from tokenlight.perturb.engine import ReplacementIds
 
 MAX_LISTED_NAMES = 6  # names in a sentence

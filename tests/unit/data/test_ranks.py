@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenlight.data.ranks import compute_midranks
-from tokenlight.metrics._ranking import rank_positions, shares_to_counts
+from tokenlight.data.ranks import compute_midranks, rank_positions
+from tokenlight.metrics._perturbation import shares_to_counts
 
 
 def test_ranks_and_counts_equal_the_values_by_hand():
