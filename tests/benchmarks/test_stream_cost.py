@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 import stream_cost as bench
 import torch
 
+from tokenlight import Explainer
 
-def test_a_stream_is_measured_against_both_generations():
-    explainer = bench.build_random_llama("tiny", "cpu", torch.float32)
-    result = bench.measure(explainer, "grad_x_input", num_tokens=3, repeats=1)
+
+@pytest.fixture(scope="module")
+def explainer() -> Explainer:
+    return bench.build_random_llama("tiny", "cpu", torch.float32)
+
+
+def test_a_stream_is_measured_against_both_generations(explainer):
+    (result,) = bench.measure(explainer, bench.PROMPT, "grad_x_input", num_tokens=3, repeats=1)
     assert result["new_tokens"] == 3
     assert result["prompt_tokens"] == len(bench.PROMPT.encode())
     per_token = result["ms_per_token"]
     stream = per_token["explained stream"]
-    assert result["over_cached"] == stream / per_token["cached generation"]
-    assert result["over_teacher_forced"] == stream / per_token["teacher-forced generation"]
+    assert result["over_cached"] == pytest.approx(stream / per_token["cached generation"])
+    forced = per_token["teacher-forced generation"]
+    assert result["over_teacher_forced"] == pytest.approx(stream / forced)
+
+
+def test_a_prompt_is_repeated_up_to_its_length(explainer):
+    prompt = bench.build_prompt(explainer, 300)
+    assert len(explainer.tokenizer(prompt).input_ids) == 300
+    assert prompt.startswith(bench.PROMPT)
+
+
+def test_a_stopped_run_leaves_what_it_measured(tmp_path, monkeypatch):
+    path = tmp_path / "stream.json"
+    arguments = [
+        "--random-llama",
+        "tiny",
+        "--method",
+        "grad_x_input",
+        "--tokens",
+        "2",
+        "--repeats",
+        "1",
+    ]
+    arguments += ["--prompt-tokens", "8", "16", "--seconds", "1e-9", "-o", str(path)]
+    monkeypatch.setattr("sys.argv", ["stream_cost.py", *arguments])
+    bench.main()
+    assert not path.exists()
+    monkeypatch.setattr("sys.argv", ["stream_cost.py", *arguments, "--seconds", "1000"])
+    bench.main()
+    results = json.loads(path.read_text("utf-8"))["results"]
+    assert [result["prompt_tokens"] for result in results] == [8, 16]

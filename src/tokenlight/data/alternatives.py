@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from tokenlight.data.largest import largest_indices
 from tokenlight.data.span_target import softmax
 from tokenlight.errors import BadTarget
 
@@ -90,8 +91,9 @@ def choose_alternatives(
     Returns:
         Their ids, likeliest first, and their weights, which sum to 1.
     """
-    # A stable sort: equally likely tokens come in the order of their ids, as in a prediction.
-    order = np.argsort(-logits, kind="stable")
+    # Equally likely tokens come in the order of their ids, as in a prediction.
+    count = len(logits) if against == "all" else against + 1
+    order = largest_indices(logits, count)
     others = order[order != index]
     if against != "all":
         others = others[:against]

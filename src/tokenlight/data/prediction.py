@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from tokenlight.data.largest import largest_indices
 from tokenlight.data.span_target import (
     answer_log_probability,
     extract_span_text,
@@ -150,8 +151,8 @@ def predict_class(
 def predict_token(logits: np.ndarray, vocabulary: Sequence[str]) -> Prediction:
     """Return the most likely token, and the ten most likely ones with their probabilities."""
     probabilities = softmax(logits)
-    # A stable sort, so that equally likely tokens come in the order of their ids.
-    top_ids = np.argsort(-probabilities, kind="stable")[:NUM_TOP_TOKENS].tolist()
+    # Equally likely tokens come in the order of their ids.
+    top_ids = largest_indices(probabilities, NUM_TOP_TOKENS).tolist()
     return Prediction(
         label=vocabulary[top_ids[0]],
         index=top_ids[0],

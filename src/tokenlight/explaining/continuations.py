@@ -16,6 +16,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.attribution_fields import BatchColumns, build_shared_fields
 from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
 from tokenlight.explaining.pending_scores import launch_scores
+from tokenlight.explaining.replay_batches import count_products
 from tokenlight.explaining.session import Session, verify_rows
 from tokenlight.explaining.text_result import MethodGroups
 from tokenlight.hooks.locks import pause
@@ -29,13 +30,18 @@ PREFIX_INVARIANT_SITES = frozenset(
     {Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT, Site.RELEVANCE_GRADIENT}
 )
 
+# Multiplications of a forward pass over the whole text up to which a GPU in half precision waits for Python
+# to launch kernels. One backward pass over a batch of all beginnings is then faster than one per token.
+MAX_LAUNCH_BOUND_PRODUCTS = 4e12
+
 
 def can_share_forward(
     session: Session, targeted_rows: Sequence[TargetedRow], options: ExplainOptions
 ) -> bool:
     """Return whether the rows are beginnings of one text, and every method may read them from one pass.
 
-    To a token, the tokens after it are padding: a model that padding changes needs a row for each.
+    To a token, the tokens after it are padding: a model that padding changes needs a row for each. Short
+    texts on a GPU have a row for each as well, since that is faster.
 
     Args:
         session: The model, which is verified here if it was not before.
@@ -47,6 +53,8 @@ def can_share_forward(
     if not all(map(is_prefix_invariant, options.methods)) or not _are_prefixes(targeted_rows):
         return False
     rows = [row for row, _ in targeted_rows]
+    if _is_launch_bound(session, rows[-1]):
+        return False
     # Verifying the model also finds out whether padding changes its logits.
     verify_rows(session, rows, options.methods)
     batching = session.runner.batching
@@ -54,6 +62,14 @@ def can_share_forward(
     if len(computations) > 1:
         return False  # The model computes a beginning differently than the whole text.
     return session.runner.is_padding_invariant and batching.is_batch_invariant
+
+
+def _is_launch_bound(session: Session, whole_row: TokenRow) -> bool:
+    """Return whether a pass over the text takes as long as launching it, so that more rows cost nothing."""
+    runner = session.runner
+    if not runner.is_half_precision_gpu:
+        return False
+    return count_products(runner, 1, len(whole_row)) <= MAX_LAUNCH_BOUND_PRODUCTS
 
 
 def _are_prefixes(targeted_rows: Sequence[TargetedRow]) -> bool:

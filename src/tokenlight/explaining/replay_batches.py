@@ -155,7 +155,7 @@ def _is_replayable(
         return False
     # Large passes keep the device busy without a graph.
     num_tokens = max([len(row.ids) for row in rows])
-    if _count_products(runner, len(rows), num_tokens) > max_products:
+    if count_products(runner, len(rows), num_tokens) > max_products:
         return False
     return all(map(_needs_one_pass, options.methods))
 
@@ -176,8 +176,14 @@ def _reads_plain_text(runner: ModelRunner) -> bool:
     )
 
 
-def _count_products(runner: ModelRunner, num_rows: int, num_tokens: int) -> float:
-    """Estimate the multiplications of one forward pass."""
+def count_products(runner: ModelRunner, num_rows: int, num_tokens: int) -> float:
+    """Estimate the multiplications of one forward pass.
+
+    Args:
+        runner: The model to run.
+        num_rows: Rows of the batch.
+        num_tokens: Tokens of each row.
+    """
     config = runner.model.config.get_text_config()
     hidden_size = getattr(config, "hidden_size", 0) or 0
     num_layers = getattr(config, "num_hidden_layers", 0) or 0

@@ -15,6 +15,7 @@ from tests.helpers.encoder_decoder_models import (
     make_small_llama,
 )
 from tokenlight import Continuation, Contrast, Explainer, registry
+from tokenlight.explaining import continuations
 from tokenlight.explaining.continuations import is_prefix_invariant
 
 PROMPT = "the cat sat on a mat"
@@ -79,6 +80,24 @@ def test_a_continuation_takes_one_forward_and_one_backward_per_token(
     passes.clear()
     attribution = explainer.explain(PROMPT, "grad_x_input", Continuation(TEXT))
     assert passes == {"forwards": 1, "backwards": len(attribution)}
+
+
+def test_a_short_text_in_half_precision_on_a_gpu_takes_one_batch_of_rows(
+    explainer: Explainer, passes: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = explainer.explain(PROMPT, "grad_x_input", Continuation(TEXT))
+    monkeypatch.setitem(explainer.runner.__dict__, "is_half_precision_gpu", True)
+    passes.clear()
+    batched = explainer.explain(PROMPT, "grad_x_input", Continuation(TEXT))
+    assert passes == {"forwards": len(batched), "backwards": 1}
+    for attribution, other in zip(batched, whole, strict=True):
+        scale = np.abs(other.scores).max()
+        np.testing.assert_allclose(attribution.scores, other.scores, rtol=0, atol=1e-10 * scale)
+    # A pass that keeps the device busy is shared.
+    monkeypatch.setattr(continuations, "MAX_LAUNCH_BOUND_PRODUCTS", 1.0)
+    passes.clear()
+    explainer.explain(PROMPT, "grad_x_input", Continuation(TEXT))
+    assert passes == {"forwards": 1, "backwards": len(batched)}
 
 
 @pytest.mark.parametrize(
