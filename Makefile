@@ -42,7 +42,7 @@ WORKERS ?= 2
 # Libraries that read what tokenlight writes, Jupyter and spaCy, in an environment of their own; none may be missing.
 test-extras: $(VENV)-extras/.extras
 	TOKENLIGHT_EXTRAS=1 $(OFFLINE) $(VENV)-extras/bin/python -m pytest -m extras $(ORDER) \
-	  tests/unit/scale/test_file_job.py tests/unit/heads/test_parsing.py tests/project/test_tutorials.py
+	  tests/unit/scale/test_file_job.py tests/unit/attention_heads/test_parsing.py tests/project/test_tutorials.py
 
 $(VENV)-extras/.extras: pyproject.toml constraints.txt
 	$(MAKE) VENV=$(VENV)-extras $(VENV)-extras/.demo

@@ -34,7 +34,7 @@ import torch
 from pair_records import read_records, wilson
 
 from tokenlight import Context, Continuation, Explainer
-from tokenlight.data.span_target import answer_log_probability
+from tokenlight.data.probabilities import answer_log_probability
 from tokenlight.inputs.prompt import encode_prompt
 from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 

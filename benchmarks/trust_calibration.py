@@ -37,7 +37,7 @@ from tokenlight.evaluation.removal_evidence import (
     compute_log_odds,
     list_presence,
 )
-from tokenlight.evaluation.removal_grading import (
+from tokenlight.evaluation.removal_test import (
     MAX_TIED_SHARE,
     RANDOM_STREAM,
     count_tied,

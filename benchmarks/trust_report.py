@@ -45,7 +45,7 @@ from tokenlight.evaluation.removal_evidence import (
     build_evidence,
     invert_log_odds,
 )
-from tokenlight.evaluation.removal_grading import (
+from tokenlight.evaluation.removal_test import (
     MAX_CANCELLED_SHARE,
     MAX_TIED_SHARE,
     MIN_PROBABILITY_CHANGE,

@@ -29,7 +29,7 @@ from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Count
 from tokenlight.methods.base import Method
 from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
-from tokenlight.perturb.variants import Variant
+from tokenlight.perturb.variants import Perturber, Variant
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 
@@ -40,6 +40,7 @@ __all__ = [
     "Measurement",
     "Method",
     "Metric",
+    "Perturber",
     "Site",
     "Tape",
     "Variant",

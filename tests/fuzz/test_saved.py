@@ -9,8 +9,8 @@ import tokenlight
 from tests.fuzz.outcomes import count_outcomes, mutate
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa
 from tokenlight import Explainer, Question
+from tokenlight.attention_heads.mask import HeadMask, as_head_mask
 from tokenlight.evaluation.corpus import DocumentFrequencies
-from tokenlight.heads.mask import HeadMask, as_head_mask
 from tokenlight.plots.terminal import show
 
 TEXTS = (

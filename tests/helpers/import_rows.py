@@ -18,7 +18,7 @@ ROWS = [
     ("what a model is: layout, head, inputs", "model"),
     ("perturbed inputs, and the passes over them", "perturb"),
     ("what is recorded of a pass: sites, recording, tape", "trace"),
-    ("head statistics; embedded models and loading", "heads", "models"),
+    ("head statistics; embedded models and loading", "attention_heads", "models"),
     ("one file, one idea", "methods", "metrics"),
     ("one call of explain(); pictures; what authors import", "explaining", "plots", "plugin"),
     ("the object users meet", "explainer"),

@@ -15,6 +15,9 @@ from typing import Any
 import torch
 
 from tokenlight import registry
+from tokenlight.attention_heads.mask import write_heads
+from tokenlight.attention_heads.parsing import read_conllu
+from tokenlight.attention_heads.statistics import StatisticsOptions, compute_head_statistics
 from tokenlight.bench.plan import Cell, Part, map_labels, read_chosen_examples
 from tokenlight.bench.run_folder import RunFolder
 from tokenlight.data.attribution import Attribution
@@ -25,9 +28,6 @@ from tokenlight.evaluation.run import Experiment, explain_shard, measure_shard
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
 from tokenlight.files.write import dump_json
-from tokenlight.heads.mask import write_heads
-from tokenlight.heads.parsing import read_conllu
-from tokenlight.heads.statistics import StatisticsOptions, compute_head_statistics
 from tokenlight.models.embedded import digest_file, digest_folder
 from tokenlight.scale.engine import load_explainer
 

@@ -71,7 +71,7 @@ def heads(  # noqa: PLR0917 - one parameter per option
 
     They are counted on parsed text: --conllu, or --text for spaCy to parse.
     """
-    from tokenlight.heads.statistics import StatisticsOptions, compute_head_statistics
+    from tokenlight.attention_heads.statistics import StatisticsOptions, compute_head_statistics
 
     conllu_paths = conllu or []
     text_paths = text or []
@@ -113,8 +113,8 @@ def heads(  # noqa: PLR0917 - one parameter per option
 
 def _read_sentences(conllu_paths: Sequence[Path], text_paths: Sequence[Path]) -> list[Any]:
     """Read parsed sentences, and parse plain text with spaCy."""
+    from tokenlight.attention_heads.parsing import parse_spacy, read_conllu
     from tokenlight.files.parsing import read_text
-    from tokenlight.heads.parsing import parse_spacy, read_conllu
 
     sentences: list[Any] = []
     for path in conllu_paths:
@@ -139,8 +139,8 @@ def _write_results(
     content: Mapping[str, Any], output: Path | None, html: Path | None
 ) -> list[Path]:
     """Write the heads file and the page, as far as they are wanted; return the paths written."""
+    from tokenlight.attention_heads.mask import write_heads
     from tokenlight.files.write import write_text
-    from tokenlight.heads.mask import write_heads
 
     written_paths = []
     if output is not None:
@@ -178,7 +178,7 @@ def _parse_thresholds(margin: float | None, thresholds_text: str | None) -> floa
     Raises:
         BadInput: Both options are given, or ``--synt-thres`` is not four numbers.
     """
-    from tokenlight.heads.statistics import RELATIONS, SYNTACTIC_MARGIN
+    from tokenlight.attention_heads.statistics import RELATIONS, SYNTACTIC_MARGIN
 
     if thresholds_text is None:
         return SYNTACTIC_MARGIN if margin is None else margin

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tokenlight.cli.outputs import OutputWriter
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.span_target import softmax
+from tokenlight.data.probabilities import softmax
 from tokenlight.errors import BadInput
 from tokenlight.explaining.generation import join_streamed
 from tokenlight.plots.characters import to_single_line

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.data.largest import largest_indices
-from tokenlight.data.span_target import softmax
+from tokenlight.data.probabilities import softmax
 from tokenlight.errors import BadTarget
 
 DEFAULT_ALTERNATIVES = 20

@@ -14,7 +14,7 @@ from tokenlight.data.alternatives import Alternative
 from tokenlight.data.export import ExportMixin
 from tokenlight.data.lazy import LazyDataclass
 from tokenlight.data.prediction import Prediction
-from tokenlight.data.span_target import softmax
+from tokenlight.data.probabilities import softmax
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, DamagedFile, NotFinite, TokenlightError

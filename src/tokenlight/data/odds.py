@@ -3,7 +3,7 @@
 import numpy as np
 
 from tokenlight.data.head import Head
-from tokenlight.data.span_target import answer_log_probability
+from tokenlight.data.probabilities import answer_log_probability
 from tokenlight.data.target import ResolvedTarget
 
 # Lower bound of 1 − p, so that the odds stay finite where p rounds to 1.

@@ -7,12 +7,8 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.data.largest import largest_indices
-from tokenlight.data.span_target import (
-    answer_log_probability,
-    extract_span_text,
-    find_best_span,
-    softmax,
-)
+from tokenlight.data.probabilities import answer_log_probability, softmax
+from tokenlight.data.span_target import extract_span_text, find_best_span
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import common_tag_type
 

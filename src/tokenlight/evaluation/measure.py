@@ -164,9 +164,9 @@ def _make_cases(
     for text_index, attribution in zip(text_indices, attributions, strict=True):
         label = None if labels is None else labels[text_index]
         text_spans = None if spans is None else spans[text_index]
-        original = Perturber(attribution.row, replacement_ids)
+        perturber = Perturber(attribution.row, replacement_ids)
         case = Case(
-            attribution=attribution, original=original, head=head, label=label, spans=text_spans
+            attribution=attribution, perturber=perturber, head=head, label=label, spans=text_spans
         )
         record = Record(
             text_index=text_index,

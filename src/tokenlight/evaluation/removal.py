@@ -18,7 +18,7 @@ from tokenlight.data.units import group_by_word
 from tokenlight.evaluation.word_filler import draw_replacement_ids
 from tokenlight.explainer import Explainer
 from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
-from tokenlight.perturb.probabilities import target_probability
+from tokenlight.perturb.target_probability import target_probability
 
 LogitsCache = dict[Hashable, np.ndarray]  # logits of perturbed texts by their deduplication keys
 DELETE, MASK, INFILL = "delete", "mask", "infill"  # written to files

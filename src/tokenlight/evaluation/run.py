@@ -31,7 +31,7 @@ from tokenlight.evaluation.records import Failure, Record, shorten_method_names
 from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.explainer import Explainer, MethodLike
-from tokenlight.explaining.attribution_fields import library_versions
+from tokenlight.explaining.batch_results import library_versions
 from tokenlight.explaining.streams import isolate_failures
 from tokenlight.files.parsing import read_json
 from tokenlight.files.parts import FolderCheck, claim_folder, read_manifest, read_part, write_part

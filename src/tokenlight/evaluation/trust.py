@@ -18,7 +18,7 @@ from tokenlight.errors import TokenlightError
 from tokenlight.errors.arguments import Count, Seed, check_items, checked
 from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
 from tokenlight.evaluation.random_subtexts import NUM_REMOVED_WORDS, ORDER_BLOCKS
-from tokenlight.evaluation.removal_grading import RemovalTest
+from tokenlight.evaluation.removal_test import RemovalTest
 from tokenlight.explainer import Explainer
 
 CONSERVATION_TOLERANCE = 1e-3  # share of the relevance that may be lost or created unreported

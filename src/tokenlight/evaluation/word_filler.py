@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tokenlight.data.span_target import softmax
+from tokenlight.data.probabilities import softmax
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explainer import Explainer
 from tokenlight.models.embedded import load_masked_lm, quiet_transformers

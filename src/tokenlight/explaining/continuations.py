@@ -13,7 +13,7 @@ import numpy as np
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import NextToken, ResolvedTarget
 from tokenlight.data.tokens import TokenRow
-from tokenlight.explaining.attribution_fields import BatchColumns, build_shared_fields
+from tokenlight.explaining.batch_results import BatchResults, build_shared_fields
 from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
 from tokenlight.explaining.pending_scores import launch_scores
 from tokenlight.explaining.replay_batches import count_products
@@ -122,7 +122,7 @@ def explain_continuation(
     scores_by_token, notes = _score_tokens(recording, rows[-1], targets, options.methods)
     groups: MethodGroups = []
     for method_index in range(len(options.methods)):
-        columns = BatchColumns(
+        columns = BatchResults(
             session,
             rows,
             recording.has_attention_sink,

@@ -12,7 +12,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
-from tokenlight.explaining.attribution_fields import BatchColumns, build_shared_fields
+from tokenlight.explaining.batch_results import BatchResults, build_shared_fields
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.gc_pause import collect_young
 from tokenlight.explaining.pending_scores import PendingScores
@@ -175,7 +175,7 @@ class PendingBatch:
         self._fill_columns(columns)
         return groups_by_row
 
-    def _build_columns(self) -> list[list[BatchColumns]]:
+    def _build_columns(self) -> list[list[BatchResults]]:
         """Return, for each method, the columns of each round, still without values."""
         columns = []
         for method_index in range(len(self.options.methods)):
@@ -183,7 +183,7 @@ class PendingBatch:
             for target_round in self.results.rounds:
                 note = target_round.scores[method_index].note
                 method_columns.append(
-                    BatchColumns(
+                    BatchResults(
                         self.session,
                         self.results.explained_pass.rows,
                         self.results.explained_pass.has_attention_sink,
@@ -196,7 +196,7 @@ class PendingBatch:
             columns.append(method_columns)
         return columns
 
-    def _build_lazy_attributions(self, columns: list[list[BatchColumns]]) -> list[MethodGroups]:
+    def _build_lazy_attributions(self, columns: list[list[BatchResults]]) -> list[MethodGroups]:
         groups_by_row = []
         for row_index, num_rounds in enumerate(self.results.num_rounds):
             groups: MethodGroups = []
@@ -208,7 +208,7 @@ class PendingBatch:
             groups_by_row.append(groups)
         return groups_by_row
 
-    def _fill_columns(self, columns: list[list[BatchColumns]]) -> None:
+    def _fill_columns(self, columns: list[list[BatchResults]]) -> None:
         """Wait for the device, check its values and hand them to the columns."""
         runner = self.session.runner
         rows = self.results.explained_pass.rows

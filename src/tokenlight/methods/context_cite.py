@@ -9,8 +9,8 @@ from tokenlight.errors import NotFinite
 from tokenlight.errors.arguments import Seed
 from tokenlight.methods._perturbation import UnitMethod
 from tokenlight.methods.base import Cost, Extras
-from tokenlight.perturb.engine import Perturber, ReplacementIds
-from tokenlight.plugin import Count, Tape
+from tokenlight.perturb.engine import ReplacementIds
+from tokenlight.plugin import Count, Perturber, Tape
 
 NUM_BOOTSTRAP_FITS = 200  # fits to resampled ablations, for the intervals
 MAX_SWEEPS = 10_000

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from tokenlight.accel.tensors import upcast_all
 from tokenlight.accel.transfer import to_device
+from tokenlight.attention_heads.mask import MaskKind, MaskValues, as_head_mask
+from tokenlight.attention_heads.statistics import find_positional_heads
 from tokenlight.errors.arguments import Seed
-from tokenlight.heads.mask import MaskKind, MaskValues, as_head_mask
-from tokenlight.heads.statistics import find_positional_heads
 from tokenlight.lrp.rules import RuleCase, contributions, safe_divide
 from tokenlight.methods._relevance import RuleBasedRelevance
 from tokenlight.plugin import BadInput, Site, Tape

@@ -12,7 +12,7 @@ from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Count
 from tokenlight.metrics.base import Case, Direction, Measurement, Metric, VariantOutputs
 from tokenlight.perturb.engine import Perturber
-from tokenlight.perturb.probabilities import target_probability
+from tokenlight.perturb.target_probability import target_probability
 from tokenlight.perturb.variants import Variant
 
 Perturb = Literal["delete", "pad", "mask"]
@@ -55,9 +55,9 @@ class PerturbationMetric(Metric, abstract=True):
 
     def rank_removable(self, case: Case) -> np.ndarray:
         """Return the positions that may be removed, in the order of their removal."""
-        positions = np.arange(len(case.original))
+        positions = np.arange(len(case.perturber))
         if self.protect_special:
-            positions = case.original.rankable_positions
+            positions = case.perturber.rankable_positions
         return rank_subset(case.attribution.scores, positions, self.removal_order)
 
     def select_removed(self, order: np.ndarray, counts: Iterable[int]) -> list[np.ndarray]:
@@ -80,25 +80,25 @@ class PerturbationMetric(Metric, abstract=True):
         order = self.rank_removable(case)
         return self.select_removed(order, self.removal_counts(len(order)))
 
-    def remove_positions(self, original: Perturber, positions: np.ndarray) -> Variant:
+    def remove_positions(self, perturber: Perturber, positions: np.ndarray) -> Variant:
         """Return the text without some positions.
 
         They are deleted (patches of an image, which would lose its grid, are occluded), or replaced by [PAD]
         or [MASK]. Replacements are attended to unless ``masks_attention``.
         """
         if self.perturb == "delete":
-            return original.remove_tokens(positions)
-        replacement_id = original.replacement_ids.mask_id
+            return perturber.remove_tokens(positions)
+        replacement_id = perturber.replacement_ids.mask_id
         if self.perturb == "pad":
-            replacement_id = original.replacement_ids.pad_id
+            replacement_id = perturber.replacement_ids.pad_id
         if self.masks_attention:
-            return original.mask_tokens(positions, replacement_id)
-        return original.replace_tokens(positions, replacement_id)
+            return perturber.mask_tokens(positions, replacement_id)
+        return perturber.replace_tokens(positions, replacement_id)
 
     def build_variants(self, case: Case) -> list[Variant]:
-        variants = [case.original.unperturbed()]
+        variants = [case.perturber.unperturbed()]
         for positions in self.select_removed_positions(case):
-            variants.append(self.remove_positions(case.original, positions))
+            variants.append(self.remove_positions(case.perturber, positions))
         return variants
 
     def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
@@ -161,7 +161,7 @@ def find_sources(case: Case, unit: Unit) -> tuple[list[np.ndarray], np.ndarray]:
     scores = case.attribution.scores
     # Special tokens, the question and the continuation are not sources.
     is_fixed = np.ones(len(row), dtype=bool)
-    is_fixed[case.original.rankable_positions] = False
+    is_fixed[case.perturber.rankable_positions] = False
     units = find_removable_units(row, unit, is_fixed)
     if not units:
         raise BadInput(
@@ -186,7 +186,7 @@ def remove_units(case: Case, units: list[np.ndarray], is_removed: np.ndarray) ->
         for unit_positions, is_unit_removed in zip(units, sample, strict=True):
             if is_unit_removed:
                 positions.append(unit_positions)
-        variants.append(case.original.remove_tokens(np.concatenate(positions)))
+        variants.append(case.perturber.remove_tokens(np.concatenate(positions)))
     return variants
 
 

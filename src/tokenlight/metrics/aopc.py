@@ -59,7 +59,7 @@ class AreaOverPerturbationCurve(PerturbationMetric):
         return tuple(step / NUM_OFFICIAL_STEPS for step in range(1, NUM_OFFICIAL_STEPS + 1))
 
     def select_removed_positions(self, case: Case) -> list[np.ndarray]:
-        num_tokens = len(case.original)
+        num_tokens = len(case.perturber)
         if num_tokens < self.min_len:
             raise BadInput(
                 f"The text has fewer than min_len={self.min_len} tokens, so it is skipped.",

@@ -34,7 +34,7 @@ class Case:
 
     Attributes:
         attribution: The explanation.
-        original: The text, which makes perturbed variants of itself.
+        perturber: Builds perturbed variants of the text.
         head: The head of the model.
         label: Index of the true class, if it is known.
         spans: Annotated spans; None if there are none.
@@ -44,7 +44,7 @@ class Case:
     """
 
     attribution: Attribution
-    original: Perturber
+    perturber: Perturber
     head: Head
     label: int | None = None
     spans: tuple[CharacterSpan, ...] | None = None
@@ -181,7 +181,7 @@ class Metric(Component, abc.ABC):
         """Return the perturbed texts whose logits :meth:`measure` needs.
 
         Args:
-            case: The explanation under test; ``case.original`` makes the variants.
+            case: The explanation under test; ``case.perturber`` builds the variants.
 
         Returns:
             The variants, in the order in which :meth:`measure` receives their logits.

@@ -61,7 +61,7 @@ class FineTunedFidelity(PerturbationMetric):
         order = self.rank_removable(case)
         generator = case.attribution.row.make_generator(self.seed, RANDOM_STREAM)
         # One draw per token, shared by all shares, so that methods differ only in their pools.
-        draws = generator.random((self.samples, len(case.original)))  # sample token
+        draws = generator.random((self.samples, len(case.perturber)))  # sample token
         for share in self.shares:
             num_top = max(1, round(share * len(order)))
             pool = order[:num_top] if self.side == "plus" else order[num_top:]

@@ -45,7 +45,7 @@ class NormalizedAopc(PerturbationMetric):
                 f"with the square of that. It is skipped: the limit is longest={self.longest}.",
                 code="longer-than-longest",
             )
-        outputs = yield [case.original.unperturbed()]
+        outputs = yield [case.perturber.unperturbed()]
         original_probability = target_probabilities(case, outputs)[0]
         bounds = []
         for sign in (-1.0, 1.0):  # first the lowest AOPC, then the highest
@@ -54,7 +54,7 @@ class NormalizedAopc(PerturbationMetric):
             for _ in positions:
                 candidates = _extend_beam(beam, positions)
                 outputs = yield [
-                    self.remove_positions(case.original, np.array(sorted(removed)))
+                    self.remove_positions(case.perturber, np.array(sorted(removed)))
                     for removed in candidates
                 ]
                 falls = sign * (original_probability - target_probabilities(case, outputs))

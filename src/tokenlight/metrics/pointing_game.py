@@ -31,7 +31,7 @@ class PointingGame(Metric):
         is_marked = find_annotated_tokens(row, spans)
         # Only the part of a pair with marks is searched.
         candidates = []
-        for position in case.original.rankable_positions:
+        for position in case.perturber.rankable_positions:
             if row.segments[position] in marked_segments:
                 candidates.append(position)
         positions = np.array(candidates, dtype=int)

@@ -32,7 +32,7 @@ class ParameterRandomization(Metric):
     extra_explanations = "randomized"
 
     def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:  # noqa: ARG002 - runs no model
-        positions = case.original.rankable_positions
+        positions = case.perturber.rankable_positions
         scores = self._select_scores(case.attribution, positions)
         check_rankable(scores)
         curve = []

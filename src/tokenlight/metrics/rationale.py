@@ -49,7 +49,7 @@ class Rationale(Metric):
                 "The text has no marked rationale. Give spans for it, or leave it out.",
                 code="no-rationale",
             )
-        positions = case.original.rankable_positions
+        positions = case.perturber.rankable_positions
         is_marked = find_annotated_tokens(row, spans)[positions]
         if not is_marked.any():
             raise BadInput(

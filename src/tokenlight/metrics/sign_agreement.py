@@ -40,7 +40,7 @@ class SignAgreement(Metric):
                 code="no-marked-word",
             )
         has_right_sign = [polarity * score > 0 for score in word_scores]
-        chance = float(np.mean(polarity * scores[case.original.rankable_positions] > 0))
+        chance = float(np.mean(polarity * scores[case.perturber.rankable_positions] > 0))
         return Measurement(float(np.mean(has_right_sign)), parts={"chance": chance})
 
     def _get_polarity(self, case: Case) -> float:

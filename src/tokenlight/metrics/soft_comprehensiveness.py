@@ -37,24 +37,24 @@ class SoftComprehensiveness(Metric):
 
     def keep_probabilities(self, case: Case) -> np.ndarray:
         """Return the probability with which elements of each embedding are kept, of shape ``token``."""
-        positions = case.original.rankable_positions
+        positions = case.perturber.rankable_positions
         scores = case.attribution.scores[positions]
         check_rankable(scores)
         scaled = (scores - scores.min()) / np.ptp(scores)
-        probabilities = np.ones(len(case.original))
+        probabilities = np.ones(len(case.perturber))
         probabilities[positions] = scaled if self.keeps_top else 1 - scaled
         return probabilities
 
     def build_variants(self, case: Case) -> list[Variant]:
-        original = case.original
+        perturber = case.perturber
         keep_probabilities = self.keep_probabilities(case)
-        keep_special_only = np.ones(len(original))
-        keep_special_only[original.rankable_positions] = 0.0
+        keep_special_only = np.ones(len(perturber))
+        keep_special_only[perturber.rankable_positions] = 0.0
         # The whole text, the text without any word, and the draws.
-        variants = [original.unperturbed(), original.drop_embeddings(keep_special_only, 0)]
+        variants = [perturber.unperturbed(), perturber.drop_embeddings(keep_special_only, 0)]
         generator = case.attribution.row.make_generator(self.seed, RANDOM_STREAM)
         for seed in generator.integers(2**32, size=self.samples):
-            variants.append(original.drop_embeddings(keep_probabilities, int(seed)))
+            variants.append(perturber.drop_embeddings(keep_probabilities, int(seed)))
         return variants
 
     def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
@@ -68,5 +68,5 @@ class SoftComprehensiveness(Metric):
         mean_fall = float(np.maximum(0.0, original - np.array(dropped)).mean())
         lost_share = min(1.0, mean_fall / float(contribution))
         value = 1 - lost_share if self.keeps_top else lost_share
-        keep_probabilities = self.keep_probabilities(case)[case.original.rankable_positions]
+        keep_probabilities = self.keep_probabilities(case)[case.perturber.rankable_positions]
         return Measurement(value, parts={"kept": float(keep_probabilities.mean())})

@@ -52,7 +52,7 @@ class TokenOverlap(Metric):
 
     def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:  # noqa: ARG002 - runs no model
         attribution = case.attribution
-        positions = case.original.rankable_positions
+        positions = case.perturber.rankable_positions
         scores = attribution.scores[positions]
         ids = np.array(attribution.row.ids)[positions]
         token_types, type_indices = np.unique(ids, return_inverse=True)

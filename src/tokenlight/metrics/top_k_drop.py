@@ -29,7 +29,7 @@ class TopKDrop(Metric):
         # Stable: of units with equal scores, the first of the text is removed.
         top_units = np.argsort(-unit_scores, kind="stable")[: self.k]
         is_removed = np.isin(np.arange(len(units)), top_units)
-        return [case.original.unperturbed(), *remove_units(case, units, is_removed[None])]
+        return [case.perturber.unperturbed(), *remove_units(case, units, is_removed[None])]
 
     def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
         target = case.attribution.target

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.span_target import softmax
+from tokenlight.data.probabilities import softmax
 from tokenlight.data.trust import read_trust
 from tokenlight.data.units import SegmentShare
 from tokenlight.plots.continuations import is_continuation

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from tokenlight.errors import BadInput, describe_error
-from tokenlight.explaining.attribution_fields import library_versions
+from tokenlight.explaining.batch_results import library_versions
 from tokenlight.explaining.default_method import make_sample_input
 from tokenlight.files.attribution_parquet import (
     FORMAT_VERSION,

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from tokenlight.data.probabilities import softmax
 from tokenlight.data.ranks import rank_subset
-from tokenlight.data.span_target import softmax
 from tokenlight.errors import BadInput, join_first
 from tokenlight.evaluation.measure import check_single_window
 from tokenlight.metrics.base import check_has_probabilities
 from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
-from tokenlight.perturb.probabilities import target_probability
+from tokenlight.perturb.target_probability import target_probability
 from tokenlight.plots.characters import to_single_line
 from tokenlight.web.attribution_store import StoredAttribution
 from tokenlight.web.models import ServedModel

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight import registry
+from tokenlight.attention_heads.mask import HeadMask, read_heads
 from tokenlight.errors import BadInput, UnknownName, UnsupportedModel, truncate_text
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.default_method import AUTO_METHOD
 from tokenlight.explaining.effort import list_sampling_specs
-from tokenlight.heads.mask import HeadMask, read_heads
 from tokenlight.models import embedded
 from tokenlight.registry import format_spec
 from tokenlight.web.api_errors import ApiError, hide_paths, not_found_error

@@ -31,7 +31,7 @@ from tokenlight.evaluation.grade import (
 )
 from tokenlight.evaluation.random_subtexts import ORDER_BLOCKS
 from tokenlight.evaluation.removal import TargetProbability
-from tokenlight.evaluation.removal_grading import RemovalTest, count_tied
+from tokenlight.evaluation.removal_test import RemovalTest, count_tied
 from tokenlight.evaluation.trust import assess_all, assess_trust, run_health_checks
 from tokenlight.plots.descriptions import get_verdict
 from tokenlight.plots.trust_charts import build_removal_charts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers.planted_model import make_attribution, make_planted_explainer
-from tokenlight.evaluation.removal_grading import RemovalTest
+from tokenlight.evaluation.removal_test import RemovalTest
 from tokenlight.evaluation.verdict import (
     RemovedUnits,
     describe_insensitive_target,

@@ -65,7 +65,7 @@ def test_presets_are_the_official_readings():
 
 
 def test_contrasts_and_independent_labels_have_a_target_probability():
-    from tokenlight.perturb.probabilities import target_probability
+    from tokenlight.perturb.target_probability import target_probability
 
     logits = np.array([1.0, 3.0, -2.0])
     single = Head("classification", ("a", "b", "c"))

@@ -201,7 +201,7 @@ def test_the_planted_model_detects_a_wrong_metric(mutant, monkeypatch):
 @dataclass(frozen=True)
 class OneTooMany(aopc.AreaOverPerturbationCurve):
     def select_removed_positions(self, case):
-        order = rank_subset(case.attribution.scores, case.original.rankable_positions)
+        order = rank_subset(case.attribution.scores, case.perturber.rankable_positions)
         return [
             order[: len(positions) + 1]
             for positions in aopc.AreaOverPerturbationCurve.select_removed_positions(self, case)

@@ -6,6 +6,7 @@ from itertools import cycle
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from tokenlight.attention_heads.mask import read_heads
 from tokenlight.bench.report.comparison import SuiteReport
 from tokenlight.bench.report.values import Panel
 from tokenlight.bench.suite_entries import FigureSpec, MetricEntry
@@ -15,7 +16,6 @@ from tokenlight.errors import MissingExtra
 from tokenlight.evaluation.corpus import ClassWeights, compute_class_weights
 from tokenlight.evaluation.report import X_AXIS_LABELS
 from tokenlight.files.parsing import parse_json
-from tokenlight.heads.mask import read_heads
 from tokenlight.metrics.base import DIRECTION_ARROWS
 from tokenlight.plots import charts, figures
 from tokenlight.plots.figures import draw_highlighted_text

@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Tokens
-from tokenlight.cli.heads import heads as heads_command
-from tokenlight.data.head import Head
-from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
-from tokenlight.heads.mask import HeadMask, as_head_mask, read_heads, write_heads
-from tokenlight.heads.parsing import ParsedSentence, Word
-from tokenlight.heads.statistics import (
+from tokenlight.attention_heads.mask import HeadMask, as_head_mask, read_heads, write_heads
+from tokenlight.attention_heads.parsing import ParsedSentence, Word
+from tokenlight.attention_heads.statistics import (
     StatisticsOptions,
     compute_head_statistics,
     find_positional_heads,
 )
+from tokenlight.cli.heads import heads as heads_command
+from tokenlight.data.head import Head
+from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
 from tokenlight.model import probe as probing
 from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
@@ -186,7 +186,7 @@ def test_a_model_that_padding_changes_reads_sentences_of_one_length_together(
         return record(runner, rows, sites)
 
     monkeypatch.setattr(ModelRunner, "verify", unproof)
-    monkeypatch.setattr("tokenlight.heads.statistics.record", recorded)
+    monkeypatch.setattr("tokenlight.attention_heads.statistics.record", recorded)
     statistics_value = compute_head_statistics(
         Explainer(build_planted_model(), TOKENIZER).runner, TOKENIZER, make_corpus()
     )

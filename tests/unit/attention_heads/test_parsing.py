@@ -10,9 +10,7 @@ import pytest
 from tests.helpers.expect import expect_error
 from tests.helpers.extras import import_extra
 from tests.helpers.tiny import tiny_tokenizer
-from tokenlight.data.tokens import TokenRow
-from tokenlight.errors import BadInput, DamagedFile, MissingExtra
-from tokenlight.heads.parsing import (
+from tokenlight.attention_heads.parsing import (
     DependencyPair,
     ParsedSentence,
     Word,
@@ -20,6 +18,8 @@ from tokenlight.heads.parsing import (
     parse_spacy,
     read_conllu,
 )
+from tokenlight.data.tokens import TokenRow
+from tokenlight.errors import BadInput, DamagedFile, MissingExtra
 from tokenlight.inputs.encode import encode_text
 
 CONLLU = """\

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.attention_heads.mask import FORMAT, HeadMask
+from tokenlight.attention_heads.parsing import Alignment, ParsedSentence, find_pairs
 from tokenlight.data.tokens import ExplainMask, TokenRow, apply_explain_mask
 from tokenlight.errors import BadInput
-from tokenlight.heads.mask import FORMAT, HeadMask
-from tokenlight.heads.parsing import Alignment, ParsedSentence, find_pairs
 from tokenlight.inputs.encode import encode_text
 from tokenlight.model.packing import pack_batches
 from tokenlight.model.runner import ModelRunner

@@ -28,7 +28,7 @@ ATTENTION_SINK_NOTE = (
 )
 
 
-class BatchColumns:
+class BatchResults:
     """The results of a batch for one method and one target per row.
 
     It exists before its values do: :meth:`fill` adds them when the device has computed them, and a lazy

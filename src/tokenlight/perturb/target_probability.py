@@ -4,7 +4,7 @@ import numpy as np
 
 from tokenlight.data.head import Head
 from tokenlight.data.odds import target_log_odds
-from tokenlight.data.span_target import answer_log_probability, softmax
+from tokenlight.data.probabilities import answer_log_probability, softmax
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import NotFinite
 from tokenlight.perturb.variants import Variant
