@@ -260,8 +260,8 @@ def server_limits_table() -> str:
         ),
         (
             "cost",
-            f"{limits.explain_passes:,} tokens through the model for one explanation, "
-            f"{limits.evaluated_passes:,} for an evaluation",
+            f"{limits.explain_token_passes:,} tokens through the model for one explanation, "
+            f"{limits.evaluation_token_passes:,} for an evaluation",
             "422",
         ),
         ("a metric's `steps`", f"{options.MAX_CURVE_STEPS}", "422"),

@@ -2,9 +2,10 @@ r"""Triton kernels for the attention that each token receives, next to a fused a
 
 .. math:: a_k = \sum_{h,q} w_q \exp(s_{hqk} - \mathrm{lse}_{hq}), \qquad w_q = 1/(Hn)
 
-at real queries, 0 at padding. The product Q Kᵀ is computed once more in tiles and summed at once, so nothing
-of size n × n is stored. Up to MAX_SHORT_TOKENS tokens a program computes the softmax of whole rows; beyond,
-the log-sum-exp comes from the fused forward or from a first sweep, and a second sweep adds up the columns.
+at real queries, 0 at padding. The product Q Kᵀ is computed once more in tiles, each summed before the
+next one, so nothing of size n × n is stored. Up to MAX_SHORT_TOKENS tokens a program computes the softmax of
+whole rows; beyond, the log-sum-exp comes from the fused forward or from a first sweep, and a second sweep
+adds up the columns.
 Each head writes its own row and the rows are added in a fixed order, so the sum is the same every time.
 ``attention.compute_received_in_chunks`` does the same in plain torch on every other device.
 

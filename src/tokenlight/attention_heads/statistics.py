@@ -14,11 +14,10 @@ from tokenlight.attention_heads.parsing import Alignment, ParsedSentence, find_p
 from tokenlight.data.tokens import ExplainMask, TokenRow, apply_explain_mask
 from tokenlight.errors import BadInput
 from tokenlight.inputs.encode import encode_text
-from tokenlight.model.packing import pack_batches
 from tokenlight.model.runner import ModelRunner
+from tokenlight.trace.recorded_pass import Recording
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Recording
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
 SYNTACTIC_MARGIN = 0.1  # ξ_synt
@@ -226,19 +225,12 @@ def compute_head_statistics(
     # Recorded attention must be that of the model, for each way in which it computes.
     for row in runner.batching.pick_probe_rows(rows):
         runner.verify(row, reads_attention=True)
-    lengths = [len(row) for row in rows]
-    batches = pack_batches(
-        lengths,
-        batch_tokens,
-        is_padding_invariant=runner.is_padding_invariant,
-        max_rows=runner.rows_per_batch(),
-        batch_keys=runner.batching.batch_keys(rows),
-    )
+    batches = runner.pack_rows(rows, batch_tokens)
     hits: Any = 0
     num_tested: Any = 0
     positions: Any = 0
     num_queries = 0
-    max_offset = max(lengths) - 1
+    max_offset = max(len(row) for row in rows) - 1
     for batch in batches:
         batch_rows = [rows[index] for index in batch]
         batch_sentences = [sentences[index] for index in batch]

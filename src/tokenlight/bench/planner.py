@@ -78,9 +78,8 @@ class _Planner:
         self.cells: list[Cell] = []
         self.loaded_models: dict[str, Explainer] = {}
         self.method_errors: dict[str, str] = {}  # method, options and model → error, or empty
-        self.completed: dict[
-            str, CompletedPrompts
-        ] = {}  # model/data set → prompts that are measured
+        # Model/data set → prompts that are measured.
+        self.completed: dict[str, CompletedPrompts] = {}
         self.conllu = self._find_file(suite.heads.conllu, "heads") if suite.heads else ""
         self.metrics = tuple(self._resolve_corpus(metric) for metric in suite.metrics)
 

@@ -31,8 +31,8 @@ class RunSummary:
 
     Args:
         run_folder: The folder of the run.
-        num_made: Parts that this call made.
-        num_kept: Parts that were finished before.
+        num_made: Number of parts that this call made.
+        num_kept: Number of parts that were finished before.
         failed_parts: Parts that could not be made, each with its error.
     """
 

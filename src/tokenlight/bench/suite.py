@@ -1,7 +1,7 @@
 """A suite file: which methods are measured by which metrics on which models and data sets.
 
 A suite is YAML. Keys that are left out have defaults, so that a suite fits into ten lines. Everything that is
-wrong with a file is reported at once, with similar names for names that do not exist.
+wrong with a file is reported immediately, with similar names for names that do not exist.
 """
 
 import hashlib

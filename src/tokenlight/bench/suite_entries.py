@@ -194,7 +194,7 @@ class MethodEntry:
         """Yield one entry for every combination of ``each``.
 
         Args:
-            num_layers: Layers of the model, which ``layers`` in ``each`` stands for.
+            num_layers: Number of layers of the model, which ``layers`` in ``each`` stands for.
         """
         all_layers = range((num_layers or 0) + 1)
         value_lists = [

@@ -116,7 +116,7 @@ def _write_explanations(
     with progress_bar(activity, text_file.num_texts) as advance, closing(outcomes):
         for location, outcome in outcomes:
             if isinstance(outcome, TokenlightError):
-                # If the first text fails, the options may be wrong for all texts: then stop at once.
+                # If the first text fails, the options may be wrong for all texts: then stop immediately.
                 is_first_text = output.num_explained + output.num_omitted == 0
                 if is_first_text:
                     _raise_option_error(explainer, options)

@@ -103,7 +103,7 @@ class OutputWriter:
         self._write_files()
 
     def add(self, attributions: Sequence[Attribution], location: str) -> None:
-        """Show one of many texts at once, so that complete texts are shown when Ctrl-C stops the command.
+        """Show one of many texts immediately, so that complete texts are shown when Ctrl-C stops the command.
 
         Of texts that a file will hold, only the first are shown.
         """

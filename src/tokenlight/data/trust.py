@@ -45,8 +45,8 @@ class Trust:
         findings: The numbers behind it, one sentence per removal.
         health_line: The health checks in one line.
         top_words: The words with the highest scores.
-        num_words: Words of the text; None without a test.
-        num_orders: Random orders that were tried under each removal; None without a test.
+        num_words: Number of words in the text; None without a test.
+        num_orders: Number of random orders that were tried under each removal; None without a test.
         before: Probability of the target in the whole text; None without a test.
         after: Probability without the top words, when they are deleted; None without a test.
         joint_rank: Share of shuffled scores that predict the subtexts less well; None without a test.

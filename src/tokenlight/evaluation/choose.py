@@ -43,7 +43,7 @@ class BestMethod:
         method: Name of the method.
         reason: Why it was chosen, as one sentence.
         mean_aopc: Mean AOPC of every method that was tried.
-        num_texts: Texts on which all of them were measured.
+        num_texts: Number of texts on which all of them were measured.
     """
 
     method: str

@@ -132,7 +132,7 @@ class Comparison:
 
     Attributes:
         method: The method that explained both.
-        num_texts: Texts that were compared.
+        num_texts: Number of texts that were compared.
         omitted: Texts without words, by their location.
         flip_rate: Share of texts with another prediction.
         rank_correlation: Rank correlation of the word scores.

@@ -29,7 +29,6 @@ from tokenlight.evaluation.subtext_statistics import find_zero_shift
 TOP_WORDS_ALONE = "top words alone"
 SUMS_ALONE = "sums alone"
 
-
 # A change of the probability below this is not called a change.
 MIN_VISIBLE_CHANGE = 0.005
 # One test adds at most this much to the evidence, so that none decides alone.
@@ -149,7 +148,7 @@ class JointResult(NamedTuple):
         zero_shift: What would have to be added to every word for the sums to follow subtexts of all
             sizes best, in standard deviations of the scores; None for scores without signs.
         min_change: The smallest change of the probability that a person would notice.
-        num_words: Words of the text.
+        num_words: Number of words in the text.
         special_share: Share of the total absolute score on special tokens.
     """
 
@@ -244,13 +243,15 @@ def judge_removal(result: RemovalResult, thresholds: GradeThresholds = DEFAULT_T
     return NO_BETTER_THAN_CHANCE
 
 
-def has_right_zero(result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> bool:
-    """Return whether the signs can be believed; scores without signs claim nothing."""
+def signs_may_hold(result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> bool:
+    """Return whether the signs may be right; scores without signs claim nothing."""
     return result.zero_shift is None or abs(result.zero_shift) <= thresholds.zero_shift
 
 
-def has_right_rest(result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> bool:
-    """Return whether nothing contradicts the order of the words after the top words."""
+def rest_order_may_hold(
+    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+) -> bool:
+    """Return whether the order of the words after the top words may be right."""
     return result.rest_contrast >= thresholds.rest_contrast
 
 
@@ -258,7 +259,7 @@ def fails_by_signs_alone(
     result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the grade would be good if the scores had no signs."""
-    if has_right_zero(result, thresholds):
+    if signs_may_hold(result, thresholds):
         return False
     grade, _ = assign_grade(result._replace(zero_shift=None), thresholds)
     return grade in GOOD_GRADES
@@ -268,7 +269,7 @@ def fails_by_rest_alone(
     result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the grade would be good if only the top words had an order."""
-    if has_right_rest(result, thresholds):
+    if rest_order_may_hold(result, thresholds):
         return False
     grade, _ = assign_grade(result, replace(thresholds, rest_contrast=-np.inf))
     return grade in GOOD_GRADES
@@ -310,37 +311,39 @@ def assign_grade(
     if _is_faithful(result, thresholds):
         has_words = result.special_share <= thresholds.max_special_share
         return (FAITHFUL if has_words else BETTER_THAN_CHANCE), judgments
-    is_in_favor = _is_in_favor(result, thresholds)
-    if is_in_favor and result.evidence >= thresholds.evidence:
-        is_consistent = has_right_zero(result, thresholds) and has_right_rest(result, thresholds)
+    favors = _all_tests_favor(result, thresholds)
+    if favors and result.evidence >= thresholds.evidence:
+        is_consistent = signs_may_hold(result, thresholds) and rest_order_may_hold(
+            result, thresholds
+        )
         return (BETTER_THAN_CHANCE if is_consistent else INCONCLUSIVE), judgments
-    if _is_against(result, thresholds):
+    if _all_tests_oppose(result, thresholds):
         return WORSE_THAN_CHANCE, judgments
-    is_undecided = is_in_favor and result.evidence >= thresholds.undecided_evidence
+    is_undecided = favors and result.evidence >= thresholds.undecided_evidence
     promising = {BETTER_THAN_CHANCE, TOP_WORDS_ALONE, SUMS_ALONE}
     if is_undecided or promising.intersection(judgments):
         return INCONCLUSIVE, judgments
     return NO_BETTER_THAN_CHANCE, judgments
 
 
-def _is_in_favor(result: JointResult, thresholds: GradeThresholds) -> bool:
-    """Return whether every test is in favor, if not clearly."""
+def _all_tests_favor(result: JointResult, thresholds: GradeThresholds) -> bool:
+    """Return whether every test speaks for the explanation, even if not clearly."""
     return (
         result.has_visible_fall
         and result.share_beaten >= thresholds.share
         and result.joint_rank >= thresholds.joint_rank
         and result.half_contrast >= thresholds.contrast
-        and all(_is_each_in_favor(removal, thresholds) for removal in result.removals)
+        and all(_removal_favors(removal, thresholds) for removal in result.removals)
     )
 
 
-def _is_each_in_favor(removal: RemovalResult, thresholds: GradeThresholds) -> bool:
-    """Return whether one removal is in favor, if not clearly."""
+def _removal_favors(removal: RemovalResult, thresholds: GradeThresholds) -> bool:
+    """Return whether one removal speaks for the explanation, even if not clearly."""
     return removal.half_contrast > 0 and removal.evidence >= thresholds.each_evidence
 
 
-def _is_against(result: JointResult, thresholds: GradeThresholds) -> bool:
-    """Return whether all tests are against it, under every removal."""
+def _all_tests_oppose(result: JointResult, thresholds: GradeThresholds) -> bool:
+    """Return whether all tests speak against the explanation, under every removal."""
     return (
         result.evidence <= -thresholds.evidence
         and result.share_beaten <= 1 - thresholds.share
@@ -352,9 +355,9 @@ def _is_against(result: JointResult, thresholds: GradeThresholds) -> bool:
 def _is_faithful(result: JointResult, thresholds: GradeThresholds) -> bool:
     """Return whether the evidence is clear, also of the top words alone, of the rest and of the signs."""
     return (
-        _is_in_favor(result, thresholds)
+        _all_tests_favor(result, thresholds)
         and result.evidence >= thresholds.faithful_evidence
         and result.top_words_have_visible_fall
         and result.rest_contrast >= thresholds.faithful_rest_contrast
-        and has_right_zero(result, thresholds)
+        and signs_may_hold(result, thresholds)
     )

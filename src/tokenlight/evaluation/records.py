@@ -33,11 +33,11 @@ class Record:
         target: The explained target.
         predicted: The predicted label.
         label: The true label, if it is known.
-        num_tokens: Tokens of the explanation.
+        num_tokens: Number of tokens in the explanation.
         measurements: The result of each metric.
         skip_reasons: Why a metric has no result.
         rank_correlations: Rank correlation with the methods after it on the same text.
-        num_truncated: Tokens that ``long="truncate"`` removed.
+        num_truncated: Number of tokens that ``long="truncate"`` removed.
     """
 
     text_index: int

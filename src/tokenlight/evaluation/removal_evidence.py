@@ -51,8 +51,8 @@ class RemovalEvidence:
 
     Attributes:
         removal: How words were removed.
-        num_top_words: Words that count as top words.
-        num_words: Words of the text.
+        num_top_words: Number of top words.
+        num_words: Number of words in the text.
         before: The probability in the whole text.
         empty: The probability without any word; None where it was not measured.
         explanation_probabilities: The probabilities of the subtexts that the explanation chooses, in the

@@ -70,7 +70,7 @@ class RemovalTest:
         explainer: The model that made the explanations.
         seed: Seed of the random subtexts.
         max_orders: The most random orders to try; a clear grade needs fewer.
-        num_top_words: Words that are removed at once.
+        num_top_words: Number of words that are removed together.
     """
 
     def __init__(

@@ -28,7 +28,6 @@ BATCH_TOLERANCE = 1e-4
 COARSE_BATCH_TOLERANCE = 5e-2
 NUM_PADDING_TOKENS = 8  # by which the other text in that batch is longer
 
-
 # An explanation once more, the error that prevented it, or None if it was not repeated.
 Repeated = Attribution | TokenlightError | None
 
@@ -68,7 +67,8 @@ def assess_trust(
         attribution: The explanation to test.
         max_orders: The most random orders of the words to compare it with; a clear case needs fewer. With
             less than three the grade is at best "cannot tell".
-        num_top_words: Words that are removed at once; of a long text a tenth, of a short one at most a third.
+        num_top_words: Number of words that are removed together; of a long text a tenth, of a short one at
+            most a third.
         seed: Seed of the random orders.
         repeat: Whether to explain the text once more in a batch with a longer one, to see that other texts
             in a batch do not change its scores.

@@ -33,8 +33,8 @@ from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.model.runner import ModelInputs, ModelRunner
 from tokenlight.progress import progress_bar
 from tokenlight.trace.plan import Recompute
+from tokenlight.trace.recorded_pass import Recording
 from tokenlight.trace.recording import record
-from tokenlight.trace.tape import Recording
 
 # Indices of rows that go through the model together.
 RowIndices = Sequence[int]
@@ -243,7 +243,7 @@ def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
     if options.explain_mask != "none":
         # With [CLS] masked the model predicts something else: ask for the prediction of the text as it is.
         predicting = record(runner, rows, frozenset())
-    targets_by_round, num_rounds = _target_rounds(runner.head, rows, targets, predicting)
+    targets_by_round, targets_per_row = _arrange_in_rounds(runner.head, rows, targets, predicting)
     rounds = []
     for round_index, round_targets in enumerate(targets_by_round):
         is_last = round_index == len(targets_by_round) - 1
@@ -255,15 +255,15 @@ def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
             masked_rows, recording.fetched_logits, recording.has_attention_sink
         ),
         predicting_pass=PassLogits(rows, predicting.fetched_logits),
-        num_rounds=num_rounds,
+        targets_per_row=targets_per_row,
         rounds=rounds,
     )
 
 
-def _target_rounds(
+def _arrange_in_rounds(
     head: Head, rows: Sequence[TokenRow], targets: Sequence[TargetLike], recording: Recording
 ) -> tuple[list[Sequence[ResolvedTarget]], list[int]]:
-    """Resolve the targets of a batch into rounds of one target per row.
+    """Resolve the targets of a batch and arrange them in rounds of one target per row.
 
     Returns:
         The targets of each round, and the number of targets of each row. A row with fewer targets than
@@ -283,12 +283,12 @@ def _target_rounds(
     resolved = []
     for target, row_logits, row in zip(targets, logits, rows, strict=True):
         resolved.append(head.resolve(target, row_logits, row))
-    num_rounds = [len(row_targets) for row_targets in resolved]
+    targets_per_row = [len(row_targets) for row_targets in resolved]
     targets_by_round: list[Sequence[ResolvedTarget]] = []
-    for round_index in range(max(num_rounds)):
+    for round_index in range(max(targets_per_row)):
         round_targets = []
         for row_targets in resolved:
             last_index = len(row_targets) - 1
             round_targets.append(row_targets[min(round_index, last_index)])
         targets_by_round.append(round_targets)
-    return targets_by_round, num_rounds
+    return targets_by_round, targets_per_row

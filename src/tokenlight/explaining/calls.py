@@ -154,7 +154,7 @@ def explain_iterator(
 ) -> Iterator[TextResult]:
     """Explain the texts of an iterator, in constant memory.
 
-    Everything but the texts is checked at once; the texts are read as results are needed, except for the
+    Everything but the texts is checked immediately; the texts are read as results are needed, except for the
     first one if it decides on the default method.
 
     Args:

@@ -21,9 +21,9 @@ from tokenlight.explaining.session import Session, verify_rows
 from tokenlight.explaining.text_result import MethodGroups
 from tokenlight.hooks.locks import pause
 from tokenlight.methods.base import Method
+from tokenlight.trace.recorded_pass import Recording
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
-from tokenlight.trace.tape import Recording
 
 # Sites with values that do not depend on later tokens. Attention received does: it is a mean over all.
 PREFIX_INVARIANT_SITES = frozenset(
@@ -122,7 +122,7 @@ def explain_continuation(
     scores_by_token, notes = _score_tokens(recording, rows[-1], targets, options.methods)
     groups: MethodGroups = []
     for method_index in range(len(options.methods)):
-        columns = BatchResults(
+        batch_results = BatchResults(
             session,
             rows,
             recording.has_attention_sink,
@@ -130,10 +130,12 @@ def explain_continuation(
             build_shared_fields(session, options, method_index, [notes[method_index]]),
         )
         sums = np.array([token_scores[method_index] for token_scores in scores_by_token])
-        columns.fill(logits=logits, predicting_logits=logits, sums=sums, layers=None, extras=None)
+        batch_results.fill(
+            logits=logits, predicting_logits=logits, sums=sums, layers=None, extras=None
+        )
         group = []
         for index in range(len(rows)):
-            group.append(Attribution.lazy(partial(columns.build_fields, index)))
+            group.append(Attribution.lazy(partial(batch_results.build_fields, index)))
         groups.append(group)
     return groups
 

@@ -32,7 +32,7 @@ TOKENIZER_OUTPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """Everything one call of explain() decided, checked.
+    """The checked options of one call of explain().
 
     Attributes:
         methods: The methods, in the order of the call.
@@ -44,8 +44,8 @@ class ExplainOptions:
         progress: Whether to show a progress bar; None: on a terminal.
         batch_size: The most rows that go through the model at once.
         default_method_reason: The name of the method that ``method="auto"`` chose, and why.
-        effort: The price that a person is willing to pay, which chooses the method.
-        stable: The stability at which no more subtexts are drawn.
+        effort: How many passes to spend, which selects the method.
+        stable: Sampling stops once about this share of the top tokens would be found again.
     """
 
     methods: tuple[Method, ...]
@@ -283,7 +283,7 @@ def check_integer(option: str, value: Any, minimum: int) -> int:
 
     Args:
         option: The name of the keyword, for the message.
-        value: What was given; an integer of numpy is one, too, but a bool is none.
+        value: What was given. Integers of NumPy count, bools do not.
         minimum: The smallest valid value.
 
     Raises:

@@ -21,9 +21,10 @@ from tokenlight.explaining.text_result import MethodGroups
 from tokenlight.methods.base import Method
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.model.runner import ModelRunner
+from tokenlight.trace.recorded_pass import Recording
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Sites
-from tokenlight.trace.tape import Recording, Tape
+from tokenlight.trace.tape import Tape
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class PassLogits:
         values = self.logits.numpy()
         if not np.isfinite(values).all():
             # A recording of the same rows says which layer the first NaN comes from.
-            record(runner, self.rows, sites).finite_logits  # noqa: B018
+            record(runner, self.rows, sites).check_finite()
             raise NotFinite(
                 "The model returns NaN or infinity for a text of the batch. Load it in a wider dtype "
                 "(float32, float64).",
@@ -82,13 +83,13 @@ class PendingResults:
     Attributes:
         explained_pass: The forward pass that is explained.
         predicting_pass: The pass over the rows without an explain mask, which gives the predictions.
-        num_rounds: The number of targets of each row.
+        targets_per_row: The number of targets of each row.
         rounds: One entry per target; rows with fewer targets than others repeat their last one.
     """
 
     explained_pass: PassLogits
     predicting_pass: PassLogits
-    num_rounds: list[int]
+    targets_per_row: list[int]
     rounds: list[TargetRound]
 
     def fetch_arrays(self) -> list[np.ndarray]:
@@ -167,22 +168,22 @@ class PendingBatch:
 
         The objects are created while the device is still computing; only then is it waited for.
         """
-        # Columns and attributions are created empty and filled when the values arrive.
-        columns = self._build_columns()
-        groups_by_row = self._build_lazy_attributions(columns)
+        # Results and attributions are created empty and filled when the values arrive.
+        results_by_method = self._prepare_results()
+        groups_by_row = self._build_lazy_attributions(results_by_method)
         # The launch left cycles behind; collect them while the device still computes.
         collect_young()
-        self._fill_columns(columns)
+        self._fill_results(results_by_method)
         return groups_by_row
 
-    def _build_columns(self) -> list[list[BatchResults]]:
-        """Return, for each method, the columns of each round, still without values."""
-        columns = []
+    def _prepare_results(self) -> list[list[BatchResults]]:
+        """Return, for each method, the results of each round, still without values."""
+        results_by_method = []
         for method_index in range(len(self.options.methods)):
-            method_columns = []
+            method_results = []
             for target_round in self.results.rounds:
                 note = target_round.scores[method_index].note
-                method_columns.append(
+                method_results.append(
                     BatchResults(
                         self.session,
                         self.results.explained_pass.rows,
@@ -193,23 +194,25 @@ class PendingBatch:
                         ),
                     )
                 )
-            columns.append(method_columns)
-        return columns
+            results_by_method.append(method_results)
+        return results_by_method
 
-    def _build_lazy_attributions(self, columns: list[list[BatchResults]]) -> list[MethodGroups]:
+    def _build_lazy_attributions(
+        self, results_by_method: list[list[BatchResults]]
+    ) -> list[MethodGroups]:
         groups_by_row = []
-        for row_index, num_rounds in enumerate(self.results.num_rounds):
+        for row_index, num_targets in enumerate(self.results.targets_per_row):
             groups: MethodGroups = []
-            for method_columns in columns:
+            for method_results in results_by_method:
                 group = []
-                for round_columns in method_columns[:num_rounds]:
-                    group.append(Attribution.lazy(partial(round_columns.build_fields, row_index)))
+                for batch_results in method_results[:num_targets]:
+                    group.append(Attribution.lazy(partial(batch_results.build_fields, row_index)))
                 groups.append(group)
             groups_by_row.append(groups)
         return groups_by_row
 
-    def _fill_columns(self, columns: list[list[BatchResults]]) -> None:
-        """Wait for the device, check its values and hand them to the columns."""
+    def _fill_results(self, results_by_method: list[list[BatchResults]]) -> None:
+        """Wait for the device, check its values and hand them to the results."""
         runner = self.session.runner
         rows = self.results.explained_pass.rows
         logits = self.results.explained_pass.fetch_logits(runner, self.options.recorded_sites)
@@ -225,7 +228,7 @@ class PendingBatch:
                 if isinstance(extras, Deferred):
                     extras = extras()
                 sums, layers = pending.fetch(rows)
-                columns[method_index][round_index].fill(
+                results_by_method[method_index][round_index].fill(
                     logits=logits,
                     predicting_logits=predicting_logits,
                     sums=sums,

@@ -22,7 +22,7 @@ def launch_scores(methods: Sequence[Method], tape: Tape) -> list["PendingScores"
         raise
     except Exception:
         # If the model itself gave NaN, that is the error to report, with its layer.
-        tape.recording.finite_logits  # noqa: B018
+        tape.recording.check_finite()
         raise
 
 

@@ -1,4 +1,4 @@
-"""The first answer at once, sharper ones while it is looked at: one text at rising effort."""
+"""Explain one text quickly first, then again with more passes."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -36,7 +36,7 @@ class RefiningSession(GeneratingSession):
         long: Literal["error", "truncate", "stride"] = "error",
         seed: int = 0,
     ) -> Iterator[Attribution]:
-        """Explain one text at once, then again with more passes, up to ``effort``.
+        """Explain one text quickly first, then again with more passes, up to ``effort``.
 
         Each explanation equals that of ``explain(inputs, effort=…)`` at its effort. An input for which no
         more passes are worth their price, such as a pair, is explained once.

@@ -181,8 +181,8 @@ def count_products(runner: ModelRunner, num_rows: int, num_tokens: int) -> float
 
     Args:
         runner: The model to run.
-        num_rows: Rows of the batch.
-        num_tokens: Tokens of each row.
+        num_rows: Number of rows in the batch.
+        num_tokens: Number of tokens in each row.
     """
     config = runner.model.config.get_text_config()
     hidden_size = getattr(config, "hidden_size", 0) or 0

@@ -1,7 +1,8 @@
 """How one text is explained: an ordered list of strategies, of which the first that applies is used.
 
 Most texts are one row of tokens that shares a batch with the rows of other texts (:class:`BatchedRows`, the
-last of the list). The strategies before it handle texts that need several passes of their own.
+last of the list). The strategies before it handle texts that need several passes of their own. Plain texts
+for a classifier, for which only the last can apply, skip the list.
 """
 
 import abc
@@ -194,13 +195,11 @@ def _plan_texts(
     # One call of the tokenizer for all texts is much faster than one per text.
     encoded_rows = tokenize_batch(session, bare_texts, options)
     is_only_text = first_index is None and len(texts) == 1
-    is_text_classifier = session.runner.head.task == "text"
     plans = []
     for index, (text, target, row) in enumerate(
         zip(bare_texts, targets, encoded_rows, strict=True)
     ):
-        # Of many texts nearly all are like this: no strategy but BatchedRows could apply.
-        if is_text_classifier and row is not None and isinstance(target, str | int):
+        if row is not None and _needs_only_batches(session, target):
             plans.append(TextPlan([(row, target)], []))
             continue
         text_index = None if is_only_text else (first_index or 0) + index
@@ -213,6 +212,14 @@ def _plan_texts(
                 )
             )
     return plans
+
+
+def _needs_only_batches(session: Session, target: Any) -> bool:
+    """Return whether no strategy but :class:`BatchedRows` can apply to a text that is already one row.
+
+    So it is with nearly all of many texts, and asking each strategy would take time.
+    """
+    return session.runner.head.task == "text" and isinstance(target, str | int)
 
 
 def _plan_text(request: TextRequest) -> TextPlan:

@@ -60,9 +60,8 @@ class Context:
     template: str | None = None
 
     def __post_init__(self) -> None:
-        is_scalar = (
-            getattr(self.documents, "shape", None) == ()
-        )  # a 0-d array is iterable by its type
+        # A 0-d array is iterable by its type.
+        is_scalar = getattr(self.documents, "shape", None) == ()
         is_iterable = isinstance(self.documents, Iterable) and not is_scalar
         if is_iterable and not isinstance(self.documents, str | Mapping):
             object.__setattr__(self, "documents", tuple(self.documents))

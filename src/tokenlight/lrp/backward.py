@@ -29,7 +29,7 @@ NUM_LEADING_ARGUMENTS = 4
 
 
 class BackwardMode:
-    """The quantity that backward passes over one recorded forward pass propagate: gradients or relevance.
+    """Decides what a backward pass over a recorded forward pass carries: gradients, or relevance by rules.
 
     It is an object and not a thread-local, because autograd runs the backward pass of a GPU in a thread of
     its own.

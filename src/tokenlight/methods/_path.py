@@ -35,7 +35,7 @@ class PathScores(NamedTuple):
         scores: Scores, ``batch token``.
         gap_percent: How far their sum is from ``target_gain``, in percent of it, ``batch``.
         target_gain: How much the target grows from the baseline to the text, ``batch``.
-        num_passes: Points on the path, ``batch``.
+        num_passes: Number of points on each path, ``batch``.
     """
 
     scores: Tensor

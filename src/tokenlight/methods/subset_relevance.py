@@ -33,8 +33,8 @@ from tokenlight.plugin import BadInput, Count, Method, Site, Tape
 from tokenlight.progress import nested_progress
 from tokenlight.registry import Range
 from tokenlight.trace.extra_passes import ExtraPasses
+from tokenlight.trace.recorded_pass import Recording
 from tokenlight.trace.row_batches import read_recordings
-from tokenlight.trace.tape import Recording
 
 Readout = Literal["cat", "attcat", "embeddings"]
 GRADIENTS_AT_STATES = frozenset({Site.HIDDEN_GRADIENT, Site.EMBEDDING_GRADIENT})

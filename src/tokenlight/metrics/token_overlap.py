@@ -207,7 +207,7 @@ def compute_idf(variant: IdfVariant, frequency: int, num_documents: int) -> floa
     Args:
         variant: ``log`` is ln(N / max(df, 1)), ``smooth`` is ln((1 + N)/(1 + df)) + 1, ``none`` is 1.
         frequency: Documents that contain the token, df.
-        num_documents: All documents, N.
+        num_documents: Number of documents, N.
     """
     if variant == "none":
         return 1.0

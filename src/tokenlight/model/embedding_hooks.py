@@ -32,7 +32,7 @@ class HookPoint:
         argument: Index or name of the argument; None for the output.
         swapped_axes: Two axes to swap to get batch × token × hidden; None if there is nothing to swap.
         call_index: Which call of the module in a pass, since a decoder may share its encoder's table.
-        num_prefix_tokens: Tokens of the model's own that join only after this point.
+        num_prefix_tokens: Number of the model's own tokens that join only after this point.
     """
 
     module_path: str

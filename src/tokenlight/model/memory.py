@@ -33,7 +33,7 @@ def limit_pack_tokens(
 
     Args:
         runner: The model, a ModelRunner.
-        num_tokens: The most tokens that were asked for.
+        num_tokens: Number of tokens that the caller asks for at most.
         gradients: Whether the passes are followed by backward passes.
         recorded_tokens: Tokens of a pass that is known to fit.
 

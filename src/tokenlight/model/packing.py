@@ -35,7 +35,7 @@ GPU_PADDING_POLICY = PaddingPolicy(busy_share=1 / 4, max_padding=0.06)
 
 
 def run_in_halves(run: Callable[[slice], list[T]], count: int) -> list[T]:
-    """Run ``count`` rows at once or, if memory does not suffice, in halves.
+    """Run ``count`` rows together or, if memory does not suffice, in halves.
 
     Args:
         run: Returns the results for a slice of the rows.
@@ -120,7 +120,7 @@ def pack_batches(
 
     Returns:
         Positions of rows, batch by batch. The longest rows come first, so that a lack of memory shows
-        at once.
+        immediately.
     """
     count = len(lengths)
     keys = [(0,)] * count if batch_keys is None else batch_keys

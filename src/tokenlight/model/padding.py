@@ -1,14 +1,16 @@
 """Padding: how rows of different lengths become one rectangular batch.
 
-This is the one place to change how padding is handled: width, padding id, mask and whether there is any
-padding are decided here, for every batch. ``ModelRunner.build_inputs`` asks here and hands the decisions on
-in ``ModelInputs``; nothing derives them again from the lengths of rows. Padding is always on the right; code
-that slices ``[: len(row)]`` relies on this.
+This is the one place that adds padding: width, padding id, mask and whether there is any padding are decided
+here, for every batch. ``ModelRunner.build_inputs`` asks here and hands the decisions on in ``ModelInputs``;
+nothing derives them again from the lengths of rows. To change any of them, change this module.
+
+The side is no such decision. Padding is always on the right, and code elsewhere relies on that: it cuts a row
+out of a batch as ``[: len(row)]``, takes position 0 for the first token and ``len(row) - 1`` for the last.
 
 Related decisions are made elsewhere, with what is decided here as a given:
 
-* ``packing.py`` groups rows into batches and limits how much of a batch may be padding;
-  ``ModelRunner.pack_rows`` calls it with the lengths to which rows are padded;
+* ``packing.py`` groups rows into batches and limits how much of a batch may be padding; only
+  ``ModelRunner.pack_rows`` calls it, with the lengths to which rows are padded;
 * ``regimes.py`` says which widths a row must not be padded to, since the model would compute it differently;
 * ``probe.py`` finds out by trial whether padding changes the logits of a model (``is_padding_invariant``);
 * ``explaining/batch_results.py`` drops the scores of padding;

@@ -359,7 +359,7 @@ class ModelRunner:
     def verify(
         self, row: TokenRow, *, reads_attention: bool, try_attention_hook: bool = False
     ) -> None:
-        """Verify the model before its first use; later calls return at once.
+        """Verify the model before its first use; later calls return immediately.
 
         Checks that its weights are finite, whether padding changes its logits and, if
         ``reads_attention``, that recording attention does not change them.
@@ -427,12 +427,12 @@ class ModelRunner:
         return requested or self.batch_size
 
     def pack_rows(
-        self, rows: Sequence[TokenRow], batch_tokens: int, batch_size: int | None = None
+        self, rows: Sequence[Any], batch_tokens: int, batch_size: int | None = None
     ) -> list[list[int]]:
-        """Group rows of an explanation into batches of similar length.
+        """Group rows into batches of similar length.
 
         Args:
-            rows: The rows, in any order.
+            rows: Rows or variants, each with ``ids``, in any order.
             batch_tokens: The most tokens of a batch, padding included.
             batch_size: The most rows of a batch; None for the model's default.
 

@@ -102,7 +102,7 @@ def _is_grid_aligned(vectors: Tensor, rows: int, columns: int, num_prefix_tokens
         vectors: Image × token × hidden, for the three images of ``_make_probe_images``.
         rows: Rows of the grid.
         columns: Columns of the grid.
-        num_prefix_tokens: Tokens before the first patch.
+        num_prefix_tokens: Number of tokens before the first patch.
     """
     gaps = (vectors[1:] - vectors[:1]).abs().amax(dim=-1)
     threshold = 1e-3 * gaps.max()
@@ -119,7 +119,8 @@ class PatchInputs(_ImageInputs):
 
     Attributes:
         patch_size: Height and width of a patch in pixels.
-        num_prefix_tokens: Tokens that the model puts before the patches; known after the first image.
+        num_prefix_tokens: Number of tokens that the model puts before the patches; known after the first
+            image.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:

@@ -36,9 +36,8 @@ PARTS_PER_TENSOR = 100
 FEWEST_PARTS = 10_000
 MAX_VALUES_PER_BYTE = 16  # most numbers in a byte of quantized weights: half a bit each
 MAX_BUFFER_VALUES = 1 << 28  # numbers that a model computes for itself, such as positions and masks
-MIN_REFUSED_LABELS = (
-    1 << 14
-)  # so few labels cost nothing, although a config makes two tables of them
+# So few labels cost nothing, although a config makes two tables of them.
+MIN_REFUSED_LABELS = 1 << 14
 
 
 def read_shapes(folder_or_id: str, hub_options: dict[str, Any]) -> tuple[Shapes, int] | None:

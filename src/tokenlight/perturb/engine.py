@@ -19,7 +19,6 @@ from tokenlight.errors import TextTooLong
 from tokenlight.hooks.locks import pause
 from tokenlight.model.embeddings import find_embedding_hooks
 from tokenlight.model.memory import is_out_of_memory, limit_pack_tokens
-from tokenlight.model.packing import pack_batches
 from tokenlight.model.runner import ModelRunner, shared_source_length
 from tokenlight.perturb.variants import EmbeddingDropout, Perturber, ReplacementIds, Variant
 
@@ -169,13 +168,7 @@ def _pack_rows(
     # Without a padding id, each row is a batch of its own and needs no padding.
     needs_pad_id = runner.patch_inputs is None
     is_alone = needs_pad_id and runner.choose_pad_id(selected) is None
-    groups = pack_batches(
-        [len(row) for row in selected],
-        batch_tokens,
-        is_padding_invariant=runner.is_padding_invariant,
-        max_rows=1 if is_alone else runner.rows_per_batch(),
-        batch_keys=runner.batching.batch_keys(selected),
-    )
+    groups = runner.pack_rows(selected, batch_tokens, 1 if is_alone else None)
     batches: deque[list[int]] = deque()
     for group in groups:
         batches.append([indices[position] for position in group])

@@ -23,7 +23,6 @@ OVERLAY_OPACITY = 0.78  # opacity of the full colour over a picture, which stays
 RGB = tuple[int, int, int]
 StepPainter = Callable[[int], "Style"]
 
-
 # Palette → background → the full colours for and against.
 PALETTES: dict[str, dict[str, tuple[RGB, RGB]]] = {
     "green_red": {"light": ((20, 110, 48), (178, 24, 43)), "dark": ((63, 185, 80), (248, 81, 73))},

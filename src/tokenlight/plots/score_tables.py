@@ -28,7 +28,7 @@ class ScoreTable:
         values: Scores, ``row column``.
         unread_mask: ``row column``; true where the token was not yet written when the row was explained.
         has_sum_row: Whether the last row is the sum of the others.
-        num_omitted: Weak tokens that were left out to keep the table readable.
+        num_omitted: Number of weak tokens that were left out to keep the table readable.
     """
 
     rows: tuple[str, ...]

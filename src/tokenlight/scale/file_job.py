@@ -171,8 +171,8 @@ class JobSummary:
         folder: Output folder.
         num_texts: Number of texts of the job.
         manifest: The blocks that are made.
-        num_existing: Texts of the blocks that the folder held at the start.
-        num_blocks_made: Blocks made by this run.
+        num_existing: Number of texts in the blocks that the folder held at the start.
+        num_blocks_made: Number of blocks made by this run.
         failed_blocks: Index and reason of each block that could not be made.
         seconds: Duration of the run.
     """
@@ -222,7 +222,7 @@ class _JobRun:
         folder = self.job.folder
         file_names = [*folder.list_sizes("rows"), *folder.list_sizes("refused")]
         if not file_names:
-            # Settings without results may be of a job that was stopped at once; they are replaced.
+            # Settings without results may be of a job that was stopped right after its start: replace them.
             self._write_settings()
         elif folder.read(JOB_FILE) is None:
             # Somebody removed the settings; the files themselves say which job they belong to.

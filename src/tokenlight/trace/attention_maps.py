@@ -15,7 +15,7 @@ from tokenlight.hooks.attention import AttentionOperands, compute_attention_map,
 from tokenlight.lrp.rules import Operation, RuleCase, RuleSet
 
 if TYPE_CHECKING:
-    from tokenlight.trace.tape import Recording
+    from tokenlight.trace.recorded_pass import Recording
 
 # The means over heads that are computed together: of A, of A ⊙ ∂y/∂A, and of its positive part.
 MEAN_ATTENTION, MEAN_PRODUCT, MEAN_POSITIVE_PRODUCT = range(3)

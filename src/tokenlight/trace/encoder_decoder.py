@@ -26,7 +26,7 @@ class EncoderDecoderLayout:
     Attributes:
         source_length: Tokens that the encoder reads.
         target_length: Tokens that the decoder reads.
-        num_encoder_states: Hidden states of the encoder, including h^0.
+        num_encoder_states: Number of hidden states of the encoder, including h^0.
     """
 
     source_length: int

@@ -31,7 +31,7 @@ from tokenlight.model.runner import ModelInputs
 from tokenlight.perturb.engine import ReplacementIds, Variant, stream_logits
 
 if TYPE_CHECKING:
-    from tokenlight.trace.tape import Recording
+    from tokenlight.trace.recorded_pass import Recording
 
 BaselineToken = Literal["pad", "mask", "unk", "zero"]
 # Without a graph a batch may have this many times the tokens of one that is explained.

@@ -31,8 +31,8 @@ from tokenlight.trace.attention_maps import AttentionMap, KeptAttentionMap, Lazy
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.mixing import MixingRecorder
 from tokenlight.trace.plan import Recompute, RecordingPlan, plan_recording
+from tokenlight.trace.recorded_pass import Recording
 from tokenlight.trace.sites import EMBEDDING_SITES, Site, Sites
-from tokenlight.trace.tape import Recording
 
 MAX_ROW_SUM_ERROR = 1e-2  # by how much a row of an attention map may differ from a sum of one
 

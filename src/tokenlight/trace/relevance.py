@@ -20,7 +20,7 @@ from tokenlight.model.objective import locate_terms
 from tokenlight.trace.attention_maps import AttentionMap
 
 if TYPE_CHECKING:
-    from tokenlight.trace.tape import Recording
+    from tokenlight.trace.recorded_pass import Recording
 
 # Changes the relevance that reaches one block's attention context, ``batch head token width``.
 RelevanceGate = Callable[[Tensor], Tensor]

@@ -8,9 +8,9 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.locks import pause
 from tokenlight.model.packing import run_in_halves
 from tokenlight.model.runner import ModelRunner
+from tokenlight.trace.recorded_pass import Recording
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import SITES_WITHOUT_ATTENTION, Site, Sites
-from tokenlight.trace.tape import Recording
 
 ResultT = TypeVar("ResultT")
 # Called with the indices of the rows of a recording, and the recording.

@@ -16,7 +16,7 @@ from tokenlight.hooks.locks import pause
 from tokenlight.hooks.patching import forward_hooks
 from tokenlight.model.packing import run_in_halves
 from tokenlight.trace.extra_passes import NO_GRAD_BATCH_FACTOR
-from tokenlight.trace.tape import Recording
+from tokenlight.trace.recorded_pass import Recording
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ class ServerLimits:
     attention_tokens: int = 128  # tokens of an attention map
 
     # Cost of a request: tokens that it may send through the model, counted each time.
-    explain_passes: int = 60_000
-    trust_passes: int = 42_000
-    evaluated_passes: int = 300_000
+    explain_token_passes: int = 60_000
+    trust_token_passes: int = 42_000
+    evaluation_token_passes: int = 300_000
 
     # Queues of one model.
     max_waiting: WaitingLimits = DEFAULT_WAITING

@@ -147,7 +147,7 @@ def count_token_passes(methods: Collection[Method], num_tokens: int, num_targets
 
     Args:
         methods: The methods of a request.
-        num_tokens: Tokens of its text.
+        num_tokens: Number of tokens in its text.
         num_targets: How many targets are explained.
     """
     cost_per_target = 0

@@ -69,7 +69,9 @@ class Service:
             fields["target"] = served_model.explainer.runner.head.default_target
             body = requests.ExplainBody.model_validate(fields)
             request = tasks.ExplainRequest.from_body(body, served_model)
-            (result,) = tasks.explain_batch(served_model, [request], self.limits.explain_passes)
+            (result,) = tasks.explain_batch(
+                served_model, [request], self.limits.explain_token_passes
+            )
             if isinstance(result, Exception):
                 raise result
             entry = StoredAttribution("", result.attributions[0], served_model.name)
@@ -83,7 +85,7 @@ class Service:
         """
         for served_model in self.models.values():
             run_batch = partial(
-                tasks.explain_batch, served_model, max_passes=self.limits.explain_passes
+                tasks.explain_batch, served_model, max_cost=self.limits.explain_token_passes
             )
             worker = ModelWorker(served_model.name, run_batch, self.limits)
             self._workers[served_model.name] = worker
@@ -198,7 +200,7 @@ class Service:
         return JSONResponse({"id": body.id, "trust": entry.attribution.extras["trust"]})
 
     async def perturb(self, body: requests.PerturbBody) -> Response:
-        """The masking game of explanations, or of an order that a user chose: the whole curve at once."""
+        """Return the whole curve of the masking game, for explanations or for an order that a user chose."""
         if body.order is None:
             served_model, entries = self._get_game_entries(body)
         else:
@@ -330,7 +332,7 @@ class Service:
         size = num_characters * len(request.methods)
         if request.is_lengthy or size > self.limits.quick_characters:
             explain = partial(
-                tasks.explain_alone, served_model, request, self.limits.explain_passes
+                tasks.explain_alone, served_model, request, self.limits.explain_token_passes
             )
             job = worker.submit(Lane.LONG, explain)
         else:  # in one batch with whatever else waits for this model

@@ -113,14 +113,14 @@ def count_targets(target: Any, served_model: ServedModel) -> int:
 
 
 def explain_batch(
-    served_model: ServedModel, requests: Sequence[ExplainRequest], max_passes: int
+    served_model: ServedModel, requests: Sequence[ExplainRequest], max_cost: int
 ) -> list[ExplainResult | Exception]:
     """Explain several requests; an error of one does not affect the others.
 
     Args:
         served_model: The model.
         requests: The requests.
-        max_passes: Tokens that each request may send through the model.
+        max_cost: The most tokens of each request, each counted once per pass.
 
     Returns:
         A result or an error per request.
@@ -129,7 +129,7 @@ def explain_batch(
     groups: dict[str, dict[int, Any]] = {}  # batch key → request index → prepared input
     for index, request in enumerate(requests):
         try:
-            prepared_input = _prepare_input(served_model, request, max_passes)
+            prepared_input = _prepare_input(served_model, request, max_cost)
         except (TokenlightError, ApiError) as error:
             answers[index] = error
         else:
@@ -149,16 +149,16 @@ def explain_batch(
 
 
 def explain_alone(
-    served_model: ServedModel, request: ExplainRequest, max_passes: int
+    served_model: ServedModel, request: ExplainRequest, max_cost: int
 ) -> ExplainResult:
     """Explain one lengthy request, method by method and in small passes.
 
     Args:
         served_model: The model.
         request: A request that takes too many passes to share a batch with others.
-        max_passes: The most passes of one method; beyond, the request is refused.
+        max_cost: The most tokens, each counted once per pass.
     """
-    prepared_input = _prepare_input(served_model, request, max_passes)
+    prepared_input = _prepare_input(served_model, request, max_cost)
     return _explain_by_method(
         served_model, request, prepared_input, batch_tokens=LONG_WORK_BATCH_TOKENS
     )
@@ -184,7 +184,7 @@ def encode_row(served_model: ServedModel, explain_input: Any, long: LongTextPoli
     return encode_input(served_model.explainer, explain_input, options)
 
 
-def _prepare_input(served_model: ServedModel, request: ExplainRequest, max_passes: int) -> Any:
+def _prepare_input(served_model: ServedModel, request: ExplainRequest, max_cost: int) -> Any:
     """Check the cost of a request; return what ``explain()`` is called with.
 
     That is the encoded row, unless the text is split into windows or an answer is written behind it.
@@ -195,7 +195,7 @@ def _prepare_input(served_model: ServedModel, request: ExplainRequest, max_passe
     window_lengths = [len(row)]
     if uses_windows and exceeds_max_tokens(served_model.explainer, request.explain_input):
         window_lengths = _count_window_tokens(served_model, request.explain_input)
-    check_cost(request, served_model, window_lengths, max_passes)
+    check_cost(request, served_model, window_lengths, max_cost)
     is_written = isinstance(request.target, Continuation)
     if uses_windows or is_written or isinstance(request.explain_input, Context):
         return request.explain_input
@@ -222,7 +222,7 @@ def check_cost(
     request: ExplainRequest,
     served_model: ServedModel,
     window_lengths: Sequence[int],
-    max_passes: int,
+    max_cost: int,
 ) -> None:
     """Refuse a request that would take this machine minutes.
 
@@ -230,7 +230,7 @@ def check_cost(
         request: The request.
         served_model: The model.
         window_lengths: Number of tokens of each window.
-        max_passes: Tokens that the request may send through the model.
+        max_cost: The most tokens, each counted once per pass.
     """
     num_targets = count_targets(request.target, served_model)
     cost = 0
@@ -242,7 +242,7 @@ def check_cost(
     # One forward and backward pass is served whatever the length of the text.
     single_pass = 3 * max(window_lengths) * len(request.methods)
     check_cost_limit(
-        cost, max(max_passes, single_pass), "a shorter text, fewer samples, targets or methods"
+        cost, max(max_cost, single_pass), "a shorter text, fewer samples, targets or methods"
     )
 
 
@@ -302,7 +302,7 @@ def compute_trust(
     num_tokens = len(attribution)
     for max_orders in TRUST_ORDERS:
         cost = num_tokens * PASSES_PER_TRUST_ORDER * (max_orders + 2)
-        if cost <= limits.trust_passes:
+        if cost <= limits.trust_token_passes:
             return assess_trust(served_model.explainer, attribution, max_orders=max_orders)
     raise ApiError(
         f"Testing a text of {num_tokens} tokens would keep this server busy for minutes.",
@@ -326,7 +326,8 @@ def evaluate(served_model: ServedModel, body: EvaluateBody, limits: ServerLimits
     labels = None if body.labels is None else parse_labels(body.labels, head)
     check_requirements(metrics.values(), head, has_labels=labels is not None, has_spans=False)
     requests = _build_evaluation_requests(served_model, body)
-    check_evaluation_cost(served_model, requests, list(metrics.values()), limits.evaluated_passes)
+    max_cost = limits.evaluation_token_passes
+    check_evaluation_cost(served_model, requests, list(metrics.values()), max_cost)
     measured = _measure_texts(served_model, requests, metrics, labels, limits)
     if not measured.records:
         first_error = measured.refused[0]["error"]
@@ -404,7 +405,7 @@ def _explain_for_evaluation(
 ) -> ExplainResult:
     """Explain one text; if it fails as a whole, every method has failed."""
     try:
-        return explain_alone(served_model, request, limits.evaluated_passes)
+        return explain_alone(served_model, request, limits.evaluation_token_passes)
     except (TokenlightError, ApiError) as error:
         api_error = to_api_error(error)
         return ExplainResult((), tuple((name, api_error) for name in request.methods))
@@ -414,7 +415,7 @@ def check_evaluation_cost(
     served_model: ServedModel,
     requests: Sequence[ExplainRequest],
     metrics: list[Metric],
-    max_passes: int,
+    max_cost: int,
     trust_orders: int = 0,
 ) -> None:
     """Count every explanation, the extra ones that metrics need, and the perturbed texts.
@@ -423,7 +424,7 @@ def check_evaluation_cost(
         served_model: The model.
         requests: The texts to explain.
         metrics: The metrics to measure.
-        max_passes: Tokens that may be sent through the model.
+        max_cost: The most tokens, each counted once per pass.
         trust_orders: Random orders of the trust test of each explanation; 0 without a test.
     """
     runner = served_model.explainer.runner
@@ -442,7 +443,7 @@ def check_evaluation_cost(
             num_explanations = num_targets * (1 + num_extra)
             cost += count_token_passes(request.methods.values(), num_tokens, num_explanations)
             cost += num_tokens * num_perturbed * len(request.methods) * num_targets
-    check_cost_limit(cost, max_passes, "fewer or shorter texts, methods or metrics")
+    check_cost_limit(cost, max_cost, "fewer or shorter texts, methods or metrics")
 
 
 def compute_attention_map(

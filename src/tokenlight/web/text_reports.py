@@ -72,10 +72,12 @@ def _explain_texts(
         explain_body = ExplainBody.model_validate(fields)
         requests.append(tasks.ExplainRequest.from_body(explain_body, served_model))
     trust_orders = tasks.TRUST_ORDERS[0] if body.trust else 0
-    tasks.check_evaluation_cost(served_model, requests, [], limits.evaluated_passes, trust_orders)
+    tasks.check_evaluation_cost(
+        served_model, requests, [], limits.evaluation_token_passes, trust_orders
+    )
     for start in range(0, len(requests), limits.batch_texts):
         batch = requests[start : start + limits.batch_texts]
-        yield from tasks.explain_batch(served_model, batch, limits.explain_passes)
+        yield from tasks.explain_batch(served_model, batch, limits.explain_token_passes)
 
 
 def _assess(

@@ -137,7 +137,7 @@ class ModelWorker:
         return not self._thread.is_alive()
 
     def _check_not_busy(self, lane: Lane, num_waiting: int) -> None:
-        """Refuse a request at once rather than after a long wait."""
+        """Refuse a request immediately rather than after a long wait."""
         num_running = sum(running_lane is lane for running_lane, _ in self._running)
         num_before = num_waiting + num_running
         num_rounds = float(num_before)

@@ -23,9 +23,9 @@ def test_no_option_that_takes_more_than_a_number_or_a_word_is_allowed():
 def test_attention_flow_costs_more_than_its_pass():
     method = registry.build("methods", "attention_flow")
     assert (
-        allowed.count_token_passes([method], 128, 1) < ServerLimits().explain_passes
+        allowed.count_token_passes([method], 128, 1) < ServerLimits().explain_token_passes
     )  # two seconds
-    assert allowed.count_token_passes([method], 200, 1) > ServerLimits().explain_passes
+    assert allowed.count_token_passes([method], 200, 1) > ServerLimits().explain_token_passes
 
 
 @pytest.mark.parametrize("metric", ["hiding_game", "revealing_game", "deletion", "insertion"])

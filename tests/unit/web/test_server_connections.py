@@ -155,12 +155,12 @@ def test_a_request_does_not_wait_for_abandoned_ones(monkeypatch):
 
     explain = tasks.explain_batch
 
-    def explain_after_signal(served, requests, max_passes):
+    def explain_after_signal(served, requests, max_cost):
         if requests[0].explain_input == "wait":
             first.set()
             assert go.wait(DEADLINE_SECONDS)
         texts.extend(request.explain_input for request in requests)
-        return explain(served, requests, max_passes)
+        return explain(served, requests, max_cost)
 
     app = create_app(make_allow_list(), try_methods=False)
     monkeypatch.setattr(tasks, "explain_batch", explain_after_signal)

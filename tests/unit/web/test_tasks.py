@@ -218,7 +218,7 @@ def test_a_preset_is_resolved_for_the_model():
     served = ServedModel("writer", explainer)
     payload = ExplainBody(text="good film", method="transatt:preset=official")
     (result,) = explain_batch(
-        served, [ExplainRequest.from_body(payload, served)], ServerLimits().explain_passes
+        served, [ExplainRequest.from_body(payload, served)], ServerLimits().explain_token_passes
     )
     expected = explainer.explain("good film", ("transatt", {"preset": "official"}))
     assert result.attributions[0].options == expected.options
@@ -227,7 +227,7 @@ def test_a_preset_is_resolved_for_the_model():
 
 
 def test_an_explanation_whose_trust_costs_too_much_is_not_lost(models):
-    with connect_client(models, limits=ServerLimits(trust_passes=10)) as client:
+    with connect_client(models, limits=ServerLimits(trust_token_passes=10)) as client:
         response = request_explanation(client, trust=True)
         (entry,) = response["attributions"]
         assert len(entry["attribution"]["scores"]) == len(entry["attribution"]["row"]["ids"])

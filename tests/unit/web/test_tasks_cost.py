@@ -54,6 +54,6 @@ def test_the_cost_of_an_evaluation_counts_all_passes(metric, target, explanation
     tokens = len(encode_row(served, TEXT, "error"))
     payload = EvaluateBody(texts=[TEXT], metrics=[metric], target=target)
     cost = tokens * (3 * explanations + changed)
-    evaluate(served, payload, ServerLimits(evaluated_passes=cost))
+    evaluate(served, payload, ServerLimits(evaluation_token_passes=cost))
     with pytest.raises(ApiError, match="tokens through the model"):
-        evaluate(served, payload, ServerLimits(evaluated_passes=cost - 1))
+        evaluate(served, payload, ServerLimits(evaluation_token_passes=cost - 1))
