@@ -1,8 +1,8 @@
 """Train a fifth head beside the shipped ones: whether a second text follows from the first.
 
-``python -m training.nli`` leaves the shared encoder as it is. The model has the six shared layers, frozen, and
-one layer of its own above them with pooler and classifier, so that its folder adds 4 MB. It is trained on SNLI
-and MNLI in bfloat16, and measured from the written files. The learning rate was chosen on SNLI dev.
+``python -m training.nli`` leaves the shared encoder as it is. The model has the six shared layers, frozen,
+and one layer of its own above them with pooler and classifier, so that its folder adds 4 MB. It is trained on
+SNLI and MNLI in bfloat16, and measured from the written files. The learning rate was chosen on SNLI dev.
 """
 
 from __future__ import annotations
