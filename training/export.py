@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from training.model import TASKS, FourHeads
+from training.model import NUM_SHARED_LAYERS, PAIR_TASK, TASKS, FourHeads
 from training.reporting import write_json
 from training.vocabulary import build_tokenizer
 
@@ -23,7 +23,10 @@ ENCODER_FILE = "encoder.safetensors"
 HEAD_FILE = "head.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 CHECKSUMS_FILE = "checksums.json"
-ENCODER_PREFIXES = ("bert.embeddings.", "bert.encoder.")
+ENCODER_PREFIXES = (
+    "bert.embeddings.",
+    *(f"bert.encoder.layer.{index}." for index in range(NUM_SHARED_LAYERS)),
+)
 READ_SIZE = 1 << 20
 
 
@@ -89,8 +92,10 @@ def hash_file(path: Path) -> str:
 def write_checksums(models: Path) -> None:
     """Write the size and hash of every shipped file, by its path below the models folder."""
     task_paths = []
-    for task in TASKS:
-        task_paths += (models / task).iterdir()
+    for task in (*TASKS, PAIR_TASK):
+        folder = models / task
+        if folder.is_dir():  # the pair model is trained last
+            task_paths += folder.iterdir()
     entries = {}
     for path in [models / ENCODER_FILE, *sorted(task_paths)]:
         relative_path = path.relative_to(models).as_posix()

@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from training import batches, data, squad
+from training.model import PAIR_TASK
 from training.reporting import describe_measurement, format_table, write_json
 from training.windows import cut_windows
 
@@ -32,7 +33,10 @@ SPLITS = {
     "topics": "AG News test",
     "qa": "SQuAD v1.1 dev",
     "masked_lm": "wiki_en valid",
+    PAIR_TASK: "SNLI test",
 }
+# What follows "rows" and "accuracy" in the figures, and the rows below the data folder.
+PAIR_SPLITS = {"": "snli/test.jsonl.gz", "_mnli": "mnli/dev_matched_1000.jsonl.gz"}
 BATCH_SIZE = 32
 MASKING_SEED = 7
 MASKED_SHARE = 0.15
@@ -114,6 +118,19 @@ def measure_classifier(
     rows = data.read_rows(split, max_rows)
     num_correct = count_correct(classify(models, task, rows, device), rows)
     return {"rows": len(rows), "accuracy": num_correct / len(rows)}
+
+
+def measure_pairs(models: Path, device: str, max_rows: int | None = None) -> dict[str, float]:
+    """Measure the accuracy of the shipped pair model on SNLI test, and on the MNLI rows at hand."""
+    model, tokenizer = load_model(BertForSequenceClassification, models / PAIR_TASK, device)
+    figures: dict[str, float] = {}
+    for name, path in PAIR_SPLITS.items():
+        rows = data.read_rows(path, max_rows)
+        columns = [[row["text_a"] for row in rows], [row["text_b"] for row in rows]]
+        num_correct = count_correct(predict_labels(model, tokenizer, columns), rows)
+        figures[f"rows{name}"] = len(rows)
+        figures[f"accuracy{name}"] = num_correct / len(rows)
+    return figures
 
 
 def answer_questions(models: Path, rows: list[dict[str, Any]], device: str) -> list[str]:
@@ -205,13 +222,15 @@ def measure_task(
         return measure_classifier(models, task, "ag_news/test.jsonl.gz", device, max_rows)
     if task == "qa":
         return measure_questions(models, device, max_rows)
+    if task == PAIR_TASK:
+        return measure_pairs(models, device, max_rows)
     return measure_masked_lm(models, device, max_rows)
 
 
 def measure_all(
     models: Path, device: str, max_rows: int | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Measure all four heads on the whole splits, or on their first ``max_rows`` rows."""
+    """Measure all heads on the whole splits, or on their first ``max_rows`` rows."""
     figures: dict[str, dict[str, Any]] = {}
     for task, split in SPLITS.items():
         start_time = time.monotonic()

@@ -1,4 +1,4 @@
-"""Four standard transformers models around one encoder: what is trained is what is shipped."""
+"""Standard transformers models around one encoder: what is trained is what is shipped."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from transformers import (
 )
 
 TASKS = ("sentiment", "topics", "qa", "masked_lm")
+# Trained afterwards, with a layer of its own above the shared ones: see training.nli.
+PAIR_TASK = "nli"
+NUM_SHARED_LAYERS = 6
 LABELS = {
     "sentiment": {0: "negative", 1: "positive"},
     "topics": {0: "World", 1: "Sports", 2: "Business", 3: "Sci/Tech"},
+    PAIR_TASK: {0: "entailment", 1: "neutral", 2: "contradiction"},
 }
 
 
@@ -31,7 +35,7 @@ def build_config(vocabulary_size: int, task: str) -> BertConfig:
     return BertConfig(
         vocab_size=vocabulary_size,
         hidden_size=384,
-        num_hidden_layers=6,
+        num_hidden_layers=NUM_SHARED_LAYERS + (task == PAIR_TASK),
         num_attention_heads=12,
         intermediate_size=1536,
         max_position_embeddings=512,

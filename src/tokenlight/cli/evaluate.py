@@ -48,7 +48,8 @@ def evaluate(
         show_default="aopc and lodds",
     ),
     target: str = declare_option(
-        "What to explain: predicted, a label, its number, or all labels.", default="predicted"
+        "What to explain: predicted, a label, its number, all labels, or label (each text's true label).",
+        default="predicted",
     ),
     limit: int | None = option.LIMIT,
     text: str | None = option.COLUMN,

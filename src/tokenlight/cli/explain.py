@@ -57,7 +57,8 @@ def declare_explain_options(
         metavar="SHARE",
     ),
     target: str = declare_option(
-        "What to explain: predicted, a label, its number, or all labels; for a language model, a next or "
+        "What to explain: predicted, a label, its number, or all labels; with --file, label (the true label "
+        "of each text, from --label); for a language model, a next or "
         "masked token, or logit (the predicted token's logit alone); for a question, the words of an "
         "answer; for a model that labels each token, entities (every entity that it finds).",
         default="predicted",

@@ -17,10 +17,12 @@ from tokenlight.cli.inputs import TextFile
 from tokenlight.cli.outputs import OutputWriter
 from tokenlight.cli.pipes import EXIT_UNREAD
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.tokens import Question
+from tokenlight.data.true_label import name_label
 from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.choose import choose_best
 from tokenlight.evaluation.preflight import find_option_errors, try_target
-from tokenlight.evaluation.run import explain_by_text
+from tokenlight.evaluation.run import LABEL_TARGET, explain_by_text
 from tokenlight.evaluation.trust import assess_all
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.input_rows import model_class_name
@@ -63,7 +65,14 @@ def explain_file_texts(
             "'question' and 'context'.",
             code="file-without-questions",
         )
-    try_target(explainer, options["target"])
+    if options["target"] != LABEL_TARGET:
+        try_target(explainer, options["target"])
+    elif not text_file.has_labels:
+        raise BadInput(
+            f"--target {LABEL_TARGET} explains the true label of each text, but "
+            f"{Path(text_file.source).name} has no column of labels. Name it with --label COLUMN.",
+            code="target-label-without-labels",
+        )
     note = ""
     if options["method"] == "best":
         # The method is chosen once, on a sample of all texts.
@@ -157,7 +166,11 @@ def _explain_each_text(
     other_options = {name: value for name, value in options.items() if name != "method"}
 
     def explain(examples: Sequence[Example]) -> list[list[Attribution]]:
-        return explain_by_text(explainer, examples, options["method"], other_options)
+        text_options = other_options
+        if options["target"] == LABEL_TARGET:
+            targets = [_find_true_target(explainer, example) for example in examples]
+            text_options = {**other_options, "target": targets}
+        return explain_by_text(explainer, examples, options["method"], text_options)
 
     def assess(groups: Sequence[list[Attribution]]) -> list[list[Attribution]]:
         return [
@@ -174,6 +187,22 @@ def _explain_each_text(
                     yield location, assessed
                 else:
                     yield location, outcome
+
+
+def _find_true_target(explainer: Explainer, example: Example) -> Any:
+    """Return the true label of a row, as the model names it, or the answer to its question.
+
+    Raises:
+        BadInput: The row has none.
+    """
+    if example.true_target is None:
+        raise BadInput(
+            f"The row has no true label, which --target {LABEL_TARGET} explains. Add one.",
+            code="row-without-label",
+        )
+    if isinstance(example.text, Question):
+        return example.true_target
+    return name_label(example.label, explainer.runner.head.labels)
 
 
 def _process_chunk(

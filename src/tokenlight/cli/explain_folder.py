@@ -15,6 +15,7 @@ from tokenlight.cli.console import (
 from tokenlight.cli.flag_hints import spell_text_with_flags
 from tokenlight.cli.options import EngineKind
 from tokenlight.errors import BadInput
+from tokenlight.evaluation.run import LABEL_TARGET
 from tokenlight.scale import Engine, explain_files
 
 DEFAULT_BLOCK_SIZE = 1024  # texts per output file
@@ -41,6 +42,12 @@ def explain_into_folder(
             f"A folder holds one row per text by a single method, but got {' and '.join(names)}. "
             "Run the command once per method, each with its own folder.",
             code="several-methods-for-folder",
+        )
+    if target == LABEL_TARGET:
+        raise BadInput(
+            f"--target {LABEL_TARGET} cannot be combined with -o, which explains one target for all texts. "
+            "Leave -o out, or give a label.",
+            code="target-label-for-folder",
         )
     device = _choose_device(arguments)
     with resumable_command(lambda: f"finished texts are in {arguments['out']}"):

@@ -137,6 +137,7 @@ class TextFile:
     Attributes:
         num_texts: Number of rows, including those that hold no text.
         has_questions: Whether some rows are questions with a context.
+        has_labels: Whether some rows have a true label, or a question its answer.
 
     Raises:
         BadInput: The file cannot be read, or holds no text.
@@ -158,6 +159,7 @@ class TextFile:
         self.split = split
         self.num_texts = 0
         self.has_questions = False
+        self.has_labels = False
         # One pass over the file, so that its faults are reported before a model is loaded.
         self._check_first_row()
         column_sets = self._count_texts()
@@ -187,6 +189,7 @@ class TextFile:
                 self.num_texts += 1
                 if not isinstance(example, BadInput):
                     self.has_questions |= isinstance(example.text, Question)
+                    self.has_labels |= example.true_target is not None
                     column_sets[example.columns] = None
         return column_sets
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenlight.data.notes import AUTO_NOTE, FALLBACK_NOTE
 from tokenlight.data.target import TargetLike, TokenTarget
 from tokenlight.data.tokens import Question, TokenRow
 from tokenlight.errors import TokenlightError
@@ -136,7 +137,7 @@ def describe_choice(kind: str, method: str, *, is_fallback: bool) -> str:
     means = load_table()["kinds"][kind]["means"]
     if is_fallback:
         preferred = list_candidate_methods(kind)[0]
-        return f"method='auto': {method}, since {preferred} does not support this model"
+        return f"{FALLBACK_NOTE}{method}, since {preferred} does not support this model"
     # Methods that measure nearly alike may give way to a cheaper one.
     highest = max(means.values())
     ties = [name for name, mean in means.items() if mean == highest and name != method]
@@ -144,7 +145,7 @@ def describe_choice(kind: str, method: str, *, is_fallback: bool) -> str:
     if ties and means[method] == highest:
         rank = f"tied with {' and '.join(ties)} for the most"
     return (
-        f"method='auto': {method}, {rank} faithful of {len(means) - 1} methods measured for "
+        f"{AUTO_NOTE}{method}, {rank} faithful of {len(means) - 1} methods measured for "
         f"{KIND_DESCRIPTIONS[kind]} ({KIND_METRICS.get(kind, 'AOPC')} {means[method]:.2f}; "
         f"random {means['random']:.2f})"
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, get_args
 
+from tokenlight.data.notes import PAIR_NOTE
 from tokenlight.data.tokens import TokenRow, apply_explain_mask
 from tokenlight.errors import BadInput, UnsupportedModel, check_choice
 from tokenlight.errors.arguments import checked
@@ -16,6 +17,18 @@ from tokenlight.trace.sites import EMBEDDING_SITES, SITES_WITHOUT_ATTENTION, Sit
 
 # Tokenizers without a limit report a number such as 1e30.
 UNLIMITED_TOKENS = 1 << 30
+# Embedded models that never saw two texts.
+SINGLE_TEXT_MODELS = ("tokenlight/sentiment", "tokenlight/topics")
+# Beginnings of words for how two texts relate, as in "entailment", "not_duplicate" or "paraphrase".
+PAIR_LABEL_ROOTS = (
+    "entail",
+    "contradict",
+    "duplicate",
+    "paraphras",
+    "equivalen",
+    "relevan",
+    "similar",
+)
 
 
 class Session:
@@ -192,12 +205,37 @@ def check_embedded(session: Session, row: TokenRow) -> None:
         )
 
 
+def describe_pair_support(session: Session) -> str:
+    """Say that a model was trained on single texts, or that nobody can tell; empty for a model of pairs.
+
+    A classifier computes something for any two texts. Its weights do not show whether it learned from pairs;
+    the names of its labels often do.
+    """
+    if session.name in SINGLE_TEXT_MODELS:
+        return (
+            f"{PAIR_NOTE}{session.name} was trained on single texts, so its answer to two says little. "
+            "Give them to a model that was fine-tuned on pairs"
+        )
+    labels = [str(label).casefold() for label in session.runner.head.labels]
+    names_relation = any(root in label for label in labels for root in PAIR_LABEL_ROOTS)
+    if names_relation or len(labels) <= 1:
+        return ""
+    return (
+        f"{PAIR_NOTE}nothing shows whether this model was trained on pairs. If it reads single texts, its "
+        "answer to two says little"
+    )
+
+
 def describe_row(session: Session, row: TokenRow) -> tuple[str, ...]:
     """Return notes on a text: what was cut off, what the model does not know."""
     notes = []
     if row.num_truncated:
         num_tokens = row.num_truncated + len(row)
         notes.append(f"{row.num_truncated} of {num_tokens} tokens were truncated (long='truncate')")
+    if len(row.texts) == 2 and session.runner.head.task == "text":
+        pair_note = describe_pair_support(session)
+        if pair_note:
+            notes.append(pair_note)
     num_unknown = row.ids.count(getattr(session.tokenizer, "unk_token_id", None))
     if num_unknown and row.texts:
         notes.append(f"{num_unknown} of {len(row)} tokens are not in the model's vocabulary")

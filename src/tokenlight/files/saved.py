@@ -23,17 +23,20 @@ from tokenlight.files.write import (
 
 # Columns that every table has; columns of the source table with these names get a prefix.
 TOKEN_COLUMNS = (
-    "text", "place", "label", "attribution", "method", "target", "predicted", "probability", "grade",
-    "position", "token", "piece", "word", "segment", "special", "score", "standard_error",
+    "text_id", "text", "second_text", "place", "label", "attribution", "method", "target", "predicted",
+    "probability", "grade", "position", "token", "piece", "word", "segment", "special", "score",
+    "standard_error",
 )  # fmt: skip
 
 
 def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
     """Return one flat record per token: the table behind CSV, Parquet and pandas.
 
-    ``text`` numbers the texts and ``attribution`` the explanations: a text may have several. Texts from a
-    table have ``place`` and ``label`` (the true label, under the model's name for it), then the other columns
-    of the table, as ``given.NAME`` where the name is one of ours. ``probability`` is that of the prediction.
+    ``text_id`` numbers the texts and ``attribution`` the explanations: a text may have several. ``text`` is
+    the text itself, and ``second_text`` the other one where some input has two (a pair, or a question and its
+    context). Texts from a table have ``place`` and ``label`` (the true label, under the model's name for it),
+    then the other columns of the table, as ``given.NAME`` where the name is one of ours. ``probability`` is
+    that of the prediction.
     If any explanation was tested, ``grade`` is its grade of trust.
     The last column, ``standard_error``, is there if some explanation has standard errors.
     """
@@ -42,13 +45,15 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
     text_indices = _find_text_indices(attributions)
     has_errors = any(attribution.standard_errors is not None for attribution in attributions)
     grades = _collect_grades(attributions)
+    texts = _collect_texts(attributions)
     rows: list[dict[str, Any]] = []
     for index, attribution in enumerate(attributions):
         row = attribution.row
         for position, token in enumerate(attribution.tokens):
             rows.append(
                 {
-                    "text": text_indices[index],
+                    "text_id": text_indices[index],
+                    **texts[index],
                     **source_columns[index],
                     "attribution": index,
                     "method": attribution.title.partition(" → ")[0],
@@ -69,6 +74,19 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
                 errors = attribution.standard_errors
                 rows[-1]["standard_error"] = None if errors is None else float(errors[position])
     return rows
+
+
+def _collect_texts(attributions: list[Attribution]) -> list[dict[str, Any]]:
+    """Return the text of each explanation as columns; a second one only if some input has two texts."""
+    has_pairs = any(len(attribution.row.texts) == 2 for attribution in attributions)
+    columns: list[dict[str, Any]] = []
+    for attribution in attributions:
+        texts = attribution.row.texts
+        first, second = attribution.text, None
+        if len(texts) == 2:
+            first, second = texts
+        columns.append({"text": first, "second_text": second} if has_pairs else {"text": first})
+    return columns
 
 
 def _collect_grades(attributions: list[Attribution]) -> list[dict[str, Any]]:

@@ -205,7 +205,7 @@ def _draw_picture(axes: Any, attribution: Attribution, image: PatchImage) -> Non
     prediction = attribution.prediction
     label = prediction.label
     if prediction.probability is not None:
-        label += f" {prediction.probability:.2f}"
+        label += f" {descriptions.format_percent(prediction.probability)}"
     axes.imshow(image.rgb, interpolation="nearest")
     set_title(axes, f"{image.name}\n{label}", 8)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
+from tokenlight.data.notes import AUTO_NOTE, PAIR_NOTE
 from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.plots.agreement import describe_agreement
@@ -24,7 +25,8 @@ from tokenlight.plots.prompt_parts import describe_deciding_part
 from tokenlight.plots.score_tables import ScoreTable, build_class_table
 from tokenlight.plots.views import View
 
-CHOICE_NOTES = ("method=", "effort=", "stable=")  # how notes on the choice of a method begin
+# How notes begin that hold for all texts: on the choice of a method, and on what the model reads.
+REPEATED_NOTES = ("method=", "effort=", "stable=", PAIR_NOTE)
 TOKEN_VIEW = "tokens"
 WORD_VIEW = "words"
 
@@ -315,11 +317,22 @@ def should_show_words(attributions: Sequence[Attribution]) -> bool:
     return not any(map(is_continuation, attributions))
 
 
+def shorten_choice(note: str) -> str:
+    """Return a note as the terminal shows it: of the recommended method not what was measured.
+
+    Example:
+        >>> from tokenlight.plots.scene import shorten_choice
+        >>> shorten_choice("method='auto': attnlrp, the most faithful of 8 methods")
+        'chosen by auto'
+    """
+    return "chosen by auto" if note.startswith(AUTO_NOTE) else note
+
+
 def select_new_notes(notes: Sequence[str], shown_notes: set[str]) -> tuple[str, ...]:
     """Return the notes to show; how a method was chosen (``method='auto': …``) is shown only once."""
     # A method may also be chosen by an effort or a stability.
     new_notes = tuple(note for note in notes if note not in shown_notes)
     for note in new_notes:
-        if note.startswith(CHOICE_NOTES):
+        if note.startswith(REPEATED_NOTES):
             shown_notes.add(note)
     return new_notes

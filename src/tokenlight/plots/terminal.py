@@ -140,11 +140,12 @@ def _render_prediction_line(attribution: Attribution) -> Text:
         label = labels[prediction.label_position]
     line.append(to_single_line(label), "bold")
     if prediction.probability is not None:
-        line.append(f" {prediction.probability:.3f}", "bold")
+        line.append(f" {descriptions.format_percent(prediction.probability)}", "bold")
         ranked = sorted(enumerate(prediction.probabilities), key=lambda pair: -pair[1])
         others = [pair for pair in ranked if pair[0] != prediction.label_position]
         for index, probability in others[:MAX_OTHER_LABELS]:
-            line.append(f"  {to_single_line(labels[index])} {probability:.3f}", "dim")
+            percent = descriptions.format_percent(probability)
+            line.append(f"  {to_single_line(labels[index])} {percent}", "dim")
         num_omitted = len(others) - MAX_OTHER_LABELS
         if num_omitted > 0:
             # A vocabulary has far more tokens than the prediction lists, so they are not counted.
@@ -219,14 +220,14 @@ def _render_method_heading(method: scene.MethodScene) -> Iterator[RenderableType
     verdict = descriptions.get_verdict(method.attribution)
     if not verdict:
         for note in method.notes:
-            heading.append(f"  {to_single_line(note)}", "not bold dim")
+            heading.append(f"  {to_single_line(scene.shorten_choice(note))}", "not bold dim")
         yield heading
         return
     heading.append(f"  {to_single_line(verdict)}", "not bold")
     yield heading
     # A note after a verdict would read as part of it, so all its lines are indented.
     for note in method.notes:
-        yield Padding(Text(to_single_line(note), style="dim"), INDENT)
+        yield Padding(Text(to_single_line(scene.shorten_choice(note)), style="dim"), INDENT)
 
 
 def _render_method_name(method: scene.MethodScene, name: str, style: str) -> Text:

@@ -18,6 +18,7 @@ from tokenlight.metrics.base import check_has_probabilities
 from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
 from tokenlight.perturb.target_probability import target_probability
 from tokenlight.plots.characters import to_single_line
+from tokenlight.plots.descriptions import format_percent
 from tokenlight.web.attribution_store import StoredAttribution
 from tokenlight.web.models import ServedModel
 from tokenlight.web.responses import format_method_name
@@ -83,8 +84,8 @@ def _describe_curve(entry: StoredAttribution, curve: dict[str, Any]) -> str:
     point = _find_halving_point(values)
     if point is None:
         return (
-            f"hiding tokens in this order never halves {probability}: from {values[0]:.2f} it falls only "
-            f"to {min(values):.2f}"
+            f"hiding tokens in this order never halves {probability}: from {format_percent(values[0])} it "
+            f"falls only to {format_percent(min(values))}"
         )
     count = curve["counts"][point]
     tokens: list[str] = []
@@ -93,7 +94,7 @@ def _describe_curve(entry: StoredAttribution, curve: dict[str, Any]) -> str:
     plural = "" if count == 1 else "s"
     return (
         f"hiding {count} token{plural} ({join_first(tokens, 3)}) takes {probability} from "
-        f"{values[0]:.2f} to {values[point]:.2f}"
+        f"{format_percent(values[0])} to {format_percent(values[point])}"
     )
 
 

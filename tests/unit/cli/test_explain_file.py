@@ -120,11 +120,36 @@ def test_the_terminal_shows_true_labels_and_explains_the_choice_of_the_method_on
     assert all(attribution.notes[0].startswith("method='auto'") for attribution in attributions)
     code, output, _ = tokenlight("explain", "--file", path, "-m", classifier)
     assert code == 0
-    assert output.count("method='auto'") == 1
+    assert output.count("chosen by auto") == 1
     for number, attribution in enumerate(attributions, 1):
         truth = attribution.extras["label"]
         wrong = ", misclassified" if attribution.prediction.label != truth else ""
         assert f"row {number} of labeled.csv  true label {truth}{wrong}\n" in output
+
+
+def test_the_true_label_of_each_text_can_be_explained(tokenlight, classifier, tmp_path):
+    path = tmp_path / "labeled.csv"
+    path.write_text("text,gold\na charming film,Positive\nnever good,0\n")
+    arguments = ("explain", "--file", path, "-m", classifier, "--target", "label")
+    code, output, _ = tokenlight(*arguments, "--label", "gold", "--json", "-")
+    assert code == 0
+    assert [entry["target"]["name"] for entry in json.loads(output)] == ["positive", "negative"]
+    code, _, errors = tokenlight(*arguments)
+    assert code == 2
+    assert "labeled.csv has no column of labels. Name it with --label COLUMN." in errors
+    code, _, errors = tokenlight(*arguments, "-o", tmp_path / "out")
+    assert code == 2
+    assert "--target label cannot be combined with -o" in errors
+
+
+def test_a_row_without_a_label_is_left_out_when_true_labels_are_explained(
+    tokenlight, classifier, tmp_path
+):
+    path = tmp_path / "labeled.jsonl"
+    path.write_text('{"text": "good", "label": "positive"}\n{"text": "bad", "label": null}\n')
+    code, _, errors = tokenlight("explain", "--file", path, "-m", classifier, "--target", "label")
+    assert code == 2
+    assert "line 2 of labeled.jsonl is left out: The row has no true label" in errors
 
 
 def test_the_column_of_the_true_label_can_be_named(tokenlight, classifier, tmp_path):

@@ -127,13 +127,13 @@ class TestFiles:
 
 
 class TestTableNumbers:
-    """``text`` counts texts, ``attribution`` explanations."""
+    """``text_id`` counts texts, ``attribution`` explanations."""
 
     def numbers(self, *inputs, **named):
         frame = to_pandas(EXPLAINER.explain(*inputs, **named))
-        pairs = frame[["text", "attribution"]].drop_duplicates()
+        pairs = frame[["text_id", "attribution"]].drop_duplicates()
         assert list(pairs["attribution"]) == list(range(len(pairs)))
-        return list(pairs["text"])
+        return list(pairs["text_id"])
 
     def test_all_explanations_of_a_text_share_its_number(self):
         methods = ["attcat", ("attcat", {"hidden": "output"})]
@@ -152,12 +152,22 @@ class TestTableNumbers:
     def test_the_tokens_of_a_continuation_share_their_text(self):
         explainer = Explainer(tiny_gpt(GPT2LMHeadModel), tiny_byte_tokenizer("gpt2"))
         attribution = explainer.explain("the cat", ["attcat", "gae"], Continuation(" sat"))
-        assert set(to_pandas(attribution)["text"]) == {0}
+        assert set(to_pandas(attribution)["text_id"]) == {0}
         assert to_pandas(attribution)["attribution"].nunique() == len(attribution) > 2
+
+    def test_every_row_has_its_text_and_the_second_one_of_a_pair(self):
+        frame = to_pandas(EXPLAINER.explain(["good film", "bad film"], "attcat"))
+        assert set(frame["text"]) == {"good film", "bad film"}
+        assert "second_text" not in frame
+        frame = to_pandas(EXPLAINER.explain([("good", "film"), "bad film"], "attcat"))
+        texts = frame[["text", "second_text"]].drop_duplicates().values.tolist()
+        assert texts[0] == ["good", "film"]
+        assert texts[1][0] == "bad film"
+        assert not isinstance(texts[1][1], str)
 
     def test_saved_tables_have_both_columns(self, tmp_path):
         joint = EXPLAINER.explain("good film", ["attcat", "gae"])
         with save(joint, tmp_path / "a.csv").open(newline="", encoding="utf-8") as lines:
             rows = list(csv.DictReader(lines))
-        assert {row["text"] for row in rows} == {"0"}
+        assert {row["text_id"] for row in rows} == {"0"}
         assert {row["attribution"] for row in rows} == {"0", "1"}

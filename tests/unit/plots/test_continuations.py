@@ -118,7 +118,7 @@ def test_the_table_leaves_cells_of_later_tokens_empty(rows):
 
 def test_the_terminal_ends_a_row_with_its_token(rows):
     text = render_terminal(rows, words=False)
-    assert "prediction  at 1. ‘L’:  ‘L’ 0.900  ‘x’ 0.050" in text
+    assert "prediction  at 1. ‘L’:  ‘L’ 90.0 %  ‘x’ 5.0 %" in text
     assert re.search(r"for 1\. ‘L’, its logit alone  90\.0 % likely", text)
     assert re.search(r"written 0 % .*»L«\n", text)
     assert re.search(r"written .* L\(\+2\)»ily«\n", text)
@@ -164,7 +164,7 @@ def test_targets_are_numbered_in_order(rows):
 def test_blank_tokens_of_a_prediction_are_seen(rows):
     prediction = Prediction(" three", 7, (" three", " ", "\n"), (0.4, 0.06, 0.05), ids=(7, 8, 9))
     blank = replace(rows[0], prediction=prediction)
-    assert "‘three’ 0.400  ‘ ’ 0.060  ‘␊’ 0.050" in render_terminal(blank)
+    assert "‘three’ 40.0 %  ‘ ’ 6.0 %  ‘␊’ 5.0 %" in render_terminal(blank)
     for name in ("‘three’", "‘ ’", "‘␊’"):
         assert f">{name}</span>" in render_page(blank)
 

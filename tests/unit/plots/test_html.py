@@ -245,7 +245,7 @@ def test_the_heat_map_has_one_row_per_layer_and_their_sum():
 
 
 def test_the_choice_of_the_method_is_stated_once_and_other_notes_with_each_text():
-    choice_note = "method='auto': attcat, the most faithful"
+    choice_note = "method='auto' took attcat, since attnlrp does not support this model"
     cut = "the text was cut"
     texts = [
         replace(make_sample(text), notes=(choice_note, cut)) for text in ("one film", "two films")
@@ -255,6 +255,14 @@ def test_the_choice_of_the_method_is_stated_once_and_other_notes_with_each_text(
     assert source.count(cut) == 2
     assert render_terminal(texts, width=200).count(choice_note) == 1
     assert render_terminal(texts, width=200).count(cut) == 2
+
+
+def test_the_terminal_says_briefly_that_the_recommended_method_was_taken():
+    note = "method='auto': attcat, the most faithful"
+    texts = [replace(make_sample(text), notes=(note,)) for text in ("one film", "two films")]
+    terminal = render_terminal(texts, width=200)
+    assert terminal.count("attcat  chosen by auto") == 1
+    assert "the most faithful" not in terminal
 
 
 def read_layer_cells(source):

@@ -122,7 +122,7 @@ def test_the_whole_text_is_printed_once_in_its_own_order():
 
 def test_prediction_target_and_model_are_named():
     first = render_terminal(make_sample()).splitlines()
-    assert first[0] == "prediction  positive 0.982  negative 0.018   tokenlight/sentiment"
+    assert first[0] == "prediction  positive 98.2 %  negative 1.8 %   tokenlight/sentiment"
     assert "for positive" in first
 
 
@@ -306,7 +306,7 @@ def test_tokens_of_a_language_model_are_quoted_without_the_blank_that_begins_a_w
     prediction = Prediction(" L", 0, labels, (0.4, 0.2, 0.1, 0.1, 0.1, 0.06, 0.04), ids)
     output = render_terminal(replace(make_sample(), prediction=prediction, model=""))
     first = output.splitlines()[0]
-    assert first.startswith("prediction  ‘L’ 0.400  ‘␊Amy’ 0.200  ‘ a’ 0.100  ‘a’ 0.100")
+    assert first.startswith("prediction  ‘L’ 40.0 %  ‘␊Amy’ 20.0 %  ‘ a’ 10.0 %  ‘a’ 10.0 %")
     assert first.endswith("  and others")
 
 

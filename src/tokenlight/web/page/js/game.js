@@ -328,7 +328,7 @@ function drawStep() {
         title: `Probability of ${describeGame(first)} while tokens are ${done}`,
         x: `share of tokens ${done}`,
         y: formatTarget(first),
-        format: (value) => value.toFixed(2),
+        format: percent,
       },
       onmove: (x) => goTo(findNearestStep(game, x)),
     }),
