@@ -21,7 +21,6 @@ from tests.helpers.encoder_decoder_models import (
     make_seq2seq_tokenizer,
 )
 from tests.helpers.families import (
-    DECODER,
     FAMILIES,
     PARTLY_SUPPORTED_FAMILIES,
     SEQ2SEQ,
@@ -29,6 +28,7 @@ from tests.helpers.families import (
     SUPPORTED_FAMILIES,
     build_model,
     build_model_from_config,
+    has_growing_rope,
 )
 from tests.helpers.model_state import find_changes, state_tree
 from tests.helpers.tolerance import EverythingInFloat64, assert_close
@@ -47,29 +47,28 @@ WITHOUT_GRADIENT = [
     if support_level == "tokens"
 ]
 OCCLUSION = ("occlusion", {"window": 1, "baseline": 7})
-LONGROPE = {
-    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": THRESHOLD,
-    "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 4.0,
-}  # fmt: skip
-DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
 BLOCKS = {
     "attention_type": "block_sparse",
     "block_size": 2,
     "num_random_blocks": 1,
 }  # threshold: 14
 SPARSE = {"BigBird": {**SMALL, **BLOCKS}, "BigBirdPegasus": {**SEQ2SEQ, **BLOCKS}}
-ROPES = {"longrope": LONGROPE, "dynamic": DYNAMIC}
+ROPES = {name: {"rope_type": name, "factor": 4.0} for name in ("longrope", "dynamic")}
 WORKING_SEQ2SEQ = [
     name for name, (_, _, support_level) in SEQ2SEQ_FAMILIES.items() if support_level != "refused"
 ]
-# Families with plain rotary embeddings; Ministral 3 needs further parameters, Phi-3 has no dynamic ones.
+ALL_FAMILIES = FAMILIES | PARTLY_SUPPORTED_FAMILIES
+# Every family whose rotary factors may follow the longest text, by how its modeling code is written. ESM and
+# Zamba 2 have none by default.
+ROTARY_FAMILIES = [
+    name for name in SUPPORTED_FAMILIES if has_growing_rope(name) and name not in ("esm", "zamba2")
+]
+# Phi-3's config allows longrope alone.
 ROTARY_CASES = [
     (name, rope)
-    for name, (_, arguments, _) in FAMILIES.items()
+    for name in ROTARY_FAMILIES
     for rope in ROPES
-    if arguments.keys() == DECODER.keys()
-    and name != "ministral3"
-    and (name, rope) != ("phi3", "dynamic")
+    if (name, rope) != ("phi3", "dynamic")
 ]
 
 
@@ -83,16 +82,40 @@ def draw_text(length: int) -> Tensor:
 TEXTS = {length: draw_text(length) for length in (SHORT, MIDDLE, LONG)}
 
 
+def make_rope_parameters(rope: str, old: dict[str, Any], num_frequencies: int) -> dict[str, Any]:
+    """Return parameters of rotary embeddings that change at THRESHOLD tokens, in place of ``old`` ones."""
+    kept = {name: old[name] for name in ("rope_theta", "llama_4_scaling_beta") if name in old}
+    parameters = {"original_max_position_embeddings": THRESHOLD, **ROPES[rope], **kept}
+    if "partial_rotary_factor" in old:
+        # One frequency would be too few for dynamic factors, so all of a head is rotated.
+        num_frequencies = round(num_frequencies / old["partial_rotary_factor"])
+        parameters["partial_rotary_factor"] = 1.0
+    if rope == "longrope":
+        parameters["short_factor"] = [1.0] * num_frequencies
+        parameters["long_factor"] = [4.0] * num_frequencies
+    return parameters
+
+
 def build_rotary_model(family: str, rope: str) -> Any:
     """Return a model of the family whose rotary factors change at THRESHOLD tokens."""
-    prefix, arguments, _ = FAMILIES[family]
-    limit = THRESHOLD if rope == "dynamic" else 64
-    # All of a head is rotated, so that one list of factors fits all families.
-    full_rotation = {"partial_rotary_factor": 1.0}
+    prefix, arguments, _ = ALL_FAMILIES[family]
+    plain = build_model(family)
+    rotary = next(module for module in plain.modules() if hasattr(module, "original_max_seq_len"))
+    old_parameters = plain.config.rope_parameters
+    if isinstance(rotary.rope_type, dict):  # other factors for each type of layer
+        rope_parameters = {
+            layer_type: make_rope_parameters(
+                rope, old_parameters[layer_type], len(getattr(rotary, f"{layer_type}_inv_freq"))
+            )
+            for layer_type in rotary.rope_type
+        }
+    else:
+        rope_parameters = make_rope_parameters(rope, old_parameters, len(rotary.inv_freq))
+    if family == "phimoe":  # its config asks for these whatever the type
+        rope_parameters |= {"short_mscale": 1.0, "long_mscale": 1.0}
     settings = {
-        "max_position_embeddings": limit,
-        "rope_parameters": {**ROPES[rope], **full_rotation},
-        **full_rotation,
+        "max_position_embeddings": THRESHOLD if rope == "dynamic" else 64,
+        "rope_parameters": rope_parameters,
     }
     if family == "phi3":
         settings["original_max_position_embeddings"] = THRESHOLD

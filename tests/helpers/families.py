@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -206,6 +207,13 @@ def find_causal_class(name: str) -> str | None:
     prefix = (FAMILIES | PARTLY_SUPPORTED_FAMILIES)[name][0]
     ends = ("LMHeadModel", "ForCausalLM")
     return next((f"{prefix}{end}" for end in ends if hasattr(transformers, f"{prefix}{end}")), None)
+
+
+def has_growing_rope(name: str) -> bool:
+    """Return whether the family's code lets rotary factors follow the longest text of a batch."""
+    prefix = (FAMILIES | PARTLY_SUPPORTED_FAMILIES)[name][0]
+    model_class = getattr(transformers, f"{prefix}ForSequenceClassification")
+    return hasattr(sys.modules[model_class.__module__], "dynamic_rope_update")
 
 
 def is_encoder_decoder(name: str) -> bool:
