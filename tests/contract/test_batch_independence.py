@@ -21,6 +21,7 @@ from tests.helpers.encoder_decoder_models import (
     make_seq2seq_tokenizer,
 )
 from tests.helpers.families import (
+    DECODER,
     FAMILIES,
     PARTLY_SUPPORTED_FAMILIES,
     SEQ2SEQ,
@@ -53,7 +54,7 @@ BLOCKS = {
     "num_random_blocks": 1,
 }  # threshold: 14
 SPARSE = {"BigBird": {**SMALL, **BLOCKS}, "BigBirdPegasus": {**SEQ2SEQ, **BLOCKS}}
-ROPES = {name: {"rope_type": name, "factor": 4.0} for name in ("longrope", "dynamic")}
+ROPES = ("longrope", "dynamic")
 WORKING_SEQ2SEQ = [
     name for name, (_, _, support_level) in SEQ2SEQ_FAMILIES.items() if support_level != "refused"
 ]
@@ -85,7 +86,12 @@ TEXTS = {length: draw_text(length) for length in (SHORT, MIDDLE, LONG)}
 def make_rope_parameters(rope: str, old: dict[str, Any], num_frequencies: int) -> dict[str, Any]:
     """Return parameters of rotary embeddings that change at THRESHOLD tokens, in place of ``old`` ones."""
     kept = {name: old[name] for name in ("rope_theta", "llama_4_scaling_beta") if name in old}
-    parameters = {"original_max_position_embeddings": THRESHOLD, **ROPES[rope], **kept}
+    parameters = {
+        "rope_type": rope,
+        "factor": 4.0,
+        "original_max_position_embeddings": THRESHOLD,
+        **kept,
+    }
     if "partial_rotary_factor" in old:
         # One frequency would be too few for dynamic factors, so all of a head is rotated.
         num_frequencies = round(num_frequencies / old["partial_rotary_factor"])
@@ -102,6 +108,7 @@ def build_rotary_model(family: str, rope: str) -> Any:
     plain = build_model(family)
     rotary = next(module for module in plain.modules() if hasattr(module, "original_max_seq_len"))
     old_parameters = plain.config.rope_parameters
+    rope_parameters: dict[str, Any]
     if isinstance(rotary.rope_type, dict):  # other factors for each type of layer
         rope_parameters = {
             layer_type: make_rope_parameters(
@@ -112,7 +119,7 @@ def build_rotary_model(family: str, rope: str) -> Any:
     else:
         rope_parameters = make_rope_parameters(rope, old_parameters, len(rotary.inv_freq))
     if family == "phimoe":  # its config asks for these whatever the type
-        rope_parameters |= {"short_mscale": 1.0, "long_mscale": 1.0}
+        rope_parameters |= {"short_mscale": 1.0, "long_mscale": 1.5}
     settings = {
         "max_position_embeddings": THRESHOLD if rope == "dynamic" else 64,
         "rope_parameters": rope_parameters,
@@ -188,6 +195,14 @@ def test_block_sparse_attention_stays_enabled_after_a_short_text(prefix, method)
     assert {m.attention_type for m in model.modules() if hasattr(m, "attention_type")} == {
         "block_sparse"
     }
+
+
+def test_sparse_attention_selects_the_same_tokens_in_any_batch():
+    """All of Doge's scores are equal here, and which of them are selected depends on the length."""
+    model = build_model_from_config("Doge", {**DECODER, "keep_window_size": THRESHOLD})
+    rules = BatchRules(model)
+    assert [rules.regime(n) for n in (THRESHOLD, THRESHOLD + 1)] == [(0,), (THRESHOLD + 1,)]
+    assert_batch_invariant(model, "grad_x_input")
 
 
 def assert_one_answer_in_any_order(explainer: Explainer, inputs: list[Any], target: Any) -> None:

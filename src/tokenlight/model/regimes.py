@@ -134,9 +134,10 @@ def _iter_module_rules(module: nn.Module) -> Iterator[tuple[Any, LengthRule]]:
     yield from _iter_rope_rules(module)
     if hasattr(module, "set_attention_type") and hasattr(module, "config"):
         yield "sparse", partial(_block_sparse_regime, module)
-    max_selected = getattr(module, "index_topk", None)
-    if isinstance(max_selected, int):
-        yield ("sparse index", max_selected), partial(_sparse_index_regime, max_selected)
+    for field in ("index_topk", "keep_window_size"):  # DeepSeek's and Doge's sparse attention
+        max_selected = getattr(module, field, None)
+        if isinstance(max_selected, int):
+            yield ("sparse index", max_selected), partial(_sparse_index_regime, max_selected)
     if hasattr(module, "chunk_length") and hasattr(module, "num_buckets"):
         yield "buckets", partial(_bucket_regime, module)
 
@@ -150,6 +151,9 @@ def _iter_rope_rules(module: Any) -> Iterator[tuple[Any, LengthRule]]:
         elif "dynamic" in rope_type:
             key = ("dynamic", module.original_max_seq_len, layer_type)
             yield key, partial(_dynamic_rope_regime, module, layer_type)
+        if rope_type not in ("default", "longrope") and _has_mscale_threshold(module):
+            threshold = _longrope_threshold(module, layer_type)
+            yield ("longrope", threshold), partial(_regime_beyond_threshold, threshold)
     if type(getattr(module, "long_factor", None)) is list:  # modeling code that comes with a model
         threshold = int(module.original_max_position_embeddings)
         yield ("longrope", threshold), partial(_regime_beyond_threshold, threshold)
@@ -180,6 +184,12 @@ def _longrope_threshold(module: Any, layer_type: str | None) -> int:
     if layer_type is not None:
         parameters = parameters[layer_type]
     return int(parameters["original_max_position_embeddings"])
+
+
+def _has_mscale_threshold(module: Any) -> bool:
+    """Return whether a rotary embedding is scaled by the length whatever its type, as PhiMoE's is."""
+    parameters = module.config.rope_parameters
+    return bool(parameters.get("short_mscale") != parameters.get("long_mscale"))
 
 
 def _names_growing_rope(model: Any) -> bool:
@@ -228,7 +238,7 @@ def _block_sparse_regime(module: Any, length: int) -> int:
 
 
 def _sparse_index_regime(max_selected: int, length: int) -> int:
-    """DeepSeek's sparse attention: which of several equal scores are selected depends on the length."""
+    """Sparse attention: which of several equal scores are selected depends on the length."""
     return length if length > max_selected else 0
 
 

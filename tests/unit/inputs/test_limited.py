@@ -13,6 +13,7 @@ import torch
 from tokenizers import Regex, normalizers, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.expect import expect_error
 from tests.helpers.garbage import collect_garbage
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
@@ -54,6 +55,8 @@ BOMBS = {
 def short_limits(monkeypatch):
     """What ends at all ends in milliseconds here; what does not, need not be watched for long."""
     monkeypatch.setattr(limited, "SECONDS", 1)
+    # On a busy machine a second of CPU time may take a minute; nothing here waits without computing.
+    monkeypatch.setattr(limited, "PATIENCE", DEADLINE_SECONDS)
 
 
 def write_folder(tmp_path, bert_folder, **parts):
