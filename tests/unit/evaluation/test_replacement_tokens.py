@@ -64,11 +64,15 @@ def test_the_same_removal_is_not_compared_and_others_still_are():
     assert "however tokens are removed" in sentence
     ((_, sentence),) = compare_removal_orders(metrics, means, same)
     assert "between tokens deleted and replaced by the end-of-text token" in sentence
-    assert not list(
-        compare_removal_orders(
-            build_metrics(PAD_AND_MASK), {key: means["aopc"] for key in metrics}, same
+    one_token_of_two_names = ReplacementIds(0, 0)
+    for replacement_ids in (same, one_token_of_two_names):
+        assert not list(
+            compare_removal_orders(
+                build_metrics(PAD_AND_MASK),
+                {key: means["aopc"] for key in metrics},
+                replacement_ids,
+            )
         )
-    )
 
 
 @pytest.mark.parametrize(

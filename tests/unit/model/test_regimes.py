@@ -24,7 +24,8 @@ from tokenlight.errors import UnsupportedModel
 from tokenlight.model.regimes import BatchRules, shares_capacity
 from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
 
-THRESHOLD = 40  # beyond what a probe of 32 tokens sees
+THRESHOLD = 72  # beyond what a probe of 32 tokens and 20 of padding sees
+POSITIONS = 128
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": THRESHOLD,
     "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 4.0,
@@ -35,8 +36,26 @@ SPARSE_BORDER = 14
 
 
 def build_phi3(head="ForSequenceClassification"):
-    settings = {"rope_parameters": dict(LONGROPE), "original_max_position_embeddings": THRESHOLD}
+    settings = {
+        "rope_parameters": dict(LONGROPE),
+        "original_max_position_embeddings": THRESHOLD,
+        "max_position_embeddings": POSITIONS,
+    }
     return build_model_from_config("Phi3", {**DECODER, **settings}, head)
+
+
+def build_phimoe():
+    """A PhiMoE: its rotary factors are scaled by the longest row, whatever their type."""
+    rope = {
+        "rope_type": "linear",
+        "rope_theta": 1e4,
+        "factor": 4.0,
+        "original_max_position_embeddings": THRESHOLD,
+        "short_mscale": 1.0,
+        "long_mscale": 1.5,
+    }
+    settings = {"rope_parameters": rope, "max_position_embeddings": POSITIONS}
+    return build_model_from_config("Phimoe", {**DECODER, **settings, "num_local_experts": 2})
 
 
 def build_experts(fraction):
@@ -58,19 +77,19 @@ def compute_bare_logits(model, ids):
 
 def test_longrope_has_a_threshold():
     rules = BatchRules(build_phi3())
-    assert [rules.regime(n) for n in (1, THRESHOLD, THRESHOLD + 1, 60)] == [(0,), (0,), (1,), (1,)]
-    assert rules.shortest_length_in_regime_of(60) == THRESHOLD + 1
-    assert rules.longest_length_in_short_regime(60) == THRESHOLD
+    assert [rules.regime(n) for n in (1, THRESHOLD, THRESHOLD + 1, 99)] == [(0,), (0,), (1,), (1,)]
+    assert rules.shortest_length_in_regime_of(99) == THRESHOLD + 1
+    assert rules.longest_length_in_short_regime(99) == THRESHOLD
 
 
 def test_dynamic_factors_have_a_regime_for_each_length_beyond_the_threshold():
     arguments = {**DECODER, "max_position_embeddings": THRESHOLD, "rope_parameters": dict(DYNAMIC)}
     model = build_model_from_config("Llama", arguments)
     rules = BatchRules(model)
-    assert [rules.regime(n) for n in (1, THRESHOLD, 41, 42)] == [(0,), (0,), (41,), (42,)]
+    assert [rules.regime(n) for n in (1, THRESHOLD, 73, 74)] == [(0,), (0,), (73,), (74,)]
     with torch.no_grad():
-        model(torch.arange(5, 50)[None])  # a user's own pass, which the model remembers
-    assert [rules.regime(n) for n in (39, 40, 45, 46)] == [(0,), (1,), (1,), (46,)]
+        model(torch.arange(5, 82)[None])  # a user's own pass, which the model remembers
+    assert [rules.regime(n) for n in (71, 72, 77, 78)] == [(0,), (1,), (1,), (78,)]
 
 
 def test_factors_for_each_type_of_layer_are_found():
@@ -80,7 +99,7 @@ def test_factors_for_each_type_of_layer_are_found():
     }
     settings = {"layer_types": ["sliding_attention", "full_attention"], "query_pre_attn_scalar": 8}
     model = build_model_from_config("Gemma3Text", {**DECODER, **settings, "rope_parameters": ropes})
-    assert BatchRules(model).regime(60) == (1,)
+    assert BatchRules(model).regime(THRESHOLD + 1) == (1,)
 
 
 def test_unknown_rotary_code_has_one_regime_per_length():
@@ -120,8 +139,9 @@ def test_a_model_without_thresholds_has_one_regime():
     assert rules.is_batch_invariant
 
 
-def test_perturbed_texts_on_both_sides_of_a_threshold_have_the_logits_of_single_passes():
-    model = build_phi3()
+@pytest.mark.parametrize("build", [build_phi3, build_phimoe])
+def test_perturbed_texts_on_both_sides_of_a_threshold_have_the_logits_of_single_passes(build):
+    model = build()
     explainer = Explainer(model)
     row = make_row(THRESHOLD + 4)
     original = Perturber(row, ReplacementIds.from_model(explainer.runner))
@@ -145,7 +165,8 @@ def test_aopc_of_a_long_text_equals_the_value_of_single_passes():
 def test_each_token_of_a_continuation_is_predicted_from_its_own_prefix(words):
     model = build_phi3("ForCausalLM")
     tokenizer = make_seq2seq_tokenizer(ends=False)
-    prompt = " ".join(["the red cat sat on a mat"] * 7).split()[:words]
+    tokenizer.model_max_length = POSITIONS
+    prompt = " ".join(["the red cat sat on a mat"] * 11).split()[:words]
     continuation = "die katze sass auf a mat"
     explainer = Explainer(model, tokenizer)
     attributions = explainer.explain(
