@@ -472,7 +472,7 @@ def write_page(work: Path) -> None:
         if not any(commit in line for commit in facts_by_commit):
             lines.append(line)
     write_text(PAGE, "\n".join(lines) + "\n")
-    content = {"kinds": table, "otherwise": "integrated_gradients"}
+    content = {"kinds": table, "fallback": "integrated_gradients"}
     write_text(TABLE, json.dumps(content, indent=1) + "\n")
 
 

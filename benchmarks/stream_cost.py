@@ -36,7 +36,7 @@ PROMPT = (
 )
 # How the tokens of a chunk are explained: up to which size of a pass they are a batch of rows.
 ROUTES: dict[str, float] = {
-    "chosen": continuations.MAX_LAUNCH_BOUND_PRODUCTS,
+    "chosen": continuations.MAX_LAUNCH_BOUND_MULTIPLICATIONS,
     "shared forward": 0.0,
     "batched rows": float("inf"),
 }
@@ -123,12 +123,12 @@ def build_prompt(explainer: Explainer, num_tokens: int | None) -> str:
 @contextmanager
 def forced_route(route: str) -> Iterator[None]:
     """Explain the tokens of a chunk by this route inside the block."""
-    chosen = continuations.MAX_LAUNCH_BOUND_PRODUCTS
-    continuations.MAX_LAUNCH_BOUND_PRODUCTS = ROUTES[route]
+    chosen = continuations.MAX_LAUNCH_BOUND_MULTIPLICATIONS
+    continuations.MAX_LAUNCH_BOUND_MULTIPLICATIONS = ROUTES[route]
     try:
         yield
     finally:
-        continuations.MAX_LAUNCH_BOUND_PRODUCTS = chosen
+        continuations.MAX_LAUNCH_BOUND_MULTIPLICATIONS = chosen
 
 
 def measure(

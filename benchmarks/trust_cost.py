@@ -19,7 +19,7 @@ import torch
 
 from tokenlight import Explainer
 from tokenlight.files.write import write_text
-from tokenlight.trust import assess_all, assess_trust
+from tokenlight.trust import assess_trust, assess_trust_of_all
 
 SENTENCES = (
     "A charming and often affecting journey.",
@@ -78,7 +78,7 @@ def main() -> None:
         print(" · ".join(f"{name} {value}" for name, value in row.items()), flush=True)
     ratios = [row["ratio"] for row in rows]
     attributions = explainer.explain([SENTENCES[3]], METHODS)
-    several, _ = clock(lambda: assess_all(explainer, attributions), 3, device)
+    several, _ = clock(lambda: assess_trust_of_all(explainer, attributions), 3, device)
     several_ratio = several / (rows[3]["explanation_ms"] / 1e3)
     print(
         f"one explanation and its grade, {device}: median {np.median(ratios):.1f} ×, most {max(ratios):.1f} ×"

@@ -33,7 +33,7 @@ import tokenlight
 from tokenlight import Continuation, Explainer, Picture, Question
 from tokenlight.datafiles import read_examples
 from tokenlight.plots.html import render_page
-from tokenlight.trust import assess_all
+from tokenlight.trust import assess_trust_of_all
 
 FOLDER = Path(__file__).parent / "images" / "gallery"
 REVIEWS = Path(tokenlight.__file__).parent / "bench" / "suites" / "quick.jsonl"
@@ -267,7 +267,7 @@ def home(folder: Path) -> Shot:
     """One sentence, two methods, and how far each can be trusted."""
     explainer = load_embedded("sentiment")
     text = "The plot is thin, but the actors never let it become dull."
-    attributions = assess_all(
+    attributions = assess_trust_of_all(
         explainer, explainer.explain(text, ["attnlrp", "integrated_gradients"])
     )
     return Shot(save_page(list(attributions), folder))

@@ -5,7 +5,7 @@ from pathlib import Path
 from tokenlight import Explainer
 from tokenlight.plots.html import render_page
 from tokenlight.plots.terminal import show
-from tokenlight.trust import assess_all
+from tokenlight.trust import assess_trust_of_all
 
 SENTENCES = [
     "A charming and often affecting journey.",
@@ -17,7 +17,7 @@ METHODS = ["auto", "attcat", "gae", "rollout"]
 explainer = Explainer.from_pretrained("tokenlight/sentiment")
 attributions = explainer.explain(SENTENCES, METHODS)
 # How far can each be believed? Remove its top words and see what the model says.
-attributions = assess_all(explainer, attributions)
+attributions = assess_trust_of_all(explainer, attributions)
 show(attributions, words=True)
 path = Path("demo") / "explanations.html"
 path.parent.mkdir(exist_ok=True)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack, overload
 
 import torch
 
+from tokenlight.data.alternatives import DEFAULT_ALTERNATIVES
 from tokenlight.data.attribution import Attribution, AttributionList
 from tokenlight.data.target import Continuation, TargetLike
-from tokenlight.data.tokens import ExplainMask, LongTextPolicy, find_unpadded_range
+from tokenlight.data.tokens import (
+    ExplainMask,
+    LongPromptPolicy,
+    LongTextPolicy,
+    find_unpadded_range,
+)
 from tokenlight.errors import BadInput, short_repr
-from tokenlight.errors.arguments import UNCHECKED, checked
+from tokenlight.errors.arguments import UNCHECKED, Range, checked
 from tokenlight.explaining.calls import (
-    check_options,
+    build_options,
     explain_iterator,
     explain_list,
-    resolve_methods,
 )
 from tokenlight.explaining.default_method import (
     AUTO_METHOD,
@@ -31,13 +37,14 @@ from tokenlight.explaining.explain_options import (
     EvaluateKeywords,
     ExplainKeywords,
     SingleInput,
-    as_list,
+    list_texts,
     normalize_inputs,
 )
-from tokenlight.explaining.refinement import RefiningSession
-from tokenlight.explaining.session import UNLIMITED_TOKENS, find_pad_id
+from tokenlight.explaining.generation import GeneratedToken, generate_explained
+from tokenlight.explaining.refinement import refine_explanation
+from tokenlight.explaining.session import UNLIMITED_TOKENS, Session, find_pad_id
 from tokenlight.explaining.text_result import TextResult, iter_attributions
-from tokenlight.explaining.token_targets import stands_for_several
+from tokenlight.explaining.token_targets import expands_to_several
 from tokenlight.methods.base import Method
 from tokenlight.model.head_detection import SUPPORTED_SUFFIXES
 
@@ -53,7 +60,7 @@ AttributionsLike = Attribution | Sequence[Attribution] | Iterator[Attribution]
 MultipleTargets = Literal["all", "entities"] | Continuation
 
 
-class Explainer(RefiningSession):
+class Explainer(Session):
     """Explains the decisions of one model.
 
     The model is changed only while it runs, under a lock, so that several threads may share an Explainer.
@@ -101,7 +108,7 @@ class Explainer(RefiningSession):
         *,
         dtype: torch.dtype | str | None = None,
         device: str | torch.device | None = None,
-        **hub: Any,
+        **hub_options: Any,
     ) -> Explainer:
         """Load a model and its tokenizer.
 
@@ -110,7 +117,7 @@ class Explainer(RefiningSession):
                 a GGUF file (with the extra ``gguf``).
             dtype: The dtype of the weights; by default that of the file.
             device: The device to load to; by default the first GPU, if there is one.
-            **hub: Options of the hub, such as ``revision``.
+            **hub_options: Options of the hub, such as ``revision``.
 
         Returns:
             The Explainer of the model.
@@ -127,12 +134,12 @@ class Explainer(RefiningSession):
         from tokenlight.models.loading import check_hub_options, load_model
         from tokenlight.models.wrappers import read_embedding_config
 
-        check_hub_options(hub)
-        model, tokenizer = load_model(str(name), dtype=dtype, device=device, **hub)
+        check_hub_options(hub_options)
+        model, tokenizer = load_model(str(name), dtype=dtype, device=device, **hub_options)
         embedding_options: dict[str, Any] = {}
         if not type(model).__name__.endswith(SUPPORTED_SUFFIXES):
             # A model without head compares texts, as sentence-transformers configured it.
-            pooling, similarity, max_tokens = read_embedding_config(str(name), **hub)
+            pooling, similarity, max_tokens = read_embedding_config(str(name), **hub_options)
             embedding_options = {"pooling": pooling, "similarity": similarity}
             tokenizer.model_max_length = min(
                 max_tokens or UNLIMITED_TOKENS, tokenizer.model_max_length
@@ -140,8 +147,8 @@ class Explainer(RefiningSession):
         explainer = cls(model, tokenizer, name=str(name), **embedding_options)
         gguf_file = find_gguf_file(str(name))
         if gguf_file is not None:
-            explainer._model_notes = describe_gguf(gguf_file, model)
-        explainer._loading = {"name": str(name), "dtype": dtype, "device": device, **hub}
+            explainer.model_notes = describe_gguf(gguf_file, model)
+        explainer._loading = {"name": str(name), "dtype": dtype, "device": device, **hub_options}
         return explainer
 
     def __repr__(self) -> str:
@@ -288,7 +295,7 @@ class Explainer(RefiningSession):
             >>> attribution.target.name, len(attribution.scores) == len(attribution.tokens)
             ('positive', True)
         """
-        options = check_options(
+        options = build_options(
             self,
             explain_mask=explain_mask,
             token_types=token_types,
@@ -311,12 +318,12 @@ class Explainer(RefiningSession):
             return explain_best(self, inputs, target, **keywords)
         if isinstance(inputs, Iterator):
             return iter_attributions(explain_iterator(self, inputs, method, target, options))
-        texts, is_single_text = as_list(inputs)
+        texts, is_single_text = list_texts(inputs)
         results = explain_list(self, texts, method, target, options)
         attributions = AttributionList(iter_attributions(results))
-        asks_for_one = is_single_text and not isinstance(method, list)
+        returns_single = is_single_text and not isinstance(method, list)
         # A target that stands for several gives a list even where it happens to stand for one.
-        if asks_for_one and not stands_for_several(target) and len(attributions) == 1:
+        if returns_single and not expands_to_several(target) and len(attributions) == 1:
             return attributions[0]
         return attributions
 
@@ -354,9 +361,94 @@ class Explainer(RefiningSession):
             (1, 'BadInput')
         """
         column = options.pop("text", None)
-        texts, _ = as_list(normalize_inputs(inputs, column))
-        checked_options = check_options(self, **options)  # type: ignore[misc]  # without ``text``
+        texts, _ = list_texts(normalize_inputs(inputs, column))
+        checked_options = build_options(self, **options)  # type: ignore[misc]  # without ``text``
         return explain_list(self, texts, method, target, checked_options, keep_errors=keep_errors)
+
+    @checked
+    def refine(
+        self,
+        inputs: Any,
+        target: Any = "predicted",
+        *,
+        effort: Annotated[Effort | int, UNCHECKED] = "thorough",
+        long: LongTextPolicy = "error",
+        seed: int = 0,
+    ) -> Iterator[Attribution]:
+        """Explain one text quickly first, then again with more passes, up to ``effort``.
+
+        Each explanation equals that of ``explain(inputs, effort=…)`` at its effort. An input for which no
+        more passes are worth their price, such as a pair, is explained once.
+
+        Args:
+            inputs: One input, as for :meth:`explain`.
+            target: One target.
+            effort: The highest effort to spend, as for :meth:`explain`.
+            long: What to do with a text that is longer than the model reads.
+            seed: The seed of the samples.
+
+        Returns:
+            An iterator over Attributions, the cheapest first. Nothing is computed before it is read.
+
+        Raises:
+            BadInput: There are several inputs or targets, or an option is not valid.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+            >>> for attribution in explainer.refine("Never dull.", effort="normal"):
+            ...     print(attribution.method, attribution.standard_errors is not None)
+            attnlrp False
+            subset_relevance True
+        """
+        return refine_explanation(self, inputs, target, effort=effort, long=long, seed=seed)
+
+    @checked
+    def generate(
+        self,
+        prompt: Any,
+        method: Any = AUTO_METHOD,
+        *,
+        max_new_tokens: Annotated[int, Range(1, inf)] = 20,
+        against: int | Literal["all"] | None = DEFAULT_ALTERNATIVES,
+        long: LongPromptPolicy = "error",
+        seed: int = 0,
+    ) -> Iterator[GeneratedToken]:
+        """Let a causal language model continue a prompt, and explain each token as it comes.
+
+        Decoding is greedy, and ends where the model ends the text. Tokens come in chunks of 1, 2, 4 and then
+        8, which share one forward pass; ``explain(prompt, target=Continuation(…))`` gives the same scores.
+
+        Args:
+            prompt: A text, a :class:`Chat`, a :class:`Context` or a :class:`Picture` with a text.
+            method: One method, as for :meth:`explain`.
+            max_new_tokens: The most tokens to generate.
+            against: What each token is contrasted with, as for :class:`Continuation`.
+            long: What to do with a prompt that is longer than the model reads.
+            seed: The seed of methods that sample.
+
+        Returns:
+            An iterator over pairs of a token and its Attribution. Nothing is computed before it is read.
+
+        Raises:
+            BadInput: The prompt or an option is not valid, or the model generates nothing.
+            UnsupportedModel: The model is no causal language model, or its cache changes its predictions.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> explainer = Explainer.from_pretrained("gpt2")  # doctest: +SKIP
+            >>> for token, attribution in explainer.generate("Once upon a"):  # doctest: +SKIP
+            ...     print(token, attribution.top(1))
+        """
+        return generate_explained(
+            self,
+            prompt,
+            method,
+            max_new_tokens=max_new_tokens,
+            against=against,
+            long=long,
+            seed=seed,
+        )
 
     @checked
     def attribute(
@@ -489,6 +581,3 @@ class Explainer(RefiningSession):
         return Mapper(
             text=column, options=keywords, load_arguments=self._loading, loaded_explainer=self
         )
-
-    def _resolve_methods(self, method: Any, seed: int) -> tuple[Method, ...]:
-        return resolve_methods(self, method, seed)

@@ -33,7 +33,7 @@ def progress_bar(
     is_wanted = sys.stderr.isatty() if show is None else show
     bar = _make_bar(has_total=total is not None) if is_wanted else None
     if bar is None:
-        with _inside(None):
+        with _as_current_bar(None):
             yield lambda _num_steps: None
         return
     task = bar.add_task(description, total=total)
@@ -41,7 +41,7 @@ def progress_bar(
     timer.daemon = True
     timer.start()
     try:
-        with _inside(bar):
+        with _as_current_bar(bar):
             yield lambda num_steps: bar.advance(task, num_steps)
     finally:
         timer.cancel()
@@ -51,7 +51,7 @@ def progress_bar(
 
 
 @contextmanager
-def _inside(bar: Any) -> Iterator[None]:
+def _as_current_bar(bar: Any) -> Iterator[None]:
     """Let the block add lines to ``bar``; None hides what it would add."""
     outer = _current_bar.get()
     _current_bar.set(bar)

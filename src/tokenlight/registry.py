@@ -28,13 +28,13 @@ from typing import (
 
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
 from tokenlight.errors.arguments import Count, Range, check_fields, checked
-from tokenlight.errors.method_names import ALIASES, NAMES_ELSEWHERE, OLD_OPTION_NAMES
+from tokenlight.errors.method_names import ALIASES, NAMES_IN_OTHER_LIBRARIES, OLD_OPTION_NAMES
 
 # The files of methods and metrics import these from here.
 __all__ = ["Count", "Range"]
 
-Kind = Literal["methods", "metrics"]
-_SINGULAR: dict[Kind, str] = {"methods": "method", "metrics": "metric"}
+ComponentKind = Literal["methods", "metrics"]
+_SINGULAR: dict[ComponentKind, str] = {"methods": "method", "metrics": "metric"}
 _get_type_hints = cache(typing.get_type_hints)  # Cached, because it compiles every hint.
 Share = Annotated[float, Range(0, 1)]
 
@@ -93,7 +93,7 @@ class Component:
     @property
     def name(self) -> str:
         """The registered name; the class name in snake case if it is not registered."""
-        return registered_name(type(self)) or snake_case(type(self).__name__)
+        return find_registered_name(type(self)) or snake_case(type(self).__name__)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _is_shared_module(name: str) -> bool:
 
 
 @cache
-def _find_entries(kind: Kind) -> dict[str, EntryPoint]:
+def _find_entries(kind: ComponentKind) -> dict[str, EntryPoint]:
     """Return the entry point of each name, without importing any: ``--help`` reads this."""
     group = f"tokenlight.{kind}"
     package = importlib.import_module(group)
@@ -143,13 +143,13 @@ def snake_case(name: str) -> str:
     return re.sub(boundaries, "_", name).strip("_").lower() or name
 
 
-def registered_name(cls: type) -> str | None:
+def find_registered_name(cls: type) -> str | None:
     """Return the name under which ``cls`` is registered; None if it is not."""
     # The files of tokenlight itself are named by their methods.
     package, _, module_name = cls.__module__.rpartition(".")
     if package in ("tokenlight.methods", "tokenlight.metrics"):
         return module_name
-    kinds: tuple[Kind, ...] = ("methods", "metrics")
+    kinds: tuple[ComponentKind, ...] = ("methods", "metrics")
     for kind in kinds:
         for name, entry in _find_entries(kind).items():
             # Load only entries that name the module of the class.
@@ -161,7 +161,7 @@ def registered_name(cls: type) -> str | None:
 
 
 @checked
-def list_names(kind: Kind) -> list[str]:
+def list_names(kind: ComponentKind) -> list[str]:
     """Return all registered names of one kind, sorted.
 
     Args:
@@ -175,17 +175,20 @@ def list_names(kind: Kind) -> list[str]:
     return sorted(_find_entries(kind))
 
 
-def list_loadable(kind: Kind) -> list[str]:
+def list_loadable(kind: ComponentKind) -> list[str]:
     """Return the names that can be loaded: all but those of broken plug-ins. Imports them all."""
     return [name for name in list_names(kind) if is_available(kind, name)]
 
 
-def is_available(kind: Kind, name: str) -> bool:
-    """Return whether ``name`` is registered and can be loaded; a saved file may come from another machine."""
+def is_available(kind: ComponentKind, name: str) -> bool:
+    """Return whether ``name`` is registered and can be loaded.
+
+    Neither is certain of a name in a saved file, which may come from another machine.
+    """
     return name in list_names(kind) and get_loading_error(kind, name) is None
 
 
-def get_loading_error(kind: Kind, name: str) -> str | None:
+def get_loading_error(kind: ComponentKind, name: str) -> str | None:
     """Return why the class of a registered name cannot be loaded; None if it can."""
     try:
         load_class(kind, name)
@@ -195,7 +198,7 @@ def get_loading_error(kind: Kind, name: str) -> str | None:
 
 
 @cache
-def load_class(kind: Kind, name: str) -> Any:
+def load_class(kind: ComponentKind, name: str) -> Any:
     """Return the class of a registered name.
 
     Raises:
@@ -225,8 +228,8 @@ def load_class(kind: Kind, name: str) -> Any:
     return cls
 
 
-def _squeeze(name: str) -> str:
-    """Return what names that differ only in case and underscores have in common."""
+def _normalize_spelling(name: str) -> str:
+    """Return a name in lower case without underscores, as which respelled names are equal."""
     return re.sub(r"[\W_]", "", name).lower()
 
 
@@ -238,43 +241,43 @@ def find_respelled_method(name: str) -> str | None:
         >>> find_respelled_method("att_cat"), find_respelled_method("shap"), find_respelled_method("top_one")
         ('attcat', 'shapley', None)
     """
-    squeezed = _squeeze(name)
+    normalized = _normalize_spelling(name)
     for known_name in list_names("methods"):
-        if _squeeze(known_name) == squeezed:
+        if _normalize_spelling(known_name) == normalized:
             return known_name
     for alias, known_name in ALIASES.items():
-        if _squeeze(alias) == squeezed:
+        if _normalize_spelling(alias) == normalized:
             return known_name
     return None
 
 
-def _refuse_unknown_name(kind: Kind, name: str) -> NoReturn:
+def _refuse_unknown_name(kind: ComponentKind, name: str) -> NoReturn:
     """Raise UnknownName for a name that is not registered, with a suggestion."""
     known = list_names(kind)
-    squeezed = _squeeze(name)
+    normalized = _normalize_spelling(name)
     for known_name in known:
-        if known_name.replace("_", "") == squeezed:
+        if known_name.replace("_", "") == normalized:
             raise UnknownName(
                 f"Unknown {_SINGULAR[kind]} {name!r}. Did you mean {known_name!r}? "
                 f"Known: {', '.join(known)}.",
                 code="name-spelled-differently",
             )
-    if kind == "methods" and squeezed in ALIASES:
+    if kind == "methods" and normalized in ALIASES:
         raise UnknownName(
-            f"Unknown method {name!r}. Did you mean {squeezed!r}, another name of {ALIASES[squeezed]!r}? "
+            f"Unknown method {name!r}. Did you mean {normalized!r}, another name of {ALIASES[normalized]!r}? "
             f"Known: {', '.join(known)}.",
             code="alias-spelled-differently",
         )
-    if kind == "methods" and squeezed in NAMES_ELSEWHERE:
-        own_name, meaning = NAMES_ELSEWHERE[squeezed]
+    if kind == "methods" and normalized in NAMES_IN_OTHER_LIBRARIES:
+        our_name, meaning = NAMES_IN_OTHER_LIBRARIES[normalized]
         raise UnknownName(
-            f"Unknown method {name!r}. Did you mean {own_name!r} ({meaning})? Known: {', '.join(known)}.",
+            f"Unknown method {name!r}. Did you mean {our_name!r} ({meaning})? Known: {', '.join(known)}.",
             code="name-of-another-library",
         )
     raise UnknownName.from_choices(_SINGULAR[kind], name, known)
 
 
-def _load_entry(kind: Kind, entry: EntryPoint) -> Any:
+def _load_entry(kind: ComponentKind, entry: EntryPoint) -> Any:
     """Return what an entry point names; of a module its ``METHOD`` or ``METRIC``, or its only class."""
     loaded = entry.load()
     if not isinstance(loaded, types.ModuleType):
@@ -295,7 +298,7 @@ def _load_entry(kind: Kind, entry: EntryPoint) -> Any:
     return classes[0]
 
 
-def get_presets(kind: Kind, name: str) -> dict[str, Mapping[str, Any]]:
+def get_presets(kind: ComponentKind, name: str) -> dict[str, Mapping[str, Any]]:
     """Return the options of each preset.
 
     Every method has ``paper`` and ``official``; they are its defaults if it does not declare them.
@@ -313,7 +316,7 @@ def format_spec(name: str, options: Mapping[str, Any]) -> str:
 
 
 @checked
-def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> Any:
+def build(kind: ComponentKind, name: str, options: Mapping[str, Any] | None = None) -> Any:
     """Build a method or metric from its name and options.
 
     Args:
@@ -353,7 +356,7 @@ def build(kind: Kind, name: str, options: Mapping[str, Any] | None = None) -> An
     return cls(**settings)
 
 
-def resolve_spec(kind: Kind, spec: Any) -> tuple[str, dict[str, Any]]:
+def resolve_spec(kind: ComponentKind, spec: Any) -> tuple[str, dict[str, Any]]:
     """Return the name and options of a method or metric as users give it.
 
     Args:
@@ -408,7 +411,7 @@ def _accept_old_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @checked
-def describe_options(kind: Kind, name: str) -> dict[str, tuple[str, Any]]:
+def describe_options(kind: ComponentKind, name: str) -> dict[str, tuple[str, Any]]:
     """Return the type, in words, and the default of each option.
 
     Args:

@@ -3,13 +3,13 @@
 from importlib.metadata import PackageNotFoundError, version
 
 
-def version_of(library: str, otherwise: str = "missing") -> str:
-    """Return the version of an installed library; ``otherwise`` if it is not installed."""
+def get_version(library: str, default: str = "missing") -> str:
+    """Return the version of an installed library; ``default`` if it is not installed."""
     try:
         return version(library)
     except PackageNotFoundError:
-        return otherwise
+        return default
 
 
 # The fallback is for a source folder that is not installed.
-VERSION = version_of("tokenlight", "0+source")
+VERSION = get_version("tokenlight", "0+source")

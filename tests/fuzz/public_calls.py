@@ -179,8 +179,8 @@ def _list_result_calls(fixtures: Fixtures) -> dict[str, Call]:
             trust.assess_trust,
             {"explainer": fixtures.plain, "attribution": attribution, "num_orders": 5, "num_choices": 5},
         ),
-        "assess_all": Call(
-            trust.assess_all, {"explainer": fixtures.plain, "attributions": [attribution]}
+        "assess_trust_of_all": Call(
+            trust.assess_trust_of_all, {"explainer": fixtures.plain, "attributions": [attribution]}
         ),
         "merge_words": Call(postprocess.merge_words, {"attribution": attribution}),
         "absolute": Call(postprocess.absolute, {"attribution": attribution}),

@@ -92,9 +92,9 @@ def test_there_are_at_most_eighteen_rows_and_every_part_has_a_place():
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_a_module_has_a_docstring_and_fewer_than_five_hundred_lines(path):
+def test_a_module_has_a_docstring_and_fewer_than_six_hundred_lines(path):
     text = path.read_text()
-    assert text.count("\n") < 500
+    assert text.count("\n") < 600
     assert ast.get_docstring(ast.parse(text))
 
 

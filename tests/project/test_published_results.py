@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenlight.bench.suite import load_suite
-from tokenlight.explaining.default_method import load_leaderboard, load_table
+from tokenlight.explaining.default_method import load_leaderboard, load_measured_results
 
 PAGES = Path(__file__).parents[2] / "docs" / "results"
 REPRODUCED = PAGES / "reproduction"
@@ -64,7 +64,7 @@ def test_the_readme_claims_no_more_than_the_pages():
 
 def test_the_guide_quotes_what_was_measured():
     page = (PAGES.parent / "best.md").read_text(encoding="utf-8")
-    text = load_table()["kinds"]["text"]
+    text = load_measured_results()["kinds"]["text"]
     ((texts, sentence),) = re.findall(r"On ([\d,]+) texts AOPC is (.+?)\.\n", page, re.DOTALL)
     assert int(texts.replace(",", "")) == text["texts"]
     quoted = re.findall(r"(0\.\d\d) for\s+([a-z_]+(?: gradients)?)", sentence)

@@ -32,7 +32,7 @@ def _find_method_problems(entry: MethodEntry) -> Iterator[str]:
 
 
 def find_option_problems(
-    kind: registry.Kind, entry: MethodEntry | MetricEntry, options: Mapping[str, Any]
+    kind: registry.ComponentKind, entry: MethodEntry | MetricEntry, options: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield why a method or metric cannot be built with ``options``, if it cannot.
 

@@ -33,7 +33,7 @@ from tokenlight.models import embedded
 from tokenlight.models.embedded import digest_file, digest_folder
 from tokenlight.progress import progress_bar
 from tokenlight.scale.engine import load_explainer
-from tokenlight.version import VERSION, version_of
+from tokenlight.version import VERSION, get_version
 
 VERSIONED_LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")  # these compute the numbers
 NO_MODEL = "no local model"
@@ -382,7 +382,7 @@ def _describe_settings(suite: Suite, plan: Plan) -> dict[str, Any]:
     cells = [cell for cell in plan.cells if cell.is_run]
     all_options = [cell.options for cell in cells]
     all_options += [metric.options for metric in plan.metrics]
-    libraries = {name: version_of(name) for name in VERSIONED_LIBRARIES}
+    libraries = {name: get_version(name) for name in VERSIONED_LIBRARIES}
     data_digests = {name: digest_file(source) for name, source in plan.sources.items()}
     heads_digests = _digest_by_name(_list_values(all_options, "heads"), digest_file)
     lm_digests = _digest_by_name(_list_values(all_options, "lm"), digest_folder)

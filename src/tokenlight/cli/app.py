@@ -33,10 +33,10 @@ def _print_version(is_requested: bool) -> None:
         return
     import platform
 
-    from tokenlight.version import VERSION, version_of
+    from tokenlight.version import VERSION, get_version
 
-    torch_version = version_of("torch")
-    transformers_version = version_of("transformers")
+    torch_version = get_version("torch")
+    transformers_version = get_version("transformers")
     typer.echo(
         f"tokenlight {VERSION} (torch {torch_version}, transformers {transformers_version}, "
         f"Python {platform.python_version()})"

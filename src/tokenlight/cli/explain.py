@@ -296,11 +296,11 @@ def _explain_single_text(
     result = explainer.explain(text_input, **explain_options)
     attributions = result if isinstance(result, list) else [result]
     if trust:
-        from tokenlight.evaluation.trust import assess_all
+        from tokenlight.evaluation.trust import assess_trust_of_all
         from tokenlight.progress import progress_bar
 
         with progress_bar("testing the explanation", len(attributions)) as advance:
-            attributions = assess_all(
+            attributions = assess_trust_of_all(
                 explainer, attributions, seed=explain_options["seed"], advance=advance
             )
     output.write_single_text(attributions)

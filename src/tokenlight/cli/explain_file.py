@@ -23,7 +23,7 @@ from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.evaluation.choose import choose_best
 from tokenlight.evaluation.preflight import find_option_errors, try_target
 from tokenlight.evaluation.run import LABEL_TARGET, explain_by_text
-from tokenlight.evaluation.trust import assess_all
+from tokenlight.evaluation.trust import assess_trust_of_all
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.input_rows import model_class_name
 from tokenlight.explaining.streams import TEXT_ERRORS, isolate_failures, read_chunks
@@ -174,7 +174,8 @@ def _explain_each_text(
 
     def assess(groups: Sequence[list[Attribution]]) -> list[list[Attribution]]:
         return [
-            assess_all(explainer, attributions, seed=options["seed"]) for attributions in groups
+            assess_trust_of_all(explainer, attributions, seed=options["seed"])
+            for attributions in groups
         ]
 
     # Chunks grow: the first text is shown soon, later ones are packed into full batches.

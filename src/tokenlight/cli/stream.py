@@ -10,7 +10,7 @@ from tokenlight.cli.outputs import OutputWriter
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.probabilities import softmax
 from tokenlight.errors import BadInput
-from tokenlight.explaining.generation import join_streamed
+from tokenlight.explaining.generation import join_generated
 from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.descriptions import describe_chips, format_percent, format_score
 from tokenlight.plots.terminal import make_console
@@ -71,7 +71,7 @@ def stream_tokens(
         attributions.append(attribution)
     for note in attributions[0].notes:
         console.print(Text(to_single_line(note), style="dim"))
-    output.write_streamed(join_streamed(attributions))
+    output.write_streamed(join_generated(attributions))
 
 
 def _format_token(token: str, attribution: Attribution) -> Text:

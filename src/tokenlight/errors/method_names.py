@@ -15,7 +15,7 @@ OLD_OPTION_NAMES = {"way": "propagation"}
 
 # Names of other libraries, in lower case and without underscores: the name here, and what is meant. They are
 # suggested in error messages.
-NAMES_ELSEWHERE = {
+NAMES_IN_OTHER_LIBRARIES = {
     "attentionrollout": ("rollout", "attention rollout"),
     "attentions": ("raw_att", "attention weights"),
     "attentionweights": ("raw_att", "attention weights"),

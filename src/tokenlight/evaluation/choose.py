@@ -18,7 +18,7 @@ from tokenlight.errors.arguments import Seed, checked
 from tokenlight.evaluation.digests import digest_weights
 from tokenlight.evaluation.evaluate import evaluate
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.explain_options import as_list
+from tokenlight.explaining.explain_options import list_texts
 from tokenlight.files.parsing import read_json
 from tokenlight.files.user_cache import find_cache_folder
 from tokenlight.files.write import write_text
@@ -123,7 +123,7 @@ def explain_best(
             "method='best' compares methods on a sample of the texts, but got an iterator. Give a list.",
             code="best-with-iterator",
         )
-    texts, _ = as_list(inputs)
+    texts, _ = list_texts(inputs)
     choice = choose_best(explainer, texts, seed=options.get("seed", 0))
     explained = explainer.explain(inputs, choice.method, target, **options)
     note = f"method='best': {choice.reason}"

@@ -32,6 +32,7 @@ from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining.batch_results import library_versions
+from tokenlight.explaining.calls import resolve_methods
 from tokenlight.explaining.streams import isolate_failures
 from tokenlight.files.parsing import read_json
 from tokenlight.files.parts import FolderCheck, claim_folder, read_manifest, read_part, write_part
@@ -367,7 +368,7 @@ def _drop_exceptions(
 def describe_requested_method(explainer: Explainer, method: MethodLike, seed: int) -> str:
     """Return the name that explanations of a method will have: the method with its options."""
     try:
-        (built,) = explainer._resolve_methods([method], seed)
+        (built,) = resolve_methods(explainer, [method], seed)
     except TokenlightError:
         # It fails on every text, and is reported as it was requested.
         return format_spec(*method) if isinstance(method, tuple) else str(method)

@@ -96,7 +96,7 @@ def assess_trust(
 
 
 @checked
-def assess_all(
+def assess_trust_of_all(
     explainer: Explainer,
     attributions: Sequence[Attribution],
     *,

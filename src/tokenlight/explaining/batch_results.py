@@ -15,7 +15,7 @@ from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.session import Session, describe_row
 from tokenlight.methods.base import Method, class_path, code_digest
 from tokenlight.perturb.engine import ReplacementIds
-from tokenlight.registry import registered_name
+from tokenlight.registry import find_registered_name
 from tokenlight.version import VERSION
 
 VISION_TOWER_NOTE = (
@@ -51,8 +51,8 @@ class BatchResults:
         # Set by fill(), when the device has computed them.
         self.logits: Sequence[np.ndarray]
         self.predicting_logits: Sequence[np.ndarray]
-        self.sums: np.ndarray
-        self.layers: np.ndarray | None
+        self.scores: np.ndarray
+        self.layer_scores: np.ndarray | None
         self.extras: Sequence[dict[str, Any]] | None
 
     def fill(
@@ -60,8 +60,8 @@ class BatchResults:
         *,
         logits: Sequence[np.ndarray],
         predicting_logits: Sequence[np.ndarray],
-        sums: np.ndarray,
-        layers: np.ndarray | None,
+        scores: np.ndarray,
+        layer_scores: np.ndarray | None,
         extras: Sequence[dict[str, Any]] | None,
     ) -> None:
         """Add the values of the batch.
@@ -69,14 +69,14 @@ class BatchResults:
         Args:
             logits: Those of each row as it was explained.
             predicting_logits: Those of each row without an explain mask, which give the prediction.
-            sums: The scores, ``batch token``.
-            layers: The terms of the scores, ``batch layer token``, if the method has them.
+            scores: Of shape ``batch token``.
+            layer_scores: The terms of the scores, ``batch layer token``, if the method has them.
             extras: Further measurements of each row, JSON values by name.
         """
         self.logits = logits
         self.predicting_logits = predicting_logits
-        self.sums = sums
-        self.layers = layers
+        self.scores = scores
+        self.layer_scores = layer_scores
         self.extras = extras
 
     def build_fields(self, index: int) -> dict[str, Any]:
@@ -88,8 +88,8 @@ class BatchResults:
             # Two per token, start and end or chosen and others: saved flat, one kind after the other.
             logits = logits.T.ravel()
         layers = None
-        if self.layers is not None:
-            layers = to_read_only_array(self.layers[index, :, : len(row)])
+        if self.layer_scores is not None:
+            layers = to_read_only_array(self.layer_scores[index, :, : len(row)])
         # What the method measured of this row, besides what holds for the whole batch.
         extras = dict(shared_fields["extras"])
         if self.extras:
@@ -112,7 +112,7 @@ class BatchResults:
                 *self.sink_notes,
             ),
             "target": self.targets[index],
-            "scores": to_read_only_array(self.sums[index, : len(row)]),
+            "scores": to_read_only_array(self.scores[index, : len(row)]),
             "layers": layers,
             "steps": (),
             "extras": extras,
@@ -145,7 +145,7 @@ def build_shared_fields(
     if getattr(method, "baseline", None) == "pad":
         replacements = ReplacementIds.from_model(session.runner, session.tokenizer)
         all_notes.append(replacements.note("pad"))
-    all_notes += session._model_notes
+    all_notes += session.model_notes
     return {
         "method": method.name,
         "model": session.name,
@@ -158,7 +158,7 @@ def build_shared_fields(
 
 def _describe_class(method: Method) -> dict[str, str]:
     """Name the class of a method that is not registered; the name of a registered one says enough."""
-    if registered_name(type(method)) is not None:
+    if find_registered_name(type(method)) is not None:
         return {}
     return {METHOD_CLASS: class_path(type(method)), METHOD_CODE: code_digest(type(method))}
 

@@ -25,7 +25,7 @@ from tokenlight.explaining.pending_batch import (
 from tokenlight.explaining.pending_scores import launch_scores
 from tokenlight.explaining.replay_batches import make_replay_batch
 from tokenlight.explaining.session import Session
-from tokenlight.explaining.text_result import MethodGroups
+from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks
 from tokenlight.hooks.locks import pause
 from tokenlight.model.memory import is_out_of_memory
@@ -42,7 +42,7 @@ RowIndices = Sequence[int]
 
 def explain_rows(
     session: Session, targeted_rows: Sequence[TargetedRow], options: ExplainOptions
-) -> list[MethodGroups]:
+) -> list[AttributionsByMethod]:
     """Explain each row for its target, in batches that the rows share.
 
     Args:
@@ -57,15 +57,17 @@ def explain_rows(
     check_memory(session.runner, rows, options)
     # Rows of similar length share a batch, so the batches are not in the order of the rows.
     batches = session.runner.pack_rows(rows, options.batch_tokens, options.batch_size)
-    groups_by_row: list[MethodGroups] = [[] for _ in rows]
+    attributions_by_row: list[AttributionsByMethod] = [[] for _ in rows]
     with progress_bar("explaining", len(rows), options.progress) as advance:
-        for row_indices, batch_groups in explain_batches(session, targeted_rows, batches, options):
-            for row_index, groups in zip(row_indices, batch_groups, strict=True):
-                groups_by_row[row_index] = groups
+        for row_indices, batch_attributions in explain_batches(
+            session, targeted_rows, batches, options
+        ):
+            for row_index, attributions in zip(row_indices, batch_attributions, strict=True):
+                attributions_by_row[row_index] = attributions
             advance(len(row_indices))
             # Between two batches other work may have its turn.
             pause()
-    return groups_by_row
+    return attributions_by_row
 
 
 def explain_batches(
@@ -73,7 +75,7 @@ def explain_batches(
     targeted_rows: Sequence[TargetedRow],
     batches: Sequence[RowIndices],
     options: ExplainOptions,
-) -> Iterator[tuple[RowIndices, list[MethodGroups]]]:
+) -> Iterator[tuple[RowIndices, list[AttributionsByMethod]]]:
     """Yield each batch with the Attributions of its rows.
 
     A batch is launched before the previous one is fetched; the autograd graph of the previous one is freed
@@ -165,7 +167,7 @@ def launch_batch(
     recompute: bool = False,
     is_only_batch: bool = True,
 ) -> PendingBatch:
-    """Launch everything the device has to do for a batch, by the first of four routes that applies.
+    """Launch everything the device has to do for a batch, in the first of four modes that applies.
 
     1. Recompute: the batch did not fit into memory, so its blocks are computed again in the backward pass.
     2. Recompute maps: its attention maps alone would not fit.
@@ -189,23 +191,23 @@ def launch_batch(
         masked_rows = [
             apply_explain_mask(row, options.explain_mask, session.tokenizer) for row in rows
         ]
-    # Route 1. The caller has seen the other routes fail.
+    # Mode 1. The caller has seen the other modes fail.
     if recompute:
         results = _launch_pass(runner, rows, masked_rows, targets, options, recompute=True)
         return PendingBatch(session, options, results, notes=[RECOMPUTED_NOTE])
     replay = make_replay_batch(runner, masked_rows, targets, options, is_only_batch=is_only_batch)
-    # Route 2. A captured graph already has the memory that its attention maps need, so only without one are
+    # Mode 2. A captured graph already has the memory that its attention maps need, so only without one are
     # the sizes of the maps estimated.
     has_graph = replay is not None and runner.graph_cache.has_graph(replay.shape_key)
     map_recompute = False if has_graph else choose_recompute(runner, masked_rows, options)
     if map_recompute:
         results = _launch_pass(runner, rows, masked_rows, targets, options, recompute=map_recompute)
         return PendingBatch(session, options, results)
-    # Route 3. Too large for a graph, or of a kind that no graph can hold: launch kernel by kernel.
+    # Mode 3. Too large for a graph, or of a kind that no graph can hold: launch kernel by kernel.
     if replay is None:
         results = _launch_pass(runner, rows, masked_rows, targets, options)
         return PendingBatch(session, options, results)
-    # Route 4. Methods that need nothing of the model, such as random, are computed outside the graph.
+    # Mode 4. Methods that need nothing of the model, such as random, are computed outside the graph.
     model_methods = tuple(method for method in options.methods if method.recorded_sites)
     replayed_options = replace(options, methods=model_methods)
 

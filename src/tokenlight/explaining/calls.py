@@ -31,7 +31,7 @@ from tokenlight.explaining.text_result import TextResult
 from tokenlight.methods.base import Method, check_declarations
 
 
-def check_options(  # noqa: PLR0913 - the keywords users set, each by name
+def build_options(  # noqa: PLR0913 - the keywords users set, each by name
     session: Session,
     *,
     explain_mask: ExplainMask = "none",
@@ -44,11 +44,11 @@ def check_options(  # noqa: PLR0913 - the keywords users set, each by name
     batch_size: int | None = None,
     progress: bool | None = None,
 ) -> ExplainOptions:
-    """Check the keywords of explain(); the methods are added later.
+    """Build the options of a call from the keywords of explain(), checked; the methods are added later.
 
     Args:
         session: The model, for its default size of a batch.
-        explain_mask: Special tokens to hide in the explained pass.
+        explain_mask: Special tokens to mask in the explained pass.
         token_types: Whether the tokenizer's token types are replaced by zeros.
         long: What happens to a text that is longer than the model reads.
         seed: The seed of methods that sample.

@@ -16,9 +16,9 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.batch_results import BatchResults, build_shared_fields
 from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
 from tokenlight.explaining.pending_scores import launch_scores
-from tokenlight.explaining.replay_batches import count_products
-from tokenlight.explaining.session import Session, verify_rows
-from tokenlight.explaining.text_result import MethodGroups
+from tokenlight.explaining.replay_batches import estimate_multiplications
+from tokenlight.explaining.session import Session, verify_model_for_rows
+from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.hooks.locks import pause
 from tokenlight.methods.base import Method
 from tokenlight.trace.recorded_pass import Recording
@@ -32,7 +32,7 @@ PREFIX_INVARIANT_SITES = frozenset(
 
 # Multiplications of a forward pass over the whole text up to which a GPU in half precision waits for Python
 # to launch kernels. One backward pass over a batch of all beginnings is then faster than one per token.
-MAX_LAUNCH_BOUND_PRODUCTS = 4e12
+MAX_LAUNCH_BOUND_MULTIPLICATIONS = 4e12
 
 
 def can_share_forward(
@@ -56,7 +56,7 @@ def can_share_forward(
     if _is_launch_bound(session, rows[-1]):
         return False
     # Verifying the model also finds out whether padding changes its logits.
-    verify_rows(session, rows, options.methods)
+    verify_model_for_rows(session, rows, options.methods)
     batching = session.runner.batching
     computations = {batching.regime_key(row) for row in rows}
     if len(computations) > 1:
@@ -69,7 +69,7 @@ def _is_launch_bound(session: Session, whole_row: TokenRow) -> bool:
     runner = session.runner
     if not runner.is_half_precision_gpu:
         return False
-    return count_products(runner, 1, len(whole_row)) <= MAX_LAUNCH_BOUND_PRODUCTS
+    return estimate_multiplications(runner, 1, len(whole_row)) <= MAX_LAUNCH_BOUND_MULTIPLICATIONS
 
 
 def _are_prefixes(targeted_rows: Sequence[TargetedRow]) -> bool:
@@ -94,7 +94,7 @@ def is_prefix_invariant(method: Method) -> bool:
 
 def explain_continuation(
     session: Session, targeted_rows: Sequence[TargetedRow], options: ExplainOptions
-) -> MethodGroups:
+) -> AttributionsByMethod:
     """Explain each token of a continuation by one forward pass, and one backward pass per token.
 
     Args:
@@ -120,7 +120,7 @@ def explain_continuation(
     for (row, target), row_logits in zip(targeted_rows, logits, strict=True):
         targets.append(session.runner.head.resolve(target, row_logits, row)[0])
     scores_by_token, notes = _score_tokens(recording, rows[-1], targets, options.methods)
-    groups: MethodGroups = []
+    attributions_by_method: AttributionsByMethod = []
     for method_index in range(len(options.methods)):
         batch_results = BatchResults(
             session,
@@ -129,15 +129,15 @@ def explain_continuation(
             targets,
             build_shared_fields(session, options, method_index, [notes[method_index]]),
         )
-        sums = np.array([token_scores[method_index] for token_scores in scores_by_token])
+        scores = np.array([token_scores[method_index] for token_scores in scores_by_token])
         batch_results.fill(
-            logits=logits, predicting_logits=logits, sums=sums, layers=None, extras=None
+            logits=logits, predicting_logits=logits, scores=scores, layer_scores=None, extras=None
         )
-        group = []
+        attributions = []
         for index in range(len(rows)):
-            group.append(Attribution.lazy(partial(batch_results.build_fields, index)))
-        groups.append(group)
-    return groups
+            attributions.append(Attribution.lazy(partial(batch_results.build_fields, index)))
+        attributions_by_method.append(attributions)
+    return attributions_by_method
 
 
 def _score_tokens(
@@ -160,12 +160,10 @@ def _score_tokens(
         tape = recording.make_tape([replace(target, terms=terms)], release_graph=is_last)
         token_scores = []
         for pending in launch_scores(methods, tape):
-            sums, _ = pending.fetch([whole_row])
-            token_scores.append(sums[0])
+            scores, _ = pending.fetch([whole_row])
+            token_scores.append(scores[0])
         scores_by_token.append(token_scores)
-        # Some errors show only when the values arrive, such as a readout that was not found.
-        for check in tape.checks:
-            check(tape.targets)
+        tape.run_deferred_checks()
         notes = [method.note(tape) for method in methods]
         pause()
     return scores_by_token, notes

@@ -47,8 +47,8 @@ def is_auto(method: Any) -> bool:
 
 
 @cache
-def load_table(name: str = "default.json") -> dict[str, Any]:
-    """Load measured results: ``kinds`` (method, texts, means) and the method ``otherwise``."""
+def load_measured_results(name: str = "default.json") -> dict[str, Any]:
+    """Load measured results: ``kinds`` (method, texts, means) and the ``fallback`` method."""
     path = Path(__file__).with_name(name)
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
@@ -68,9 +68,9 @@ def detect_input_kind(session: Session, example: Any) -> str:
 
 def list_candidate_methods(kind: str, session: Session | None = None) -> tuple[str, ...]:
     """Return the default methods for a kind of input, the preferred one first."""
-    table = load_table()
+    table = load_measured_results()
     preferred = table["kinds"][kind]["method"]
-    fallback = table["otherwise"]
+    fallback = table["fallback"]
     # Relevance methods have no rules for a decoder that reads an encoder.
     if session is not None and session.runner.model.config.is_encoder_decoder:
         return (fallback,)
@@ -90,8 +90,8 @@ def choose_default_method(session: Session, kind: str, example: Any) -> str:
     Returns:
         The name of the method.
     """
-    if kind in session._default_methods:
-        return session._default_methods[kind]
+    if kind in session.default_methods:
+        return session.default_methods[kind]
     # The last candidate is not asked for: it raises its own error if it is not supported.
     *preferred_names, last_name = list_candidate_methods(kind, session)
     row = encode_probe_row(session, example)
@@ -103,7 +103,7 @@ def choose_default_method(session: Session, kind: str, example: Any) -> str:
         if supports_method(session, method, row):
             chosen_name = name
             break
-    session._default_methods[kind] = chosen_name
+    session.default_methods[kind] = chosen_name
     return chosen_name
 
 
@@ -134,7 +134,7 @@ def _probe_options(session: Session) -> ExplainOptions:
 
 def describe_choice(kind: str, method: str, *, is_fallback: bool) -> str:
     """Say in one line why this method was chosen."""
-    means = load_table()["kinds"][kind]["means"]
+    means = load_measured_results()["kinds"][kind]["means"]
     if is_fallback:
         preferred = list_candidate_methods(kind)[0]
         return f"{FALLBACK_NOTE}{method}, since {preferred} does not support this model"
@@ -153,7 +153,7 @@ def describe_choice(kind: str, method: str, *, is_fallback: bool) -> str:
 
 def load_leaderboard() -> dict[str, Any]:
     """Load what ``benchmarks/leaderboard.py`` measured on texts: ``texts``, ``means`` (AOPC), ``ranks``."""
-    return load_table("leaderboard.json")
+    return load_measured_results("leaderboard.json")
 
 
 def recommend_methods() -> dict[str, float]:

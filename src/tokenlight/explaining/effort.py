@@ -1,4 +1,7 @@
-"""``effort`` and ``stable``: the method that a person gets for the passes they are willing to pay, and why.
+"""``effort`` and ``stable``: which method a user gets for the forward passes they allow, and why.
+
+Every subtext (the text without some of its words) is one sample and takes one forward pass; the whole text
+takes one more.
 
 The rules of docs/adr/0019 and 0021 chose what stands here, on held-out texts; docs/results/frontier has the
 evidence. Pairs and questions, for which sub-texts were not found better, and kinds of input that the rules
@@ -23,7 +26,7 @@ from tokenlight.methods.base import Method
 
 Effort = Literal["instant", "normal", "thorough"]
 SAMPLING_METHOD = "subset_relevance"
-# What the rule chose: the subtexts besides the whole text; none is the default method.
+# What the rule chose: the number of subtexts besides the whole text; none is the default method.
 EFFORT_SAMPLES = {"instant": 0, "normal": 8, "thorough": 64}
 EFFORT_REASONS = {
     "normal": "ahead of attnlrp, Shapley values and integrated gradients in AOPC on the text tasks measured",
@@ -44,8 +47,8 @@ def check_effort(effort: Any, stable: Any, method: Any) -> None:
     """
     if effort is None and stable is None:
         return
-    _check_value(effort)
-    _check_stable(stable)
+    _check_effort_value(effort)
+    _check_stable_value(stable)
     specs = method if isinstance(method, list) else [method]
     if len(specs) != 1 or not is_auto(specs[0]):
         raise BadInput(
@@ -61,7 +64,7 @@ def check_effort(effort: Any, stable: Any, method: Any) -> None:
         )
 
 
-def _check_value(effort: Any) -> None:
+def _check_effort_value(effort: Any) -> None:
     is_number = isinstance(effort, int | np.integer) and not isinstance(effort, bool)
     if effort is None or (isinstance(effort, str) and effort in EFFORT_SAMPLES):
         return
@@ -74,7 +77,7 @@ def _check_value(effort: Any) -> None:
     )
 
 
-def _check_stable(stable: Any) -> None:
+def _check_stable_value(stable: Any) -> None:
     is_number = isinstance(stable, int | float | np.number) and not isinstance(stable, bool)
     # The comparison is false for NaN.
     if stable is None or (is_number and 0 < stable <= 1):
@@ -87,7 +90,7 @@ def _check_stable(stable: Any) -> None:
 
 
 def count_samples(effort: str | int) -> int:
-    """Return the number of subtexts that an effort pays for; 0 for the one pass of the default method."""
+    """Return how many subtexts an effort allows; 0 for the one pass of the default method."""
     if isinstance(effort, str):
         return EFFORT_SAMPLES[effort]
     num_samples = int(effort) - 1  # the whole text takes one pass
@@ -117,26 +120,30 @@ def choose_by_effort(
         BadInput: ``stable`` was asked for where no subtexts are drawn.
     """
     kind = detect_input_kind(session, example)
-    stated = _describe_request(effort, stable)
+    request = _describe_request(effort, stable)
     default_name = choose_default_method(session, kind, example)
     if effort is not None and count_samples(effort) == 0:
-        return ChosenMethod(default_name, {}, f"{stated}: {default_name}, one pass")
-    objection = _find_objection(session, kind, example)
-    if objection:
+        return ChosenMethod(default_name, {}, f"{request}: {default_name}, one pass")
+    reason_against = _explain_why_not_sampled(session, kind, example)
+    if reason_against is not None:
         if stable is not None:
             raise BadInput(
-                f"stable={stable} draws subtexts, but {objection}. Leave out stable, or give "
+                f"stable={stable} draws subtexts, but {reason_against}. Leave out stable, or give "
                 "method='subset_relevance:stable=0.95' to try it anyway.",
                 code="stable-unsupported",
             )
-        return ChosenMethod(default_name, {}, f"{stated}: {default_name}, since {objection}")
+        return ChosenMethod(default_name, {}, f"{request}: {default_name}, since {reason_against}")
     options, reason = _plan_sampling(effort, stable)
-    return ChosenMethod(SAMPLING_METHOD, options, f"{stated}: {reason}")
+    return ChosenMethod(SAMPLING_METHOD, options, f"{request}: {reason}")
 
 
 def list_sampling_specs(session: Session, example: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Return the methods that sharpen the default one for an input, the cheapest first; may be empty."""
-    if _find_objection(session, detect_input_kind(session, example), example):
+    """Return the methods that refine the default explanation of an input by more passes, the cheapest first.
+
+    There are none for a kind of input that more passes do not improve.
+    """
+    kind = detect_input_kind(session, example)
+    if _explain_why_not_sampled(session, kind, example) is not None:
         return []
     return [(SAMPLING_METHOD, {"samples": number}) for number in EFFORT_SAMPLES.values() if number]
 
@@ -150,8 +157,8 @@ def _describe_request(effort: str | int | None, stable: float | None) -> str:
     return ", ".join(parts)
 
 
-def _find_objection(session: Session, kind: str, example: Any) -> str:
-    """Say why no subtexts are drawn; empty if they are."""
+def _explain_why_not_sampled(session: Session, kind: str, example: Any) -> str | None:
+    """Say why no subtexts are drawn; None if they are."""
     if kind != "text" or session.runner.head.task != "text":
         input_description = KIND_DESCRIPTIONS[kind]
         if session.runner.head.task == "token":
@@ -164,7 +171,7 @@ def _find_objection(session: Session, kind: str, example: Any) -> str:
         method = Method.build_for_model(SAMPLING_METHOD, {}, seed=0, model=session.runner.model)
         if not supports_method(session, method, row):
             return f"{SAMPLING_METHOD} does not support this model"
-    return ""
+    return None
 
 
 def _plan_sampling(effort: str | int | None, stable: float | None) -> tuple[dict[str, Any], str]:

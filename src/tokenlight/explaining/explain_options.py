@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from math import inf
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -222,20 +222,27 @@ def _add_batch_axis(values: Any) -> Any:
     return values[None] if hasattr(values, "shape") else [values]
 
 
-def as_list(inputs: Any) -> tuple[Sequence[Any], bool]:
-    """Return inputs as a list of texts, and whether a single text was given.
+class TextList(NamedTuple):
+    """The inputs of a call as a list of texts, and whether a single text was given."""
+
+    texts: Sequence[Any]
+    is_single: bool
+
+
+def list_texts(inputs: Any) -> TextList:
+    """List the texts among the inputs of a call.
 
     Raises:
         BadInput: The inputs are a table, empty, or nothing that can be explained.
     """
     if isinstance(inputs, Tokens) and len(inputs):
-        return inputs.rows, len(inputs) == 1
+        return TextList(inputs.rows, len(inputs) == 1)
     # An array of texts is a list of texts; an array of numbers may be an image.
     if isinstance(inputs, np.ndarray) and (inputs.dtype.kind in "UO" or not inputs.ndim):
         inputs = inputs.tolist()
     single_kinds = (str, tuple, Question, Chat, Context, TokenRow, Example)
     if isinstance(inputs, single_kinds) or is_picture(inputs):
-        return [inputs], True
+        return TextList([inputs], True)
     _refuse_columns(inputs)
     if not _is_collection(inputs):
         raise BadInput(
@@ -246,7 +253,7 @@ def as_list(inputs: Any) -> tuple[Sequence[Any], bool]:
     texts = list(iter_rows(inputs))
     if not texts:
         raise BadInput("The list of texts is empty. Give at least one text.", code="no-texts")
-    return texts, False
+    return TextList(texts, False)
 
 
 def _is_collection(inputs: Any) -> bool:

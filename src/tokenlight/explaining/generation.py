@@ -7,8 +7,7 @@ Chunks grow from one token, so that the first token does not wait, to :data:`MAX
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import inf
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +18,10 @@ from tokenlight.data.alternatives import DEFAULT_ALTERNATIVES
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import Continuation, NextToken
 from tokenlight.data.tokenizer import isolated_tokenizer_cache
-from tokenlight.data.tokens import TokenRow
+from tokenlight.data.tokens import LongPromptPolicy, TokenRow
 from tokenlight.errors import BadInput, UnsupportedModel
-from tokenlight.errors.arguments import Range, checked
 from tokenlight.explaining.batches import explain_rows
-from tokenlight.explaining.calls import add_methods, check_options
+from tokenlight.explaining.calls import add_methods, build_options
 from tokenlight.explaining.continuations import can_share_forward, explain_continuation
 from tokenlight.explaining.default_method import AUTO_METHOD
 from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow, normalize_inputs
@@ -33,7 +31,7 @@ from tokenlight.explaining.input_rows import (
     encode_input,
     model_class_name,
 )
-from tokenlight.explaining.session import Session, prepare_row, verify_rows
+from tokenlight.explaining.session import Session, prepare_row, verify_model_for_rows
 from tokenlight.explaining.targeted_rows import append_ids, find_eos_ids
 from tokenlight.hooks.instrument import instrumented
 from tokenlight.inputs.prompt import append_generated
@@ -59,53 +57,40 @@ class GeneratedToken(NamedTuple):
     attribution: Attribution
 
 
-class GeneratingSession(Session):
-    """A session that explains while its model generates."""
+def generate_explained(  # noqa: PLR0913 - the keywords users set, each by name
+    session: Session,
+    prompt: Any,
+    method: Any = AUTO_METHOD,
+    *,
+    max_new_tokens: int = 20,
+    against: int | Literal["all"] | None = DEFAULT_ALTERNATIVES,
+    long: LongPromptPolicy = "error",
+    seed: int = 0,
+) -> Iterator[GeneratedToken]:
+    """Let a causal language model continue a prompt; see :meth:`Explainer.generate`.
 
-    @checked
-    def generate(
-        self,
-        prompt: Any,
-        method: Any = AUTO_METHOD,
-        *,
-        max_new_tokens: Annotated[int, Range(1, inf)] = 20,
-        against: int | Literal["all"] | None = DEFAULT_ALTERNATIVES,
-        long: Literal["error", "truncate"] = "error",
-        seed: int = 0,
-    ) -> Iterator[GeneratedToken]:
-        """Let a causal language model continue a prompt, and explain each token as it comes.
-
-        Decoding is greedy, and ends where the model ends the text. Tokens come in chunks of 1, 2, 4 and then
-        8, which share one forward pass; ``explain(prompt, target=Continuation(…))`` gives the same scores.
-
-        Args:
-            prompt: A text, a :class:`Chat`, a :class:`Context` or a :class:`Picture` with a text.
-            method: One method, as for :meth:`explain`.
-            max_new_tokens: The most tokens to generate.
-            against: What each token is contrasted with, as for :class:`Continuation`.
-            long: What to do with a prompt that is longer than the model reads.
-            seed: The seed of methods that sample.
-
-        Returns:
-            An iterator over pairs of a token and its Attribution. Nothing is computed before it is read.
-
-        Raises:
-            BadInput: The prompt or an option is not valid, or the model generates nothing.
-            UnsupportedModel: The model is no causal language model, or its cache changes its predictions.
-        """
-        target = Continuation(None, max_new_tokens, against=against)
-        options = check_options(self, long=long, seed=seed, progress=False)
-        prompt = normalize_inputs(prompt, None)
-        check_target_kind(self, target)
-        _check_prompt(self, prompt)
-        if isinstance(method, list) or method == "best":
-            raise BadInput(
-                f"method={method!r} is not valid: generate() explains each token by one method. Give its "
-                "name, or explain(prompt, [methods], Continuation()).",
-                code="generate-needs-one-method",
-            )
-        options = add_methods(self, options, method, prompt)
-        return _stream_tokens(self, prompt, target, options)
+    Args:
+        session: The model, its tokenizer and its limits.
+        prompt: The input to continue.
+        method: One method.
+        max_new_tokens: The most tokens to generate.
+        against: What each token is contrasted with.
+        long: What to do with a prompt that is longer than the model reads.
+        seed: The seed of methods that sample.
+    """
+    target = Continuation(None, max_new_tokens, against=against)
+    options = build_options(session, long=long, seed=seed, progress=False)
+    prompt = normalize_inputs(prompt, None)
+    check_target_kind(session, target)
+    _check_prompt(session, prompt)
+    if isinstance(method, list) or method == "best":
+        raise BadInput(
+            f"method={method!r} is not valid: generate() explains each token by one method. Give its "
+            "name, or explain(prompt, [methods], Continuation()).",
+            code="generate-needs-one-method",
+        )
+    options = add_methods(session, options, method, prompt)
+    return _stream_tokens(session, prompt, target, options)
 
 
 def _check_prompt(session: Session, prompt: Any) -> None:
@@ -138,7 +123,7 @@ class CachedDecoder:
         self._prompt = prompt
         self._written_ids: list[int] = []
         self._cache: Any = None
-        self._num_read = 0
+        self._num_cached = 0
         self._token_type = 0
         if self._runner.vision_inputs is not None:
             self._token_type = self._runner.vision_inputs.continuation_token_type
@@ -150,7 +135,7 @@ class CachedDecoder:
     def predict(self) -> int:
         """Return the most likely next token."""
         if self.uses_cache:
-            logits = self._read_new_tokens()
+            logits = self._forward_new_tokens()
             if logits is not None:
                 return int(logits.argmax())
         row = append_ids(self._prompt, self._written_ids, self._token_type)
@@ -161,12 +146,12 @@ class CachedDecoder:
         """Append a token to the text."""
         self._written_ids.append(token_id)
 
-    def _read_new_tokens(self) -> torch.Tensor | None:
+    def _forward_new_tokens(self) -> torch.Tensor | None:
         """Return the logits after the last token; None if the model returned no cache to go on from."""
         ids = (*self._prompt.ids, *self._written_ids)
         device = self._runner.device
         arguments: dict[str, Any] = {
-            "input_ids": to_device([ids[self._num_read :]], device),
+            "input_ids": to_device([ids[self._num_cached :]], device),
             "attention_mask": to_device([[1] * len(ids)], device),
             "past_key_values": self._cache,
             "use_cache": True,
@@ -179,7 +164,7 @@ class CachedDecoder:
         if self._cache is None:
             self.uses_cache = False
             return None
-        self._num_read = len(ids)
+        self._num_cached = len(ids)
         logits: torch.Tensor = outputs.logits[0, -1]
         return logits
 
@@ -251,7 +236,7 @@ def _explain_chunk(
     if can_share_forward(session, targeted_rows, options):
         (group,) = explain_continuation(session, targeted_rows, options)
         return list(group)
-    verify_rows(session, [row for row, _ in targeted_rows], options.methods)
+    verify_model_for_rows(session, [row for row, _ in targeted_rows], options.methods)
     attributions: list[Attribution] = []
     for ((attribution,),) in explain_rows(session, targeted_rows, options):
         attributions.append(attribution)
@@ -287,7 +272,7 @@ def _cache_tolerance(session: Session) -> float:
     return min(max(CACHE_TOLERANCE_STEPS * eps, MIN_CACHE_TOLERANCE), MAX_CACHE_TOLERANCE)
 
 
-def join_streamed(attributions: Sequence[Attribution]) -> list[Attribution]:
+def join_generated(attributions: Sequence[Attribution]) -> list[Attribution]:
     """Return explanations of a stream as those of one text, which pictures show together.
 
     Args:

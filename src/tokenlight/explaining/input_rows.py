@@ -19,7 +19,7 @@ from tokenlight.errors import (
     UnsupportedModel,
 )
 from tokenlight.explaining.explain_options import ExplainOptions
-from tokenlight.explaining.session import Session, check_embedded, find_pad_id, prepare_row
+from tokenlight.explaining.session import Session, check_ids_in_vocabulary, find_pad_id, prepare_row
 from tokenlight.inputs.encode import (
     Encoding,
     add_decoder_start,
@@ -53,7 +53,7 @@ def tokenize_batch(
     can_batch = session.runner.head.task in BATCH_TOKENIZED_TASKS
     if len(texts) < 2 or not can_batch or options.long == "stride":
         return rows
-    if _are_ready_rows(session, texts, options):
+    if _need_no_encoding(session, texts, options):
         return [*texts]
     # Rows of ids may stand among the texts; the tokenizer is not called for them.
     untokenized = [None if isinstance(text, TokenRow) else text for text in texts]
@@ -65,14 +65,14 @@ def tokenize_batch(
     return rows
 
 
-def _are_ready_rows(session: Session, texts: Sequence[Any], options: ExplainOptions) -> bool:
+def _need_no_encoding(session: Session, texts: Sequence[Any], options: ExplainOptions) -> bool:
     """Return whether all texts are rows of ids that :func:`encode_input` would not change.
 
     All are checked together, which is fast; if one is wrong, it is encoded alone and raises its error.
     """
     if session.runner.eos_ids or options.explain_mask != "none":
         return False
-    if not all([_is_ready_row(session, row) for row in texts]):
+    if not all([_needs_no_encoding(session, row) for row in texts]):
         return False
     with suppress(BadInput, struct.error):
         # The ids of all rows are checked at once; struct refuses those that no integer can hold.
@@ -82,7 +82,7 @@ def _are_ready_rows(session: Session, texts: Sequence[Any], options: ExplainOpti
     return False
 
 
-def _is_ready_row(session: Session, row: Any) -> bool:
+def _needs_no_encoding(session: Session, row: Any) -> bool:
     """Return whether this is an unpadded row of ids that fits, with its text if there is a tokenizer."""
     if not isinstance(row, TokenRow) or not row.is_unmasked or row.token_type_ids is not None:
         return False
@@ -153,11 +153,11 @@ def encode_input(
     elif runner.vision_inputs is not None:
         row = encode_image_prompt(session, text, options)
     else:
-        row = _encode_written_text(session, text, options, encoding)
+        row = _encode_text_input(session, text, options, encoding)
     return prepare_row(session, row, options)
 
 
-def _encode_written_text(
+def _encode_text_input(
     session: Session, text: Any, options: ExplainOptions, encoding: Encoding
 ) -> TokenRow:
     """Encode a text, a pair, a question, a chat or a context."""
@@ -279,7 +279,7 @@ def _encode_ids(session: Session, ids_row: TokenRow, options: ExplainOptions) ->
         return session.runner.vision_inputs.check_row(ids_row)
     # Results have no padding, so that scores of a text do not depend on its batch.
     row = strip_padding(ids_row, find_pad_id(session))
-    check_embedded(session, row)
+    check_ids_in_vocabulary(session, row)
     return _truncate_row(session, add_pieces(row, session.tokenizer), options)
 
 
@@ -388,7 +388,7 @@ def encode_image_prompt(
     # A picture may bring the processor that it was prepared for.
     encoder = PicturePromptEncoder(
         tokenizer=session.tokenizer,
-        processor=picture.processor or session._processor,
+        processor=picture.processor or session.processor,
         image_token_id=vision_inputs.image_token_id,
         grid_shape=vision_inputs.find_grid,
     )

@@ -96,6 +96,11 @@ def _exceeds_memory(runner: ModelRunner, rows: Sequence[TokenRow]) -> bool:
 
 
 def _must_keep_maps(runner: ModelRunner, options: ExplainOptions) -> bool:
+    """Return whether the maps have to be kept, since nothing could compute them a second time.
+
+    How blocks mix attention with their input is read during the pass itself. Eager attention computes every
+    map anyway. An image has few patches, so that its maps are small.
+    """
     needs_mixing = Site.MIXING in options.recorded_sites
     return needs_mixing or runner.attention_route == "eager" or runner.patch_inputs is not None
 

@@ -3,7 +3,7 @@
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TokenlightError, UnsupportedModel
 from tokenlight.explaining.pending_scores import launch_scores
-from tokenlight.explaining.session import Session, verify_rows
+from tokenlight.explaining.session import Session, verify_model_for_rows
 from tokenlight.methods.base import Method
 from tokenlight.model.objective import trim_logits
 from tokenlight.model.probe_rows import make_probe_row
@@ -28,7 +28,7 @@ def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
     """
     try:
         # First the checks that precede every explanation, such as recorded attention.
-        verify_rows(session, [row], [method])
+        verify_model_for_rows(session, [row], [method])
         _score_probe(session.runner, method, row)
     except UnsupportedModel:
         return False
@@ -53,5 +53,4 @@ def _score_probe(runner: ModelRunner, method: Method, row: TokenRow) -> None:
     # Some errors show only when the values arrive.
     for pending in launch_scores([method], tape):
         pending.fetch([probe])
-    for check in tape.checks:
-        check(tape.targets)
+    tape.run_deferred_checks()

@@ -17,7 +17,7 @@ from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.gc_pause import collect_young
 from tokenlight.explaining.pending_scores import PendingScores
 from tokenlight.explaining.session import Session
-from tokenlight.explaining.text_result import MethodGroups
+from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.methods.base import Method
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.model.runner import ModelRunner
@@ -56,12 +56,17 @@ class TargetRound:
     Attributes:
         targets: One target per row.
         scores: One entry per method.
-        checks: Checks of the results, run before they are used.
+        checks: Checks of values on the device; :meth:`run_deferred_checks` runs them once these arrive.
     """
 
     targets: Sequence[ResolvedTarget]
     scores: list[PendingScores]
     checks: list[Deferred]
+
+    def run_deferred_checks(self) -> None:
+        """Run the checks that had to wait for the device, such as that a readout was found."""
+        for check in self.checks:
+            check(self.targets)
 
     def refresh(self, logits: AsyncTensor) -> "TargetRound":
         """Return the same round with the values of a replay."""
@@ -163,18 +168,18 @@ class PendingBatch:
         )
         return cls(session, options, replayed_results)
 
-    def fetch_attributions(self) -> list[MethodGroups]:
+    def fetch_attributions(self) -> list[AttributionsByMethod]:
         """Return the Attributions of each row.
 
         The objects are created while the device is still computing; only then is it waited for.
         """
         # Results and attributions are created empty and filled when the values arrive.
         results_by_method = self._prepare_results()
-        groups_by_row = self._build_lazy_attributions(results_by_method)
+        attributions_by_row = self._build_lazy_attributions(results_by_method)
         # The launch left cycles behind; collect them while the device still computes.
         collect_young()
         self._fill_results(results_by_method)
-        return groups_by_row
+        return attributions_by_row
 
     def _prepare_results(self) -> list[list[BatchResults]]:
         """Return, for each method, the results of each round, still without values."""
@@ -199,17 +204,18 @@ class PendingBatch:
 
     def _build_lazy_attributions(
         self, results_by_method: list[list[BatchResults]]
-    ) -> list[MethodGroups]:
-        groups_by_row = []
+    ) -> list[AttributionsByMethod]:
+        attributions_by_row = []
         for row_index, num_targets in enumerate(self.results.targets_per_row):
-            groups: MethodGroups = []
+            attributions_by_method: AttributionsByMethod = []
             for method_results in results_by_method:
-                group = []
+                attributions = []
                 for batch_results in method_results[:num_targets]:
-                    group.append(Attribution.lazy(partial(batch_results.build_fields, row_index)))
-                groups.append(group)
-            groups_by_row.append(groups)
-        return groups_by_row
+                    build_fields = partial(batch_results.build_fields, row_index)
+                    attributions.append(Attribution.lazy(build_fields))
+                attributions_by_method.append(attributions)
+            attributions_by_row.append(attributions_by_method)
+        return attributions_by_row
 
     def _fill_results(self, results_by_method: list[list[BatchResults]]) -> None:
         """Wait for the device, check its values and hand them to the results."""
@@ -221,18 +227,17 @@ class PendingBatch:
         if self.results.predicting_pass.logits is not self.results.explained_pass.logits:
             predicting_logits = self.results.predicting_pass.fetch_logits(runner, frozenset())
         for round_index, target_round in enumerate(self.results.rounds):
-            for check in target_round.checks:
-                check(target_round.targets)
+            target_round.run_deferred_checks()
             for method_index, pending in enumerate(target_round.scores):
                 extras = pending.extras
                 if isinstance(extras, Deferred):
                     extras = extras()
-                sums, layers = pending.fetch(rows)
+                scores, layer_scores = pending.fetch(rows)
                 results_by_method[method_index][round_index].fill(
                     logits=logits,
                     predicting_logits=predicting_logits,
-                    sums=sums,
-                    layers=layers,
+                    scores=scores,
+                    layer_scores=layer_scores,
                     extras=extras,
                 )
 

@@ -40,7 +40,7 @@ class PendingScores:
 
     Attributes:
         values: The scores or terms.
-        token_sums: The sum of the terms over layers, where the device computes it.
+        summed_layers: The sum of the terms over layers, where the device computes it.
         note: A note for every Attribution; None if there is none.
         extras: Measurements of each row, maybe not yet computed.
     """
@@ -66,11 +66,11 @@ class PendingScores:
             )
         self.method_name = method.name
         self.dtype = tape.recording.logits.dtype
-        self.token_sums: AsyncTensor | None = None
+        self.summed_layers: AsyncTensor | None = None
         can_sum_on_device = scores.is_cuda and scores.is_contiguous() and num_tokens > 1
         if scores.ndim == 3 and can_sum_on_device:
             scores = scores.detach().double()
-            self.token_sums = AsyncTensor(sum_layers(scores))
+            self.summed_layers = AsyncTensor(sum_layers(scores))
         self.values = AsyncTensor(scores)
         self.note = method.note(tape)
         self.extras = method.extras(tape)
@@ -82,8 +82,8 @@ class PendingScores:
         """Return the same scores with the values of a replay."""
         refreshed = copy(self)
         refreshed.values = self.values.refresh()
-        if self.token_sums is not None:
-            refreshed.token_sums = self.token_sums.refresh()
+        if self.summed_layers is not None:
+            refreshed.summed_layers = self.summed_layers.refresh()
         if isinstance(self.extras, Deferred):
             refreshed.extras = self.extras.refresh()
         return refreshed
@@ -98,30 +98,30 @@ class PendingScores:
             NotFinite: A score of a token is NaN or infinite.
         """
         values = self.values.numpy()
-        layers = values if values.ndim == 3 else None
-        sums = values
-        if self.token_sums is not None:
-            sums = self.token_sums.numpy()
-        elif layers is not None:
+        layer_scores = values if values.ndim == 3 else None
+        scores = values
+        if self.summed_layers is not None:
+            scores = self.summed_layers.numpy()
+        elif layer_scores is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # reported below
-                sums = layers.sum(axis=1)
+                scores = layer_scores.sum(axis=1)
         # A sum with NaN or infinity in it is not finite, so the terms need no check.
-        if not np.isfinite(sums).all():
-            self._check_finite(rows, sums, layers)
-        return sums, layers
+        if not np.isfinite(scores).all():
+            self._check_finite(rows, scores, layer_scores)
+        return scores, layer_scores
 
     def _check_finite(
-        self, rows: Sequence[TokenRow], sums: np.ndarray, layers: np.ndarray | None
+        self, rows: Sequence[TokenRow], scores: np.ndarray, layer_scores: np.ndarray | None
     ) -> None:
         """Raise for the first token with a score that is not finite; padding may be anything."""
         for row_index, row in enumerate(rows):
-            bad_positions = np.flatnonzero(~np.isfinite(sums[row_index, : len(row)]))
+            bad_positions = np.flatnonzero(~np.isfinite(scores[row_index, : len(row)]))
             if not len(bad_positions):
                 continue
             position = bad_positions[0]
             location = f"token {position}"
-            if layers is not None:
-                is_finite = np.isfinite(layers[row_index, :, position])
+            if layer_scores is not None:
+                is_finite = np.isfinite(layer_scores[row_index, :, position])
                 if not is_finite.all():
                     location = f"layer {is_finite.argmin()}, token {position}"
             raise NotFinite(

@@ -18,10 +18,10 @@ from tokenlight.trace.sites import Site
 
 # Multiplications of a pass, with weights and in attention, up to which it is replayed: beyond, the device
 # computes for longer than Python needs to launch it.
-MAX_REPLAYED_PRODUCTS = 2e13
+MAX_REPLAYED_MULTIPLICATIONS = 2e13
 # The same where Python can prepare another batch meanwhile.
-MAX_REPLAYED_PRODUCTS_OF_MANY_HALF = 4e12
-MAX_REPLAYED_PRODUCTS_OF_MANY = 5e11
+MAX_QUEUED_MULTIPLICATIONS_HALF = 4e12
+MAX_QUEUED_MULTIPLICATIONS = 5e11
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ def make_replay_batch(
         None if a pass over the batch cannot be replayed, or is too large to profit from it.
     """
     if not _is_replayable(
-        runner, rows, options, _max_products(runner, is_only_batch=is_only_batch)
+        runner, rows, options, _max_multiplications(runner, is_only_batch=is_only_batch)
     ):
         return None
     # A graph holds fixed targets, so that they must not depend on what it computes.
@@ -106,13 +106,13 @@ def _describe_rows(runner: ModelRunner, rows: Sequence[TokenRow]) -> tuple[Hasha
     return is_masked, tuple(positions)
 
 
-def _max_products(runner: ModelRunner, *, is_only_batch: bool) -> float:
+def _max_multiplications(runner: ModelRunner, *, is_only_batch: bool) -> float:
     """Return how large a pass may be to profit from a replay."""
     if is_only_batch:
-        return MAX_REPLAYED_PRODUCTS
+        return MAX_REPLAYED_MULTIPLICATIONS
     if runner.is_half_precision_gpu:
-        return MAX_REPLAYED_PRODUCTS_OF_MANY_HALF
-    return MAX_REPLAYED_PRODUCTS_OF_MANY
+        return MAX_QUEUED_MULTIPLICATIONS_HALF
+    return MAX_QUEUED_MULTIPLICATIONS
 
 
 def _resolve_constant_targets(
@@ -145,7 +145,10 @@ def _resolve_constant_targets(
 
 
 def _is_replayable(
-    runner: ModelRunner, rows: Sequence[TokenRow], options: ExplainOptions, max_products: float
+    runner: ModelRunner,
+    rows: Sequence[TokenRow],
+    options: ExplainOptions,
+    max_multiplications: float,
 ) -> bool:
     """Return whether one GPU computes plain texts by methods of one pass, of a size worth replaying."""
     if not _is_on_one_gpu(runner) or options.explain_mask != "none":
@@ -155,7 +158,7 @@ def _is_replayable(
         return False
     # Large passes keep the device busy without a graph.
     num_tokens = max([len(row.ids) for row in rows])
-    if count_products(runner, len(rows), num_tokens) > max_products:
+    if estimate_multiplications(runner, len(rows), num_tokens) > max_multiplications:
         return False
     return all(map(_needs_one_pass, options.methods))
 
@@ -176,7 +179,7 @@ def _reads_plain_text(runner: ModelRunner) -> bool:
     )
 
 
-def count_products(runner: ModelRunner, num_rows: int, num_tokens: int) -> float:
+def estimate_multiplications(runner: ModelRunner, num_rows: int, num_tokens: int) -> float:
     """Estimate the multiplications of one forward pass.
 
     Args:

@@ -32,7 +32,9 @@ PAIR_LABEL_ROOTS = (
 
 
 class Session:
-    """A model, its tokenizer and their limits; the base of Explainer.
+    """One loaded model with its tokenizer and limits, as the functions of this package take it.
+
+    Explainer is the session that users meet.
 
     Attributes:
         runner: Every pass over the model goes through it. The packages of tokenlight use it; its methods
@@ -40,6 +42,9 @@ class Session:
         model: The model that is explained, as it was given.
         tokenizer: Its tokenizer or image processor; None if inputs are token ids.
         name: The name that results carry.
+        processor: The processor of a model that reads images and text, which holds the tokenizer.
+        model_notes: Notes for every explanation, such as that the weights were dequantized.
+        default_methods: Kind of input to the method that ``method="auto"`` chose for it.
     """
 
     @checked
@@ -75,10 +80,10 @@ class Session:
         check_choice("similarity", similarity, get_args(Similarity))
         unwrapped = unwrap_model(model, tokenizer, pooling, similarity, labels)
         model, tokenizer, pooling, similarity = unwrapped
-        self._processor = tokenizer if hasattr(tokenizer, "image_processor") else None
-        if self._processor is not None:
+        self.processor = tokenizer if hasattr(tokenizer, "image_processor") else None
+        if self.processor is not None:
             # A processor of images and text holds the tokenizer.
-            tokenizer = getattr(self._processor, "tokenizer", tokenizer)
+            tokenizer = getattr(self.processor, "tokenizer", tokenizer)
         if cuda_graph_bytes is not None and cuda_graph_bytes < 0:
             raise BadInput(
                 f"cuda_graph_bytes={cuda_graph_bytes} is not valid: it is a number of bytes of at least 0. "
@@ -90,10 +95,8 @@ class Session:
         self.tokenizer = tokenizer
         config_name = str(getattr(self.runner.model.config, "_name_or_path", ""))
         self.name = name or config_name or type(self.runner.model).__name__
-        # What every explanation says about the model, such as that its weights were dequantized.
-        self._model_notes: tuple[str, ...] = ()
-        # Kind of input → the method that method="auto" takes for it.
-        self._default_methods: dict[str, str] = {}
+        self.model_notes: tuple[str, ...] = ()
+        self.default_methods: dict[str, str] = {}
 
     @cached_property
     def max_tokens(self) -> int | None:
@@ -105,7 +108,7 @@ class Session:
         return min(limits, default=None)
 
     @cached_property
-    def _num_token_types(self) -> int | None:
+    def num_token_types(self) -> int | None:
         """The number of token types the model has embeddings for; None if it reads none."""
         if "token_type_ids" not in self.runner.forward_parameters:
             return None
@@ -113,7 +116,7 @@ class Session:
         return int(getattr(config, "type_vocab_size", self.runner.vocab_size)) or None
 
     @cached_property
-    def _search_bounds(self) -> dict[Any, Any]:
+    def search_bounds(self) -> dict[Any, Any]:
         """Bounds that the searches of metrics found on this model, by metric, text and target."""
         return {}
 
@@ -125,7 +128,9 @@ def find_pad_id(session: Session) -> int | None:
     return getattr(session.tokenizer, "pad_token_id", None)
 
 
-def verify_rows(session: Session, rows: Sequence[TokenRow], methods: Sequence[Method]) -> None:
+def verify_model_for_rows(
+    session: Session, rows: Sequence[TokenRow], methods: Sequence[Method]
+) -> None:
     """Verify that the model computes what it should, before its first use by such methods.
 
     One row is used for each way in which the model computes texts of different lengths.
@@ -186,17 +191,17 @@ def prepare_row(session: Session, row: TokenRow, options: ExplainOptions) -> Tok
             "another explain_mask.",
             code="all-tokens-masked",
         )
-    check_embedded(session, row)
+    check_ids_in_vocabulary(session, row)
     return row
 
 
-def check_embedded(session: Session, row: TokenRow) -> None:
+def check_ids_in_vocabulary(session: Session, row: TokenRow) -> None:
     """Refuse token ids and token types that the model has no embedding for."""
     session.runner.check_ids(min(row.ids), max(row.ids))
     token_types = row.token_type_ids or (0,)
     lowest = min(token_types)
     highest = max(token_types)
-    num_types = session._num_token_types
+    num_types = session.num_token_types
     if num_types is not None and not 0 <= lowest <= highest < num_types:
         raise BadInput(
             f"token_type_ids run from {lowest} to {highest}, but this model knows 0 to "
@@ -205,8 +210,8 @@ def check_embedded(session: Session, row: TokenRow) -> None:
         )
 
 
-def describe_pair_support(session: Session) -> str:
-    """Say that a model was trained on single texts, or that nobody can tell; empty for a model of pairs.
+def warn_about_pair(session: Session) -> str | None:
+    """Say that a model was trained on single texts, or that nobody can tell; None for a model of pairs.
 
     A classifier computes something for any two texts. Its weights do not show whether it learned from pairs;
     the names of its labels often do.
@@ -219,7 +224,7 @@ def describe_pair_support(session: Session) -> str:
     labels = [str(label).casefold() for label in session.runner.head.labels]
     names_relation = any(root in label for label in labels for root in PAIR_LABEL_ROOTS)
     if names_relation or len(labels) <= 1:
-        return ""
+        return None
     return (
         f"{PAIR_NOTE}nothing shows whether this model was trained on pairs. If it reads single texts, its "
         "answer to two says little"
@@ -233,9 +238,9 @@ def describe_row(session: Session, row: TokenRow) -> tuple[str, ...]:
         num_tokens = row.num_truncated + len(row)
         notes.append(f"{row.num_truncated} of {num_tokens} tokens were truncated (long='truncate')")
     if len(row.texts) == 2 and session.runner.head.task == "text":
-        pair_note = describe_pair_support(session)
-        if pair_note:
-            notes.append(pair_note)
+        pair_warning = warn_about_pair(session)
+        if pair_warning is not None:
+            notes.append(pair_warning)
     num_unknown = row.ids.count(getattr(session.tokenizer, "unk_token_id", None))
     if num_unknown and row.texts:
         notes.append(f"{num_unknown} of {len(row)} tokens are not in the model's vocabulary")

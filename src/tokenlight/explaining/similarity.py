@@ -18,15 +18,15 @@ from tokenlight.explaining.batches import explain_batches
 from tokenlight.explaining.differences import merge_attributions
 from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
 from tokenlight.explaining.input_rows import check_target_kind, model_class_name
-from tokenlight.explaining.session import Session, prepare_row, verify_rows
-from tokenlight.explaining.text_result import MethodGroups
+from tokenlight.explaining.session import Session, prepare_row, verify_model_for_rows
+from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.hooks.instrument import instrumented
 from tokenlight.inputs.encode import encode_text
 
 
 def explain_similarity(
     session: Session, text: Any, target: Any, options: ExplainOptions
-) -> MethodGroups:
+) -> AttributionsByMethod:
     """Explain a pair of texts: one Attribution per method, over the tokens of both.
 
     Args:
@@ -56,14 +56,14 @@ def explain_similarity(
     for row, other_vector in zip(rows, (second_vector, first_vector), strict=True):
         reference = tuple(map(float, other_vector))
         targeted_rows.append((replace(row, reference_embedding=reference), "predicted"))
-    verify_rows(session, [row for row, _ in targeted_rows], options.methods)
+    verify_model_for_rows(session, [row for row, _ in targeted_rows], options.methods)
     # One batch each: a text gets the same scores whatever it is compared with.
     batches = explain_batches(session, targeted_rows, [[0], [1]], options)
-    (first_groups,), (second_groups,) = (groups_by_row for _, groups_by_row in batches)
-    joined: MethodGroups = []
-    for firsts, seconds in zip(first_groups, second_groups, strict=True):
-        pairs = zip(firsts, seconds, strict=True)
-        joined.append([_join_pair(first, second) for first, second in pairs])
+    (first_by_method,), (second_by_method,) = (attributions for _, attributions in batches)
+    joined: AttributionsByMethod = []
+    # Each method has one Attribution per text, since a similarity has one target.
+    for (first,), (second,) in zip(first_by_method, second_by_method, strict=True):
+        joined.append([_join_pair(first, second)])
     return joined
 
 

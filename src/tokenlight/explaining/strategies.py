@@ -23,10 +23,10 @@ from tokenlight.explaining.explain_options import (
     text_index_in_errors,
 )
 from tokenlight.explaining.input_rows import tokenize_batch
-from tokenlight.explaining.session import Session, verify_rows
+from tokenlight.explaining.session import Session, verify_model_for_rows
 from tokenlight.explaining.similarity import explain_similarity
 from tokenlight.explaining.targeted_rows import build_targeted_rows
-from tokenlight.explaining.text_result import MethodGroups, TextResult, merge_groups
+from tokenlight.explaining.text_result import AttributionsByMethod, TextResult, merge_rows
 from tokenlight.explaining.windows import exceeds_max_tokens, explain_windows
 from tokenlight.files.tables import Example
 
@@ -50,11 +50,17 @@ class TextRequest:
 
 
 @dataclass(slots=True)
-class TextPlan:
-    """The rows that a strategy adds to the shared batches, or the finished groups if it needs none."""
+class PendingText:
+    """A text that is explained in the shared batches, by these rows."""
 
     rows: list[TargetedRow]
-    groups: MethodGroups
+
+
+@dataclass(slots=True)
+class FinishedText:
+    """A text that a strategy has explained by passes of its own."""
+
+    attributions_by_method: AttributionsByMethod
 
 
 class Strategy(abc.ABC):
@@ -68,8 +74,8 @@ class Strategy(abc.ABC):
         """
 
     @abc.abstractmethod
-    def run(self, request: TextRequest) -> TextPlan:
-        """Explain the text, or name the rows that the shared batches have to explain."""
+    def run(self, request: TextRequest) -> PendingText | FinishedText:
+        """Explain the text now, or return the rows that the shared batches will explain."""
 
 
 class DifferenceOfTwoTexts(Strategy):
@@ -83,16 +89,18 @@ class DifferenceOfTwoTexts(Strategy):
             return False
         return isinstance(target.this, Continuation) or isinstance(target.that, Continuation)
 
-    def run(self, request: TextRequest) -> TextPlan:
+    def run(self, request: TextRequest) -> FinishedText:
         session = request.session
         texts, targets = plan_difference(session, request.text, request.target, request.options)
         quiet_options = replace(request.options, progress=False)
-        minuend, subtrahend = run_strategies(session, texts, targets, quiet_options)
-        groups: MethodGroups = []
-        for these, those in zip(minuend.groups, subtrahend.groups, strict=True):
-            pairs = zip(these, those, strict=True)
-            groups.append([subtract_attributions(this, that) for this, that in pairs])
-        return TextPlan([], groups)
+        first, second = run_strategies(session, texts, targets, quiet_options)
+        pairs = zip(first.attributions_by_method, second.attributions_by_method, strict=True)
+        differences: AttributionsByMethod = []
+        for first_attributions, second_attributions in pairs:
+            differences.append(
+                list(map(subtract_attributions, first_attributions, second_attributions))
+            )
+        return FinishedText(differences)
 
 
 class OverlappingWindows(Strategy):
@@ -103,9 +111,10 @@ class OverlappingWindows(Strategy):
             return False
         return exceeds_max_tokens(request.session, request.text)
 
-    def run(self, request: TextRequest) -> TextPlan:
-        groups = explain_windows(request.session, request.text, request.target, request.options)
-        return TextPlan([], groups)
+    def run(self, request: TextRequest) -> FinishedText:
+        return FinishedText(
+            explain_windows(request.session, request.text, request.target, request.options)
+        )
 
 
 class SentenceSimilarity(Strategy):
@@ -114,9 +123,10 @@ class SentenceSimilarity(Strategy):
     def applies(self, request: TextRequest) -> bool:
         return request.session.runner.head.task == "pair"
 
-    def run(self, request: TextRequest) -> TextPlan:
-        groups = explain_similarity(request.session, request.text, request.target, request.options)
-        return TextPlan([], groups)
+    def run(self, request: TextRequest) -> FinishedText:
+        return FinishedText(
+            explain_similarity(request.session, request.text, request.target, request.options)
+        )
 
 
 class ContinuationInOneForward(Strategy):
@@ -125,9 +135,10 @@ class ContinuationInOneForward(Strategy):
     def applies(self, request: TextRequest) -> bool:
         return can_share_forward(request.session, request.targeted_rows, request.options)
 
-    def run(self, request: TextRequest) -> TextPlan:
-        groups = explain_continuation(request.session, request.targeted_rows, request.options)
-        return TextPlan([], groups)
+    def run(self, request: TextRequest) -> FinishedText:
+        return FinishedText(
+            explain_continuation(request.session, request.targeted_rows, request.options)
+        )
 
 
 class BatchedRows(Strategy):
@@ -136,8 +147,8 @@ class BatchedRows(Strategy):
     def applies(self, request: TextRequest) -> bool:  # noqa: ARG002 - the last resort
         return True
 
-    def run(self, request: TextRequest) -> TextPlan:
-        return TextPlan(request.targeted_rows, [])
+    def run(self, request: TextRequest) -> PendingText:
+        return PendingText(request.targeted_rows)
 
 
 # The first strategy that applies is used, so the order matters: a difference may be one of long texts.
@@ -179,7 +190,7 @@ def run_strategies(
     for text, result in zip(texts, results, strict=True):
         if isinstance(text, Example):
             # Columns of a table travel with its texts.
-            result.groups = _add_metadata(text, result.groups)
+            result.attributions_by_method = _add_metadata(text, result.attributions_by_method)
     return results
 
 
@@ -189,28 +200,25 @@ def _plan_texts(
     targets: Sequence[Any],
     options: ExplainOptions,
     first_index: int | None,
-) -> list[TextPlan]:
-    """Choose a strategy for each text and let it plan."""
+) -> list[PendingText | FinishedText]:
+    """Run the strategy that applies to each text."""
     bare_texts = [text.text if isinstance(text, Example) else text for text in texts]
     # One call of the tokenizer for all texts is much faster than one per text.
     encoded_rows = tokenize_batch(session, bare_texts, options)
     is_only_text = first_index is None and len(texts) == 1
-    plans = []
+    plans: list[PendingText | FinishedText] = []
     for index, (text, target, row) in enumerate(
         zip(bare_texts, targets, encoded_rows, strict=True)
     ):
         if row is not None and _needs_only_batches(session, target):
-            plans.append(TextPlan([(row, target)], []))
+            plans.append(PendingText([(row, target)]))
             continue
         text_index = None if is_only_text else (first_index or 0) + index
+        request = TextRequest(
+            session=session, text=text, target=target, options=options, encoded_row=row
+        )
         with text_index_in_errors(text_index):
-            plans.append(
-                _plan_text(
-                    TextRequest(
-                        session=session, text=text, target=target, options=options, encoded_row=row
-                    )
-                )
-            )
+            plans.append(_plan_text(request))
     return plans
 
 
@@ -222,7 +230,7 @@ def _needs_only_batches(session: Session, target: Any) -> bool:
     return session.runner.head.task == "text" and isinstance(target, str | int)
 
 
-def _plan_text(request: TextRequest) -> TextPlan:
+def _plan_text(request: TextRequest) -> PendingText | FinishedText:
     """Run the first strategy that applies."""
     for strategy in STRATEGIES:
         if strategy.applies(request):
@@ -231,33 +239,39 @@ def _plan_text(request: TextRequest) -> TextPlan:
 
 
 def _run_plans(
-    session: Session, texts: Sequence[Any], plans: Sequence[TextPlan], options: ExplainOptions
+    session: Session,
+    texts: Sequence[Any],
+    plans: Sequence[PendingText | FinishedText],
+    options: ExplainOptions,
 ) -> list[TextResult]:
-    """Explain the rows of all plans in shared batches and hand each text its part."""
+    """Explain the rows of all pending texts in shared batches; return one result per text."""
     targeted_rows: list[TargetedRow] = []
     for plan in plans:
-        targeted_rows += plan.rows
+        if isinstance(plan, PendingText):
+            targeted_rows += plan.rows
     if targeted_rows:
-        verify_rows(session, [row for row, _ in targeted_rows], options.methods)
-    # The rows of all texts share batches; each text knows how many are its own.
-    groups_by_row = explain_rows(session, targeted_rows, options)
+        verify_model_for_rows(session, [row for row, _ in targeted_rows], options.methods)
+    # The rows of all texts share batches; each text takes as many results as it has rows.
+    attributions_by_row = iter(explain_rows(session, targeted_rows, options))
     results = []
-    start = 0
     for text, plan in zip(texts, plans, strict=True):
-        stop = start + len(plan.rows)
-        groups = merge_groups(groups_by_row[start:stop]) if plan.rows else plan.groups
-        results.append(TextResult(text, groups))
-        start = stop
+        if isinstance(plan, FinishedText):
+            attributions_by_method = plan.attributions_by_method
+        else:
+            attributions_by_method = merge_rows([next(attributions_by_row) for _ in plan.rows])
+        results.append(TextResult(text, attributions_by_method))
     return results
 
 
-def _add_metadata(example: Example, groups: MethodGroups) -> MethodGroups:
+def _add_metadata(
+    example: Example, attributions_by_method: AttributionsByMethod
+) -> AttributionsByMethod:
     """Add what a table says of a text to the extras of its explanations."""
-    labeled: MethodGroups = []
-    for group in groups:
-        with_metadata = []
-        for attribution in group:
+    with_metadata: AttributionsByMethod = []
+    for attributions in attributions_by_method:
+        changed = []
+        for attribution in attributions:
             extras = {**attribution.extras, **example.metadata}
-            with_metadata.append(replace(attribution, extras=extras))
-        labeled.append(with_metadata)
-    return labeled
+            changed.append(replace(attribution, extras=extras))
+        with_metadata.append(changed)
+    return with_metadata

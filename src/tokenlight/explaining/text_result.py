@@ -1,11 +1,12 @@
 """TextResult: everything that one call computed for one input text.
 
 ``explain()`` works on many texts at once, and a text may have several attributions: one per method and
-target. They stay grouped by text until the end; only the list handed to the user is flat.
+target. They stay together by text until the end; only the list handed to the user is flat.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
@@ -13,7 +14,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TokenlightError
 
 # One list per method, each with one Attribution per target.
-MethodGroups = list[list[Attribution]]
+AttributionsByMethod = list[list[Attribution]]
 
 
 @dataclass(slots=True)
@@ -22,8 +23,8 @@ class TextResult:
 
     Attributes:
         text: The input as it was given.
-        groups: One list per method, in the order of the call; each has one Attribution per target.
-            Empty if the text was refused.
+        attributions_by_method: One list per method, in the order of the call; each has one Attribution
+            per target. Empty if the text was refused.
         error: Why the text was refused; None if it was explained.
 
     Example:
@@ -35,21 +36,19 @@ class TextResult:
     """
 
     text: Any
-    groups: MethodGroups = field(default_factory=list)
+    attributions_by_method: AttributionsByMethod = field(default_factory=list)
     error: TokenlightError | None = None
 
     @property
     def attributions(self) -> list[Attribution]:
         """All explanations of this text: method by method, then target by target."""
-        return [attribution for group in self.groups for attribution in group]
+        return list(chain.from_iterable(self.attributions_by_method))
 
     @property
     def row(self) -> TokenRow | None:
         """The tokens that were explained; None if there are no explanations."""
-        for group in self.groups:
-            if group:
-                return group[0].row
-        return None
+        first = next(iter(self.attributions), None)
+        return None if first is None else first.row
 
 
 def iter_attributions(results: Iterable[TextResult]) -> Iterator[Attribution]:
@@ -57,17 +56,22 @@ def iter_attributions(results: Iterable[TextResult]) -> Iterator[Attribution]:
     for result in results:
         if result.error is not None:
             raise result.error
-        for group in result.groups:
-            yield from group
+        yield from result.attributions
 
 
-def merge_groups(groups_by_row: Sequence[MethodGroups]) -> MethodGroups:
-    """Merge the explanations of several rows of one text, keeping each method's together."""
-    if len(groups_by_row) == 1:
-        return groups_by_row[0]
-    # Every row has one group per method, so that groups at the same index belong together.
-    merged: MethodGroups = [[] for _ in groups_by_row[0]]
-    for groups in groups_by_row:
-        for method_index, group in enumerate(groups):
-            merged[method_index].extend(group)
+def merge_rows(attributions_by_row: Sequence[AttributionsByMethod]) -> AttributionsByMethod:
+    """Merge the explanations of several rows of one text, keeping each method's together.
+
+    Args:
+        attributions_by_row: One entry per row; a text in which there is nothing to explain has no row.
+    """
+    if not attributions_by_row:
+        return []
+    if len(attributions_by_row) == 1:
+        return attributions_by_row[0]
+    # Every row has the same methods in the same order.
+    merged: AttributionsByMethod = [[] for _ in attributions_by_row[0]]
+    for attributions_by_method in attributions_by_row:
+        for method_index, attributions in enumerate(attributions_by_method):
+            merged[method_index].extend(attributions)
     return merged

@@ -24,7 +24,7 @@ ENTITIES = "entities"
 MAX_LISTED_WORDS = 20
 
 
-def stands_for_several(target: Any) -> bool:
+def expands_to_several(target: Any) -> bool:
     """Return whether one target is asked for that stands for a list of targets."""
     return target in ("all", ENTITIES) or isinstance(target, Continuation)
 

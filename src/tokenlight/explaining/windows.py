@@ -21,8 +21,8 @@ from tokenlight.errors import BadInput, BadTarget
 from tokenlight.explaining.batches import explain_rows
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.input_rows import check_input_kind
-from tokenlight.explaining.session import Session, describe_row, prepare_row, verify_rows
-from tokenlight.explaining.text_result import MethodGroups
+from tokenlight.explaining.session import Session, describe_row, prepare_row, verify_model_for_rows
+from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.inputs.encode import encode_text, encode_windows
 from tokenlight.perturb.engine import stream_logits
 
@@ -70,7 +70,7 @@ def exceeds_max_tokens(session: Session, text: Any) -> bool:
 
 def explain_windows(
     session: Session, text: TextInput, target: Any, options: ExplainOptions
-) -> MethodGroups:
+) -> AttributionsByMethod:
     """Explain every window for one target of the whole text and add the scores up.
 
     Args:
@@ -101,7 +101,7 @@ def explain_windows(
         overlap=int(session.max_tokens * OVERLAP_SHARE),
     )
     rows = [prepare_row(session, row, options) for row, _ in windows]
-    verify_rows(session, rows, options.methods)
+    verify_model_for_rows(session, rows, options.methods)
     # The logits of all windows decide what is explained, before anything is.
     logits = list(stream_logits(session.runner, rows, batch_tokens=options.batch_tokens))
     whole_row = encode_text(text, session.tokenizer, max_tokens=None)
@@ -112,18 +112,18 @@ def explain_windows(
 
 def _run_plan(
     session: Session, plan: WindowPlan, rows: Sequence[TokenRow], options: ExplainOptions
-) -> MethodGroups:
+) -> AttributionsByMethod:
     """Explain the chosen windows for each target and add them up, method by method."""
     quiet_options = replace(options, progress=False)
-    groups: MethodGroups = [[] for _ in options.methods]
+    attributions_by_method: AttributionsByMethod = [[] for _ in options.methods]
     for target in plan.targets:
         targeted_rows = [(rows[index], target) for index in plan.chosen]
-        groups_by_window = explain_rows(session, targeted_rows, quiet_options)
-        for method_index, group in enumerate(groups):
-            # One target per window, so that each group has one Attribution.
-            parts = [window_groups[method_index][0] for window_groups in groups_by_window]
-            group.append(_add_windows(session, plan, parts))
-    return groups
+        attributions_by_window = explain_rows(session, targeted_rows, quiet_options)
+        for method_index, attributions in enumerate(attributions_by_method):
+            # One target per window, so that each method has one Attribution there.
+            parts = [by_method[method_index][0] for by_method in attributions_by_window]
+            attributions.append(_add_windows(session, plan, parts))
+    return attributions_by_method
 
 
 def _plan_mean(

@@ -212,7 +212,7 @@ def check_declarations(methods: Sequence[Method]) -> None:
                 "their results could not be told apart. Rename one of the classes.",
                 code="duplicate-method-name",
             )
-        if registry.registered_name(cls) is None:
+        if registry.find_registered_name(cls) is None:
             known_name = registry.find_respelled_method(name)
             if known_name is not None:
                 raise BadInput(

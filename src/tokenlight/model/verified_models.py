@@ -22,7 +22,7 @@ from tokenlight.files.parsing import read_json
 from tokenlight.files.user_cache import find_cache_folder
 from tokenlight.files.write import write_text
 from tokenlight.model.probe_rows import is_checkable
-from tokenlight.version import VERSION, version_of
+from tokenlight.version import VERSION, get_version
 
 if TYPE_CHECKING:
     from tokenlight.model.probe_results import ProbeResults
@@ -95,7 +95,7 @@ def _describe_versions() -> list[str]:
         VERSION,
         str(newest_change),
         torch.__version__,
-        version_of("transformers"),
+        get_version("transformers"),
         platform.machine(),
         torch.backends.cpu.get_cpu_capability(),
     ]

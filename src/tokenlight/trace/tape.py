@@ -51,7 +51,7 @@ class Tape:
         recording: The forward pass.
         targets: One per example.
         gradient_rules: The rules by which gradients are rewritten; None for those of the model.
-        checks: Checks of values on the device that are made before any score is used.
+        checks: Checks of values on the device; :meth:`run_deferred_checks` runs them once these arrive.
 
     Example:
         >>> from tokenlight.plugin import Tape
@@ -66,6 +66,11 @@ class Tape:
     _derived_tapes: dict[tuple[object, ...], "Tape"] = field(default_factory=dict)
     gradient_rules: RuleSet | None = None
     checks: list[Deferred] = field(default_factory=list)
+
+    def run_deferred_checks(self) -> None:
+        """Run the checks that had to wait for the device, such as that a readout was found."""
+        for check in self.checks:
+            check(self.targets)
 
     def with_gradient_rules(self, rules: RuleSet | None) -> "Tape":
         """Return the tape with gradients rewritten by ``rules`` (Site.RELEVANCE_GRADIENT).

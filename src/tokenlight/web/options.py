@@ -25,7 +25,7 @@ Spec = tuple[str, dict[str, Any]]  # name and options
 
 
 def parse_allowed_spec(
-    kind: registry.Kind, text: str, heads: Mapping[str, Any] | None = None
+    kind: registry.ComponentKind, text: str, heads: Mapping[str, Any] | None = None
 ) -> Spec:
     """Parse a method or metric such as ``"rollout:start_layer=2"``, and check that it is allowed.
 
@@ -55,7 +55,7 @@ def parse_allowed_spec(
     return name, options | replacements
 
 
-def _check_option(kind: registry.Kind, name: str, option: str, value: str) -> None:
+def _check_option(kind: registry.ComponentKind, name: str, option: str, value: str) -> None:
     """Refuse options that might open a file, and numbers that would take forever."""
     if not is_plain_type(_get_type_hints(kind, name).get(option, bool)):
         raise ApiError(
@@ -84,7 +84,7 @@ def is_plain_type(hint: Any) -> bool:
 
 
 @cache
-def _get_type_hints(kind: registry.Kind, name: str) -> dict[str, Any]:
+def _get_type_hints(kind: registry.ComponentKind, name: str) -> dict[str, Any]:
     return get_type_hints(registry.load_class(kind, name))
 
 
@@ -159,7 +159,9 @@ def count_token_passes(methods: Collection[Method], num_tokens: int, num_targets
     return num_targets * cost_per_target
 
 
-def _list_options(kind: registry.Kind, name: str, *, with_heads: bool) -> list[dict[str, Any]]:
+def _list_options(
+    kind: registry.ComponentKind, name: str, *, with_heads: bool
+) -> list[dict[str, Any]]:
     """Return the options that a request may set."""
     options: list[dict[str, Any]] = []
     for option, (type_name, default) in registry.describe_options(kind, name).items():

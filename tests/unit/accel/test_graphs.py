@@ -605,7 +605,7 @@ def test_a_replayed_pass_equals_the_eager_pass(method, target, monkeypatch):
     for tokens in make_padded_batches(8):
         attributions = explainer.explain(tokens, method, target=target)
         with monkeypatch.context() as never:
-            never.setattr(replay_batches, "MAX_REPLAYED_PRODUCTS", 0)
+            never.setattr(replay_batches, "MAX_REPLAYED_MULTIPLICATIONS", 0)
             expected = eager.explain(tokens, method, target=target)
         for actual, reference in zip(attributions, expected, strict=True):
             assert actual.target == reference.target

@@ -32,7 +32,7 @@ from tokenlight.evaluation.grade import (
 from tokenlight.evaluation.random_subtexts import ORDER_BLOCKS
 from tokenlight.evaluation.removal import TargetProbability
 from tokenlight.evaluation.removal_test import RemovalTest, count_tied
-from tokenlight.evaluation.trust import assess_all, assess_trust, run_health_checks
+from tokenlight.evaluation.trust import assess_trust, assess_trust_of_all, run_health_checks
 from tokenlight.plots.descriptions import get_verdict
 from tokenlight.plots.trust_charts import build_removal_charts
 
@@ -486,7 +486,7 @@ def test_explanations_of_one_text_share_their_random_subtexts(tokenizer):
     alone = [assess_trust(explainer, attribution) for attribution in attributions]
     one_by_one = sum(batch_sizes)
     batch_sizes.clear()
-    together = assess_all(explainer, attributions)
+    together = assess_trust_of_all(explainer, attributions)
     for assessed, other in zip(together, alone, strict=True):
         trust = assessed.extras["trust"]
         expected = other.extras["trust"]

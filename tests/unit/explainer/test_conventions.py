@@ -16,6 +16,7 @@ from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, errors, registry
 from tokenlight.cli.methods import _order_names
 from tokenlight.explaining import default_method
+from tokenlight.explaining.calls import resolve_methods
 from tokenlight.explaining.default_method import load_leaderboard, recommend_methods
 from tokenlight.files.tables import read_examples
 from tokenlight.methods.base import FAMILIES
@@ -152,7 +153,7 @@ def test_the_library_itself_prints_nothing():
 def test_common_aliases_resolve_to_methods(explainer, typed, meant):
     assert registry.parse_spec(typed) == (meant, {})
     assert registry.parse_spec(f"{typed}:a=b") == (meant, {"a": "b"})
-    assert explainer._resolve_methods([typed], 0) == explainer._resolve_methods([(meant, {})], 0)
+    assert resolve_methods(explainer, [typed], 0) == resolve_methods(explainer, [(meant, {})], 0)
     assert typed not in registry.list_names("methods")
 
 
@@ -184,8 +185,8 @@ def test_recommended_methods_come_from_the_leaderboard(monkeypatch, tmp_path):
     board = {"texts": 9, "means": means, "ranks": ranks}
     (tmp_path / "leaderboard.json").write_text(json.dumps(board))
     try:
-        default_method.load_table.cache_clear()
+        default_method.load_measured_results.cache_clear()
         assert [*recommend_methods().items()] == [("c", 0.2), ("b", 0.4)]  # by mean rank
         assert default_method.load_leaderboard()["texts"] == 9
     finally:
-        default_method.load_table.cache_clear()
+        default_method.load_measured_results.cache_clear()

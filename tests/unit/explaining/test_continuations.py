@@ -94,7 +94,7 @@ def test_a_short_text_in_half_precision_on_a_gpu_takes_one_batch_of_rows(
         scale = np.abs(other.scores).max()
         np.testing.assert_allclose(attribution.scores, other.scores, rtol=0, atol=1e-10 * scale)
     # A pass that keeps the device busy is shared.
-    monkeypatch.setattr(continuations, "MAX_LAUNCH_BOUND_PRODUCTS", 1.0)
+    monkeypatch.setattr(continuations, "MAX_LAUNCH_BOUND_MULTIPLICATIONS", 1.0)
     passes.clear()
     explainer.explain(PROMPT, "grad_x_input", Continuation(TEXT))
     assert passes == {"forwards": 1, "backwards": len(batched)}

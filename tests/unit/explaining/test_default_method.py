@@ -12,7 +12,7 @@ from tokenlight.explaining.default_method import (
     KIND_DESCRIPTIONS,
     describe_choice,
     list_candidate_methods,
-    load_table,
+    load_measured_results,
 )
 from tokenlight.methods.attnlrp import AttentionAwareRelevance
 
@@ -23,14 +23,14 @@ def explainer():
 
 
 def test_the_table_names_a_signed_method_for_every_kind_of_input():
-    assert set(load_table()["kinds"]) == set(KIND_DESCRIPTIONS)
+    assert set(load_measured_results()["kinds"]) == set(KIND_DESCRIPTIONS)
     for kind in KIND_DESCRIPTIONS:
         for name in list_candidate_methods(kind):
             assert registry.load_class("methods", name).signed
 
 
 def test_the_default_method_is_as_good_as_the_best_measured():
-    for row in load_table()["kinds"].values():
+    for row in load_measured_results()["kinds"].values():
         means = row["means"]
         best = max(means.values())
         chance = means["random"]

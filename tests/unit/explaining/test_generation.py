@@ -18,7 +18,7 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert_lm, tiny_tokenizer
 from tokenlight import Continuation, Explainer
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
-from tokenlight.explaining.generation import join_streamed
+from tokenlight.explaining.generation import join_generated
 from tokenlight.plots.html import render_page
 
 PROMPT = "the cat sat on a mat"
@@ -104,11 +104,11 @@ def test_the_model_is_as_before_when_a_stream_is_left(explainer):
 
 def test_a_joined_stream_is_shown_as_one_text(explainer):
     streamed = list(explainer.generate(PROMPT, "grad_x_input", max_new_tokens=4))
-    joined = join_streamed([attribution for _, attribution in streamed])
+    joined = join_generated([attribution for _, attribution in streamed])
     whole = explainer.explain(PROMPT, "grad_x_input", Continuation(max_new_tokens=4))
     assert [attribution.row for attribution in joined] == [other.row for other in whole]
     assert render_page(joined).count('class="word"') == 4
-    assert join_streamed([]) == []
+    assert join_generated([]) == []
 
 
 def test_a_cache_that_changes_predictions_is_refused():

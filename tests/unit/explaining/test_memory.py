@@ -12,6 +12,7 @@ from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.errors import TextTooLong
 from tokenlight.explaining import memory
+from tokenlight.explaining.calls import resolve_methods
 from tokenlight.model.runner import ModelRunner
 
 TEXTS = ["the film was good , we love it", "a dull plot", "great", "a great film", "it was dull"]
@@ -29,7 +30,7 @@ def test_free_memory_of_a_gpu_is_not_queried_for_small_maps(
     queries: list[torch.device] = []
     monkeypatch.setattr(memory, "free_memory", lambda device: queries.append(device) or 1 << 62)
     monkeypatch.setattr(ModelRunner, "device", torch.device("cuda"))
-    methods = explainer._resolve_methods("gae", 0)
+    methods = resolve_methods(explainer, "gae", 0)
     options = SimpleNamespace(methods=methods, recorded_sites=methods[0].recorded_sites)
     memory.check_memory(explainer.runner, [range(tokens)], options)
     assert len(queries) == num_queries

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Continuation, Contrast, Explainer, RankedAbove
-from tokenlight.explaining.calls import check_options
+from tokenlight.explaining.calls import build_options, resolve_methods
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.strategies import STRATEGIES, BatchedRows, TextRequest, run_strategies
 from tokenlight.methods.base import Method
@@ -32,8 +32,8 @@ def name_strategy(
     explainer: Explainer, text: Any, target: Any, *, method: str = "grad_x_input", **keywords: Any
 ) -> str:
     """Return the name of the first strategy that applies."""
-    options = check_options(explainer, **keywords)
-    methods = explainer._resolve_methods(method, 0)
+    options = build_options(explainer, **keywords)
+    methods = resolve_methods(explainer, method, 0)
     request = TextRequest(explainer, text, target, with_methods(options, methods))
     for strategy in STRATEGIES:
         if strategy.applies(request):
@@ -89,10 +89,10 @@ def test_each_target_of_a_language_model_gets_its_strategy(
 
 
 def test_texts_of_several_strategies_go_into_one_call(classifier: Explainer) -> None:
-    methods = classifier._resolve_methods(["attcat", "grad_x_input"], 0)
-    options = with_methods(check_options(classifier, long="stride", progress=False), methods)
+    methods = resolve_methods(classifier, ["attcat", "grad_x_input"], 0)
+    options = with_methods(build_options(classifier, long="stride", progress=False), methods)
     texts = ["good film", LONG_TEXT, "a dull plot"]
     results = run_strategies(classifier, texts, ["predicted"] * 3, options)
     for text, result in zip(texts, results, strict=True):
-        assert [len(group) for group in result.groups] == [1, 1]
+        assert [len(group) for group in result.attributions_by_method] == [1, 1]
         assert {attribution.text for attribution in result.attributions} == {text}

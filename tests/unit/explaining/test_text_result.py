@@ -32,9 +32,11 @@ def test_results_hold_the_attributions_of_the_flat_list_in_its_order(explainer: 
     assert [result.text for result in results] == TEXTS
     assert list(map(describe, iter_attributions(results))) == list(map(describe, flat))
     for result in results:
-        methods = [{attribution.method for attribution in group} for group in result.groups]
+        methods = [
+            {attribution.method for attribution in group} for group in result.attributions_by_method
+        ]
         assert methods == [{"attcat"}, {"rollout"}]
-        assert {len(group) for group in result.groups} == {len(explainer.labels)}
+        assert {len(group) for group in result.attributions_by_method} == {len(explainer.labels)}
         assert result.row is not None
         assert result.row.texts == (result.text,)
 

@@ -10,6 +10,7 @@ from tests.helpers.tiny import randomize_weights
 from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer, Tokens
 from tokenlight.explaining import batches
+from tokenlight.explaining.calls import resolve_methods
 from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks
 
 IDS = torch.randint(5, 120, (1, 12), generator=torch.Generator().manual_seed(2))
@@ -54,7 +55,7 @@ def test_the_graph_of_a_block_is_not_kept():
     runner = Explainer(model).runner
     rows = Tokens.from_ids(IDS).rows
     sites = frozenset().union(
-        *(m.recorded_sites for m in Explainer(model)._resolve_methods("grad_x_input", 0))
+        *(m.recorded_sites for m in resolve_methods(Explainer(model), "grad_x_input", 0))
     )
     saved_elements = []
     for recompute in (False, True):

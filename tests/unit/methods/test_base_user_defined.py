@@ -113,7 +113,7 @@ class TestNames:
     def test_registered_methods_keep_their_names(self):
         for name in registry.list_names("methods"):
             cls = registry.load_class("methods", name)
-            assert registry.registered_name(cls) == name
+            assert registry.find_registered_name(cls) == name
 
 
 class TestOneNameTwice:
@@ -196,10 +196,10 @@ def test_names_of_other_libraries_are_known(name, expected):
 
 
 def test_every_name_offered_is_a_method():
-    offered = {name for name, _ in registry.NAMES_ELSEWHERE.values()}
+    offered = {name for name, _ in registry.NAMES_IN_OTHER_LIBRARIES.values()}
     assert offered <= set(registry.list_names("methods"))
     names = {name.replace("_", "") for name in registry.list_names("methods")}
-    assert not names & set(registry.NAMES_ELSEWHERE)
+    assert not names & set(registry.NAMES_IN_OTHER_LIBRARIES)
 
 
 @pytest.mark.parametrize(
