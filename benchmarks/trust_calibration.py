@@ -1,6 +1,6 @@
 """How reliable is a trust grade? Record what subtexts do under scores of known quality.
 
-    python benchmarks/trust_calibration.py pack --data DATA --to FOLDER   # 5 MB: all that measuring reads
+    python benchmarks/trust_calibration.py pack --data DATA --to FOLDER   # 1 MB: all that measuring reads
     python benchmarks/trust_calibration.py measure --data DATA --work WORK [--device cuda] [--workers 8]
     python benchmarks/trust_report.py --work WORK   # counts the grades
 
@@ -28,6 +28,7 @@ from machine import facts
 from trust_texts import TASKS, TRAINED_TASKS, load_explainer, pack, read_texts, train_model
 
 from tokenlight import Explainer
+from tokenlight.accel.arithmetic import arithmetic_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.random_subtexts import RandomSubtexts, choose_explanation_words
@@ -122,9 +123,10 @@ def record_scores(
 ) -> dict[str, Any]:
     """Return the scores of words, and what their own subtexts did."""
     removable = scores[subtexts.probability.removable_positions]
-    dtype = subtexts.probability.runner.dtype
+    runner = subtexts.probability.runner
+    eps = arithmetic_eps(runner.device, runner.dtype)
     tested = replace(attribution, scores=scores, layers=None)
-    tied = count_tied(removable, find_tolerance(tested, dtype)) / len(removable)
+    tied = count_tied(removable, find_tolerance(tested, eps)) / len(removable)
     word_scores = subtexts.sum_words(scores)
     order = subtexts.rank_words(word_scores)
     own: list[Any] = []
@@ -264,12 +266,13 @@ def list_chunks(
     """List what no earlier run measured; tasks in turn, so that a limit of time leaves each its share."""
     chunks = []
     for task in arguments.tasks:
-        texts = read_texts(task, arguments.data, arguments.texts)
+        count = arguments.topic_texts if task == "topic" else arguments.texts
+        texts = read_texts(task, arguments.data, count)
         size = CHUNK_SIZES[task]
         for i in range(0, len(texts), size):
             path = parts / f"{task}-{i:05}.json.gz"
             if not path.is_file():
-                chunks.append((i // size, path, task, texts[i : i + size]))
+                chunks.append((i / len(texts), path, task, texts[i : i + size]))
     return [chunk for _, *chunk in sorted(chunks, key=lambda chunk: chunk[0])]
 
 
@@ -304,13 +307,17 @@ def main() -> None:
     measuring.add_argument("--device", default="cpu")
     measuring.add_argument("--workers", type=int, default=1)
     measuring.add_argument("--texts", type=int, default=1200, help="of each task, at most")
+    measuring.add_argument(
+        "--topic-texts", type=int, default=1200, help="of the long texts, at most"
+    )
     measuring.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     measuring.add_argument(
         "--seconds", type=float, default=1e9, help="after which no chunk is begun"
     )
     measuring.set_defaults(run=measure)
     packing.add_argument("--to", type=Path, required=True)
-    packing.set_defaults(run=lambda arguments: pack(arguments.data, arguments.to))
+    packing.add_argument("--texts", type=int, default=1200, help="of each task, at most")
+    packing.set_defaults(run=lambda arguments: pack(arguments.data, arguments.to, arguments.texts))
     arguments = parser.parse_args()
     if "work" in arguments:
         arguments.models = arguments.models or arguments.work

@@ -7,6 +7,7 @@ and parts of speech, from the embedded encoder.
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,8 @@ TASKS = {
     "token": "UD English EWT test, part of speech of one word",
 }
 TRAINED_TASKS = ("pair", "token")
-MAX_PASSAGE_WORDS = 60  # a long one costs as much as twenty sentences
+MAX_PASSAGE_WORDS = 75  # a long one costs as much as twenty sentences
+MIN_TAGGED_WORDS = 5
 TRAINING_STEPS = 150
 TRAINING_BATCH = 16
 IGNORED_LABEL = -100  # of the loss
@@ -72,7 +74,7 @@ def _read_tagged(data: Path, split: str) -> Iterator[tuple[list[str], list[str],
     for block in raw.split("\n\n"):
         rows = [line.split("\t") for line in block.splitlines() if line and line[0] != "#"]
         rows = [row for row in rows if row[0].isdigit()]
-        if len(rows) >= 5:
+        if len(rows) >= MIN_TAGGED_WORDS:
             words = [row[1] for row in rows]
             yield words, [row[3] for row in rows], len(words) // 2
 
@@ -164,20 +166,55 @@ def load_explainer(model: str, device: str) -> Explainer:
     return Explainer.from_pretrained(model, device=device)
 
 
-def pack(data: Path, folder: Path) -> None:
-    """Copy what measuring reads of DATA; of training sets, what training draws from."""
-    for name in (
-        "sst2/dev.jsonl.gz", "ag_news/test.jsonl.gz", "qqp/test_subset.jsonl.gz",
-        "squad_v1/dev.jsonl.gz", "wikitext103_eval/wiki.test.tokens.gz",
-        "ud_ewt/en_ewt-ud-test.conllu.gz", "qqp/labels.json",
+def pack(data: Path, folder: Path, count: int) -> None:
+    """Copy what measuring reads of DATA: at most ``count`` texts of each task, and what training draws.
+
+    Args:
+        data: The folder of public data sets.
+        folder: Folder for the copy.
+        count: Texts of each task.
+    """
+    num_trained = TRAINING_STEPS * TRAINING_BATCH  # as many as training draws
+    for name, limit in (
+        ("sst2/dev.jsonl.gz", count), ("ag_news/test.jsonl.gz", count // 4),
+        ("qqp/test_subset.jsonl.gz", count), ("squad_v1/dev.jsonl.gz", count),
+        ("wikitext103_eval/wiki.test.tokens.gz", count),
+        ("qqp/train_subset.jsonl.gz", num_trained),
     ):  # fmt: skip
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes((data / name).read_bytes())
-    for name, separator in (
-        ("qqp/train_subset.jsonl.gz", "\n"),
-        ("ud_ewt/en_ewt-ud-train.conllu.gz", "\n\n"),
-    ):
-        blocks = gzip.decompress((data / name).read_bytes()).decode().split(separator)
-        content = separator.join([*blocks[: len(blocks) // 2], ""])
-        (folder / name).write_bytes(gzip.compress(content.encode(), mtime=0))
+        lines = gzip.decompress((data / name).read_bytes()).decode().splitlines()
+        if name.startswith("squad"):
+            lines = [line for line in lines if _is_short_passage(json.loads(line))]
+        elif name.startswith("wiki"):
+            lines = [line for line in lines if _cut_prompt(line)]
+        _write_packed(folder / name, "\n".join(_draw(lines, limit)) + "\n")
+    for split, limit in (("test", count), ("train", num_trained)):
+        name = f"ud_ewt/en_ewt-ud-{split}.conllu.gz"
+        blocks = gzip.decompress((data / name).read_bytes()).decode().split("\n\n")
+        shortened = [list(_shorten_rows(block)) for block in blocks]
+        sentences = ["\n".join(rows) for rows in shortened if len(rows) >= MIN_TAGGED_WORDS]
+        _write_packed(folder / name, "\n\n".join(_draw(sentences, limit)) + "\n\n")
+    (folder / "qqp/labels.json").write_bytes((data / "qqp/labels.json").read_bytes())
+
+
+def _draw(items: list[str], count: int) -> list[str]:
+    """Return so many items, drawn at random, in their order."""
+    chosen = np.random.default_rng(1).permutation(len(items))[:count]
+    return [items[i] for i in sorted(chosen)]
+
+
+def _is_short_passage(example: dict[str, Any]) -> bool:
+    return len(str(example["context"]).split()) <= MAX_PASSAGE_WORDS
+
+
+def _shorten_rows(block: str) -> Iterator[str]:
+    """Yield the rows of a sentence without comments, with number, word and tag alone."""
+    for line in block.splitlines():
+        if line and line[0] != "#":
+            number, word, _, tag, *_ = line.split("\t")
+            if number.isdigit():
+                yield "\t".join((number, word, "_", tag))
+
+
+def _write_packed(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(content.encode(), mtime=0))
