@@ -37,7 +37,7 @@ INTERVAL_TITLES = {
     "accuracy_after": "accuracy of B",
     "accuracy_change": "accuracy, B − A",
     "flip_rate": "predictions changed",
-    "rank_correlation": "focus (rank correlation)",
+    "rank_correlation": "rank correlation of word scores",
     "aopc_before": "AOPC of A",
     "aopc_after": "AOPC of B",
     "aopc_change": "AOPC, B − A",

@@ -32,7 +32,7 @@ class RemovedUnits:
     Attributes:
         noun: One unit: ``word``, ``patch``, or ``patch or word``.
         plural: Several of them.
-        outcome: The target, such as ``positive``.
+        outcome: What the probability is of, such as ``positive`` or ``the answer``.
     """
 
     noun: str
@@ -43,7 +43,7 @@ class RemovedUnits:
     def of_attribution(cls, attribution: Attribution) -> "RemovedUnits":
         """Return the words for a text, an image, or an image with a text."""
         is_answer = attribution.target.kind == "span"
-        outcome = "answer" if is_answer else attribution.target.name
+        outcome = "the answer" if is_answer else attribution.target.name
         image = attribution.row.image
         if image is None:
             return cls("word", "words", outcome)
@@ -53,8 +53,8 @@ class RemovedUnits:
 
     @property
     def probability(self) -> str:
-        """The probability, such as ``P(positive)``."""
-        return f"P({self.outcome})"
+        """The probability, such as "the probability of positive"."""
+        return f"the probability of {self.outcome}"
 
     @property
     def separator(self) -> str:
@@ -66,21 +66,24 @@ class RemovedUnits:
         return f"the top {self.noun}" if num_units == 1 else f"the {num_units} top {self.plural}"
 
     def format_random_units(self, num_units: int) -> str:
-        """Return "one word" or "3 words"."""
-        return f"one {self.noun}" if num_units == 1 else f"{num_units} {self.plural}"
+        """Return "a random word" or "3 random words"."""
+        return f"a random {self.noun}" if num_units == 1 else f"{num_units} random {self.plural}"
 
 
 def describe_unlikely_target(units: RemovedUnits, before: float) -> str:
     """Say that a target which the model does not believe in cannot lose probability."""
-    return f"the model gives {units.outcome} only {format_percent(before)}, too little to measure a fall"
+    return (
+        f"the model gives {units.outcome} a probability of only {format_percent(before)}, too low for a fall "
+        "to be measured"
+    )
 
 
 def describe_insensitive_target(units: RemovedUnits, before: float, max_change: float) -> str:
     """Say that the model answers the same whatever is removed."""
-    change = format_percent(max_change).replace(" %", " points")
+    change = format_percent(max_change).replace(" %", " percentage points")
     return (
         f"whatever {units.plural} are removed, {units.probability} stays within {change} of "
-        f"{format_percent(before)}; there is nothing to test"
+        f"{format_percent(before)}, so there is no effect to test"
     )
 
 
@@ -88,42 +91,39 @@ def describe_ties(units: RemovedUnits, num_tied: int, num_tokens: int) -> str:
     """Say that equal scores rank nothing."""
     if num_tied == num_tokens:
         return f"all {units.plural} have the same score, so the explanation ranks nothing"
-    return f"{num_tied} of {num_tokens} tokens have the same score, so there is hardly an order to test"
+    return f"{num_tied} of {num_tokens} tokens have the same score, so there is hardly any order to test"
 
 
 def describe_cancellation(units: RemovedUnits) -> str:
     """Say that most scores lie where the removal of whole words does not see them."""
-    return (
-        f"most of its scores cancel each other within a {units.noun}, and only whole {units.plural} "
-        "are removed"
-    )
+    return f"most of its scores cancel out within {units.plural}, and only whole {units.plural} are removed"
 
 
 def describe_few_orders(num_orders: int, num_needed: int) -> str:
     """Say that too little chance was tried for a grade."""
     plural = "order was" if num_orders == 1 else "orders were"
-    return f"only {num_orders} random {plural} tried, and a grade needs {num_needed}"
+    return f"only {num_orders} random {plural} tried, but a grade needs {num_needed}"
 
 
 def describe_sign_mismatch(units: RemovedUnits, zero_shift: float) -> str:
     """Say that the signs, or the sizes, of the scores are not those of the model."""
     if isinf(zero_shift):
         return (
-            f"the order of its {units.plural} holds, but its signs and sizes do not: over subtexts of "
-            f"different lengths its scores predict no more than the number of {units.plural} does"
+            f"the order of its {units.plural} is right, but the signs and sizes of its scores are not: for "
+            f"subtexts of different lengths they predict no more than the number of {units.plural} does"
         )
     direction = "low" if zero_shift > 0 else "high"
     return (
-        f"the order of its {units.plural} holds, but its signs and sizes do not: all scores are too "
-        f"{direction}, by {abs(zero_shift):.1f} of their standard deviations"
+        f"the order of its {units.plural} is right, but the signs and sizes of its scores are not: all "
+        f"scores are too {direction} by {abs(zero_shift):.1f} of their standard deviations"
     )
 
 
 def describe_rest(units: RemovedUnits) -> str:
     """Say that the order of the words after the top words is the wrong way round."""
     return (
-        f"its top {units.plural} hold, but not the order of the others: the model loses more without the "
-        f"{units.plural} that it scores lowest than without the next best ones"
+        f"its top {units.plural} are confirmed, but the order of the others is not: removing the "
+        f"lowest-scored {units.plural} lowers the probability more than removing the next best ones"
     )
 
 
@@ -151,7 +151,7 @@ def describe_result(
     else:
         compared = {NO_BETTER_THAN_CHANCE: "no more than", WORSE_THAN_CHANCE: "less than"}[grade]
         parts[0] = (
-            f"its top {units.plural} do {compared} random ones, whether they are "
+            f"its top {units.plural} matter {compared} random ones, whether they are "
             f"{_join(participles, 'or')}"
         )
     parts.append(describe_random_choices(result, units))
@@ -161,7 +161,7 @@ def describe_result(
 
 
 def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
-    """Say under which other removals the top words lower the probability; else what the better half does."""
+    """Say under which other removals the probability falls; where not under all, what the half does."""
     first, *others = result["removals"]
     falling = [other["words_are"] for other in others if _has_visible_fall(other)]
     if len(falling) == len(others) and _has_visible_fall(first):
@@ -174,7 +174,7 @@ def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]
     halves = [removal["curve"][2] for removal in result["removals"]]
     low, high = format_percent(min(halves)), format_percent(max(halves))
     value = low if low == high else f"{low} to {high}"
-    parts.append(f"without the better half of its {units.plural} it is {value}")
+    parts.append(f"without the higher-scored half of the {units.plural} it is {value}")
     return parts
 
 
@@ -206,19 +206,15 @@ def describe_random_choices(result: Mapping[str, Any], units: RemovedUnits) -> s
     removals = result["removals"]
     num_stronger = sum(removal["stronger"] for removal in removals)
     num_random = len(removals) * result["orders"]  # one choice of every order
-    unit_count = units.format_random_units(len(result["top_words"]))
-    choices = f"{num_random} random choices of {unit_count}"
-    if not _has_visible_fall(removals[0]):
-        if not num_stronger:
-            return f"none of {choices} leaves it lower"
-        verb = "leaves" if num_stronger == 1 else "leave"
-        return f"{num_stronger} of {choices} {verb} it as low or lower"
+    tries = f"{num_stronger} of {num_random} tries"
     if not num_stronger:
-        return f"none of {choices} does as much"
-    if num_stronger == num_random:
-        return f"all of {choices} do as much or more"
-    verb = "does" if num_stronger == 1 else "do"
-    return f"{num_stronger} of {choices} {verb} as much or more"
+        tries = f"none of {num_random} tries"
+    elif num_stronger == num_random:
+        tries = f"all {num_random} tries"
+    removing = f"removing {units.format_random_units(len(result['top_words']))} instead"
+    if not _has_visible_fall(removals[0]):
+        return f"{removing} leaves it as low or lower in {tries}"
+    return f"{removing} lowers it as much or more in {tries}"
 
 
 def _describe_disagreement(
@@ -231,22 +227,22 @@ def _describe_disagreement(
         (good if judgment in GOOD_GRADES else other).append(participle)
     if good and other:
         return (
-            f"better than chance when {units.plural} are {_join(good, 'or')}, not clearly so when they are "
+            f"clearly better than chance when {units.plural} are {_join(good, 'or')}, but not when they are "
             f"{_join(other, 'or')}"
         )
     by_words = _select(participles, judgments, TOP_WORDS_ALONE)
     by_sums = _select(participles, judgments, SUMS_ALONE)
     if by_words and not by_sums:
         return (
-            f"its top {units.plural} do more than random ones when they are {_join(by_words, 'or')}, but its "
-            f"scores do not predict what other combinations of {units.plural} do"
+            f"its top {units.plural} matter more than random ones when they are {_join(by_words, 'or')}, but "
+            f"its scores do not predict how the model answers without random {units.plural}"
         )
     if by_sums and not by_words:
         return (
-            f"its scores predict what random combinations of {units.plural} do when others are "
-            f"{_join(by_sums, 'or')}, but its top {units.plural} do no more than random ones"
+            f"its scores predict how the model answers when random {units.plural} are "
+            f"{_join(by_sums, 'or')}, but its top {units.plural} matter no more than random ones"
         )
-    return "the tests point in its favor, but one text is not enough"
+    return "the tests point in its favor, but one text is too little evidence"
 
 
 def _select(participles: Sequence[str], judgments: Sequence[str], judgment: str) -> list[str]:
@@ -262,25 +258,26 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
     """Return the findings behind the grade, one sentence per removal: "why this grade?"."""
     findings = []
     num_top = len(result["top_words"])
-    verb = "moves" if num_top == 1 else "move"
     for removal in result["removals"]:
         before, after = removal["curve"][:2]
         low, high = removal["log_odds_random"]
         num_subtexts = len(removal["subtexts"]["sums"])
         findings.append(
-            f"{units.plural} {removal['words_are']}: {units.format_top_units(num_top)} {verb} "
-            f"{units.probability} from {format_percent(before)} to {format_percent(after)}, "
+            f"{units.plural} {removal['words_are']}: without {units.format_top_units(num_top)}, "
+            f"{units.probability} changes from {format_percent(before)} to {format_percent(after)}, "
             f"{_format_change(-removal['log_odds_fall'])} in log-odds ({num_top} random: "
-            f"{_format_change(-high)} to {_format_change(-low)}), more than "
-            f"{_format_share(removal['beaten'])} random choices of equal size; the sums of its scores "
-            f"follow {num_subtexts} random subtexts with r = {format_correlation(removal['correlation'])}, "
-            f"better than {_format_share(removal['correlation_rank'])} shuffled scores; without the better "
-            f"half {units.probability} is {format_percent(removal['curve'][2])}, without the other half "
+            f"{_format_change(-high)} to {_format_change(-low)}), a larger fall than with "
+            f"{_format_share(removal['beaten'])} random choices of equal size; over {num_subtexts} random "
+            f"subtexts, the sums of scores follow the log-odds with r = "
+            f"{format_correlation(removal['correlation'])}, better than "
+            f"{_format_share(removal['correlation_rank'])} shuffled scores; without the higher-scored half "
+            f"the probability is {format_percent(removal['curve'][2])}, without the other half "
             f"{format_percent(removal['other_half'])}"
         )
     findings.append(
-        f"evidence of all tests: {_format_change(result['evidence'])} (chance: 0; better than chance from "
-        f"{DEFAULT_THRESHOLDS.evidence}, faithful from {DEFAULT_THRESHOLDS.faithful_evidence})"
+        f"evidence of all tests: {_format_change(result['evidence'])} (0 by chance; "
+        f"{DEFAULT_THRESHOLDS.evidence} or more is better than chance, "
+        f"{DEFAULT_THRESHOLDS.faithful_evidence} or more faithful)"
     )
     findings.append(_describe_rest_contrast(result, units))
     findings.append(_describe_signs(result, units))
@@ -294,8 +291,8 @@ def _describe_rest_contrast(result: Mapping[str, Any], units: RemovedUnits) -> s
     if contrast < MIN_CONFIRMED_REST_CONTRAST:
         state = "not confirmed" if contrast >= 0 else "contradicted"
     return (
-        f"after the top {units.plural}: the next best {units.plural} outweigh the lowest by "
-        f"{_format_change(contrast)} (unit: what random halves differ by), so that their order is {state}"
+        f"order after the top {units.plural}: {state}; the next best {units.plural} outweigh the lowest by "
+        f"{_format_change(contrast)} (unit: the usual difference between random halves)"
     )
 
 
@@ -307,7 +304,7 @@ def _describe_signs(result: Mapping[str, Any], units: RemovedUnits) -> str:
     if zero_shift is None:
         return f"signs: its scores predict nothing beyond the number of removed {units.plural}"
     return (
-        f"signs: the sums follow subtexts of all sizes best with {_format_change(zero_shift)} standard "
+        f"signs: the scores predict subtexts of all sizes best with {_format_change(zero_shift)} standard "
         f"deviations added to every {units.noun} (0 if the signs are right)"
     )
 

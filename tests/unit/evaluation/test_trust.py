@@ -226,7 +226,10 @@ def test_a_constant_added_to_every_word_is_not_called_good(shift):
     assert trust["grade"] == "cannot tell"
     assert trust["zero_shift"] == pytest.approx(-shift * np.abs(truth).max() / truth.std(), abs=0.6)
     direction = "high" if shift > 0 else "low"
-    assert f"its signs and sizes do not: all scores are too {direction}" in trust["verdict"]
+    assert (
+        f"the signs and sizes of its scores are not: all scores are too {direction} by "
+        in trust["verdict"]
+    )
 
 
 def test_right_top_words_with_an_inverted_rest_are_not_called_good():
@@ -309,16 +312,19 @@ def test_the_verdict_states_the_effect_of_every_removal():
     trust = assess_planted("oracle")
     top_words = ", ".join(trust["top_words"])
     effect, same, random = trust["verdict"].split("; ")
-    label = f"P(LABEL_{_predict_label()})"
+    label = f"the probability of LABEL_{_predict_label()}"
     assert effect.startswith(f"with the 3 top words ({top_words}) deleted, {label} falls from ")
     assert same == "it also falls when they are masked"
     num_random = 2 * trust["orders"]  # of each removal
-    assert random == f"none of {num_random} random choices of 3 words does as much"
+    assert (
+        random
+        == f"removing 3 random words instead lowers it as much or more in none of {num_random} tries"
+    )
     assert len(trust["findings"]) == 5
     assert trust["findings"][2].startswith("evidence of all tests: +")
-    assert trust["findings"][3].startswith("after the top words: ")
+    assert trust["findings"][3].startswith("order after the top words: ")
     assert trust["findings"][4].startswith("signs: ")
-    assert trust["findings"][1].startswith("words masked: the 3 top words move ")
+    assert trust["findings"][1].startswith("words masked: without the 3 top words, ")
 
 
 def _predict_label():
@@ -337,7 +343,10 @@ def test_a_target_with_a_small_probability_is_not_tested():
     attribution = make_attribution(explainer, WORDS, -weights[WORDS, 0], target=1)
     trust = assess_trust(explainer, attribution).extras["trust"]
     assert trust["grade"] == "untested"
-    assert trust["verdict"] == "the model gives LABEL_1 only 0.8 %, too little to measure a fall"
+    assert (
+        trust["verdict"]
+        == "the model gives LABEL_1 a probability of only 0.8 %, too low for a fall to be measured"
+    )
 
 
 def test_removals_that_differ_are_named(monkeypatch):
@@ -362,7 +371,7 @@ def test_removals_that_differ_are_named(monkeypatch):
     trust = assess_trust(explainer, make_attribution(explainer, WORDS, truth)).extras["trust"]
     assert trust["grade"] == "cannot tell"
     assert trust["verdict"].startswith(
-        "better than chance when words are deleted, not clearly so when they are masked; with the 3"
+        "clearly better than chance when words are deleted, but not when they are masked; with the 3"
     )
 
 
@@ -376,8 +385,10 @@ def test_a_model_that_ignores_its_words_is_not_tested(weight):
         "trust"
     ]
     assert trust["grade"] == "untested"
-    assert trust["verdict"].startswith("whatever words are removed, P(LABEL_0) stays within ")
-    assert trust["verdict"].endswith("; there is nothing to test")
+    assert trust["verdict"].startswith(
+        "whatever words are removed, the probability of LABEL_0 stays within "
+    )
+    assert trust["verdict"].endswith(", so there is no effect to test")
 
 
 @pytest.mark.parametrize("num_words", [2, 3, 4])
@@ -426,7 +437,9 @@ def test_mostly_tied_scores_are_inconclusive():
     scores = np.where(truth == truth.max(), 1.0, 0.0)
     trust = assess_trust(explainer, make_attribution(explainer, WORDS, scores)).extras["trust"]
     assert trust["grade"] == "cannot tell"
-    assert trust["verdict"].startswith("15 of 16 tokens have the same score, so there is hardly an")
+    assert trust["verdict"].startswith(
+        "15 of 16 tokens have the same score, so there is hardly any"
+    )
 
 
 def test_scores_that_cancel_within_words_are_inconclusive(tokenizer):
@@ -441,7 +454,7 @@ def test_scores_that_cancel_within_words_are_inconclusive(tokenizer):
     assert not np.array_equal(scores, attribution.scores)
     trust = test(replace(attribution, scores=scores))
     assert trust["grade"] == "cannot tell"
-    assert trust["verdict"].startswith("most of its scores cancel each other within a word")
+    assert trust["verdict"].startswith("most of its scores cancel out within words")
 
 
 def test_top_words_that_do_less_than_most_random_ones_have_no_effect():
@@ -537,7 +550,10 @@ def test_the_answer_of_a_question_is_tested(tokenizer):
         Question(question="who sat", context="the cat sat on the mat"), "attcat"
     )
     trust = assess_trust(explainer, attribution).extras["trust"]
-    assert trust["verdict"] == "the model gives answer only 1.4 %, too little to measure a fall"
+    assert (
+        trust["verdict"]
+        == "the model gives the answer a probability of only 1.4 %, too low for a fall to be measured"
+    )
 
 
 def test_a_sound_explanation_passes_every_health_check(tokenizer):

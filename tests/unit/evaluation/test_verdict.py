@@ -42,8 +42,9 @@ REMOVAL = {
     },
 }
 PARTICIPLES = ("deleted", "masked", "replaced by likely words")
-EFFECT = "with the 2 top words (warm, funny) deleted, P(positive) falls from 90.0 % to 40.0 %"
-RIVALS = "3 of 18 random choices of 2 words do as much or more"  # 6 of each removal
+EFFECT = "with the 2 top words (warm, funny) deleted, the probability of positive falls from 90.0 % to 40.0 %"
+# 6 tries of each removal
+RIVALS = "removing 2 random words instead lowers it as much or more in 3 of 18 tries"
 
 
 def make_result(grade, *, curves=None, **changes):
@@ -102,14 +103,16 @@ def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
 @pytest.mark.parametrize(
     ("curve", "stronger", "rivals"),
     [
-        ([0.9, 0.4, 0.2, 0.1], 0, "none of 18 random choices of 2 words does as much"),
-        ([0.9, 0.4, 0.2, 0.1], 6, "all of 18 random choices of 2 words do as much or more"),
-        ([0.9, 0.9, 0.2, 0.1], 2, "6 of 18 random choices of 2 words leave it as low or lower"),
-        ([0.9, 0.95, 0.2, 0.1], 0, "none of 18 random choices of 2 words leaves it lower"),
+        ([0.9, 0.4, 0.2, 0.1], 0, "lowers it as much or more in none of 18 tries"),
+        ([0.9, 0.4, 0.2, 0.1], 6, "lowers it as much or more in all 18 tries"),
+        ([0.9, 0.9, 0.2, 0.1], 2, "leaves it as low or lower in 6 of 18 tries"),
+        ([0.9, 0.95, 0.2, 0.1], 0, "leaves it as low or lower in none of 18 tries"),
     ],
 )
 def test_random_choices_are_counted_over_all_removals(curve, stronger, rivals):
-    assert describe("faithful", curve=curve, stronger=stronger).endswith(f"; {rivals}")
+    assert describe("faithful", curve=curve, stronger=stronger).endswith(
+        f"; removing 2 random words instead {rivals}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,27 +120,27 @@ def test_random_choices_are_counted_over_all_removals(curve, stronger, rivals):
     [
         (
             ("better than chance", "no better than chance", "better than chance"),
-            "better than chance when words are deleted or replaced by likely words, not clearly so "
+            "clearly better than chance when words are deleted or replaced by likely words, but not "
             "when they are masked",
         ),
         (
             ("better than chance", "sums alone", "worse than chance"),
-            "better than chance when words are deleted, not clearly so when they are masked or "
+            "clearly better than chance when words are deleted, but not when they are masked or "
             "replaced by likely words",
         ),
         (
             ("top words alone", "no better than chance", "top words alone"),
-            "its top words do more than random ones when they are deleted or replaced by likely words, "
-            "but its scores do not predict what other combinations of words do",
+            "its top words matter more than random ones when they are deleted or replaced by likely words, "
+            "but its scores do not predict how the model answers without random words",
         ),
         (
             ("sums alone",) * 3,
-            "its scores predict what random combinations of words do when others are deleted, masked or "
-            "replaced by likely words, but its top words do no more than random ones",
+            "its scores predict how the model answers when random words are deleted, masked or replaced by "
+            "likely words, but its top words matter no more than random ones",
         ),
         (
             ("sums alone", "top words alone", "sums alone"),
-            "the tests point in its favor, but one text is not enough",
+            "the tests point in its favor, but one text is too little evidence",
         ),
     ],
 )
@@ -151,7 +154,7 @@ def test_a_disagreement_of_removals_is_stated(judgments, reason):
 )
 def test_a_poor_grade_names_every_removal(grade, compared):
     assert describe(grade).startswith(
-        f"its top words do {compared} random ones, whether they are deleted, masked or replaced by "
+        f"its top words matter {compared} random ones, whether they are deleted, masked or replaced by "
         "likely words; "
     )
 
@@ -169,14 +172,14 @@ RISE = [0.9, 0.95, 0.4, 0.1]
             [
                 "falls from 90.0 % to 40.0 %",
                 "it also falls when they are replaced by likely words",
-                "without the better half of its words it is 20.0 % to 30.0 %",
+                "without the higher-scored half of the words it is 20.0 % to 30.0 %",
             ],
         ),
         (
             [FALL, STILL, RISE],
             [
                 "falls from 90.0 % to 40.0 %",
-                "without the better half of its words it is 20.0 % to 40.0 %",
+                "without the higher-scored half of the words it is 20.0 % to 40.0 %",
             ],
         ),
         (
@@ -184,7 +187,7 @@ RISE = [0.9, 0.95, 0.4, 0.1]
             [
                 "stays at 89.7 %",
                 "it falls when they are masked or replaced by likely words",
-                "without the better half of its words it is 20.0 % to 30.0 %",
+                "without the higher-scored half of the words it is 20.0 % to 30.0 %",
             ],
         ),
         (
@@ -192,57 +195,60 @@ RISE = [0.9, 0.95, 0.4, 0.1]
             [
                 "rises from 90.0 % to 95.0 %",
                 "it falls when they are masked",
-                "without the better half of its words it is 20.0 % to 40.0 %",
+                "without the higher-scored half of the words it is 20.0 % to 40.0 %",
             ],
         ),
         (
             [STILL, STILL, STILL],
-            ["stays at 89.7 %", "without the better half of its words it is 30.0 %"],
+            ["stays at 89.7 %", "without the higher-scored half of the words it is 30.0 %"],
         ),
     ],
 )
 def test_a_good_grade_names_only_removals_under_which_the_probability_falls(curves, sentences):
     """A change too small to show is no change; where the top words do nothing, the better half does."""
-    effect = "with the 2 top words (warm, funny) deleted, P(positive) "
+    effect = "with the 2 top words (warm, funny) deleted, the probability of positive "
     verdict = describe("better than chance", curves=curves)
-    assert verdict.startswith(effect + "; ".join(sentences) + "; 3 of 18 random choices ")
+    assert verdict.startswith(effect + "; ".join(sentences) + "; removing 2 random words instead ")
 
 
 def test_patches_are_separated_by_semicolons():
     result = make_result("faithful") | {"top_words": ["1,2", "3,4"]}
     verdict = describe_result(result, ["faithful"] * 3, PATCHES, "")
-    assert verdict.startswith("with the 2 top patches (1,2; 3,4) deleted, P(cat) falls ")
+    assert verdict.startswith(
+        "with the 2 top patches (1,2; 3,4) deleted, the probability of cat falls "
+    )
     result["top_words"] = ["1,2"]
     verdict = describe_result(result, ["faithful"] * 3, PATCHES, "")
     assert "with the top patch (1,2) deleted" in verdict
-    assert verdict.endswith(" random choices of one patch do as much or more")
+    assert verdict.endswith(
+        "; removing a random patch instead lowers it as much or more in 3 of 18 tries"
+    )
 
 
 def test_probabilities_near_zero_and_one_are_stated_as_bounds():
     assert describe_unlikely_target(WORDS, 0.0105) == (
-        "the model gives positive only 1.1 %, too little to measure a fall"
+        "the model gives positive a probability of only 1.1 %, too low for a fall to be measured"
     )
     assert describe_insensitive_target(WORDS, 0.97, 0.02) == (
-        "whatever words are removed, P(positive) stays within 2.0 points of 97.0 %; there is nothing "
-        "to test"
+        "whatever words are removed, the probability of positive stays within 2.0 percentage points of "
+        "97.0 %, so there is no effect to test"
     )
 
 
 @pytest.mark.parametrize(
     ("zero_shift", "reason"),
     [
-        (1.52, "all scores are too low, by 1.5 of their standard deviations"),
-        (-3.0, "all scores are too high, by 3.0 of their standard deviations"),
+        (1.52, "all scores are too low by 1.5 of their standard deviations"),
+        (-3.0, "all scores are too high by 3.0 of their standard deviations"),
         (
             float("inf"),
-            "over subtexts of different lengths its scores predict no more than the number of words "
-            "does",
+            "for subtexts of different lengths they predict no more than the number of words does",
         ),
     ],
 )
 def test_a_wrong_zero_says_in_which_direction(zero_shift, reason):
     assert describe_sign_mismatch(WORDS, zero_shift) == (
-        f"the order of its words holds, but its signs and sizes do not: {reason}"
+        f"the order of its words is right, but the signs and sizes of its scores are not: {reason}"
     )
 
 
@@ -253,28 +259,28 @@ def test_many_top_words_are_not_all_listed():
 
 
 FINDING = (
-    "P(positive) from 90.0 % to 40.0 %, −2.6 in log-odds ({num} random: −0.3 to +0.5), more than 97 % of "
-    "random choices of equal size; the sums of its scores follow 18 random subtexts with r = 0.83, better "
-    "than 99 % of shuffled scores; without the better half P(positive) is 20.0 %, without the other half "
-    "80.0 %"
+    "the probability of positive changes from 90.0 % to 40.0 %, −2.6 in log-odds ({num} random: −0.3 to "
+    "+0.5), a larger fall than with 97 % of random choices of equal size; over 18 random subtexts, the sums "
+    "of scores follow the log-odds with r = 0.83, better than 99 % of shuffled scores; without the "
+    "higher-scored half the probability is 20.0 %, without the other half 80.0 %"
 )
 
 
 def test_findings_give_probabilities_log_odds_and_every_test():
     *findings, evidence, rest, signs = list_findings(make_result("faithful"), WORDS)
     assert evidence == (
-        "evidence of all tests: +4.8 (chance: 0; better than chance from 3.5, faithful from 4.5)"
+        "evidence of all tests: +4.8 (0 by chance; 3.5 or more is better than chance, 4.5 or more faithful)"
     )
     assert findings == [
-        f"words {participle}: the 2 top words move {FINDING.format(num=2)}"
+        f"words {participle}: without the 2 top words, {FINDING.format(num=2)}"
         for participle in PARTICIPLES
     ]
     assert rest == (
-        "after the top words: the next best words outweigh the lowest by +0.4 (unit: what random halves "
-        "differ by), so that their order is confirmed"
+        "order after the top words: confirmed; the next best words outweigh the lowest by +0.4 (unit: the "
+        "usual difference between random halves)"
     )
     assert signs == (
-        "signs: the sums follow subtexts of all sizes best with +0.2 standard deviations added to every "
+        "signs: the scores predict subtexts of all sizes best with +0.2 standard deviations added to every "
         "word (0 if the signs are right)"
     )
 
@@ -291,18 +297,18 @@ def test_a_good_grade_says_where_only_its_top_words_are_confirmed(contrast, stat
     result = make_result("better than chance") | {"rest_contrast": contrast}
     assert describe_result(result, ["better than chance"] * 3, WORDS, "").endswith(f"; {closing}")
     *_, rest, _ = list_findings(result, WORDS)
-    assert rest.endswith(f"so that their order is {state}")
+    assert rest.startswith(f"order after the top words: {state}; ")
 
 
 def test_the_finding_about_a_single_top_word_is_in_the_singular():
     first, *_ = list_findings(make_result("faithful") | {"top_words": ["warm"]}, WORDS)
-    assert first == f"words deleted: the top word moves {FINDING.format(num=1)}"
+    assert first == f"words deleted: without the top word, {FINDING.format(num=1)}"
 
 
 def test_findings_say_all_in_place_of_100_percent_and_use_one_minus():
     changes = {"beaten": 1.0, "correlation_rank": 0.999, "correlation": -0.12}
     first, *_ = list_findings(make_result("faithful", **changes), WORDS)
-    assert ", more than all random choices of equal size; " in first
+    assert ", a larger fall than with all random choices of equal size; " in first
     assert " with r = −0.12, better than all shuffled scores; " in first
 
 
