@@ -132,7 +132,7 @@ def build_command(options: RunOptions, name: str) -> list[str]:
             folder = find_stand_in(options, data)
             if folder is None or model.name not in REPLACED_MODELS:
                 continue
-            arguments += ["--models", f"{model.name}/{data}={folder}"]
+            arguments += ["--model", f"{model.name}/{data}={folder}"]
             heads = folder / "heads.json"
             if suite.heads and heads.is_file():
                 arguments += ["--heads", f"{model.name}/{data}={heads}"]

@@ -57,7 +57,7 @@ class RunRequest:
         """Return the entry for a model on a data set, empty if there is none.
 
         Args:
-            mapping: Values of an option such as ``--models``. The key ``MODEL/DATA`` comes first, then the
+            mapping: Values of an option such as ``--model``. The key ``MODEL/DATA`` comes first, then the
                 data set, the model, and the empty key, which stands for all.
             model: The name of the model in the suite.
             data: The name of the data set in the suite.

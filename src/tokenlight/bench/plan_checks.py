@@ -61,14 +61,14 @@ def find_data_without_model(suite: Suite) -> Iterator[str]:
 
 
 def find_unmatched_names(suite: Suite, request: RunRequest) -> Iterator[str]:
-    """Yield names in ``--models``, ``--lm`` and ``--heads`` that are not in the suite."""
+    """Yield names in ``--model``, ``--lm`` and ``--heads`` that are not in the suite."""
     data_names = [data_set.name for data_set in suite.data]
     model_names = [model.name for model in suite.models]
     known_names = {"", *data_names, *model_names}
     for model_name in model_names:
         known_names.update(f"{model_name}/{data_name}" for data_name in data_names)
     paths_by_option = {
-        "--models": request.models,
+        "--model": request.models,
         "--lm": request.language_models,
         "--heads": request.heads,
     }

@@ -292,7 +292,7 @@ class _Planner:
         if task == "next_token" and head.task != "next":
             raise BadInput(
                 "The model is not a language model, but the data set holds prompts to complete. Give a "
-                "causal language model with --models.",
+                "causal language model with --model.",
                 code="model-completes-nothing",
             )
         misfits = []

@@ -3,6 +3,7 @@
 import typer
 
 from tokenlight.cli.bench import bench
+from tokenlight.cli.command import Command
 from tokenlight.cli.evaluate import diff, evaluate, idf
 from tokenlight.cli.explain import explain
 from tokenlight.cli.heads import heads
@@ -21,11 +22,11 @@ app = typer.Typer(
 )
 
 # `explain` reports words after TEXT itself: most often the quotes around the text are missing.
-app.command(context_settings={"allow_extra_args": True})(explain)
+app.command(cls=Command, context_settings={"allow_extra_args": True})(explain)
 for command in (methods, metrics, models, doctor, heads, evaluate, diff, idf, verify):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(bench)
-app.command()(serve)
+app.command(cls=Command)(serve)
 
 
 def _print_version(is_requested: bool) -> None:

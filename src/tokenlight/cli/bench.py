@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from tokenlight.cli import options as option
+from tokenlight.cli.command import Command
 from tokenlight.cli.console import (
     EXIT_UNFINISHED,
     handle_errors,
@@ -33,33 +34,44 @@ NAMED_PATH = "[NAME=]PATH"
 SUITE_DEFAULT = "as in the suite"
 
 
-@bench.command()
+@bench.command(cls=Command)
 @handle_errors
 def run(
     suite: str = option.declare_argument(
         "SUITE", "A shipped suite, such as quick, or a .yaml file."
     ),
     *,
-    output: Path = declare_option("Folder to write the run into.", "--output -o", ...),
-    models: list[str] | None = declare_option(
-        "Model to use for NAME, which is a data set, a model of the suite, or MODEL/DATA; without NAME, "
-        "for all. Repeatable.",
-        "--models --model",
+    output: Path = declare_option(
+        "Folder to write the run into.", "--output -o", ..., group=option.FOLDER
+    ),
+    model: list[str] | None = declare_option(
+        "Model to use for NAME (a data set, a model of the suite, or MODEL/DATA), or without NAME for all; "
+        "repeatable.",
+        "--model -m",
         metavar=NAMED_PATH,
+        group=option.COMPUTE,
     ),
     data: Path | None = declare_option(
-        "Folder with one subfolder per data set.", envvar="TOKENLIGHT_DATA"
+        "Folder with one subfolder per data set.", envvar="TOKENLIGHT_DATA", group=option.INPUT
     ),
-    limit: int | None = declare_option("Use at most N examples per data set.", min=1, metavar="N"),
+    limit: int | None = declare_option(
+        "Use at most N examples per data set.", min=1, metavar="N", group=option.INPUT
+    ),
     offline: bool = declare_option(
-        "Download nothing; use embedded models instead.", "--offline", False
+        "Download nothing; use embedded models instead.", "--offline", False, group=option.INPUT
     ),
     engine: option.EngineKind | None = option.ENGINE,
     workers: int | None = option.WORKERS,
     address: str | None = option.ADDRESS,
-    device: str = declare_option("Device for each worker: cpu, cuda …", default="cpu"),
+    device: str = declare_option(
+        "Device for each worker: cpu, cuda …", default="cpu", group=option.COMPUTE
+    ),
     batch_tokens: int | None = declare_option(
-        "Tokens per batch.", min=1, metavar="N", show_default=SUITE_DEFAULT
+        "Maximum tokens per batch.",
+        min=1,
+        metavar="N",
+        show_default=SUITE_DEFAULT,
+        group=option.COMPUTE,
     ),
     slice_: int | None = declare_option(
         "Examples per part; more on a GPU.",
@@ -67,16 +79,20 @@ def run(
         min=1,
         metavar="N",
         show_default=SUITE_DEFAULT,
+        group=option.FOLDER,
     ),
     lm: list[str] | None = declare_option(
-        "Language model for methods that decode hidden states, NAME as for --models.",
+        "Language model for methods that decode hidden states, with NAME as for --model.",
         metavar=NAMED_PATH,
+        group=option.COMPUTE,
     ),
     heads: list[str] | None = declare_option(
-        "Heads file for mask_lrp, NAME as for --models.", metavar=NAMED_PATH
+        "Heads file for mask_lrp, with NAME as for --model.",
+        metavar=NAMED_PATH,
+        group=option.COMPUTE,
     ),
     retry_failed: bool = declare_option(
-        "Rerun parts with failed examples.", "--retry-failed", False
+        "Rerun parts with failed examples.", "--retry-failed", False, group=option.FOLDER
     ),
     verbose: bool = option.VERBOSE,  # noqa: ARG001 - read by handle_errors
 ) -> None:
@@ -91,7 +107,7 @@ def run(
         from tokenlight.scale.engine import Engine
 
     request = RunRequest(
-        models=option.parse_pairs("--models", models),
+        models=option.parse_pairs("--model", model),
         language_models=option.parse_pairs("--lm", lm),
         heads=option.parse_pairs("--heads", heads),
         data=data,
@@ -129,7 +145,7 @@ def run(
         raise typer.Exit(EXIT_UNFINISHED)
 
 
-@bench.command()
+@bench.command(cls=Command)
 @handle_errors
 def status(
     folder: Path = option.declare_argument("FOLDER", "Folder of a run."),
@@ -189,11 +205,13 @@ def _print_totals(folder: Path, totals: Mapping[str, Any]) -> None:
         print(f"complete; see: tokenlight bench report {make_visible(str(folder))}")
 
 
-@bench.command()
+@bench.command(cls=Command)
 @handle_errors
 def report(
     folder: Path = option.declare_argument("FOLDER", "Folder of a run, finished or not."),
-    form: str = declare_option("md, latex, csv or html.", "--format -f", "md", metavar="FORMAT"),
+    form: str = declare_option(
+        "Format of the report: md, latex, csv or html.", "--format -f", "md", metavar="FORMAT"
+    ),
     output: Path | None = declare_option(
         "Write to this file instead of the terminal.", "--output -o"
     ),

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tokenlight.cli.flag_hints import spell_text_with_flags, spell_with_flags
-from tokenlight.cli.pipes import guarded_pipes
+from tokenlight.cli.flag_hints import format_for_command_line, format_text_for_command_line
+from tokenlight.cli.pipes import closed_pipes_tolerated
 from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 from tokenlight.progress import progress_bar
 
@@ -37,13 +37,13 @@ def handle_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
-        with guarded_pipes():
+        with closed_pipes_tolerated():
             try:
                 command(**options)
             except TokenlightError as error:
                 if options.get("verbose"):
                     traceback.print_exc()
-                print_error(spell_with_flags(error))
+                print_error(format_for_command_line(error))
                 raise typer.Exit(EXIT_REFUSED) from error
 
     return run
@@ -174,7 +174,7 @@ def resumable_command(describe_progress: Callable[[], str]) -> Iterator[None]:
         print_message(f"stopped: {describe_progress()}; run the same command again to continue.")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except RunStopped as error:
-        print_error(spell_text_with_flags(str(error)))
+        print_error(format_text_for_command_line(str(error)))
         raise typer.Exit(EXIT_UNFINISHED) from None
 
 

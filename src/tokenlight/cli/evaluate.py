@@ -24,7 +24,7 @@ from tokenlight.cli.console import (
     write_errors_reported,
 )
 from tokenlight.cli.explain import MethodSpec, parse_methods
-from tokenlight.cli.flag_hints import spell_text_with_flags
+from tokenlight.cli.flag_hints import format_text_for_command_line
 from tokenlight.cli.options import declare_option
 from tokenlight.errors import MissingExtra
 from tokenlight.progress import progress_bar
@@ -38,18 +38,25 @@ def evaluate(
     data: str = option.DATA,
     *,
     output: Path = declare_option(
-        "Folder for rows, summary, curves and report.", "--output -o", default=...
+        "Folder for rows, summary, curves and report.",
+        "--output -o",
+        default=...,
+        group=option.OUTPUT,
     ),
-    model: str = declare_option(option.MODEL_HELP, "--model -m", option.SENTIMENT_MODEL),
+    model: str = declare_option(
+        f"{option.MODEL_HELP}.", "--model -m", option.SENTIMENT_MODEL, group=option.COMPUTE
+    ),
     method: list[str] | None = option.method_option("auto and random"),
     metric: list[str] | None = declare_option(
-        "How to measure; repeatable. tokenlight metrics lists them.",
+        "How to measure (see tokenlight metrics); repeatable.",
         metavar=option.SPEC_METAVAR,
         show_default="aopc and lodds",
+        group=option.MEASURES,
     ),
     target: str = declare_option(
         "What to explain: predicted, a label, its number, all labels, or label (each text's true label).",
         default="predicted",
+        group=option.TARGET,
     ),
     limit: int | None = option.LIMIT,
     text: str | None = option.COLUMN,
@@ -190,7 +197,7 @@ def _print_evaluation(evaluation: Any) -> None:
         print(line)
     for note in evaluation.notes:
         # Notes quote errors of the library, which name Python keywords.
-        print_message(spell_text_with_flags(note), "")
+        print_message(format_text_for_command_line(note), "")
 
 
 @handle_errors
@@ -201,30 +208,43 @@ def diff(
     b: str = option.declare_argument("B", "The model after; may be A again."),
     data: str = option.DATA,
     *,
-    method: str = declare_option("How to explain; see tokenlight methods.", "--method -x", "auto"),
+    method: str = declare_option(
+        "The method (see tokenlight methods), or auto for the recommended one.",
+        "--method -x",
+        "auto",
+        group=option.METHOD,
+    ),
     limit: int | None = option.LIMIT,
     text: str | None = option.COLUMN,
     label: str | None = option.LABEL,
     dtype_a: str | None = declare_option(
-        "Precision of A, such as bfloat16.", show_default="float32"
+        "Precision of A, such as bfloat16.", show_default="float32", group=option.COMPUTE
     ),
     dtype_b: str | None = declare_option(
-        "Precision of B, such as bfloat16.", show_default="float32"
+        "Precision of B, such as bfloat16.", show_default="float32", group=option.COMPUTE
     ),
-    prompt_a: str = declare_option("Prompt for A; {text} stands for the text.", default="{text}"),
-    prompt_b: str = declare_option("Prompt for B; {text} stands for the text.", default="{text}"),
+    prompt_a: str = declare_option(
+        "Prompt for A, in which {text} stands for the text.", default="{text}", group=option.INPUT
+    ),
+    prompt_b: str = declare_option(
+        "Prompt for B, in which {text} stands for the text.", default="{text}", group=option.INPUT
+    ),
     max_flips: float = declare_option(
-        "Largest share of predictions that may change.", default=0.01
+        "Largest share of predictions that may change.", default=0.01, group=option.LIMITS
     ),
-    min_focus: float = declare_option(
-        "Smallest mean rank correlation between the word scores of A and B.", default=0.8
+    min_correlation: float = declare_option(
+        "Smallest mean rank correlation between the word scores of A and B.",
+        default=0.8,
+        group=option.LIMITS,
     ),
     max_drop: float = declare_option(
-        "Largest decrease of the mean AOPC (faithfulness) from A to B.", default=0.02
+        "Largest decrease of the mean AOPC (faithfulness) from A to B.",
+        default=0.02,
+        group=option.LIMITS,
     ),
-    json: Path | None = declare_option("Write the comparison as JSON."),
+    json: Path | None = declare_option("Write the comparison as JSON.", group=option.OUTPUT),
     html: Path | None = declare_option(
-        "Write a page with the numbers and the texts that changed most."
+        "Write a page with the numbers and the texts that changed most.", group=option.OUTPUT
     ),
     seed: int = option.SEED,
     device: str | None = option.DEVICE,
@@ -263,7 +283,7 @@ def diff(
         _write_comparison(comparison, json, html)
     finally:
         _print_comparison(comparison, examples)
-    failures = comparison.list_failures(max_flips, min_focus, max_drop)
+    failures = comparison.list_failures(max_flips, min_correlation, max_drop)
     for failure in failures:
         print(f"changed: {failure}")
     if failures:
@@ -298,13 +318,14 @@ def _print_comparison(comparison: Any, examples: Sequence[Any]) -> None:
 
 @handle_errors
 def idf(
-    corpus: str = option.declare_argument("CORPUS", f"The texts: a {option.TEXTS_HELP}"),
+    corpus: str = option.declare_argument("CORPUS", f"The texts: a {option.TEXTS_HELP}."),
     *,
-    output: Path = declare_option("JSON file to write.", "--output -o", ...),
+    output: Path = declare_option("JSON file to write.", "--output -o", ..., group=option.OUTPUT),
     model: str = declare_option(
-        f"Model whose tokenizer is used. {option.MODEL_HELP}",
+        "The model whose tokenizer is used.",
         "--model -m",
         option.SENTIMENT_MODEL,
+        group=option.COMPUTE,
     ),
     text: str | None = option.COLUMN,
     limit: int | None = option.LIMIT,

@@ -30,149 +30,201 @@ def declare_explain_options(
     ),
     *,
     typer_context: typer.Context,
+    # Input
     pair: str | None = declare_option(
-        "Second text of a pair, such as a hypothesis; - reads standard input."
+        "Second text of a pair, such as a hypothesis; - reads standard input.", group=option.INPUT
     ),
-    above: str | None = declare_option(
-        "Explain why --pair ranks above this alternative.", metavar="TEXT"
+    question: str | None = declare_option(
+        "A question about --context, or about each --document.", group=option.INPUT
     ),
-    question: str | None = declare_option("A question about --context, or about each --document."),
+    context: str | None = declare_option(
+        "The text that holds the answer; - reads standard input.", group=option.INPUT
+    ),
     document: list[Path] | None = declare_option(
-        "A text file from which a language model answers; repeatable. Needs --model.",
+        "A text file from which a language model (--model) answers; repeatable.",
         metavar="FILE",
-    ),
-    context: str | None = declare_option("The text that holds the answer; - reads standard input."),
-    model: str | None = declare_option(
-        option.MODEL_HELP, "--model -m", show_default=DEFAULT_MODEL_HELP
-    ),
-    method: list[str] | None = option.method_option("auto"),
-    effort: str | None = declare_option(
-        "How much compute to spend, instead of naming a method: one pass, about ten, about a hundred, or N "
-        "passes.",
-        metavar="instant|normal|thorough|N",
-    ),
-    stable: float | None = declare_option(
-        "Instead of --method, sample until this share of the top 5 tokens would be named again by other "
-        "samples, such as 0.95; with --effort, which then limits the number of passes.",
-        metavar="SHARE",
-    ),
-    target: str = declare_option(
-        "What to explain: predicted, a label, its number, or all labels; with --file, label (the true label "
-        "of each text, from --label); for a language model, a next or "
-        "masked token, or logit (the predicted token's logit alone); for a question, the words of an "
-        "answer; for a model that labels each token, entities (every entity that it finds).",
-        default="predicted",
-    ),
-    rather_than: str | None = declare_option(
-        "Explain why --target or --continue rather than this."
-    ),
-    against: str | None = declare_option(
-        "For a language model: contrast each token with its N likeliest alternatives, all or none.",
-        metavar="N|all|none",
-        show_default="20",
-    ),
-    occurrence: int | None = declare_option(
-        "Which occurrence of the answer or word, counted from 0.", min=0
-    ),
-    no_answer: bool = declare_option(
-        "For a question: explain why the model finds no answer.", "--no-answer", False
-    ),
-    token: str | None = declare_option(
-        "Word or number of the token to explain, for a model that labels tokens or fills in a mask.",
-        metavar="WORDS|NUMBER",
-    ),
-    continuation: str | None = declare_option(
-        "Explain each token of this continuation of TEXT; include its leading space.",
-        "--continue",
-        metavar="WORDS",
-    ),
-    generate: int | None = declare_option(
-        "Let the model generate N tokens, and explain each.", metavar="N"
-    ),
-    stream: bool = declare_option(
-        "With --generate: show each token with the words behind it as soon as it is generated.",
-        "--stream",
-        False,
+        group=option.INPUT,
     ),
     image: Path | None = declare_option(
-        "An image file, instead of or together with TEXT; needs --model."
-    ),
-    fill: Literal["mean", "zero", "blur"] | None = declare_option(
-        "What replaces an occluded patch of --image (for --trust, occlusion …).",
-        show_default="mean",
+        "An image file, instead of or together with TEXT; needs --model.", group=option.INPUT
     ),
     chat: Path | None = declare_option(
-        "A JSON file with the messages of a chat, instead of TEXT; needs --model."
+        "A JSON file with the messages of a chat, instead of TEXT; needs --model.",
+        group=option.INPUT,
     ),
     chat_template: Path | None = declare_option(
-        "A Jinja file to use instead of the tokenizer's chat template."
+        "With --chat: a Jinja file to use instead of the tokenizer's chat template.",
+        group=option.INPUT,
     ),
     chat_prompt: bool = declare_option(
         "With --document: ask in one chat message, in the model's chat template, as instruct models expect.",
         "--chat-prompt",
         False,
+        group=option.INPUT,
     ),
+    token_types: Literal["tokenizer", "zeros"] = declare_option(
+        "Segment ids (token_type_ids) of a pair: the tokenizer's, or all zeros.",
+        default="tokenizer",
+        group=option.INPUT,
+    ),
+    long: option.LongTextPolicy = option.long_option("error"),
+    # Texts of a file
     file: str | None = declare_option(
-        f"Explain many texts, instead of TEXT: a {option.TEXTS_HELP}", metavar="DATA"
+        f"Explain many texts instead of TEXT: a {option.TEXTS_HELP}.",
+        metavar="DATA",
+        group=option.FILE,
     ),
     column: str | None = option.COLUMN,
     label: str | None = option.LABEL,
     limit: int | None = option.LIMIT,
     split: str | None = option.SPLIT,
-    by: Literal["role", "document", "sentence", "word", "token"] | None = declare_option(
-        "List the sum of scores per unit, the largest first; a generated answer is explained as a whole.",
-        show_default="document, with --document",
+    # What to explain
+    target: str = declare_option(
+        "What to explain: predicted, a label, its number, or all labels; with --file, label (the true label "
+        "of each text, from --label); for a language model, a next or masked token, or logit (the "
+        "predicted token's logit alone); for a question, the words of an answer; for a model that labels "
+        "each token, entities (every entity that it finds).",
+        default="predicted",
+        group=option.TARGET,
     ),
-    words: bool = declare_option("One score per word, also in files.", "--words", False),
-    tokens: bool = declare_option("One score per token, also in pictures.", "--tokens", False),
-    layers: bool = declare_option("Also show the scores layer by layer.", "--layers", False),
+    rather_than: str | None = declare_option(
+        "Explain why the model prefers --target or --continue to this alternative.",
+        group=option.TARGET,
+    ),
+    above: str | None = declare_option(
+        "Explain why --pair ranks above this alternative.", metavar="TEXT", group=option.TARGET
+    ),
+    token: str | None = declare_option(
+        "Word or number of the token to explain, for a model that labels tokens or fills in a mask.",
+        metavar="WORDS|NUMBER",
+        group=option.TARGET,
+    ),
+    occurrence: int | None = declare_option(
+        "Which occurrence of the answer or word to explain, counted from 0.",
+        min=0,
+        group=option.TARGET,
+    ),
+    no_answer: bool = declare_option(
+        "For a question: explain why the model finds no answer.",
+        "--no-answer",
+        False,
+        group=option.TARGET,
+    ),
+    continuation: str | None = declare_option(
+        "Explain each token of this continuation of TEXT, which includes its leading space.",
+        "--continue",
+        metavar="WORDS",
+        group=option.TARGET,
+    ),
+    generate: int | None = declare_option(
+        "Let the model generate N tokens, and explain each.", metavar="N", group=option.TARGET
+    ),
+    against: str | None = declare_option(
+        "For a language model: contrast each token with its N likeliest alternatives, all or none.",
+        metavar="N|all|none",
+        show_default="20",
+        group=option.TARGET,
+    ),
+    # Method
+    method: list[str] | None = option.method_option("auto"),
+    effort: str | None = declare_option(
+        "Instead of --method: how many passes to spend, one (instant), about ten (normal), about a hundred "
+        "(thorough), or N.",
+        metavar="instant|normal|thorough|N",
+        group=option.METHOD,
+    ),
+    stable: float | None = declare_option(
+        "Instead of --method: sample until other samples would name this share of the top 5 tokens again, "
+        "such as 0.95; --effort then limits the number of passes.",
+        metavar="SHARE",
+        group=option.METHOD,
+    ),
+    explain_mask: Literal["none", "cls_sep", "sep"] = declare_option(
+        "Special tokens to mask in attention while the model is explained.",
+        default="none",
+        group=option.METHOD,
+    ),
+    fill: Literal["mean", "zero", "blur"] | None = declare_option(
+        "What replaces an occluded patch of --image (for --trust, occlusion …).",
+        show_default="mean",
+        group=option.METHOD,
+    ),
+    seed: int = option.SEED,
+    # What to show
     trust: bool = declare_option(
         "Test the explanation: run the model again without the highest-scoring words.",
         "--trust",
         False,
+        group=option.DISPLAY,
+    ),
+    words: bool = declare_option(
+        "Show one score per word, also in files.", "--words", False, group=option.DISPLAY
+    ),
+    tokens: bool = declare_option(
+        "Show one score per token, also in pictures.", "--tokens", False, group=option.DISPLAY
+    ),
+    by: Literal["role", "document", "sentence", "word", "token"] | None = declare_option(
+        "List the sum of scores per unit, the largest first, for a generated answer as a whole.",
+        show_default="document, with --document",
+        group=option.DISPLAY,
+    ),
+    layers: bool = declare_option(
+        "Also show the scores layer by layer.", "--layers", False, group=option.DISPLAY
     ),
     reference: str | None = declare_option(
-        "Also show how the other methods differ from this one.", metavar="METHOD"
+        "Also show how the other methods differ from this one.",
+        metavar="METHOD",
+        group=option.DISPLAY,
     ),
-    html: Path | None = declare_option("Write a self-contained HTML page."),
-    json: Path | None = declare_option("Write JSON; - prints only JSON."),
-    csv: Path | None = declare_option("Write a CSV table, one row per token."),
-    parquet: Path | None = declare_option("Write the same table as Parquet."),
+    stream: bool = declare_option(
+        "With --generate: show each token, with the words that explain it, as soon as it is generated.",
+        "--stream",
+        False,
+        group=option.DISPLAY,
+    ),
+    # Files to write
+    html: Path | None = declare_option("Write a self-contained HTML page.", group=option.OUTPUT),
+    json: Path | None = declare_option("Write JSON; - prints only JSON.", group=option.OUTPUT),
+    csv: Path | None = declare_option("Write a CSV table, one row per token.", group=option.OUTPUT),
+    parquet: Path | None = declare_option("Write the same table as Parquet.", group=option.OUTPUT),
     png: Path | None = declare_option(
-        "Write a picture: the coloured text, or heat maps over the image."
+        "Write a picture: the coloured text, or heat maps over the image.", group=option.OUTPUT
     ),
-    explain_mask: Literal["none", "cls_sep", "sep"] = declare_option(
-        "Special tokens to mask in attention while the model is explained.", default="none"
-    ),
-    token_types: Literal["tokenizer", "zeros"] = declare_option(
-        "Segment ids (token_type_ids) of a pair: the tokenizer's, or all zeros.",
-        default="tokenizer",
-    ),
-    long: option.LongTextPolicy = option.long_option("error"),
-    seed: int = option.SEED,
-    out: str | None = declare_option(
-        "Write Parquet files, one row per text, to this folder or URL; --file may then be a folder, glob "
-        "or URL. If the command is stopped, running it again resumes.",
-        "--out -o",
+    # Folder of results, by many workers
+    output: str | None = declare_option(
+        "Write one row per text, as Parquet, to this folder or URL; a stopped command resumes when it is run "
+        "again, and --file may be a folder, glob or URL.",
+        "--output -o",
         metavar="FOLDER",
+        group=option.FOLDER,
     ),
     keep: str | None = declare_option(
-        "With -o: columns to copy to the output.", metavar="COLUMN,…"
+        "With -o: columns to copy to the output.", metavar="COLUMN,…", group=option.FOLDER
+    ),
+    block: int | None = declare_option(
+        "With -o: texts per output file.", min=1, show_default="1024", group=option.FOLDER
     ),
     engine: option.EngineKind | None = option.ENGINE,
     workers: int | None = option.WORKERS,
     address: str | None = option.ADDRESS,
     gpus_per_worker: float | None = declare_option(
-        "GPUs per worker, with --engine ray; may be a fraction.", min=0, show_default="1"
+        "With --engine ray: GPUs per worker, which may be a fraction.",
+        min=0,
+        show_default="1",
+        group=option.FOLDER,
     ),
-    block: int | None = declare_option(
-        "With -o: texts per output file.", min=1, show_default="1024"
+    # Model and device
+    model: str | None = declare_option(
+        f"{option.MODEL_HELP}.",
+        "--model -m",
+        show_default=DEFAULT_MODEL_HELP,
+        group=option.COMPUTE,
     ),
     device: str | None = option.DEVICE,
-    batch_tokens: int | None = option.BATCH_TOKENS,
-    batch_size: int | None = option.BATCH_SIZE,
     dtype: str | None = option.DTYPE,
     quantize: option.Quantization | None = option.QUANTIZE,
+    batch_tokens: int | None = option.BATCH_TOKENS,
+    batch_size: int | None = option.BATCH_SIZE,
     verbose: bool = option.VERBOSE,
 ) -> None:
     """Show which tokens of TEXT speak for and against a decision.
@@ -182,7 +234,7 @@ def declare_explain_options(
 
 
 @handle_errors
-@option.takes_options_of(declare_explain_options)
+@option.with_options_of(declare_explain_options)
 def explain(arguments: Mapping[str, Any]) -> None:
     """Check the options, load the model, and explain what they name."""
     _check_single_argument(arguments["text"], arguments["typer_context"].args)
@@ -194,7 +246,7 @@ def explain(arguments: Mapping[str, Any]) -> None:
     from tokenlight.cli.targets import build_target
 
     methods = _resolve_methods(arguments["method"] or ["auto"], arguments["reference"])
-    if arguments["out"] is not None:
+    if arguments["output"] is not None:
         from tokenlight.cli.explain_folder import explain_into_folder
 
         target = build_target(arguments, is_question=False)

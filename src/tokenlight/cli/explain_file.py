@@ -12,10 +12,10 @@ from typing import Any
 import typer
 
 from tokenlight.cli.console import EXIT_INTERRUPTED, print_error, print_message
-from tokenlight.cli.flag_hints import spell_with_flags
+from tokenlight.cli.flag_hints import format_for_command_line
 from tokenlight.cli.inputs import TextFile
 from tokenlight.cli.outputs import OutputWriter
-from tokenlight.cli.pipes import EXIT_UNREAD
+from tokenlight.cli.pipes import EXIT_PIPE_CLOSED
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.tokens import Question
 from tokenlight.data.true_label import name_label
@@ -130,15 +130,17 @@ def _write_explanations(
                 if is_first_text:
                     _raise_option_error(explainer, options)
                 output.num_omitted += 1
-                print_message(f"{location} is left out: {spell_with_flags(outcome)}", "yellow")
+                print_message(
+                    f"{location} is left out: {format_for_command_line(outcome)}", "yellow"
+                )
             else:
                 attributions = [
                     replace(attribution, notes=attribution.notes + extra_notes)
                     for attribution in outcome
                 ]
                 output.add(attributions, location)
-            if output.is_unread:
-                raise typer.Exit(EXIT_UNREAD)
+            if output.has_no_reader:
+                raise typer.Exit(EXIT_PIPE_CLOSED)
             advance(1)
 
 

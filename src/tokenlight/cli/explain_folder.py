@@ -12,7 +12,7 @@ from tokenlight.cli.console import (
     print_message,
     resumable_command,
 )
-from tokenlight.cli.flag_hints import spell_text_with_flags
+from tokenlight.cli.flag_hints import format_text_for_command_line
 from tokenlight.cli.options import EngineKind
 from tokenlight.errors import BadInput
 from tokenlight.evaluation.run import LABEL_TARGET
@@ -50,10 +50,10 @@ def explain_into_folder(
             code="target-label-for-folder",
         )
     device = _choose_device(arguments)
-    with resumable_command(lambda: f"finished texts are in {arguments['out']}"):
+    with resumable_command(lambda: f"finished texts are in {arguments['output']}"):
         result = explain_files(
             arguments["file"],
-            arguments["out"],
+            arguments["output"],
             model=arguments["model"],
             method=methods[0],
             target=target,
@@ -127,6 +127,6 @@ def _print_result(result: Any) -> None:
         block_number, reason = result.failed_blocks[0]
         print_error(
             f"{len(result.failed_blocks)} blocks failed; run the same command again to retry. "
-            f"Block {block_number}: {spell_text_with_flags(reason)}"
+            f"Block {block_number}: {format_text_for_command_line(reason)}"
         )
         raise typer.Exit(EXIT_UNFINISHED)

@@ -99,7 +99,7 @@ USAGE_FLAGS = {
 }
 
 
-def spell_with_flags(error: TokenlightError) -> str:
+def format_for_command_line(error: TokenlightError) -> str:
     """Return the message of ``error`` with the options of ``tokenlight`` in place of Python keywords."""
     # Imported here, since no command should wait for numpy before it starts.
     from tokenlight.data.head import USAGE_BY_TASK
@@ -117,7 +117,7 @@ def spell_with_flags(error: TokenlightError) -> str:
     return message
 
 
-def spell_text_with_flags(text: str) -> str:
+def format_text_for_command_line(text: str) -> str:
     """Spell a message that has lost its code, such as a reason that was read from a results folder.
 
     Every row of the table is tried: the Python spellings are specific enough to be found by themselves.

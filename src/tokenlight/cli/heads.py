@@ -26,43 +26,61 @@ MIN_SENTENCES = 100  # with fewer sentences, the shares are rough
 def heads(  # noqa: PLR0917 - one parameter per option
     model: str = option.MODEL,
     conllu: list[Path] | None = declare_option(
-        "Parsed text in CoNLL-U format (.gz too); repeatable.", metavar="FILE"
+        "Parsed text in CoNLL-U format (.gz too); repeatable.", metavar="FILE", group=option.INPUT
     ),
     text: list[Path] | None = declare_option(
-        "Plain text, one paragraph per line, which spaCy parses; repeatable.", metavar="FILE"
+        "Plain text, one paragraph per line, which spaCy parses; repeatable.",
+        metavar="FILE",
+        group=option.INPUT,
     ),
-    output: Path | None = declare_option("Write the heads file for mask_lrp.", "-o --output"),
-    html: Path | None = declare_option("Write a page of figures."),
+    output: Path | None = declare_option(
+        "Write the heads file for mask_lrp.", "--output -o", group=option.OUTPUT
+    ),
+    html: Path | None = declare_option("Write a page of figures.", group=option.OUTPUT),
     align: Literal["offsets", "official"] = declare_option(
         "How attention is read: words and tokens paired by their characters (offsets), or as in the code "
         "of the Mask-LRP paper (official), which counts special tokens and offset 0 and masks [SEP].",
         default="offsets",
+        group=option.METHOD,
     ),
     zero_offset: bool | None = declare_option(
         "Whether a head that looks at its own token counts as positional.",
         show_default=ALIGN_DEFAULT,
+        group=option.METHOD,
     ),
     special: bool | None = declare_option(
-        "Whether attention from special tokens counts.", show_default=ALIGN_DEFAULT
+        "Whether attention from special tokens counts.",
+        show_default=ALIGN_DEFAULT,
+        group=option.METHOD,
     ),
     explain_mask: Literal["none", "cls_sep", "sep"] | None = declare_option(
-        "Special tokens that no token may attend to.", show_default=ALIGN_DEFAULT
+        "Special tokens that no token may attend to.",
+        show_default=ALIGN_DEFAULT,
+        group=option.METHOD,
     ),
     limit: int = declare_option(
-        "Read only the first N sentences; 0 reads all.", default=0, min=0, metavar="N"
+        "Read only the first N sentences; 0 reads all.",
+        default=0,
+        min=0,
+        metavar="N",
+        group=option.INPUT,
     ),
     margin: float | None = declare_option(
         "ξ_synt: how much more often a syntactic attention head must look at the word's syntactic head than "
         "at the most common position.",
         show_default="0.1",
+        group=option.METHOD,
     ),
-    synt_thres: str | None = declare_option(
+    syntactic_thresholds: str | None = declare_option(
         "Instead of --margin: how often such a head must look at the head of nsubj, obj, amod and advmod.",
         metavar="A,B,C,D",
         show_default="from the text",
+        group=option.METHOD,
     ),
     share: float = declare_option(
-        "ξ_pos: how often a positional head must look at its position.", default=0.8
+        "ξ_pos: how often a positional head must look at its position.",
+        default=0.8,
+        group=option.METHOD,
     ),
     device: str | None = option.DEVICE,
     verbose: bool = option.VERBOSE,
@@ -81,7 +99,7 @@ def heads(  # noqa: PLR0917 - one parameter per option
             code="no-parsed-text",
         )
     # Read the text before the model is loaded, so that a missing file costs no time.
-    threshold = _parse_thresholds(margin, synt_thres)
+    threshold = _parse_thresholds(margin, syntactic_thresholds)
     sentences = _read_sentences(conllu_paths, text_paths)
     if limit:
         sentences = sentences[:limit]
@@ -176,7 +194,7 @@ def _parse_thresholds(margin: float | None, thresholds_text: str | None) -> floa
     """Return the margin, or the four thresholds that replace it.
 
     Raises:
-        BadInput: Both options are given, or ``--synt-thres`` is not four numbers.
+        BadInput: Both options are given, or ``--syntactic-thresholds`` is not four numbers.
     """
     from tokenlight.attention_heads.statistics import RELATIONS, SYNTACTIC_MARGIN
 
@@ -184,14 +202,14 @@ def _parse_thresholds(margin: float | None, thresholds_text: str | None) -> floa
         return SYNTACTIC_MARGIN if margin is None else margin
     if margin is not None:
         raise BadInput(
-            "--margin cannot be combined with --synt-thres. Leave one of them out.",
+            "--margin cannot be combined with --syntactic-thresholds. Leave one of them out.",
             code="margin-and-thresholds",
         )
     try:
         nsubj, obj, amod, advmod = map(float, thresholds_text.split(","))
     except ValueError:
         raise BadInput(
-            f"--synt-thres {thresholds_text} is not four numbers. Give one for each of "
+            f"--syntactic-thresholds {thresholds_text} is not four numbers. Give one for each of "
             f"{', '.join(RELATIONS)}, such as 0.5,0.6,0.7,0.5.",
             code="thresholds-not-four-numbers",
         ) from None

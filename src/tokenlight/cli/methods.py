@@ -14,7 +14,7 @@ import typer
 from tokenlight import registry
 from tokenlight.cli import options as option
 from tokenlight.cli.console import handle_errors, load_explainer, print_table
-from tokenlight.cli.flag_hints import spell_with_flags
+from tokenlight.cli.flag_hints import format_for_command_line
 from tokenlight.cli.formulas import strip_markup
 from tokenlight.errors import TokenlightError, describe_error
 
@@ -81,7 +81,7 @@ def doctor(
 
 def _describe_failure(error: Exception) -> str:
     if isinstance(error, TokenlightError):
-        return spell_with_flags(error)
+        return format_for_command_line(error)
     return describe_error(error)
 
 

@@ -11,7 +11,7 @@ FLAG_NAMES = {
     "text": "TEXT",
     "column": "--text",
     "continuation": "--continue",
-    "out": "-o",
+    "output": "-o",
     "all": "--target all",
     "entities": "--target entities",
     "logit": "--target logit",
@@ -34,7 +34,7 @@ EXCLUSIVE_OPTIONS: dict[str, tuple[str, ...]] = {
     "words": ("tokens",),
     "effort": ("method", "reference"),
     "stable": ("method", "reference"),
-    "out": (
+    "output": (
         "label",
         "split",
         "by",
@@ -58,8 +58,8 @@ EXCLUSIVE_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 # Options → the option that they need, and how to give it.
 REQUIRED_OPTIONS: dict[tuple[str, ...], tuple[str, str]] = {
-    ("column", "label", "limit", "split", "out"): ("file", "--file DATA"),
-    ("engine", "workers", "keep", "block"): ("out", "--file DATA -o FOLDER"),
+    ("column", "label", "limit", "split", "output"): ("file", "--file DATA"),
+    ("engine", "workers", "keep", "block"): ("output", "--file DATA -o FOLDER"),
     ("address", "gpus_per_worker"): ("ray", "--engine ray"),
     ("stream",): ("generate", "--generate N"),
     ("fill",): ("image", "--image FILE"),
@@ -100,7 +100,7 @@ def check_option_combinations(arguments: Mapping[str, Any]) -> None:
     # Folders, globs and URLs are read by workers only, which write to a folder.
     source = str(arguments["file"])
     may_be_several_files = "://" in source or "*" in source or os.path.isdir(source)
-    if may_be_several_files and "out" not in given_options:
+    if may_be_several_files and "output" not in given_options:
         raise BadInput(
             f"--file {source} can match several files. Give a folder for the results with -o FOLDER.",
             code="several-files-without-folder",

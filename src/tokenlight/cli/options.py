@@ -12,11 +12,23 @@ import typer
 from tokenlight.errors import BadInput
 
 SENTIMENT_MODEL = "tokenlight/sentiment"  # the default of commands that read plain texts
-MODEL_HELP = "Embedded model (see tokenlight models), folder or hub id."
+MODEL_HELP = "An embedded model (see tokenlight models), a folder or a hub id"
 TEXTS_HELP = (
     ".jsonl, .json, .csv, .tsv, .parquet or .txt file (all but .parquet may be .gz), or the name of a "
-    "data set on the Hugging Face hub (needs the library datasets)."
+    "data set on the Hugging Face hub (needs the library datasets)"
 )
+# Titles of the groups of options, in the order in which the help shows them.
+INPUT = "Input"
+FILE = "Texts of a file"
+TARGET = "What to explain"
+METHOD = "Method"
+MEASURES = "Measures"
+LIMITS = "Limits"
+DISPLAY = "What to show"
+OUTPUT = "Files to write"
+FOLDER = "Results in a folder"
+COMPUTE = "Model and device"
+GROUPS = (INPUT, FILE, TARGET, METHOD, MEASURES, LIMITS, DISPLAY, OUTPUT, FOLDER, COMPUTE)
 SPEC_METAVAR = "NAME[:OPTION=VALUE,...]"
 # Values of options that several commands have.
 LongTextPolicy = Literal["error", "truncate", "stride"]
@@ -24,16 +36,19 @@ Quantization = Literal["4bit", "8bit"]
 EngineKind = Literal["local", "ray"]
 
 
-def declare_option(help: str, names: str = "", default: Any = None, **settings: Any) -> Any:
+def declare_option(
+    help: str, names: str = "", default: Any = None, *, group: str | None = None, **settings: Any
+) -> Any:
     """Declare an option of a command.
 
     Args:
         help: The help text.
         names: Spellings such as ``"--output -o"``; by default the name of the parameter.
         default: The default value; ``...`` makes the option required.
+        group: Title of the group in which the help lists the option.
         **settings: Further keywords of ``typer.Option``.
     """
-    return typer.Option(default, *names.split(), help=help, **settings)
+    return typer.Option(default, *names.split(), help=help, rich_help_panel=group, **settings)
 
 
 def declare_argument(metavar: str, help: str, default: Any = ...) -> Any:
@@ -41,7 +56,7 @@ def declare_argument(metavar: str, help: str, default: Any = ...) -> Any:
     return typer.Argument(default, metavar=metavar, help=help)
 
 
-def takes_options_of(
+def with_options_of(
     declaration: Callable[..., None],
 ) -> Callable[[Callable[[Mapping[str, Any]], None]], Callable[..., None]]:
     """Let a command take the options that another function declares, as one mapping by name.
@@ -79,7 +94,7 @@ def parse_pairs(
 
     Example:
         >>> from tokenlight.cli.options import parse_pairs
-        >>> parse_pairs("--models", ["sst2=models/bert", "models/other"])
+        >>> parse_pairs("--model", ["sst2=models/bert", "models/other"])
         {'sst2': 'models/bert', '': 'models/other'}
     """
     path_by_name: dict[str, str] = {}
@@ -104,10 +119,10 @@ def parse_pairs(
 def method_option(default: str) -> Any:
     """Declare ``--method``; ``default`` is shown in the help."""
     return declare_option(
-        "How to explain; repeat to compare methods. tokenlight methods lists them; auto chooses the "
-        "recommended method for this kind of input, best measures several on your texts and "
-        "takes the most faithful.",
+        "The method (see tokenlight methods), auto for the one recommended for this kind of input, or best "
+        "for the one that measures most faithful on your texts; repeatable.",
         "--method -x",
+        group=METHOD,
         metavar=SPEC_METAVAR,
         show_default=default,
     )
@@ -118,37 +133,50 @@ def long_option(default: LongTextPolicy) -> Any:
     return declare_option(
         "What to do with a text longer than the model can read: report an error, truncate it, or read it "
         "in overlapping windows (stride).",
+        group=INPUT,
         default=default,
     )
 
 
 # What is explained, and where it is computed.
-MODEL = declare_argument("MODEL", MODEL_HELP)
-DATA = declare_argument("DATA", f"The texts: a {TEXTS_HELP}")
+MODEL = declare_argument("MODEL", f"{MODEL_HELP}.")
+DATA = declare_argument("DATA", f"The texts: a {TEXTS_HELP}.")
 DEVICE = declare_option(
-    "Where to compute: cpu, cuda, cuda:1 …", show_default="a GPU if there is one"
+    "Where to compute: cpu, cuda, cuda:1 …", show_default="a GPU if there is one", group=COMPUTE
 )
-BATCH_TOKENS = declare_option("Maximum tokens per batch.", min=1, metavar="N")
-BATCH_SIZE = declare_option("Maximum texts per batch.", min=1, metavar="N")
+BATCH_TOKENS = declare_option("Maximum tokens per batch.", min=1, metavar="N", group=COMPUTE)
+BATCH_SIZE = declare_option("Maximum texts per batch.", min=1, metavar="N", group=COMPUTE)
 DTYPE = declare_option(
     "Precision of the weights: float32, bfloat16, float16, or auto (as saved).",
     show_default="auto for models that generate text, else float32",
+    group=COMPUTE,
 )
-QUANTIZE = declare_option("Load the weights of linear layers in 4 or 8 bits (bitsandbytes).")
+QUANTIZE = declare_option(
+    "Load the weights of linear layers in 4 or 8 bits (bitsandbytes).", group=COMPUTE
+)
 VERBOSE = declare_option(
-    "Show tracebacks, and the messages of torch and transformers.", "--verbose", False
+    "Show tracebacks and the messages of torch and transformers.", "--verbose", False
 )
-SEED = declare_option("Random seed of methods that sample, and of intervals.", default=0)
+SEED = declare_option(
+    "Random seed of methods that sample and of confidence intervals.", default=0, group=METHOD
+)
 # Which texts of a file are read.
-LIMIT = declare_option("Read only the first N texts.", min=1, metavar="N")
-SPLIT = declare_option("Split of a data set that is given by name.")
+LIMIT = declare_option("Read only the first N texts.", min=1, metavar="N", group=FILE)
+SPLIT = declare_option("Split of a data set on the hub, such as test.", group=FILE)
 COLUMN = declare_option(
-    "Column that holds the text; two columns joined by + for a pair.", "--text", metavar="COLUMN"
+    "Column that holds the text; two columns joined by + for a pair.",
+    "--text",
+    metavar="COLUMN",
+    group=FILE,
 )
-LABEL = declare_option("Column of DATA that holds the true label.", metavar="COLUMN")
+LABEL = declare_option("Column that holds the true label.", metavar="COLUMN", group=FILE)
 # Workers of long jobs.
-ENGINE = declare_option("Run workers as local processes or on a Ray cluster.", show_default="local")
-WORKERS = declare_option("Number of workers.", min=1, metavar="N", show_default="one per core")
+ENGINE = declare_option(
+    "Run the workers as local processes or on a Ray cluster.", show_default="local", group=FOLDER
+)
+WORKERS = declare_option(
+    "Number of workers.", min=1, metavar="N", show_default="one per core", group=FOLDER
+)
 ADDRESS = declare_option(
-    "Address of a running Ray cluster, with --engine ray.", show_default="start one here"
+    "With --engine ray: address of a running cluster.", show_default="start one here", group=FOLDER
 )

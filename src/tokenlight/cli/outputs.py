@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from tokenlight.cli.console import write_errors_reported
-from tokenlight.cli.pipes import output_is_unread
+from tokenlight.cli.pipes import is_output_pipe_closed
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.true_label import find_true_label
@@ -84,9 +84,9 @@ class OutputWriter:
             MissingExtra.check_installed(["pyarrow"], "bench", "--parquet")
 
     @property
-    def is_unread(self) -> bool:
+    def has_no_reader(self) -> bool:
         """Whether standard output is closed, and no file is to be written."""
-        return output_is_unread() and not self.files
+        return is_output_pipe_closed() and not self.files
 
     def write_single_text(self, attributions: Sequence[Attribution]) -> None:
         """Write the files, then show the text; it is shown even if a file cannot be written."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 # Exit status of a command that had nothing but printing left to do: 128 + SIGPIPE, as shells report it.
-EXIT_UNREAD = 141
+EXIT_PIPE_CLOSED = 141
 
 
 class PipeGuard:
@@ -19,7 +19,7 @@ class PipeGuard:
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
-        self.is_unread = False
+        self.is_pipe_closed = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -43,7 +43,7 @@ class PipeGuard:
 
     def _discard_output(self) -> None:
         """Redirect the descriptor to the null device, since Python flushes its buffer again at shutdown."""
-        self.is_unread = True
+        self.is_pipe_closed = True
         with suppress(OSError, ValueError):  # a stream without a descriptor has nothing to redirect
             null_device = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null_device, self.stream.fileno())
@@ -51,7 +51,7 @@ class PipeGuard:
 
 
 @contextmanager
-def guarded_pipes() -> Iterator[None]:
+def closed_pipes_tolerated() -> Iterator[None]:
     """Let a reader close the pipe of standard output or error without an exception inside the block."""
     original_stdout = sys.stdout
     original_stderr = sys.stderr
@@ -67,6 +67,6 @@ def guarded_pipes() -> Iterator[None]:
         sys.stderr = original_stderr
 
 
-def output_is_unread() -> bool:
+def is_output_pipe_closed() -> bool:
     """Return whether the reader of standard output is known to have closed the pipe."""
-    return bool(getattr(sys.stdout, "is_unread", False))
+    return bool(getattr(sys.stdout, "is_pipe_closed", False))

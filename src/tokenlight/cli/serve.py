@@ -16,7 +16,7 @@ DEFAULT_MODELS_HELP = "the embedded models; none with --open"
 def serve(
     *,
     model: list[str] | None = declare_option(
-        f"{option.MODEL_HELP} Repeatable.", "--model -m", show_default=DEFAULT_MODELS_HELP
+        f"{option.MODEL_HELP}; repeatable.", "--model -m", show_default=DEFAULT_MODELS_HELP
     ),
     host: str = declare_option(
         "Address to listen on; 0.0.0.0 accepts other machines.", default="127.0.0.1"

@@ -309,7 +309,7 @@ def test_offline_cells_without_a_model_are_reported_but_do_not_fail(bert_folder,
         {"name": "gone", "hub": "someone/b", "data": "texts"},
     ]
     path = write_suite(tmp_path / "suite", bert_folder, 2, models=models, methods=["rollout"])
-    arguments = ["bench", "run", str(path), "--offline", "--models", f"there={bert_folder}"]
+    arguments = ["bench", "run", str(path), "--offline", "--model", f"there={bert_folder}"]
     with pytest.raises(SystemExit) as end:
         main([*arguments, "--workers", "1", "-o", str(tmp_path / "run")])
     assert end.value.code == 0

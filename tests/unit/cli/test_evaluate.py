@@ -249,7 +249,14 @@ def test_diff_measures_the_accuracy_where_a_true_label_is_named(bert_folder, tmp
 
 def test_diff_compares_two_precisions(bert_folder, data_file):
     result = run(
-        "diff", bert_folder, bert_folder, data_file, "--dtype-b", "bfloat16", "--min-focus", "0.5"
+        "diff",
+        bert_folder,
+        bert_folder,
+        data_file,
+        "--dtype-b",
+        "bfloat16",
+        "--min-correlation",
+        "0.5",
     )
     assert result.exit_code in (0, 1), result.output
     assert "AOPC, B − A" in result.output

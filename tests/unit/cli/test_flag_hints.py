@@ -5,7 +5,11 @@ import re
 import pytest
 
 from tokenlight.cli import flag_hints
-from tokenlight.cli.flag_hints import FLAG_HINTS, spell_text_with_flags, spell_with_flags
+from tokenlight.cli.flag_hints import (
+    FLAG_HINTS,
+    format_for_command_line,
+    format_text_for_command_line,
+)
 from tokenlight.errors import BadInput
 
 ROWS = {
@@ -22,14 +26,14 @@ def two_rows(monkeypatch):
 @pytest.mark.usefixtures("two_rows")
 def test_an_error_is_spelled_by_the_row_of_its_code():
     error = BadInput("Give long='stride' or labels=….", code="too-long")
-    assert spell_with_flags(error) == "Give --long stride or labels=…."
-    assert spell_with_flags(BadInput("Give long='stride'.")) == "Give long='stride'."
+    assert format_for_command_line(error) == "Give --long stride or labels=…."
+    assert format_for_command_line(BadInput("Give long='stride'.")) == "Give long='stride'."
 
 
 @pytest.mark.usefixtures("two_rows")
 def test_a_text_without_a_code_is_spelled_by_every_row():
     text = "2 of 3 texts were not explained: Give long='stride' or labels=…."
-    assert spell_text_with_flags(text).endswith("Give --long stride or --label COLUMN.")
+    assert format_text_for_command_line(text).endswith("Give --long stride or --label COLUMN.")
 
 
 def test_rows_are_sorted_and_every_pattern_is_valid():

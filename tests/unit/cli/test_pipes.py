@@ -70,7 +70,7 @@ def test_a_closed_pipe_does_not_stop_an_evaluation(bert_folder, reviews, tmp_pat
 def test_a_closed_pipe_does_not_stop_a_comparison(bert_folder, reviews, tmp_path):
     json_file = tmp_path / "p.json"
     command = ("diff", bert_folder, bert_folder, reviews, "-x", "random", "--json", json_file)
-    code, errors = run_into_closed_pipe(*command, "--min-focus", "1.5")
+    code, errors = run_into_closed_pipe(*command, "--min-correlation", "1.5")
     assert code == 1, errors
     assert json.loads(json_file.read_text())["texts"] == 12
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.helpers.expect import expect_error
-from tokenlight.cli.flag_hints import spell_with_flags
+from tokenlight.cli.flag_hints import format_for_command_line
 from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, DamagedFile, UnknownName
 from tokenlight.evaluation.preflight import parse_labels
@@ -85,10 +85,10 @@ def test_on_the_command_line_the_flags_are_named(tmp_path):
     path = write_file(tmp_path, "a.csv", "review,stars\na,1\n")
     with expect_error(BadInput, "text-column-missing") as refused:
         read_examples(path, text="x")
-    assert "with --text COLUMN" in spell_with_flags(refused.value)
+    assert "with --text COLUMN" in format_for_command_line(refused.value)
     with expect_error(BadInput, "label-column-missing") as refused:
         read_examples(path, label="x")
-    assert "with --label COLUMN" in spell_with_flags(refused.value)
+    assert "with --label COLUMN" in format_for_command_line(refused.value)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.txt", "a.tsv", "a.jsonl"])
