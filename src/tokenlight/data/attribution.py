@@ -256,8 +256,16 @@ class Attribution(LazyDataclass, ExportMixin):
     def patches(self) -> np.ndarray:
         """Return the scores of an image's patches, ``row column``, without special tokens.
 
+        Returns:
+            An array with one score per patch, the top left patch first.
+
         Raises:
             BadInput: This explains a text.
+
+        Example:
+            >>> attribution = explainer.explain(Picture("cat.png"))  # doctest: +SKIP
+            >>> attribution.patches().shape  # doctest: +SKIP
+            (14, 14)
         """
         image = self.row.image
         if image is None:
@@ -299,6 +307,9 @@ class Attribution(LazyDataclass, ExportMixin):
         Args:
             unit: ``"token"``, ``"word"``, ``"sentence"``, ``"document"`` (a text, a message, half of a
                 pair) or ``"role"`` (all messages of one role of a chat).
+
+        Returns:
+            One entry per unit, with its text and its sum.
 
         Raises:
             UnknownName: There is no such unit.
@@ -380,11 +391,30 @@ class Attribution(LazyDataclass, ExportMixin):
         return (*pair, *(f"part {number}" for number in range(3, num_segments + 1)))
 
     def sentences(self) -> list[units.Sentence]:
-        """Return the sentences that the model read, each with the sum of its tokens' scores."""
+        """Return the sentences that the model read, each with the sum of its tokens' scores.
+
+        Returns:
+            One entry per sentence, in the order of the text.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("Great. Too long.")
+            >>> [sentence.text for sentence in attribution.sentences()]
+            ['Great.', 'Too long.']
+        """
         return units.score_sentences(self.row, self.scores)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; :meth:`from_dict` is the inverse."""
+        """Return plain JSON values; :meth:`from_dict` is the inverse.
+
+        Returns:
+            A mapping that ``json.dumps`` accepts.
+
+        Example:
+            >>> from tokenlight import Attribution
+            >>> Attribution.from_arrays([0.1, 0.7], [5, 6], [0.2, 1.3]).to_dict()["scores"]
+            [0.1, 0.7]
+        """
         return {
             "format": FORMAT_VERSION,
             "tokens": list(self.tokens),
@@ -419,8 +449,17 @@ class Attribution(LazyDataclass, ExportMixin):
         Args:
             values: The output of :meth:`to_dict`, for example read from a JSON file.
 
+        Returns:
+            The Attribution, equal to the one that was written.
+
         Raises:
             DamagedFile: The values are of another format, incomplete or inconsistent.
+
+        Example:
+            >>> from tokenlight import Attribution
+            >>> values = Attribution.from_arrays([0.1, 0.7], [5, 6], [0.2, 1.3]).to_dict()
+            >>> Attribution.from_dict(values).scores.tolist()
+            [0.1, 0.7]
         """
         if not isinstance(values, Mapping) or values.get("format") != FORMAT_VERSION:
             raise DamagedFile(
@@ -455,6 +494,9 @@ class Attribution(LazyDataclass, ExportMixin):
             logits: The model's output.
             metadata: See :func:`tokenlight.evaluation.external.from_arrays`.
 
+        Returns:
+            The Attribution.
+
         Example:
             >>> from tokenlight import Attribution
             >>> attribution = Attribution.from_arrays([0.1, 0.7], [5, 6], [0.2, 1.3])
@@ -473,9 +515,21 @@ class Attribution(LazyDataclass, ExportMixin):
         Args:
             path: The file.
 
+        Returns:
+            The Attribution.
+
         Raises:
             BadInput: The file holds several; use :func:`tokenlight.load`.
             DamagedFile: The file does not exist or holds something else.
+
+        Example:
+            >>> import tempfile
+            >>> from tokenlight import Attribution
+            >>> attribution = Attribution.from_arrays([0.1, 0.7], [5, 6], [0.2, 1.3])
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = attribution.save(f"{folder}/attribution.json")
+            ...     Attribution.load(path).scores.tolist()
+            [0.1, 0.7]
         """
         from tokenlight.files.saved import load
 

@@ -49,15 +49,34 @@ class ExportMixin:
     def to_pandas(self) -> Any:
         """Return a data frame with one row per token.
 
+        Returns:
+            A ``pandas.DataFrame``.
+
         Raises:
             MissingExtra: pandas is not installed.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("Never dull.")
+            >>> list(attribution.to_pandas()["token"])  # doctest: +SKIP
+            ['[CLS]', 'never', 'dull', '.', '[SEP]']
         """
         from tokenlight.files.saved import to_pandas
 
         return to_pandas(self._as_list())
 
     def to_html(self) -> str:
-        """Return one self-contained HTML page."""
+        """Return one self-contained HTML page.
+
+        Returns:
+            The text of the page, which needs no other file.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("Never dull.")
+            >>> attribution.to_html()[:15]
+            '<!doctype html>'
+        """
         from tokenlight.plots.html import render_page
 
         return render_page(self._as_list())
@@ -68,7 +87,13 @@ class ExportMixin:
         return render_fragment(self._as_list())
 
     def show(self) -> None:
-        """Print the highlighted text to the terminal; in a notebook, display it."""
+        """Print the highlighted text to the terminal; in a notebook, display it.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("Never dull.")
+            >>> attribution.show()  # doctest: +SKIP
+        """
         shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
         if hasattr(shell, "kernel"):
             display = import_module("IPython.display")
@@ -81,8 +106,16 @@ class ExportMixin:
     def plot(self) -> Any:
         """Return a matplotlib figure of the highlighted text, or of heat maps over images.
 
+        Returns:
+            A ``matplotlib.figure.Figure``.
+
         Raises:
             MissingExtra: matplotlib is not installed.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("Never dull.")
+            >>> attribution.plot().savefig("dull.png")  # doctest: +SKIP
         """
         from tokenlight.plots.figures import draw_attributions
 

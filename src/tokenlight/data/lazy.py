@@ -19,6 +19,19 @@ class LazyDataclass:
         Args:
             load_fields: Returns the missing fields; called once, when one of them is first read.
             values: Fields that are known already.
+
+        Returns:
+            The instance, whose missing fields are loaded when one of them is first read.
+
+        Example:
+            >>> from dataclasses import dataclass
+            >>> from tokenlight.data.lazy import LazyDataclass
+            >>> @dataclass(frozen=True)
+            ... class Scores(LazyDataclass):
+            ...     method: str
+            ...     values: list[float]
+            >>> Scores.lazy(lambda: {"values": [0.1, 0.7]}, method="attcat").values
+            [0.1, 0.7]
         """
         instance = object.__new__(cls)
         object.__setattr__(instance, "_fields", load_fields)

@@ -32,6 +32,13 @@ def absolute(attribution: Attribution) -> Attribution:
 
     Returns:
         A new explanation with the step ``absolute``.
+
+    Example:
+        >>> from tokenlight import Attribution
+        >>> from tokenlight.postprocess import absolute
+        >>> attribution = Attribution.from_arrays([0.2, -0.6], [5, 6], [0.2, 1.3])
+        >>> absolute(attribution).scores.round(2).tolist()
+        [0.2, 0.6]
     """
     return _apply_step(attribution, "absolute", np.abs, transform_errors=np.abs)
 
@@ -45,6 +52,13 @@ def l1_normalise(attribution: Attribution) -> Attribution:
 
     Returns:
         A new explanation with the step ``l1_normalise``.
+
+    Example:
+        >>> from tokenlight import Attribution
+        >>> from tokenlight.postprocess import l1_normalise
+        >>> attribution = Attribution.from_arrays([0.2, -0.6], [5, 6], [0.2, 1.3])
+        >>> l1_normalise(attribution).scores.round(2).tolist()
+        [0.25, -0.75]
     """
     # The terms of each layer are divided by the same number, so that they still sum to the scores.
     total = float(np.abs(attribution.scores).sum()) or 1.0
@@ -64,6 +78,13 @@ def max_normalise(attribution: Attribution) -> Attribution:
 
     Returns:
         A new explanation with the step ``max_normalise``.
+
+    Example:
+        >>> from tokenlight import Attribution
+        >>> from tokenlight.postprocess import max_normalise
+        >>> attribution = Attribution.from_arrays([0.5, -1.0, 2.0], [5, 6, 7], [0.2, 1.3])
+        >>> max_normalise(attribution).scores.tolist()
+        [0.25, -0.5, 1.0]
     """
     largest = float(np.abs(attribution.scores).max()) or 1.0
 
@@ -82,6 +103,14 @@ def without_special(attribution: Attribution) -> Attribution:
 
     Returns:
         A new explanation with the step ``without_special``.
+
+    Example:
+        >>> from tokenlight import Explainer
+        >>> from tokenlight.postprocess import without_special
+        >>> attribution = Explainer.from_pretrained("tokenlight/sentiment").explain("Never dull.", "gae")
+        >>> scores = without_special(attribution).scores
+        >>> float(scores[0]), float(scores[-1])  # [CLS] and [SEP]
+        (0.0, 0.0)
     """
     is_regular = ~np.array(attribution.row.special_tokens_mask)
 
@@ -104,6 +133,14 @@ def difference(attribution: Attribution, reference: Attribution) -> Attribution:
 
     Raises:
         BadInput: The two explain different texts.
+
+    Example:
+        >>> from tokenlight import Attribution
+        >>> from tokenlight.postprocess import difference
+        >>> attribution = Attribution.from_arrays([0.25, 0.75], [5, 6], [0.2, 1.3])
+        >>> reference = Attribution.from_arrays([1.0, 1.0], [5, 6], [0.2, 1.3])
+        >>> difference(attribution, reference).scores.tolist()
+        [-0.25, 0.25]
     """
     if attribution.row.fingerprint != reference.row.fingerprint:
         raise BadInput(

@@ -17,6 +17,18 @@ def rank_positions(scores: Sequence[float] | np.ndarray, order: RankOrder = "top
 
     Equal scores keep the order of the text, and NaN comes last either way. The official codes of papers sort
     unstably, so their order of equal scores is arbitrary.
+
+    Args:
+        scores: One score per token.
+        order: ``"top"`` for the highest score first, ``"bottom"`` for the lowest first.
+
+    Returns:
+        The positions of the tokens in that order.
+
+    Example:
+        >>> from tokenlight.plugin import rank_positions
+        >>> rank_positions([0.1, 0.7, 0.3]).tolist()
+        [1, 2, 0]
     """
     values = np.asarray(scores, dtype=np.float64)
     return np.argsort(-values if order == "top" else values, kind="stable")

@@ -53,6 +53,14 @@ class Trust:
         zero_shift: How far the zero of the scores is off, in standard deviations; None without signs.
         is_outdated: Whether the scores, the text or the target changed after the test. The grade is then
             ``untested``.
+
+    Example:
+        >>> from tokenlight import Explainer
+        >>> from tokenlight.trust import assess_trust, read_trust
+        >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+        >>> attribution = explainer.explain("I do not like this movie.")
+        >>> read_trust(assess_trust(explainer, attribution)).top_words[0]
+        'not'
     """
 
     grade: str

@@ -61,6 +61,9 @@ class TokenlightError(Exception):
             suffix: Text after the message of the original exception.
             code: Code of the new error; by default that of the class.
 
+        Returns:
+            A context manager.
+
         Example:
             >>> from tokenlight.errors import BadInput
             >>> with BadInput.reraise_as("This is not a number: ", ValueError):
@@ -177,7 +180,14 @@ class UnknownKeyword(UnknownName, TypeError):
 
 
 class BadInput(TokenlightError, ValueError):
-    """An input or option that cannot be used."""
+    """An input or option that cannot be used.
+
+    Example:
+        >>> from tokenlight.plugin import BadInput
+        >>> raise BadInput("The text has no label. Give one.", code="text-without-label")
+        Traceback (most recent call last):
+        tokenlight.errors.BadInput: The text has no label. Give one.
+    """
 
     code = "bad-input"
 

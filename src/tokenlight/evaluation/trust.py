@@ -116,6 +116,14 @@ def assess_trust_of_all(
 
     Returns:
         The explanations in order, each with ``extras["trust"]``.
+
+    Example:
+        >>> from tokenlight import Explainer
+        >>> from tokenlight.trust import assess_trust_of_all
+        >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
+        >>> attributions = explainer.explain("A warm and funny film, never dull.", ["attcat", "random"])
+        >>> [a.extras["trust"]["top_words"][0] for a in assess_trust_of_all(explainer, attributions)]
+        ['warm', 'never']
     """
     check_items("attributions", attributions, Attribution)
     removal_test = RemovalTest(explainer, seed)
