@@ -28,7 +28,7 @@ def read_logits(
         runner: The model that was run.
         outputs: What it returned.
         arguments: The arguments of the pass, which say where a head is read.
-        is_linear: Whether the logits must be sums of the model's logits and constants, for rules of relevance.
+        is_linear: Whether they must be sums of the model's logits and constants, for rules of relevance.
     """
     if runner.head.kind == "span":
         return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
