@@ -4,6 +4,7 @@ model is the same afterwards: its modules' attributes, buffers and config."""
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.helpers import image_models, image_text_models
+from tests.helpers.causal_only_families import CAUSAL_ONLY_FAMILIES, build_causal_only_model
 from tests.helpers.encoder_decoder_models import (
     CONTINUATION,
     SEQ2SEQ_FAMILIES,
@@ -29,6 +31,7 @@ from tests.helpers.families import (
     SUPPORTED_FAMILIES,
     build_model,
     build_model_from_config,
+    class_has_growing_rope,
     has_growing_rope,
 )
 from tests.helpers.model_state import find_changes, state_tree
@@ -72,6 +75,23 @@ ROTARY_CASES = [
     if (name, rope) != ("phi3", "dynamic")
 ]
 
+WITHOUT_EMBEDDING_GRADIENT = ("Inkling",)
+# Without rotary embeddings in the config that is tested, or with others for each layer, which the settings
+# of this module do not describe.
+OTHER_ROTARY_SETTINGS = [
+    *itertools.product(("GraniteMoeHybrid", "RecurrentGemma", "Beam"), ROPES),
+    ("DeepseekV4", "longrope"),
+    ("Gemma4Unified", "longrope"),
+    ("MiMoV2Flash", "longrope"),
+]
+ROTARY_CAUSAL_CASES = [
+    (prefix, rope)
+    for prefix in CAUSAL_ONLY_FAMILIES
+    for rope in ROPES
+    if class_has_growing_rope(f"{prefix}ForCausalLM")
+    and (prefix, rope) not in OTHER_ROTARY_SETTINGS
+]
+
 
 def draw_text(length: int) -> Tensor:
     """Draw ids that end in the end-of-text token."""
@@ -102,10 +122,8 @@ def make_rope_parameters(rope: str, old: dict[str, Any], num_frequencies: int) -
     return parameters
 
 
-def build_rotary_model(family: str, rope: str) -> Any:
-    """Return a model of the family whose rotary factors change at THRESHOLD tokens."""
-    prefix, arguments, _ = ALL_FAMILIES[family]
-    plain = build_model(family)
+def make_rotary_settings(plain: Any, rope: str) -> dict[str, Any]:
+    """Return settings with which the rotary factors of the model ``plain`` change at THRESHOLD tokens."""
     rotary = next(module for module in plain.modules() if hasattr(module, "original_max_seq_len"))
     old_parameters = plain.config.rope_parameters
     rope_parameters: dict[str, Any]
@@ -118,12 +136,18 @@ def build_rotary_model(family: str, rope: str) -> Any:
         }
     else:
         rope_parameters = make_rope_parameters(rope, old_parameters, len(rotary.inv_freq))
-    if family == "phimoe":  # its config asks for these whatever the type
-        rope_parameters |= {"short_mscale": 1.0, "long_mscale": 1.5}
-    settings = {
+    return {
         "max_position_embeddings": THRESHOLD if rope == "dynamic" else 64,
         "rope_parameters": rope_parameters,
     }
+
+
+def build_rotary_model(family: str, rope: str) -> Any:
+    """Return a model of the family whose rotary factors change at THRESHOLD tokens."""
+    prefix, arguments, _ = ALL_FAMILIES[family]
+    settings = make_rotary_settings(build_model(family), rope)
+    if family == "phimoe":  # its config asks for these whatever the type
+        settings["rope_parameters"] |= {"short_mscale": 1.0, "long_mscale": 1.5}
     if family == "phi3":
         settings["original_max_position_embeddings"] = THRESHOLD
     return build_model_from_config(prefix, {**arguments, **settings})
@@ -138,9 +162,10 @@ def float64_by_default() -> Iterator[None]:
 
 
 def compute_bare_logits(model: Any, ids: Tensor) -> np.ndarray:
-    """Return the unmodified model's logits for one text."""
+    """Return the unmodified model's logits for one text; those of its next token for a language model."""
     with torch.no_grad():
-        return model(ids[None]).logits[0].numpy()
+        logits = model(ids[None]).logits[0]
+    return (logits if logits.dim() == 1 else logits[-1]).numpy()
 
 
 def explain_lengths(explainer: Explainer, lengths: Sequence[int], method: Any) -> dict[int, Any]:
@@ -182,6 +207,23 @@ def test_rotary_factors_do_not_depend_on_other_rows(family, rope, monkeypatch):
     if rope == "dynamic":  # longer than its config allows, which is refused otherwise
         monkeypatch.setattr(ModelRunner, "max_tokens", None)
     model = build_rotary_model(family, rope)
+    rules = BatchRules(model)
+    assert rules.regime(SHORT) != rules.regime(LONG)
+    assert_batch_invariant(model, "grad_x_input")
+
+
+@pytest.mark.parametrize("prefix", CAUSAL_ONLY_FAMILIES)
+def test_a_next_token_has_one_answer_in_any_batch_and_order(prefix):
+    method = OCCLUSION if prefix in WITHOUT_EMBEDDING_GRADIENT else "grad_x_input"
+    assert_batch_invariant(build_causal_only_model(prefix), method)
+
+
+@pytest.mark.parametrize(("prefix", "rope"), ROTARY_CAUSAL_CASES)
+def test_rotary_factors_of_a_language_model_do_not_depend_on_other_rows(prefix, rope, monkeypatch):
+    if rope == "dynamic":  # longer than its config allows, which is refused otherwise
+        monkeypatch.setattr(ModelRunner, "max_tokens", None)
+    settings = make_rotary_settings(build_causal_only_model(prefix), rope)
+    model = build_causal_only_model(prefix, **settings)
     rules = BatchRules(model)
     assert rules.regime(SHORT) != rules.regime(LONG)
     assert_batch_invariant(model, "grad_x_input")

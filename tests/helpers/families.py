@@ -212,7 +212,12 @@ def find_causal_class(name: str) -> str | None:
 def has_growing_rope(name: str) -> bool:
     """Return whether the family's code lets rotary factors follow the longest text of a batch."""
     prefix = (FAMILIES | PARTLY_SUPPORTED_FAMILIES)[name][0]
-    model_class = getattr(transformers, f"{prefix}ForSequenceClassification")
+    return class_has_growing_rope(f"{prefix}ForSequenceClassification")
+
+
+def class_has_growing_rope(class_name: str) -> bool:
+    """Return whether the code of a class of transformers lets rotary factors follow the longest text."""
+    model_class = getattr(transformers, class_name)
     return hasattr(sys.modules[model_class.__module__], "dynamic_rope_update")
 
 

@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+import transformers
+
+from tests.helpers.causal_only_families import CAUSAL_ONLY_FAMILIES
 from tests.helpers.encoder_decoder_models import SEQ2SEQ_FAMILIES
 from tests.helpers.families import (
     CAUSAL_FAMILIES,
@@ -69,6 +72,13 @@ def classifier_rows() -> list[str]:
     return rows
 
 
+def map_to_model_types(prefixes: Collection[str]) -> list[str]:
+    """Return the names by which configs call the families of these class prefixes."""
+    return [
+        getattr(transformers, f"{prefix}ForCausalLM").config_class.model_type for prefix in prefixes
+    ]
+
+
 def generation_rows() -> list[str]:
     causal = set(CAUSAL_FAMILIES) - NOT_CAUSAL_BY_DEFAULT
     encoder_decoder = {
@@ -81,6 +91,9 @@ def generation_rows() -> list[str]:
     )
     return [
         family_row("causal language models", causal),
+        family_row(
+            "causal language models, further ones", map_to_model_types(CAUSAL_ONLY_FAMILIES)
+        ),
         family_row("encoder-decoder models", encoder_decoder),
         family_row("text generation, refused", refused),
     ]

@@ -189,6 +189,14 @@ class TestTemplates:
             explainer.explain(Chat(HELLO), "grad_x_input")
         assert isinstance(refusal.value, DamagedFile | BadInput)
 
+    @pytest.mark.parametrize(
+        ("bomb", "code"), [("nested ranges", "limited-time"), ("a product", "limited-memory")]
+    )
+    def test_time_and_memory_of_a_template_are_limited(self, language_model, bomb, code):
+        explainer = language_model(BOMBS[bomb])
+        with expect_error(DamagedFile, code):
+            explainer.explain(Chat(HELLO), "grad_x_input")
+
     def test_the_error_of_a_template_is_reported(self, language_model):
         explainer = language_model("{{ raise_exception('no user may speak') }}")
         for _ in range(2):
