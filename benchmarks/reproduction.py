@@ -122,7 +122,7 @@ def build_command(options: RunOptions, name: str) -> list[str]:
     ]  # fmt: skip
     kind = options.device.partition(":")[0]
     if kind in BATCH:
-        arguments += ["--batch-tokens", str(BATCH[kind]), "--slice", str(SLICE[kind])]
+        arguments += ["--batch-tokens", str(BATCH[kind]), "--part-size", str(SLICE[kind])]
     lm = options.models / "lm" if options.models else None
     needs_lm = any(method.name.startswith("decoded") for method in suite.methods)
     if needs_lm and not (lm and lm.is_dir()):

@@ -2,12 +2,12 @@
 
 The texts are SST-2's training half and AG News in turn, repeated to size, in Parquet.
 
-    python benchmarks/scale.py factor [--engines local ray] [--texts 1536] [--block 64] [--rounds 3]
+    python benchmarks/scale.py factor [--engines local ray] [--texts 1536] [--part-size 64] [--rounds 3]
     python benchmarks/scale.py memory [--texts 100000] [--workers 2] [--device cuda] [--model DIR|bert-base]
     python benchmarks/scale.py loop [--texts 8192] [--device cuda] [--model DIR|bert-base]
     python benchmarks/scale.py manifest
 
-``factor``: texts per second between the first block and the last, the best of several rounds in turn; the
+``factor``: texts per second between the first part and the last, the best of several rounds in turn; the
 goal is 1.85 on two cores. ``memory``: the resident memory of every process of the job, drawn into
 docs/images/scale_memory.svg. ``loop``: one worker against the loop that a person would write by hand for
 the same rows, in memory and, where pyarrow is, into files; the goal is 1.2. ``--model bert-base`` makes a
@@ -33,10 +33,10 @@ from typing import Any
 from tokenlight.files.stores import Folder
 from tokenlight.models.embedded import digest_folder
 from tokenlight.scale import Engine, explain_files
-from tokenlight.scale.blocks import TextFiles
 from tokenlight.scale.explain_job import ExplainJob
 from tokenlight.scale.manifest import MANIFEST
 from tokenlight.scale.mapper import Mapper
+from tokenlight.scale.text_files import TextFiles
 
 DATA = Path(os.environ.get("TOKENLIGHT_DATA", Path(__file__).parents[2] / "shared" / "data"))
 FILES = ("sst2/train.jsonl.gz", "ag_news/train_subset.jsonl.gz")
@@ -65,10 +65,10 @@ def write_texts(folder: Path, count: int) -> Path:
     return folder
 
 
-def measure_rate(folder: Path, block: int, workers: int) -> float:
-    """Return texts per second after the first round of blocks, which the workers end together."""
+def measure_rate(folder: Path, part_size: int, workers: int) -> float:
+    """Return texts per second after the first round of parts, which the workers end together."""
     ends = sorted(path.stat().st_mtime for path in (folder / "rows").rglob("*.parquet"))
-    return block * (len(ends) - workers) / (ends[-1] - ends[0])
+    return part_size * (len(ends) - workers) / (ends[-1] - ends[0])
 
 
 def read_rows(folder: Path) -> bytes:
@@ -79,7 +79,7 @@ def read_rows(folder: Path) -> bytes:
 def factor(arguments: argparse.Namespace) -> None:
     """Compare two workers with one."""
     distinct_rows = set()
-    block = arguments.block
+    part_size = arguments.part_size
     with tempfile.TemporaryDirectory() as work_folder:
         data = write_texts(Path(work_folder), arguments.texts)
         for engine in arguments.engines:
@@ -91,12 +91,12 @@ def factor(arguments: argparse.Namespace) -> None:
                         "model": arguments.model,
                         "method": "attcat",
                         "keep": ["id"],
-                        "block": block,
+                        "part_size": part_size,
                     }
                     explain_files(
                         data / "00000000.parquet", out, engine=Engine(engine, workers), **options
                     )
-                    rates_by_workers[workers].append(measure_rate(out, block, workers))
+                    rates_by_workers[workers].append(measure_rate(out, part_size, workers))
                     distinct_rows.add(read_rows(out))
             best = {workers: max(rates) for workers, rates in rates_by_workers.items()}
             print(
@@ -230,17 +230,17 @@ def save_bert_base(folder: Path) -> str:
 def time_handwritten_loop(
     texts: list[str], arguments: argparse.Namespace, output_folder: Path | None
 ) -> float:
-    """Time a hand-written loop over blocks of 1,024 texts.
+    """Time a hand-written loop over parts of 1,024 texts.
 
     It tokenizes, sorts, packs and computes gradient × input.
 
     Args:
         texts: The texts.
         arguments: Names the model and the device.
-        output_folder: Folder for a Parquet file per block; None writes none.
+        output_folder: Folder for a Parquet file per part; None writes none.
 
     Returns:
-        Seconds for all blocks but the first.
+        Seconds for all parts but the first.
     """
     import torch
 
@@ -256,10 +256,10 @@ def time_handwritten_loop(
     for first in range(0, len(texts), 1024):
         if first == 1024:
             start = time.perf_counter()
-        block = texts[first : first + 1024]
-        encodings = tokenizer(block, truncation=True, max_length=limit, return_offsets_mapping=True)
-        order = sorted(range(len(block)), key=lambda i: -len(encodings["input_ids"][i]))
-        rows: list[dict] = [{} for _ in block]
+        part = texts[first : first + 1024]
+        encodings = tokenizer(part, truncation=True, max_length=limit, return_offsets_mapping=True)
+        order = sorted(range(len(part)), key=lambda i: -len(encodings["input_ids"][i]))
+        rows: list[dict] = [{} for _ in part]
         while order:
             size = max(1, budget // len(encodings["input_ids"][order[0]]))
             indices = order[:size]
@@ -292,12 +292,12 @@ def time_handwritten_loop(
     return time.perf_counter() - start
 
 
-def time_blocks(process_block: Callable[[Any], Any], blocks: Sequence[Any]) -> float:
-    """Return the seconds for all blocks but the first, which warms up."""
-    process_block(blocks[0])
+def time_parts(process_part: Callable[[Any], Any], parts: Sequence[Any]) -> float:
+    """Return the seconds for all parts but the first, which warms up."""
+    process_part(parts[0])
     start = time.perf_counter()
-    for block in blocks[1:]:
-        process_block(block)
+    for part in parts[1:]:
+        process_part(part)
     return time.perf_counter() - start
 
 
@@ -311,8 +311,8 @@ def loop(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as work_folder:
         loading = {"name": arguments.model, "device": arguments.device}
         for round_index in range(arguments.rounds):
-            blocks = [rows[first : first + 1024] for first in range(0, count, 1024)]
-            worker_seconds = time_blocks(Mapper(None, options, loading).build_columns, blocks)
+            parts = [rows[first : first + 1024] for first in range(0, count, 1024)]
+            worker_seconds = time_parts(Mapper(None, options, loading).build_columns, parts)
             print_rates(
                 "in memory", count, worker_seconds, time_handwritten_loop(texts, arguments, None)
             )
@@ -322,8 +322,8 @@ def loop(arguments: argparse.Namespace) -> None:
                 folder = Folder(f"{work_folder}/out{round_index}")
                 weights = digest_folder(loading["name"])
                 job = ExplainJob(folder, text_files, loading, options, weights)
-                worker_seconds = time_blocks(
-                    job.prepare(arguments.device), text_files.split_into_blocks(1024)
+                worker_seconds = time_parts(
+                    job.prepare(arguments.device), text_files.split_into_parts(1024)
                 )
                 loop_folder = Path(work_folder) / f"hand{round_index}"
                 loop_folder.mkdir()
@@ -336,7 +336,7 @@ def loop(arguments: argparse.Namespace) -> None:
 
 
 def print_rates(title: str, count: int, worker_seconds: float, loop_seconds: float) -> None:
-    """Print the rates of a worker and of the loop, without the first block."""
+    """Print the rates of a worker and of the loop, without the first part."""
     num_timed = count - 1024
     worker_rate = num_timed / worker_seconds
     loop_rate = num_timed / loop_seconds
@@ -350,8 +350,8 @@ def print_rates(title: str, count: int, worker_seconds: float, loop_seconds: flo
 
 
 def manifest(_: argparse.Namespace) -> None:
-    """Time the driver's own files for 1,000 workers, each of which makes a block in about ten seconds."""
-    for blocks in (10_000, 100_000, 1_000_000):
+    """Time the driver's own files for 1,000 workers, each of which makes a part in about ten seconds."""
+    for parts in (10_000, 100_000, 1_000_000):
         entry = {
             "seconds": 10.123,
             "rows": 1024,
@@ -362,7 +362,7 @@ def manifest(_: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as work_folder:
             folder = Folder(work_folder)
             start = time.perf_counter()
-            lines = (json.dumps({"block": n, **entry}) for n in range(blocks))
+            lines = (json.dumps({"block": n, **entry}) for n in range(parts))
             content = "".join(f"{line}\n" for line in lines).encode()
             folder.write(MANIFEST, content)
             write_seconds = time.perf_counter() - start
@@ -370,17 +370,17 @@ def manifest(_: argparse.Namespace) -> None:
             entries = [json.loads(line) for line in (folder.read(MANIFEST) or b"").splitlines()]
             read_seconds = time.perf_counter() - start
             listed = "–"
-            if blocks <= 100_000:
-                for number in range(0, blocks, 1000):
+            if parts <= 100_000:
+                for number in range(0, parts, 1000):
                     (Path(work_folder) / f"rows/{number // 1000:05d}").mkdir(parents=True)
-                for number in range(blocks):
+                for number in range(parts):
                     (Path(work_folder) / f"rows/{number // 1000:05d}/{number:08d}.parquet").touch()
                 start = time.perf_counter()
-                assert len(folder.list_sizes("rows")) == blocks
+                assert len(folder.list_sizes("rows")) == parts
                 listed = f"{time.perf_counter() - start:.2f} s"
-        assert len(entries) == blocks
+        assert len(entries) == parts
         print(
-            f"{blocks:9,} blocks = {blocks * 1024 / 1e6:6,.0f} M texts: manifest "
+            f"{parts:9,} parts = {parts * 1024 / 1e6:6,.0f} M texts: manifest "
             f"{len(content) / 1e6:5.1f} MB, written in {write_seconds:.2f} s, "
             f"so every {20 * write_seconds:.1f} s; read in {read_seconds:.2f} s, folder listed in {listed}"
         )
@@ -394,7 +394,7 @@ def main() -> None:
     parser.add_argument("measurement", choices=["factor", "memory", "loop", "manifest"])
     parser.add_argument("--engines", nargs="+", default=["local", "ray"])
     parser.add_argument("--texts", type=int)
-    parser.add_argument("--block", type=int, default=64, help="rows of a block, for factor")
+    parser.add_argument("--part-size", type=int, default=64, help="rows of a part, for factor")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu")

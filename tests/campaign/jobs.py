@@ -68,7 +68,7 @@ def explain(files: Files, engine: str = "local", workers: int = 2) -> Job:
             "-m",
             str(files.model),
         ]
-        explain_options = ["-x", "attcat", "--keep", "id", "--block", "8"]
+        explain_options = ["-x", "attcat", "--keep", "id", "--part-size", "8"]
         return [
             *TOKENLIGHT,
             *file_options,

@@ -42,7 +42,7 @@ def write_suite(
         "methods": ["attcat", "rollout", "random"],
         "metrics": ["aopc", "lodds"],
         "batch_tokens": 64,
-        "slice": 4,
+        "part_size": 4,
     }
     path = folder / "suite.yaml"
     path.write_text(yaml.safe_dump(content | changes))

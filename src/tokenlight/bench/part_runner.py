@@ -24,7 +24,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.evaluation.digests import check_unchanged
 from tokenlight.evaluation.measure import Failure, Record
 from tokenlight.evaluation.replacement_tokens import find_replacements, replacements_to_dict
-from tokenlight.evaluation.run import Experiment, explain_shard, measure_shard
+from tokenlight.evaluation.run import Experiment, explain_part, measure_part
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
 from tokenlight.files.write import dump_json
@@ -109,7 +109,7 @@ class PartRunner:
         result = self._explain_and_measure(explainer, cell, options, examples)
         # The files that options name have been read by now, so they are checked after the work.
         self._check_option_files(cell)
-        rows = list(_build_rows(part, result, num_stored=run_folder.suite.keep))
+        rows = list(_build_rows(part, result, num_stored=run_folder.suite.num_stored))
         num_failed = sum(row["error"] is not None for row in rows)
         metadata = _describe_costs(explainer, cell, options, result) | {"failed": num_failed}
         run_folder.write_part(part, rows, metadata)
@@ -136,10 +136,10 @@ class PartRunner:
 
         start = time.perf_counter()
         with counted_forwards(explainer) as explain_counts:
-            attributions, explain_failures = explain_shard(explainer, examples, experiment)
+            attributions, explain_failures = explain_part(explainer, examples, experiment)
         middle = time.perf_counter()
         with counted_forwards(explainer) as measure_counts:
-            records, measure_failures = measure_shard(
+            records, measure_failures = measure_part(
                 explainer,
                 examples,
                 attributions,

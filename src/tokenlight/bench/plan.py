@@ -39,7 +39,7 @@ class RunRequest:
         offline: Whether to use embedded models and local files only.
         device: Device of each worker.
         batch_tokens: Tokens per batch; by default as in the suite.
-        slice: Examples per part; by default as in the suite.
+        part_size: Examples per part; by default as in the suite.
     """
 
     models: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class RunRequest:
     offline: bool = False
     device: str = "cpu"
     batch_tokens: int | None = None
-    slice: int | None = None
+    part_size: int | None = None
 
     @staticmethod
     def lookup(mapping: Mapping[str, str], model: str, data: str) -> str:
@@ -141,7 +141,7 @@ class Plan:
         device: Device of each worker.
         batch_tokens: Tokens per batch.
         conllu: File of parsed text from which heads files are computed; empty if there is none.
-        slice: Examples per part; 0 means as in the suite.
+        part_size: Examples per part; 0 means as in the suite.
         completed: ``model/data set`` → the prompts that are measured, for data with expected completions.
     """
 
@@ -153,12 +153,12 @@ class Plan:
     device: str = "cpu"
     batch_tokens: int = 2048
     conllu: str = ""
-    slice: int = 0
+    part_size: int = 0
     completed: dict[str, CompletedPrompts] = field(default_factory=dict)
 
     def iterate_parts(self, suite: Suite) -> Iterator[Part]:
         """Yield the parts model by model, so that a worker loads each model once."""
-        part_size = self.slice or suite.slice
+        part_size = self.part_size or suite.part_size
         for cell in self.cells:
             if not cell.is_run:
                 continue
@@ -228,8 +228,8 @@ def resolve_data_source(
         folders.append(folder)
     path = find_data_file(data.local, folders)
     # A suite may come with a small sample, which is used only without a data folder.
-    if path is None and folder is None and data.otherwise:
-        path = find_data_file(data.otherwise, folders)
+    if path is None and folder is None and data.fallback:
+        path = find_data_file(data.fallback, folders)
     if path is not None:
         return str(path.resolve())
     # If a data folder is given, the data are expected there and not downloaded.

@@ -100,7 +100,7 @@ class _Planner:
             device=self.request.device,
             batch_tokens=self.request.batch_tokens or self.suite.batch_tokens,
             conllu=self.conllu,
-            slice=self.request.slice or self.suite.slice,
+            part_size=self.request.part_size or self.suite.part_size,
             completed=self.completed,
         )
 
@@ -391,7 +391,7 @@ def _describe_settings(suite: Suite, plan: Plan) -> dict[str, Any]:
         "suite": suite.compute_digest(),
         "limit": plan.limit,
         "batch tokens": plan.batch_tokens,
-        "examples a part": plan.slice,
+        "examples a part": plan.part_size,
         "device": plan.device.partition(":")[0],  # cuda:1 computes the same numbers as cuda:0
         "versions": {"tokenlight": VERSION, "python": platform.python_version(), **libraries},
         "data": data_digests,

@@ -166,8 +166,9 @@ def _run_missing_parts(
     failures: list[PartFailure] = []
     num_waiting_by_cell = Counter(part.cell for part in missing_parts)
     runner = PartRunner(str(run_folder.folder.resolve()))
-    device_and_folder = (run_folder.plan.device, run_folder.folder)
-    outcomes = iterate_outcomes(engine, runner, missing_parts, device_and_folder)
+    outcomes = iterate_outcomes(
+        engine, runner, missing_parts, device=run_folder.plan.device, folder=run_folder.folder
+    )
     with progress_bar("parts", len(missing_parts), progress) as advance, closing(outcomes):
         for outcome in outcomes:
             part = missing_parts[outcome.task_index]

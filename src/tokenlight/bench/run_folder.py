@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from tokenlight.bench.plan import Cell, Part, Plan
 from tokenlight.bench.suite import Suite, read_suite_file
+from tokenlight.bench.suite_entries import rename_old_keys
 from tokenlight.errors import BadInput, DamagedFile, join_first
 from tokenlight.files.parsing import read_json
 from tokenlight.files.parts import (
@@ -26,6 +27,8 @@ from tokenlight.files.parts import (
 from tokenlight.files.write import write_text
 
 FORMAT_VERSION = 2  # of run.json and of the manifests; other versions are refused
+# Fields of the plan in run.json of earlier versions, and what they are called now.
+OLD_PLAN_KEYS = {"slice": "part_size"}
 TABLES = ("cells", "scores", "curves", "failures", "timings")  # merged from the parts, each a .csv
 
 
@@ -212,7 +215,8 @@ def _read_manifest_and_plan(folder: Path) -> tuple[Mapping[str, Any], Plan]:
         manifest = read_json(folder / "run.json")
         if manifest["format"] != FORMAT_VERSION:
             raise ValueError(f"format {manifest['format']!r:.20} instead of {FORMAT_VERSION}")
-        return manifest, TypeAdapter(Plan).validate_python(manifest["plan"])
+        plan_fields = rename_old_keys(manifest["plan"], OLD_PLAN_KEYS)
+        return manifest, TypeAdapter(Plan).validate_python(plan_fields)
     except FileNotFoundError as error:
         raise DamagedFile(
             f"{folder} is not the folder of a benchmark run: it has no run.json. Give another folder.",
@@ -232,7 +236,7 @@ def check_run(folder: Path) -> FolderCheck:
         DamagedFile: The folder holds no run that can be read.
     """
     run = RunFolder.open(folder)
-    check = FolderCheck("part", len(run.parts))
+    check = FolderCheck(len(run.parts))
     for part in run.parts:
         check.add_part(run.part_path(part), run.expected_manifest(part))
     check.add_products(folder, [f"{name}.csv" for name in TABLES])

@@ -31,9 +31,11 @@ MAX_LAYERS = 200  # layers that `each: layers` is expanded to when labels are lo
 REQUIRED_LIBRARIES = ("yaml", "pyarrow", "scipy")  # of the extra `bench`
 SUITES_FOLDER = Path(__file__).parent / "suites"
 # Keys that change no number, so that they may be edited in a suite that was run.
-UNHASHED_KEYS = ("published", "expect", "notes", "report", "folder", "title", "paper", "kind")
+UNHASHED_KEYS = ("published", "claims", "notes", "report", "folder", "title", "paper", "kind")
 REQUIRED_KEYS = ("data", "models", "methods", "metrics")
-LIST_KEYS = (*REQUIRED_KEYS, "expect")
+LIST_KEYS = (*REQUIRED_KEYS, "claims")
+# Keys of suites of earlier versions, and what they are called now.
+OLD_SUITE_KEYS = {"slice": "part_size", "expect": "claims", "keep": "num_stored"}
 
 
 class InvalidSuite(TokenlightError):
@@ -75,10 +77,10 @@ class Suite:
     ] = None
     batch_tokens: suite_entries.PositiveInt = 2048
     seed: suite_entries.NonNegativeInt = 0
-    slice: suite_entries.PositiveInt = 64
-    keep: suite_entries.NonNegativeInt = 0
+    part_size: suite_entries.PositiveInt = 64
+    num_stored: suite_entries.NonNegativeInt = 0
     published: suite_entries.PublishedScores = field(default_factory=dict)
-    expect: tuple[suite_entries.Claim, ...] = ()
+    claims: tuple[suite_entries.Claim, ...] = ()
     notes: suite_entries.StringTuple = ()
     report: suite_entries.ReportSpec = field(default_factory=suite_entries.ReportSpec)
     folder: str = ""  # folder of the suite's file, where files that it names are looked for
@@ -118,12 +120,15 @@ class Suite:
     def compute_digest(self) -> str:
         """Hash everything that changes a number; published numbers, notes and the report do not."""
         content = {key: value for key, value in asdict(self).items() if key not in UNHASHED_KEYS}
+        # Old names of keys, so that runs of earlier versions keep their digest.
+        content["slice"] = content.pop("part_size")
+        content["keep"] = content.pop("num_stored")
         for entry in (*content["data"], *content["models"], *content["methods"]):
             entry.pop("note", None)
             entry.pop("group", None)
-            # Runs of before the key was renamed keep their digest.
-            if "stand_in" in entry:
-                entry["twin"] = entry.pop("stand_in")
+            for old_key, key in (("twin", "stand_in"), ("otherwise", "fallback")):
+                if key in entry:
+                    entry[old_key] = entry.pop(key)
         serialized = json.dumps(content, sort_keys=True, ensure_ascii=False, default=str)
         return hashlib.sha256(serialized.encode()).hexdigest()
 
@@ -238,7 +243,8 @@ def parse_suite(content: Mapping[Any, Any], *, name: str, folder: str) -> tuple[
 def _prepare_fields(content: Mapping[Any, Any]) -> dict[str, Any]:
     """Copy the mapping of a file; drop null values, and put single entries into lists."""
     fields = {}
-    for key, value in _copy_with_string_keys(content).items():
+    string_content = _copy_with_string_keys(content)
+    for key, value in suite_entries.rename_old_keys(string_content, OLD_SUITE_KEYS).items():
         if value is None:
             continue
         needs_list = key in LIST_KEYS and not isinstance(value, list)

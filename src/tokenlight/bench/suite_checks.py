@@ -18,7 +18,7 @@ ENTRY_CLASSES: dict[str, type] = {
     "models": suite_entries.ModelEntry,
     "methods": suite_entries.MethodEntry,
     "metrics": suite_entries.MetricEntry,
-    "expect": suite_entries.Claim,
+    "claims": suite_entries.Claim,
     "protocol": suite_entries.ExplainProtocol,
     "heads": suite_entries.HeadsEntry,
     "report": suite_entries.ReportSpec,
@@ -127,7 +127,7 @@ def _find_unknown_data_sets(suite: Suite) -> Iterator[str]:
     entries: list[Any] = [*suite.models, *suite.methods, *suite.metrics]
     for entry in entries:
         yield from _find_unknown_names(entry.name, "data set", entry.data, known_names)
-    for claim in suite.expect:
+    for claim in suite.claims:
         yield from _find_unknown_names(claim.claim, "data set", claim.data, known_names)
 
 

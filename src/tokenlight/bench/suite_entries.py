@@ -5,7 +5,7 @@ from YAML; docs/suites.md explains every key.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -44,15 +44,33 @@ NonNegativeInt = Annotated[StrictInt, Field(ge=0)]
 PositiveInt = Annotated[StrictInt, Field(ge=1)]
 
 
+def rename_old_keys(fields: Mapping[str, Any], old_keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return a mapping of YAML under the present names of its keys.
+
+    Args:
+        fields: The mapping; a key under its present name takes precedence over one under its old name.
+        old_keys: The old name of a key to its present one.
+    """
+    renamed = {}
+    for key, value in fields.items():
+        new_key = old_keys.get(key, key)
+        if new_key == key or new_key not in fields:
+            renamed[new_key] = value
+    return renamed
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def suite_entry(
-    shorthand_key: str = "", fill_defaults: Callable[[dict[str, Any]], Any] = dict
+    shorthand_key: str = "",
+    fill_defaults: Callable[[dict[str, Any]], Any] = dict,
+    old_keys: Mapping[str, str] | None = None,
 ) -> Any:
     """Decorate a class: make it a frozen pydantic dataclass that can be read from YAML.
 
     Args:
         shorthand_key: The key that a bare text stands for: ``a.jsonl`` means ``{local: a.jsonl}``.
         fill_defaults: Fills in keys that follow from the others. It gets the keys that are not null.
+        old_keys: Names of keys in suites of earlier versions to the names of the fields.
     """
 
     def prepare_fields(raw_entry: Any) -> Any:
@@ -61,7 +79,8 @@ def suite_entry(
         # Anything but a mapping is reported by pydantic.
         if not isinstance(raw_entry, dict):
             return raw_entry
-        return fill_defaults({key: value for key, value in raw_entry.items() if value is not None})
+        fields = {key: value for key, value in raw_entry.items() if value is not None}
+        return fill_defaults(rename_old_keys(fields, old_keys or {}))
 
     def decorate(cls: Any) -> Any:
         cls._prepare_fields = model_validator(mode="before")(prepare_fields)
@@ -88,7 +107,6 @@ def _fill_model_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     """Name a model after its checkpoint; an embedded model is its own stand-in."""
     hub = str(fields.get("hub", ""))
     default_stand_in = hub if hub.startswith("tokenlight/") else ""
-    fields = _rename_twin(fields)
     stand_in = fields.get("stand_in", default_stand_in)
     name = fields.get("name") or Path(hub).name or Path(str(stand_in)).name
     if stand_in == "none":
@@ -99,18 +117,8 @@ def _fill_model_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def _rename_twin(fields: dict[str, Any]) -> dict[str, Any]:
-    """Rename the key ``twin`` of older suites to ``stand_in``."""
-    if "twin" not in fields:
-        return fields
-    renamed = {"stand_in": fields["twin"], **fields}
-    del renamed["twin"]
-    return renamed
-
-
 def _parse_name_and_options(fields: dict[str, Any]) -> dict[str, Any]:
     """Parse ``name:option=value,...``, and merge its options with the keys ``options`` and ``preset``."""
-    fields = _rename_twin(fields)
     spec = str(fields.pop("name", "") or "")
     if not spec:
         return {"label": "", **fields}
@@ -126,16 +134,19 @@ def _parse_name_and_options(fields: dict[str, Any]) -> dict[str, Any]:
     return {"label": spec} | fields | {"name": name, "options": options}
 
 
-@suite_entry("local", _fill_data_defaults)
+@suite_entry("local", _fill_data_defaults, old_keys={"otherwise": "fallback"})
 class DataSetEntry:
-    """A data set: where it is on the hub and on this machine, and which of its examples are used."""
+    """A data set: where it is on the hub and on this machine, and which of its examples are used.
+
+    ``fallback`` is a small sample beside the suite, used where no data folder is given.
+    """
 
     name: str
     title: str = ""
     hub: str = ""
     hub_split: str = "validation"
     local: str = ""
-    otherwise: str = ""
+    fallback: str = ""
     text: str = ""
     label: str = ""
     task: Literal["", "classification", "pair", "qa", "next_token"] = ""
@@ -145,7 +156,7 @@ class DataSetEntry:
     note: str = ""
 
 
-@suite_entry("hub", _fill_model_defaults)
+@suite_entry("hub", _fill_model_defaults, old_keys={"twin": "stand_in"})
 class ModelEntry:
     """A checkpoint for some data sets (``data``; empty means all).
 
@@ -162,7 +173,7 @@ class ModelEntry:
     note: str = ""
 
 
-@suite_entry("name", _parse_name_and_options)
+@suite_entry("name", _parse_name_and_options, old_keys={"twin": "stand_in"})
 class MethodEntry:
     """A method with options.
 
@@ -251,26 +262,39 @@ class HeadsEntry:
     share: float = 0.8
 
 
-@suite_entry("claim")
+# Claims of suites of earlier versions read as sentences: "better: A, than: B, by: 5".
+OLD_CLAIM_KEYS = {
+    "better": "method",
+    "than": "baselines",
+    "by": "min_percent",
+    "until": "max_point",
+    "highest": "highest_token",
+    "lowest": "lowest_token",
+    "cannot": "untestable_because",
+}
+
+
+@suite_entry("claim", old_keys=OLD_CLAIM_KEYS)
 class Claim:
     """A claim of the paper that the report checks.
 
-    The method ``better`` must beat every method of ``than`` in ``metric``: by at least ``by`` percent, or at
-    every point of the curve up to ``until``. With ``control``, the claim is tested only where the two differ.
-    ``highest`` and ``lowest`` name tokens of the stored text. ``cannot`` says why no run can test the claim.
+    The method ``method`` must be better than every one of the ``baselines`` in ``metric``: by at least
+    ``min_percent``, or at every point of the curve up to ``max_point``. With ``control``, another method, the
+    claim is tested only where the two differ. ``highest_token`` and ``lowest_token`` name tokens of the
+    stored text. ``untestable_because`` says why no run can test the claim.
     """
 
     claim: str = ""
     metric: str = ""
-    better: str = ""
-    than: StringTuple = ()
+    method: str = ""
+    baselines: StringTuple = ()
     data: StringTuple = ()
-    by: float = 0.0
-    until: float = 0.0
+    min_percent: float = 0.0
+    max_point: float = 0.0
     control: str = ""
-    highest: str = ""
-    lowest: str = ""
-    cannot: str = ""
+    highest_token: str = ""
+    lowest_token: str = ""
+    untestable_because: str = ""
 
 
 @suite_entry(fill_defaults=lambda fields: {"title": fields.get("kind", "bars")} | fields)

@@ -73,9 +73,8 @@ def run(
         show_default=SUITE_DEFAULT,
         group=option.COMPUTE,
     ),
-    slice_: int | None = declare_option(
+    part_size: int | None = declare_option(
         "Examples per part; more on a GPU.",
-        "--slice",
         min=1,
         metavar="N",
         show_default=SUITE_DEFAULT,
@@ -115,7 +114,7 @@ def run(
         offline=offline,
         device=device,
         batch_tokens=batch_tokens,
-        slice=slice_,
+        part_size=part_size,
     )
 
     def describe_progress() -> str:

@@ -8,9 +8,11 @@ from tokenlight.cli.options import GROUPS
 
 # Earlier spelling → spelling of today. The help lists only that of today.
 OLD_FLAGS = {
+    "--block": "--part-size",
     "--models": "--model",
     "--min-focus": "--min-correlation",
     "--out": "--output",
+    "--slice": "--part-size",
     "--synt-thres": "--syntactic-thresholds",
 }
 OTHER_OPTIONS = "Options"

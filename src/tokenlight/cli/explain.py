@@ -201,7 +201,7 @@ def declare_explain_options(
     keep: str | None = declare_option(
         "With -o: columns to copy to the output.", metavar="COLUMN,…", group=option.FOLDER
     ),
-    block: int | None = declare_option(
+    part_size: int | None = declare_option(
         "With -o: texts per output file.", min=1, show_default="1024", group=option.FOLDER
     ),
     engine: option.EngineKind | None = option.ENGINE,

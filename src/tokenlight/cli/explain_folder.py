@@ -18,7 +18,7 @@ from tokenlight.errors import BadInput
 from tokenlight.evaluation.run import LABEL_TARGET
 from tokenlight.scale import Engine, explain_files
 
-DEFAULT_BLOCK_SIZE = 1024  # texts per output file
+DEFAULT_PART_SIZE = 1024  # texts per output file
 
 
 def explain_into_folder(
@@ -34,7 +34,7 @@ def explain_into_folder(
 
     Raises:
         BadInput: Several methods, or GPUs on a device that has none.
-        typer.Exit: Some blocks could not be made; the same command tries them again.
+        typer.Exit: Some parts could not be made; the same command tries them again.
     """
     if methods == "best" or len(methods) > 1:
         names = ["best"] if methods == "best" else [name for name, _ in methods]
@@ -65,7 +65,7 @@ def explain_into_folder(
             load_arguments={
                 name: arguments[name] for name in ("dtype", "quantize") if arguments[name]
             },
-            block=arguments["block"] or DEFAULT_BLOCK_SIZE,
+            part_size=arguments["part_size"] or DEFAULT_PART_SIZE,
             on_message=print_message,
             explain_mask=arguments["explain_mask"],
             token_types=arguments["token_types"],
@@ -109,9 +109,9 @@ def _parse_column_names(names: str | None) -> list[str]:
 
 
 def _print_result(result: Any) -> None:
-    """Print how many texts were explained and refused; exit where blocks are missing."""
+    """Print how many texts were explained and refused; exit where parts are missing."""
     rate = ""
-    if result.num_blocks_made:
+    if result.num_parts_made:
         # The rate counts texts of this call only, not those of earlier calls.
         num_texts_now = result.num_rows + result.num_refused - result.num_existing
         rate = f", {num_texts_now / result.seconds:.1f} texts/s"
@@ -123,10 +123,10 @@ def _print_result(result: Any) -> None:
             f"{result.num_refused:,} texts could not be explained; see {result.folder}/refused",
             "yellow",
         )
-    if result.failed_blocks:
-        block_number, reason = result.failed_blocks[0]
+    if result.failed_parts:
+        part_number, reason = result.failed_parts[0]
         print_error(
-            f"{len(result.failed_blocks)} blocks failed; run the same command again to retry. "
-            f"Block {block_number}: {format_text_for_command_line(reason)}"
+            f"{len(result.failed_parts)} parts failed; run the same command again to retry. "
+            f"Part {part_number}: {format_text_for_command_line(reason)}"
         )
         raise typer.Exit(EXIT_UNFINISHED)

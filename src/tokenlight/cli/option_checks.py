@@ -59,7 +59,7 @@ EXCLUSIVE_OPTIONS: dict[str, tuple[str, ...]] = {
 # Options → the option that they need, and how to give it.
 REQUIRED_OPTIONS: dict[tuple[str, ...], tuple[str, str]] = {
     ("column", "label", "limit", "split", "output"): ("file", "--file DATA"),
-    ("engine", "workers", "keep", "block"): ("output", "--file DATA -o FOLDER"),
+    ("engine", "workers", "keep", "part_size"): ("output", "--file DATA -o FOLDER"),
     ("address", "gpus_per_worker"): ("ray", "--engine ray"),
     ("stream",): ("generate", "--generate N"),
     ("fill",): ("image", "--image FILE"),

@@ -36,11 +36,11 @@ def verify(
     num_unlisted = len(check.problems) - MAX_LISTED_PROBLEMS
     if num_unlisted > 0:
         print_error(f"{num_unlisted} more problems are not listed")
-    if check.missing:
-        print_message(f"{check.missing} {check.unit}s are missing: not made yet, or lost", "yellow")
+    if check.num_missing:
+        print_message(f"{check.num_missing} parts are missing: not made yet, or lost", "yellow")
     for note in check.notes:
         print_message(note, "yellow")
-    print(f"{check.whole:,} of {check.total:,} {check.unit}s are intact in {folder}")
+    print(f"{check.num_whole:,} of {check.num_parts:,} parts are intact in {folder}")
     if not check.is_whole:
         print_message("Run the command that wrote the folder again to restore these parts.")
         raise typer.Exit(EXIT_UNFINISHED)

@@ -1,6 +1,6 @@
-"""Evaluate a data file shard by shard, so that an interrupted run continues where it stopped.
+"""Evaluate a data file part by part, so that an interrupted run continues where it stopped.
 
-A folder belongs to one model, one file and one set of settings: others are refused. If a shard fails, its
+A folder belongs to one model, one file and one set of settings: others are refused. If a part fails, its
 texts are tried one by one, so that one bad text, or one method that does not support it, costs only itself.
 """
 
@@ -49,9 +49,9 @@ Examples = Sequence[Example]
 # Seconds to wait before a text that ran out of memory is tried again: other users of the device may finish.
 RETRY_DELAYS_SECONDS = (5.0, 20.0)
 LABEL_TARGET = "label"  # target: the true label of each text, or the true answer of each question
-# Texts in a shard, which is what an interrupt loses. It is the same on every device, so that a run may
+# Texts in a part, which is what an interrupt loses. It is the same on every device, so that a run may
 # continue on another one.
-SHARD_SIZE = 16
+PART_SIZE = 16
 # Settings that the report shows next to the results.
 REPORTED_SETTINGS = ("model", "data", "columns", "texts", "target", "long", "seed", "versions")
 
@@ -86,18 +86,18 @@ def evaluate_file(
     *,
     partition: tuple[int, int] = (0, 1),
 ) -> tuple[Evaluation, list[Failure]]:
-    """Evaluate ``examples`` shard by shard into ``folder``; finished shards are read, not repeated.
+    """Evaluate ``examples`` part by part into ``folder``; finished parts are read, not repeated.
 
     Args:
         explainer: The model.
         examples: The texts.
         experiment: Methods, metrics and options.
-        folder: Where to keep the shards.
-        partition: ``(i, n)`` computes only every n-th shard, starting with the i-th, so that n processes can
+        folder: Where to keep the parts.
+        partition: ``(i, n)`` computes only every n-th part, starting with the i-th, so that n processes can
             share a folder.
 
     Returns:
-        The evaluation of all shards that are finished, and the failures.
+        The evaluation of all parts that are finished, and the failures.
 
     Raises:
         BadInput: A setting is wrong for every text, or the folder belongs to another run.
@@ -109,32 +109,32 @@ def evaluate_file(
 
     settings_digest = digest_values(sorted(settings.items()))
 
-    def load_or_compute_shard(start: int, shard: Examples) -> Sequence[Mapping[str, Any]] | None:
-        """Return the entries of a shard; None if another process computes it."""
-        path = _shard_path(folder, start)
-        manifest = _make_manifest(settings_digest, start, start + len(shard))
-        entries = _read_shard(path, manifest)
-        is_assigned = start // SHARD_SIZE % partition[1] == partition[0]
+    def load_or_compute_part(start: int, part: Examples) -> Sequence[Mapping[str, Any]] | None:
+        """Return the entries of a part; None if another process computes it."""
+        path = _part_path(folder, start)
+        manifest = _make_manifest(settings_digest, start, start + len(part))
+        entries = _read_part(path, manifest)
+        is_assigned = start // PART_SIZE % partition[1] == partition[0]
         if entries is None and is_assigned:
-            shard_entries = _compute_shard(explainer, shard, experiment, metrics, start)
-            write_part(path, shard_entries, manifest)
+            part_entries = _compute_part(explainer, part, experiment, metrics, start)
+            write_part(path, part_entries, manifest)
             entries = read_part(path, manifest)
         return entries
 
     records: list[Record] = []
     failures: list[Failure] = []
     with progress_bar("evaluating", len(examples)) as advance:
-        for start in range(0, len(examples), SHARD_SIZE):
-            shard = examples[start : start + SHARD_SIZE]
-            entries = load_or_compute_shard(start, shard)
+        for start in range(0, len(examples), PART_SIZE):
+            part = examples[start : start + PART_SIZE]
+            entries = load_or_compute_part(start, part)
             if entries is None:
                 continue
-            shard_records, shard_failures = _parse_entries(entries)
-            records += shard_records
-            failures += shard_failures
-            advance(len(shard))
+            part_records, part_failures = _parse_entries(entries)
+            records += part_records
+            failures += part_failures
+            advance(len(part))
 
-    # Names are shortened for the whole run, not shard by shard.
+    # Names are shortened for the whole run, not part by part.
     renamed_records, renamed_failures = shorten_method_names(records, failures)
     evaluation = Evaluation(
         records=renamed_records,
@@ -165,7 +165,7 @@ def _check_experiment(
 
 
 def _parse_entries(entries: Sequence[Mapping[str, Any]]) -> tuple[list[Record], list[Failure]]:
-    """Return the records and failures of a shard; each entry is one or the other."""
+    """Return the records and failures of a part; each entry is one or the other."""
     records = []
     failures = []
     for entry in entries:
@@ -177,7 +177,7 @@ def _parse_entries(entries: Sequence[Mapping[str, Any]]) -> tuple[list[Record], 
 
 
 def _check_labels(explainer: Explainer, examples: Examples) -> None:
-    """Raise for an unknown label now, not in the last shard; the message names its row."""
+    """Raise for an unknown label now, not in the last part; the message names its row."""
     for index, example in enumerate(examples):
         try:
             parse_labels([example.label], explainer.runner.head)
@@ -191,27 +191,27 @@ def _describe_for_report(experiment: Experiment, settings: Mapping[str, str]) ->
     return {name: facts[name] for name in REPORTED_SETTINGS if facts[name]}
 
 
-def _shard_path(folder: Path, start: int) -> Path:
+def _part_path(folder: Path, start: int) -> Path:
     return folder / "parts" / f"{start:08d}.jsonl"
 
 
 def _make_manifest(settings_digest: str, start: int, stop: int) -> dict[str, Any]:
-    """Return what a finished shard must declare to belong to this run."""
+    """Return what a finished part must declare to belong to this run."""
     return {"settings": settings_digest, "texts": [start, stop]}
 
 
 def count_finished_texts(folder: Path) -> int:
-    """Return the number of texts in finished shards."""
+    """Return the number of texts in finished parts."""
     count = 0
     for path in sorted((folder / "parts").glob("*.jsonl")):
-        if _read_shard(path, {}) is not None:
+        if _read_part(path, {}) is not None:
             start, stop = read_manifest(path, {})["texts"]
             count += stop - start
     return count
 
 
 def check_evaluation(folder: Path) -> FolderCheck:
-    """Check every shard of an evaluation against its checksum, and whether its results exist.
+    """Check every part of an evaluation against its checksum, and whether its results exist.
 
     Raises:
         DamagedFile: The folder has no readable settings.
@@ -225,34 +225,34 @@ def check_evaluation(folder: Path) -> FolderCheck:
         settings = read_json(folder / "settings.json")
         settings_digest = digest_values(sorted(settings.items()))
         num_texts = int(settings["texts"])
-        shard_size = int(settings["shard"])
-        starts = range(0, num_texts, shard_size)
-    check = FolderCheck("part", len(starts))
+        part_size = int(settings["shard"])
+        starts = range(0, num_texts, part_size)
+    check = FolderCheck(len(starts))
     for start in starts:
-        stop = min(start + shard_size, num_texts)
-        check.add_part(_shard_path(folder, start), _make_manifest(settings_digest, start, stop))
+        stop = min(start + part_size, num_texts)
+        check.add_part(_part_path(folder, start), _make_manifest(settings_digest, start, stop))
     check.add_products(folder, ("summary.json", "rows.parquet", "report.html"))
     return check
 
 
-def _read_shard(path: Path, manifest: Mapping[str, Any]) -> list[Any] | None:
-    """Return the entries of a finished shard; None if it is missing or damaged, to be computed again."""
+def _read_part(path: Path, manifest: Mapping[str, Any]) -> list[Any] | None:
+    """Return the entries of a finished part; None if it is missing or damaged, to be computed again."""
     try:
         return read_part(path, manifest)
     except DamagedFile:
         return None
 
 
-def _compute_shard(
+def _compute_part(
     explainer: Explainer,
-    shard: Examples,
+    part: Examples,
     experiment: Experiment,
     metrics: dict[str, Any],
     first_index: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the failures, then the records of a shard, with indices of the whole file."""
-    attributions, explain_failures = explain_shard(explainer, shard, experiment)
-    records, measure_failures = measure_shard(explainer, shard, attributions, metrics)
+    """Yield the failures, then the records of a part, with indices of the whole file."""
+    attributions, explain_failures = explain_part(explainer, part, experiment)
+    records, measure_failures = measure_part(explainer, part, attributions, metrics)
     for failure in (*explain_failures, *measure_failures):
         yield {"refused": {**failure.to_dict(), "text": failure.text_index + first_index}}
     for record in records:
@@ -294,7 +294,7 @@ def _describe_settings(
         "texts": str(len(examples)),
         "words of the texts": digest_values(texts),
         "true labels and marks": digest_values(annotations),
-        "shard": str(SHARD_SIZE),
+        "shard": str(PART_SIZE),  # the name that settings.json has always had
         "versions": ", ".join(versions),
     }
 
@@ -315,7 +315,7 @@ def _describe_option(value: Any) -> str:
     return f"number {value}" if isinstance(value, int) else str(value)
 
 
-def explain_shard(
+def explain_part(
     explainer: Explainer, examples: Examples, experiment: Experiment
 ) -> tuple[dict[int, list[Attribution]], list[Failure]]:
     """Explain all texts with all methods; where that fails, text by text and method by method.
@@ -386,7 +386,7 @@ def explain_by_text(
     return [result.attributions for result in results]
 
 
-def measure_shard(
+def measure_part(
     explainer: Explainer,
     examples: Examples,
     attributions: Mapping[int, list[Attribution]],

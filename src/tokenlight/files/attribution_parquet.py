@@ -231,7 +231,7 @@ def _to_attribution_values(row: Mapping[str, Any]) -> dict[str, Any]:
 class Explanations(Sequence[Attribution]):
     """The results of ``tokenlight explain --file … -o FOLDER`` as a sequence of Attributions.
 
-    ``explanations[7]`` reads one block; iterating holds one block at a time. ``extras["kept"]`` of each
+    ``explanations[7]`` reads one part; iterating holds one part at a time. ``extras["kept"]`` of each
     Attribution holds the user's columns and the position of the text.
 
     Args:

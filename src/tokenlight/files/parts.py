@@ -90,35 +90,33 @@ class FolderCheck:
     """The result of checking a folder.
 
     Args:
-        unit: What is counted, a block or a part.
-        total: How many there should be.
-        whole: How many are complete.
-        missing: How many are not made yet, or gone.
+        num_parts: How many parts there should be.
+        num_whole: How many are complete.
+        num_missing: How many are not made yet, or gone.
         problems: The damaged files.
         notes: Remarks for the reader.
     """
 
-    unit: str
-    total: int
-    whole: int = 0
-    missing: int = 0
+    num_parts: int
+    num_whole: int = 0
+    num_missing: int = 0
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def add_part(self, path: Path, expected: Mapping[str, Any]) -> None:
         """Count a part if it is unchanged and belongs here."""
         if not path.exists():
-            self.missing += 1
+            self.num_missing += 1
             return
         try:
             read_part(path, expected)
-            self.whole += 1
+            self.num_whole += 1
         except DamagedFile as error:
             self.problems.append(str(error))
 
     def add_products(self, folder: Path, names: Sequence[str]) -> None:
         """Report files that are made from the parts and missing, once all parts are there."""
-        if self.whole < self.total:
+        if self.num_whole < self.num_parts:
             return
         for name in names:
             if not (folder / name).exists():
@@ -126,13 +124,14 @@ class FolderCheck:
 
     @property
     def is_whole(self) -> bool:
-        return self.whole == self.total and not self.problems
+        return self.num_whole == self.num_parts and not self.problems
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Delete temporary files that a killed run left."""
-    for path in list(folder.rglob(".*.[0-9]*.part")):
-        path.unlink(missing_ok=True)
+    """Delete temporary files that a killed run left; earlier versions named them ``.part``."""
+    for suffix in ("tmp", "part"):
+        for path in list(folder.rglob(f".*.[0-9]*.{suffix}")):
+            path.unlink(missing_ok=True)
 
 
 def describe_changes(

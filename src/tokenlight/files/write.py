@@ -42,7 +42,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             code="output-not-a-file",
         )
     real_path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = real_path.with_name(f".{real_path.name}.{os.getpid()}.part")
+    temporary = real_path.with_name(f".{real_path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
             stream.write(content)

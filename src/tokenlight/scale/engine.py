@@ -240,7 +240,7 @@ class Engine:
 
 
 def iterate_outcomes(
-    engine: TaskRunner, job: Job, tasks: Tasks, device_and_folder: tuple[str, object]
+    engine: TaskRunner, job: Job, tasks: Tasks, *, device: str, folder: object
 ) -> OutcomeStream:
     """Run the tasks and yield their outcomes; raise those that stop the run.
 
@@ -248,7 +248,8 @@ def iterate_outcomes(
         engine: Who runs the tasks.
         job: The job.
         tasks: Its tasks; an empty list starts no worker.
-        device_and_folder: Device to run on, and output folder to name in an error.
+        device: Device to run on.
+        folder: Output folder, to name in an error.
 
     Raises:
         DiskFull: A worker could not write because the disk is full.
@@ -256,7 +257,6 @@ def iterate_outcomes(
     """
     if not tasks:
         return
-    device, folder = device_and_folder
     # Ctrl-C may arrive anywhere; closing() ends the workers before the exception travels on.
     with closing(engine.run_tasks(job, tasks, device)) as outcomes:
         for outcome in outcomes:

@@ -1,6 +1,6 @@
 """The job of explaining files into a folder, as a value that is sent to every worker.
 
-It says what to explain, with which model and options, and holds what a worker does with one block.
+It says what to explain, with which model and options, and holds what a worker does with one part.
 """
 
 import ctypes
@@ -23,10 +23,10 @@ from tokenlight.files.attribution_parquet import (
 )
 from tokenlight.files.stores import Folder, StoredFile
 from tokenlight.files.write import dump_json
-from tokenlight.scale.blocks import Block, BlockReader, NumberedRow, TextFiles
 from tokenlight.scale.engine import FatalJobError
 from tokenlight.scale.manifest import describe_files
 from tokenlight.scale.mapper import Mapper
+from tokenlight.scale.text_files import FilePart, NumberedRow, PartReader, TextFiles
 
 LINE_EXTENSIONS = (".jsonl", ".txt")  # files whose rows are lines
 
@@ -41,7 +41,7 @@ class ExplainJob:
         load_arguments: Keywords of ``Explainer.from_pretrained()``, with ``name`` and ``device``.
         options: Keywords of ``explain()``.
         fingerprint: Digest of the model's weights; another one is refused.
-        block_size: Largest number of rows per block.
+        part_size: Largest number of rows per part.
     """
 
     folder: Folder
@@ -49,7 +49,7 @@ class ExplainJob:
     load_arguments: Mapping[str, Any]
     options: Mapping[str, Any]
     fingerprint: str
-    block_size: int = 1024
+    part_size: int = 1024
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class ExplainJob:
             source.file.path: f"{source.num_rows} rows, {source.digest}" for source in texts.sources
         }
         return settings | {
-            "block": self.block_size,
+            "block": self.part_size,  # the name that job.json has always had
             "text": "+".join(texts.text_columns),
             "keep": ",".join(texts.kept_schema.names),
             "limit": texts.limit,
@@ -83,14 +83,14 @@ class ExplainJob:
         settings = dump_json(self.settings, sort_keys=True)
         return hashlib.sha256(settings.encode()).hexdigest()
 
-    def prepare(self, device: str) -> Callable[[Block], dict[str, Any]]:
+    def prepare(self, device: str) -> Callable[[FilePart], dict[str, Any]]:
         """Load the model and explain a sample text; an error there would occur for every text.
 
         Args:
             device: Device of this worker.
 
         Returns:
-            A function that explains one block and writes its files.
+            A function that explains one part and writes its files.
 
         Raises:
             FatalJobError: The model, a method, an option or the target does not work.
@@ -101,7 +101,7 @@ class ExplainJob:
             self._try_sample(mapper)
         except Exception as error:
             raise FatalJobError(describe_error(error)) from error
-        return partial(self._explain_block, BlockReader(self.text_files), mapper)
+        return partial(self._explain_part, PartReader(self.text_files), mapper)
 
     def _try_sample(self, mapper: Mapper) -> None:
         """Check that the model is the job's, and that it can be explained with the job's options."""
@@ -120,33 +120,33 @@ class ExplainJob:
             options["target"] = default_target
         explainer.explain([text], **options)
 
-    def _explain_block(self, reader: BlockReader, mapper: Mapper, block: Block) -> dict[str, Any]:
-        """Explain a block and write its files; return its entry of the manifest.
+    def _explain_part(self, reader: PartReader, mapper: Mapper, part: FilePart) -> dict[str, Any]:
+        """Explain a part and write its files; return its entry of the manifest.
 
-        Refused texts are written first: a block counts as finished once its file of rows exists.
+        Refused texts are written first: a part counts as finished once its file of rows exists.
         """
-        rows, kept_table = reader.read(block)
-        table = self._build_block_table(rows, kept_table, block, mapper)
-        metadata = {"job": self.digest, "block": block.index}
+        rows, kept_table = reader.read(part)
+        table = self._build_part_table(rows, kept_table, part, mapper)
+        metadata = {"job": self.digest, "block": part.index}  # as docs/format.md names them
         refused_columns = [*kept_table.column_names, *LOCATION_COLUMNS, *REFUSAL_COLUMNS]
         refused = table.filter(table["refused"].is_valid()).select(refused_columns)
         explained = table.filter(table["refused"].is_null()).drop_columns(list(REFUSAL_COLUMNS))
         refused_content: bytes | None = None
         if len(refused):
             refused_content = to_parquet_bytes(refused, metadata)
-            self.folder.write(f"refused/{block.file_name}", refused_content)
-        counts = {"texts": block.num_rows, "refused": len(refused)}
+            self.folder.write(f"refused/{part.file_name}", refused_content)
+        counts = {"texts": part.num_rows, "refused": len(refused)}
         content = to_parquet_bytes(explained, {**metadata, **counts})
-        self.folder.write(f"rows/{block.file_name}", content)
+        self.folder.write(f"rows/{part.file_name}", content)
         _return_freed_memory()
         entry = {"rows": len(explained), "refused": len(refused)}
         return entry | describe_files(content, refused_content)
 
-    def _build_block_table(
-        self, rows: Sequence[NumberedRow], kept_table: Any, block: Block, mapper: Mapper
+    def _build_part_table(
+        self, rows: Sequence[NumberedRow], kept_table: Any, part: FilePart, mapper: Mapper
     ) -> Any:
         """Return an Arrow table with one row per text: kept columns, location, and explanation."""
-        source = self.text_files.sources[block.source_index].file
+        source = self.text_files.sources[part.source_index].file
         located_rows = [(_describe_location(source, number), row) for number, row in rows]
         location = {
             "source": [source.path] * len(rows),
@@ -163,7 +163,7 @@ def _describe_location(source: StoredFile, number: int) -> str:
 
 
 def _return_freed_memory() -> None:
-    """Return freed memory to the system; glibc would keep it, block after block."""
+    """Return freed memory to the system; glibc would keep it, part after part."""
     with suppress(OSError, AttributeError):  # other C libraries have no malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 

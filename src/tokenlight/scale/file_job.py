@@ -1,6 +1,6 @@
 """Explain files into a folder, on several workers, and resume after any interruption.
 
-The run checks what the folder holds, lets an engine make the missing blocks, records them in the
+The run checks what the folder holds, lets an engine make the missing parts, records them in the
 manifest, and checks the folder again at the end.
 """
 
@@ -26,7 +26,6 @@ from tokenlight.files.stores import Folder
 from tokenlight.files.write import check_name
 from tokenlight.models.embedded import digest_folder
 from tokenlight.progress import progress_bar
-from tokenlight.scale.blocks import Block, TextFiles
 from tokenlight.scale.engine import (
     Engine,
     Outcome,
@@ -36,6 +35,7 @@ from tokenlight.scale.engine import (
 )
 from tokenlight.scale.explain_job import ExplainJob
 from tokenlight.scale.manifest import MANIFEST, Manifest
+from tokenlight.scale.text_files import FilePart, TextFiles
 
 DEFAULT_OPTIONS: dict[str, Any] = {
     "target": "predicted",
@@ -48,7 +48,7 @@ JOB_FILE = "job.json"
 # Between two writes of the manifest pass at least this many times the seconds that one write takes.
 MANIFEST_INTERVAL_FACTOR = 20
 PROGRESS_INTERVAL_SECONDS = 30.0
-# If the first blocks all fail, the others will hardly do better.
+# If the first parts all fail, the others will hardly do better.
 MAX_INITIAL_FAILURES = 5
 
 
@@ -65,15 +65,15 @@ def explain_files(  # noqa: PLR0913 - a public function with one keyword per opt
     engine: TaskRunner | None = None,
     device: str = "cpu",
     load_arguments: Mapping[str, Any] | None = None,
-    block: Count = 1024,
+    part_size: Count = 1024,
     on_message: Callable[[str], None] | None = None,
     progress: bool | None = None,
     **options: Unpack[FileKeywords],
 ) -> "JobSummary":
     """Explain every text of a file, folder, glob or URL; write Parquet with one row per text.
 
-    Finished blocks are kept: the same call resumes, however the last one was stopped. It checks finished
-    blocks against their checksums and makes damaged ones again. The files are byte-identical whatever the
+    Finished parts are kept: the same call resumes, however the last one was stopped. It checks finished
+    parts against their checksums and makes damaged ones again. The files are byte-identical whatever the
     engine and the number of workers. docs/format.md describes the columns.
 
     Args:
@@ -87,18 +87,18 @@ def explain_files(  # noqa: PLR0913 - a public function with one keyword per opt
         engine: Where to run; by default one process per core of this machine.
         device: Device of the workers.
         load_arguments: Further keywords of ``Explainer.from_pretrained()``, such as ``dtype``.
-        block: Rows per block, the unit that is kept or made again.
+        part_size: Rows per part, the unit that is kept or made again.
         on_message: Called with a sentence when something was repaired, and on the progress.
         progress: Whether to show a progress bar; by default if standard error is a terminal.
         **options: Further keywords of ``explain()``, such as ``target`` and ``long``.
 
     Returns:
-        What became of the job: numbers of texts, rows and refused texts, and failed blocks.
+        What became of the job: numbers of texts, rows and refused texts, and failed parts.
 
     Raises:
         BadInput: The input or the folder cannot be used.
         DamagedFile: A file is missing or cannot be read.
-        DiskFull: The disk is full; finished blocks are kept.
+        DiskFull: The disk is full; finished parts are kept.
         TokenlightError: The model, the method or an option does not work for any text.
 
     Example:
@@ -110,7 +110,7 @@ def explain_files(  # noqa: PLR0913 - a public function with one keyword per opt
     runner = engine or Engine()
     check_name(folder)
     _check_separate_folders(source, folder)
-    # A limit or block size may be a NumPy integer, which JSON cannot hold.
+    # A limit or part size may be a NumPy integer, which JSON cannot hold.
     if limit is not None:
         limit = int(limit)
     text_files = TextFiles.scan(str(source), text, keep, limit)
@@ -122,7 +122,7 @@ def explain_files(  # noqa: PLR0913 - a public function with one keyword per opt
         load_arguments=all_load_arguments,
         options={"method": method, **DEFAULT_OPTIONS, **options},
         fingerprint=digest_folder(all_load_arguments["name"]),
-        block_size=int(block),
+        part_size=int(part_size),
     )
     with folder_errors_reported(job.folder.location), _lock_if_local(job.folder, runner):
         job_run = _JobRun(job, on_message or _ignore_message)
@@ -170,10 +170,10 @@ class JobSummary:
     Attributes:
         folder: Output folder.
         num_texts: Number of texts of the job.
-        manifest: The blocks that are made.
-        num_existing: Number of texts in the blocks that the folder held at the start.
-        num_blocks_made: Number of blocks made by this run.
-        failed_blocks: Index and reason of each block that could not be made.
+        manifest: The parts that are made.
+        num_existing: Number of texts in the parts that the folder held at the start.
+        num_parts_made: Number of parts made by this run.
+        failed_parts: Index and reason of each part that could not be made.
         seconds: Duration of the run.
     """
 
@@ -181,8 +181,8 @@ class JobSummary:
     num_texts: int
     manifest: Manifest = field(repr=False)
     num_existing: int = 0
-    num_blocks_made: int = 0
-    failed_blocks: tuple[tuple[int, str], ...] = ()
+    num_parts_made: int = 0
+    failed_parts: tuple[tuple[int, str], ...] = ()
     seconds: float = 0.0
 
     @property
@@ -197,7 +197,7 @@ class JobSummary:
 
 
 class _JobRun:
-    """One run of a job: claims its folder, makes the blocks that are missing, and sums them up.
+    """One run of a job: claims its folder, makes the parts that are missing, and sums them up.
 
     Attributes:
         summary: Summary of the job so far.
@@ -206,9 +206,9 @@ class _JobRun:
     def __init__(self, job: ExplainJob, on_message: Callable[[str], None]) -> None:
         self.job = job
         self.on_message = on_message
-        self.blocks = job.text_files.split_into_blocks(job.block_size)
-        self.manifest = Manifest(job.folder, self.blocks)
-        num_texts = sum(block.num_rows for block in self.blocks)
+        self.parts = job.text_files.split_into_parts(job.part_size)
+        self.manifest = Manifest(job.folder, self.parts)
+        num_texts = sum(part.num_rows for part in self.parts)
         self.summary = JobSummary(job.folder.location, num_texts, self.manifest)
         self._manifest_time = 0.0  # when the manifest was written last
         self._manifest_seconds = 0.0  # how long that took
@@ -241,105 +241,108 @@ class _JobRun:
         claim_folder("a job", folder, JOB_FILE, self.job.settings)
 
     def run(self, runner: TaskRunner, progress: bool | None) -> None:
-        """Make the blocks that are missing or damaged, then check the folder."""
+        """Make the parts that are missing or damaged, then check the folder."""
         start = time.monotonic()
-        # Everything that the manifest names counts as existing, once damaged blocks are dropped.
-        self._check_start(progress)
+        # Everything that the manifest names counts as existing, once damaged parts are dropped.
+        self._load_manifest(progress)
         summary = self.summary
         summary.num_existing = summary.num_rows + summary.num_refused
-        missing_blocks = [
-            block for block in self.blocks if block.index not in self.manifest.entries
-        ]
-        if summary.num_existing and missing_blocks:
+        missing_parts = [part for part in self.parts if part.index not in self.manifest.entries]
+        if summary.num_existing and missing_parts:
             self.on_message(
                 f"{summary.num_existing:,} of {summary.num_texts:,} texts are done; continuing with the rest."
             )
-        self._make_blocks(missing_blocks, runner, progress)
-        lost_blocks = self._check_end()
-        if lost_blocks:
-            self._make_lost_blocks(lost_blocks, runner, progress)
+        self._make_parts(missing_parts, runner, progress)
+        lost_parts = self._drop_missing_parts()
+        if lost_parts:
+            self._make_lost_parts(lost_parts, runner, progress)
         summary.seconds = time.monotonic() - start
 
-    def _make_lost_blocks(
-        self, lost_blocks: Mapping[int, str], runner: TaskRunner, progress: bool | None
+    def _make_lost_parts(
+        self, lost_parts: Mapping[int, str], runner: TaskRunner, progress: bool | None
     ) -> None:
-        """Make blocks again that something removed while the job ran; those lost again have failed."""
-        reasons = join_first(list(lost_blocks.values()), 3)
+        """Make parts again that something removed while the job ran; those lost again have failed."""
+        reasons = join_first(list(lost_parts.values()), 3)
         self.on_message(
-            f"{len(lost_blocks)} blocks were lost while the job ran ({reasons}). Recomputing them."
+            f"{len(lost_parts)} parts were lost while the job ran ({reasons}). Recomputing them."
         )
-        blocks = [self.manifest.blocks[index] for index in lost_blocks]
-        self._make_blocks(blocks, runner, progress)
-        for index, reason in self._check_end().items():
+        parts = [self.manifest.parts[index] for index in lost_parts]
+        self._make_parts(parts, runner, progress)
+        for index, reason in self._drop_missing_parts().items():
             error = f"{reason}. Something removes or changes the files of this folder."
-            self.summary.failed_blocks += ((index, error),)
+            self.summary.failed_parts += ((index, error),)
 
-    def _make_blocks(
-        self, blocks: Sequence[Block], runner: TaskRunner, progress: bool | None
+    def _make_parts(
+        self, parts: Sequence[FilePart], runner: TaskRunner, progress: bool | None
     ) -> None:
-        """Make blocks, record their outcomes, and report the progress now and then."""
-        device_and_folder = (self.job.load_arguments["device"], self.job.folder.location)
-        outcomes = iterate_outcomes(runner, self.job, blocks, device_and_folder)
-        total = sum(block.num_rows for block in blocks)
+        """Make parts, record their outcomes, and report the progress now and then."""
+        outcomes = iterate_outcomes(
+            runner,
+            self.job,
+            parts,
+            device=self.job.load_arguments["device"],
+            folder=self.job.folder.location,
+        )
+        total = sum(part.num_rows for part in parts)
         report = _ProgressReport(total, self.on_message)
         with closing(outcomes), progress_bar("explaining", total, progress) as advance:
             for outcome in outcomes:
-                block = blocks[outcome.task_index]
-                self._record_outcome(block, outcome)
-                advance(block.num_rows)
-                report.advance(block.num_rows)
+                part = parts[outcome.task_index]
+                self._record_outcome(part, outcome)
+                advance(part.num_rows)
+                report.advance(part.num_rows)
         self._write_manifest()
 
-    def _record_outcome(self, block: Block, outcome: Outcome) -> None:
-        """Enter a block into the manifest, or among the failed ones."""
+    def _record_outcome(self, part: FilePart, outcome: Outcome) -> None:
+        """Enter a part into the manifest, or among the failed ones."""
         if outcome.error:
-            self.summary.failed_blocks += ((block.index, outcome.error),)
-            num_failed = len(self.summary.failed_blocks)
+            self.summary.failed_parts += ((part.index, outcome.error),)
+            num_failed = len(self.summary.failed_parts)
             if num_failed >= MAX_INITIAL_FAILURES and not self.manifest.entries:
                 raise TokenlightError(
-                    f"The job was stopped because its first {MAX_INITIAL_FAILURES} blocks all "
+                    f"The job was stopped because its first {MAX_INITIAL_FAILURES} parts all "
                     f"failed. The last error: {outcome.error}",
                     code="first-blocks-failed",
                 )
             return
         seconds = round(outcome.seconds, 3)
-        self.manifest.entries[block.index] = {"seconds": seconds, **outcome.result}
-        self.summary.num_blocks_made += 1
-        # Writing a long manifest after every block would take longer than the blocks.
+        self.manifest.entries[part.index] = {"seconds": seconds, **outcome.result}
+        self.summary.num_parts_made += 1
+        # Writing a long manifest after every part would take longer than the parts.
         seconds_since_write = time.monotonic() - self._manifest_time
         if seconds_since_write > MANIFEST_INTERVAL_FACTOR * self._manifest_seconds:
             self._write_manifest()
 
-    def _check_start(self, progress: bool | None) -> None:
-        """Read the manifest and check its blocks; damaged ones are dropped, so that they are made again."""
+    def _load_manifest(self, progress: bool | None) -> None:
+        """Read the manifest and check its parts; damaged ones are dropped, so that they are made again."""
         manifest = self.manifest
         problems = manifest.read()
         if problems:
             self.on_message(
-                f"{self.summary.folder}/{MANIFEST} is damaged ({join_first(problems, 3)}). The blocks "
+                f"{self.summary.folder}/{MANIFEST} is damaged ({join_first(problems, 3)}). The parts "
                 "that it does not list are recomputed."
             )
-        damaged_blocks = manifest.find_damaged(self.on_message, progress)
-        if damaged_blocks:
-            reasons = join_first(list(damaged_blocks.values()), 3)
+        damaged_parts = manifest.find_damaged(self.on_message, progress)
+        if damaged_parts:
+            reasons = join_first(list(damaged_parts.values()), 3)
             self.on_message(
-                f"{len(damaged_blocks)} blocks are damaged ({reasons}). Recomputing them."
+                f"{len(damaged_parts)} parts are damaged ({reasons}). Recomputing them."
             )
-            manifest.drop(damaged_blocks)
-        num_unchecked = manifest.count_unchecked()
+            manifest.remove_parts(damaged_parts)
+        num_unchecked = manifest.count_parts_without_checksum()
         if num_unchecked:
             self.on_message(
-                f"{num_unchecked} blocks are from a version without checksums. Only their sizes were "
+                f"{num_unchecked} parts are from a version without checksums. Only their sizes were "
                 "checked."
             )
 
-    def _check_end(self) -> dict[int, str]:
-        """Drop finished blocks that are no longer in the folder; return them with the reason."""
+    def _drop_missing_parts(self) -> dict[int, str]:
+        """Drop finished parts that are no longer in the folder; return them with the reason."""
         if self.job.folder.read(JOB_FILE) is None:  # removed while the job ran
             self._write_settings()
         missing = self.manifest.find_missing()
         if missing:
-            self.manifest.drop(missing)
+            self.manifest.remove_parts(missing)
             self._write_manifest()
         return missing
 
@@ -381,7 +384,7 @@ class _ProgressReport:
     def advance(self, num_texts: int) -> None:
         now = time.monotonic()
         if self.start is None:
-            # The clock starts with the first block: the workers start only once.
+            # The clock starts with the first part: the workers start only once.
             self.start = self.last_message = now
             return
         self.num_done += num_texts

@@ -128,7 +128,7 @@ def _process_context() -> Any:
 
 
 @contextmanager
-def held_interrupts() -> Iterator[None]:
+def interrupts_blocked() -> Iterator[None]:
     """Delay Ctrl-C within the block.
 
     A process that is started in the block inherits the signal mask, and never receives Ctrl-C.
@@ -147,14 +147,14 @@ def _start_process(context: Any, target: Callable[..., None], *arguments: Any) -
     """Start a process that ignores Ctrl-C from its first moment on; the parent answers it."""
     process = context.Process(target=target, args=arguments, daemon=True)
     if context.get_start_method() != "forkserver":
-        with held_interrupts():
+        with interrupts_blocked():
             process.start()
         return process
     from multiprocessing import forkserver, resource_tracker
 
     # The tracker goes first: when it has started, it unblocks Ctrl-C again.
     resource_tracker.ensure_running()
-    with held_interrupts():
+    with interrupts_blocked():
         forkserver.ensure_running()
     # This waits until the server has loaded the libraries; the parent may be interrupted meanwhile.
     process.start()

@@ -1,4 +1,4 @@
-"""The manifest of a job: ``manifest.jsonl``, one line per finished block with the checksums of its files."""
+"""The manifest of a job: ``manifest.jsonl``, one line per finished part with the checksums of its files."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from tokenlight.files.parsing import parse_json
 from tokenlight.files.stores import Folder
 from tokenlight.progress import progress_bar
-from tokenlight.scale.blocks import Block
+from tokenlight.scale.text_files import FilePart
 
 MANIFEST = "manifest.jsonl"
 READER_THREADS = 8  # object stores answer slowly, and hashing releases the interpreter lock
@@ -19,21 +19,21 @@ FILES_PER_BATCH = 64  # files checked between two looks at the clock
 FIRST_MESSAGE_SECONDS = 2.0  # a shorter check needs no message
 MESSAGE_INTERVAL_SECONDS = 30.0
 
-Entry = dict[str, Any]  # what a line of the manifest says about a block
+Entry = dict[str, Any]  # what a line of the manifest says about a part
 
 
 @dataclass(frozen=True)
-class BlockFile:
-    """A file that a finished block must have; manifests of older versions know less about it."""
+class PartFile:
+    """A file that a finished part must have; manifests of older versions know less about it."""
 
-    block: int
+    part: int
     name: str
     size: int | None  # in bytes
     sha256: str | None
 
 
 def describe_files(rows: bytes, refused: bytes | None) -> Entry:
-    """Return size and checksum of the files of a block, as its line in the manifest has them."""
+    """Return size and checksum of the files of a part, as its line in the manifest has them."""
     entry: Entry = {"bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()}
     if refused is not None:
         entry["refused_bytes"] = len(refused)
@@ -42,11 +42,11 @@ def describe_files(rows: bytes, refused: bytes | None) -> Entry:
 
 
 class Manifest:
-    """The finished blocks among ``blocks``, each with its entry: rows, refused texts, sizes, checksums."""
+    """The finished parts among ``parts``, each with its entry: rows, refused texts, sizes, checksums."""
 
-    def __init__(self, folder: Folder, blocks: Sequence[Block]) -> None:
+    def __init__(self, folder: Folder, parts: Sequence[FilePart]) -> None:
         self.folder = folder
-        self.blocks = {block.index: block for block in blocks}
+        self.parts = {part.index: part for part in parts}
         self.entries: dict[int, Entry] = {}
 
     def read(self) -> list[str]:
@@ -65,14 +65,12 @@ class Manifest:
     def _read_line(self, line: bytes) -> None:
         """Add the entry of one line; any error of these kinds means that the line is damaged."""
         entry = parse_json(line.decode("utf-8"))
-        block = self.blocks[entry.pop("block")]
-        if entry["rows"] + entry["refused"] != block.num_rows:
-            raise ValueError(
-                f"its numbers do not add up to the {block.num_rows} texts of its block"
-            )
+        part = self.parts[entry.pop("block")]  # the number of the part
+        if entry["rows"] + entry["refused"] != part.num_rows:
+            raise ValueError(f"its numbers do not add up to the {part.num_rows} texts of its part")
         if not isinstance(entry["bytes"], int):
             raise TypeError("its bytes are not a number")
-        self.entries[block.index] = entry
+        self.entries[part.index] = entry
 
     def write(self) -> None:
         """Write the entries into the folder, replacing the manifest in one step."""
@@ -81,14 +79,14 @@ class Manifest:
             lines.append(json.dumps({"block": index, **self.entries[index]}) + "\n")
         self.folder.write(MANIFEST, "".join(lines).encode())
 
-    def list_files(self) -> list[BlockFile]:
+    def list_files(self) -> list[PartFile]:
         """Return every file that the entries name."""
-        files: list[BlockFile] = []
+        files: list[PartFile] = []
         for index, entry in sorted(self.entries.items()):
-            name = self.blocks[index].file_name
+            name = self.parts[index].file_name
             files.append(
-                BlockFile(
-                    block=index,
+                PartFile(
+                    part=index,
                     name=f"rows/{name}",
                     size=entry["bytes"],
                     sha256=entry.get("sha256"),
@@ -97,28 +95,26 @@ class Manifest:
             if entry["refused"]:
                 size = entry.get("refused_bytes")
                 sha256 = entry.get("refused_sha256")
-                files.append(
-                    BlockFile(block=index, name=f"refused/{name}", size=size, sha256=sha256)
-                )
+                files.append(PartFile(part=index, name=f"refused/{name}", size=size, sha256=sha256))
         return files
 
     def find_missing(self) -> dict[int, str]:
-        """Return blocks that lack a file, or with a file of another size; each with the reason."""
+        """Return parts that lack a file, or with a file of another size; each with the reason."""
         sizes = {**self.folder.list_sizes("rows"), **self.folder.list_sizes("refused")}
         missing: dict[int, str] = {}
         for file in self.list_files():
             size = sizes.get(file.name)
             if size is None:
-                missing.setdefault(file.block, f"{file.name} is missing")
+                missing.setdefault(file.part, f"{file.name} is missing")
             elif file.size not in (None, size):  # old manifests have no size of the refused texts
                 reason = f"{file.name} has {size:,} bytes instead of {file.size:,}"
-                missing.setdefault(file.block, reason)
+                missing.setdefault(file.part, reason)
         return missing
 
     def find_damaged(
         self, on_message: Callable[[str], None], progress: bool | None = None
     ) -> dict[int, str]:
-        """Return blocks with missing files, or files of another size or checksum; each with the reason.
+        """Return parts with missing files, or files of another size or checksum; each with the reason.
 
         Every file is read once.
 
@@ -127,8 +123,8 @@ class Manifest:
             progress: Whether to show a progress bar; by default if standard error is a terminal.
         """
         damaged = self.find_missing()
-        # Files without a checksum come from an older version; files of missing blocks are not read.
-        files = [file for file in self.list_files() if file.sha256 and file.block not in damaged]
+        # Files without a checksum come from an older version; files of missing parts are not read.
+        files = [file for file in self.list_files() if file.sha256 and file.part not in damaged]
         total_bytes = _sum_sizes(files)
         checked_bytes = 0
         next_message = time.monotonic() + FIRST_MESSAGE_SECONDS
@@ -136,27 +132,27 @@ class Manifest:
             for batch, problems in self._check_batches(files):
                 for file, problem in zip(batch, problems, strict=True):
                     if problem:
-                        damaged.setdefault(file.block, problem)
+                        damaged.setdefault(file.part, problem)
                 checked_bytes += _sum_sizes(batch)
                 advance(_sum_sizes(batch))
                 if time.monotonic() > next_message:
                     next_message = time.monotonic() + MESSAGE_INTERVAL_SECONDS
                     on_message(
-                        f"checking finished blocks: {checked_bytes / 1e6:,.0f} of "
+                        f"checking finished parts: {checked_bytes / 1e6:,.0f} of "
                         f"{total_bytes / 1e6:,.0f} MB"
                     )
         return damaged
 
     def _check_batches(
-        self, files: Sequence[BlockFile]
-    ) -> Iterator[tuple[Sequence[BlockFile], list[str]]]:
+        self, files: Sequence[PartFile]
+    ) -> Iterator[tuple[Sequence[PartFile], list[str]]]:
         """Yield the files in batches, each with the problems of its files."""
         with ThreadPoolExecutor(READER_THREADS) as readers:
             for start in range(0, len(files), FILES_PER_BATCH):
                 batch = files[start : start + FILES_PER_BATCH]
                 yield batch, list(readers.map(self._check_content, batch))
 
-    def _check_content(self, file: BlockFile) -> str:
+    def _check_content(self, file: PartFile) -> str:
         """Return why the content of a file is wrong, or "" if it is right."""
         try:
             sha256 = self.folder.sha256(file.name)
@@ -166,16 +162,16 @@ class Manifest:
             return f"{file.name} has a different checksum"
         return ""
 
-    def count_unchecked(self) -> int:
-        """Return the number of blocks that were written before checksums were kept."""
-        return len({file.block for file in self.list_files() if not file.sha256})
+    def count_parts_without_checksum(self) -> int:
+        """Return the number of parts that were written before checksums were kept."""
+        return len({file.part for file in self.list_files() if not file.sha256})
 
-    def drop(self, block_indices: Mapping[int, str]) -> None:
-        """Remove blocks from the manifest, so that they are made again."""
-        for index in block_indices:
+    def remove_parts(self, part_indices: Mapping[int, str]) -> None:
+        """Remove parts from the manifest, so that they are made again."""
+        for index in part_indices:
             del self.entries[index]
 
 
-def _sum_sizes(files: Sequence[BlockFile]) -> int:
+def _sum_sizes(files: Sequence[PartFile]) -> int:
     """Return the bytes of some files; unknown sizes count as 0."""
     return sum(file.size or 0 for file in files)

@@ -146,7 +146,7 @@ def explain_dataset(  # noqa: PLR0913 - a public function with one keyword per o
     text: str | None = None,
     workers: int = 1,
     gpus_per_worker: float = 0.0,
-    block: int = 1024,
+    batch_size: int = 1024,
     **options: Any,
 ) -> Any:
     """Add columns of explanations to a Ray data set; nothing runs until it is read.
@@ -158,7 +158,7 @@ def explain_dataset(  # noqa: PLR0913 - a public function with one keyword per o
         text: Column that holds the texts; by default it is recognized by its name.
         workers: Number of Ray actors.
         gpus_per_worker: Share of a GPU per actor; 0 runs on the CPU.
-        block: Rows per batch.
+        batch_size: Rows per batch.
         **options: Further keywords of ``explain()``.
 
     Returns:
@@ -177,7 +177,7 @@ def explain_dataset(  # noqa: PLR0913 - a public function with one keyword per o
     return dataset.map_batches(
         Mapper,
         fn_constructor_kwargs=mapper_arguments,
-        batch_size=block,
+        batch_size=batch_size,
         batch_format="pyarrow",
         compute=ray_data.ActorPoolStrategy(size=workers),
         num_gpus=gpus_per_worker,

@@ -135,7 +135,7 @@ def suite(gguf_path, tmp_path_factory):
         data=[{"local": "texts.jsonl", "task": "next_token"}],
         methods=["attnlrp", "random"],
         metrics=["deciding_word"],
-        slice=2,
+        part_size=2,
     )
 
 

@@ -108,7 +108,7 @@ def test_a_plan_survives_its_file():
     cell = Cell(0, "m", "d", "Ours", "mask_lrp", {"mask": "random"}, "/m", 7, ("1", "0"))
     plan = Plan((cell,), (), {"d": "/d"}, {"versions": {"torch": "2"}})
     assert TypeAdapter(Plan).validate_python(json.loads(json.dumps(asdict(plan)))) == plan
-    assert [(part.first, part.count) for part in plan.iterate_parts(Suite("s", slice=3))] == [
+    assert [(part.first, part.count) for part in plan.iterate_parts(Suite("s", part_size=3))] == [
         (0, 3),
         (3, 3),
         (6, 1),
@@ -147,7 +147,7 @@ def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
             for mask in ("syntactic", "random", "corrupted", "empty")
         )],
         heads={"conllu": "parsed.conllu", "share": 0.2, "align": "official"},
-        metrics=["aopc", "token_overlap"], keep=1,
+        metrics=["aopc", "token_overlap"], num_stored=1,
     )  # fmt: skip
     (path.parent / "parsed.conllu").write_text(PARSED)
     finished = run_suite(path, tmp_path / "run", engine=Engine(workers=1), progress=False)
@@ -174,7 +174,9 @@ def test_a_run_may_cut_larger_parts_than_its_suite():
         Cell(1, "m", "d", "none", "none", examples=130, reason="no local model"),
     )
     for part_size, expected in ((0, [64, 64, 2]), (100, [100, 30])):
-        parts = list(Plan(cells, (), {}, {}, slice=part_size).iterate_parts(Suite("s", slice=64)))
+        parts = list(
+            Plan(cells, (), {}, {}, part_size=part_size).iterate_parts(Suite("s", part_size=64))
+        )
         assert [part.count for part in parts] == expected
         assert [part.first for part in parts] == [sum(expected[:i]) for i in range(len(expected))]
 

@@ -61,7 +61,7 @@ def content(**more):
             },
         ],
         "metrics": [{"name": "aopc", "label": "AOPC"}],
-        "slice": 3,
+        "part_size": 3,
         "published": {
             "d1": {
                 "Best": {"AOPC": 0.45},
@@ -71,10 +71,10 @@ def content(**more):
             },
             "d2": {"Best": {"AOPC": 0.6}},
         },
-        "expect": [
-            {"claim": "clear", "metric": "AOPC", "better": "Best", "than": ["Worst"]},
-            {"claim": "wrong", "metric": "AOPC", "better": "Worst", "than": ["Second"]},
-            {"claim": "near", "metric": "AOPC", "better": "Best", "than": ["Second"]},
+        "claims": [
+            {"claim": "clear", "metric": "AOPC", "method": "Best", "baselines": ["Worst"]},
+            {"claim": "wrong", "metric": "AOPC", "method": "Worst", "baselines": ["Second"]},
+            {"claim": "near", "metric": "AOPC", "method": "Best", "baselines": ["Second"]},
         ],
         "notes": ["a note with <b>marks</b>"],
     }
@@ -233,14 +233,17 @@ class TestClaims:
     @pytest.mark.parametrize(
         ("claim_fields", "expected"),
         [
-            ({"better": "Best", "than": ["Second"], "by": 20}, "| holds |"),
-            ({"better": "Best", "than": ["Second"], "by": 30}, "| does not hold |"),
-            ({"better": "Worst", "than": ["Second"], "by": 1}, "| does not hold |"),
-            ({"better": "Best", "than": ["Second"], "until": 0.5}, "| holds |"),
-            ({"better": "Worst", "than": ["Second"], "until": 0.5}, "Second is ahead at 10 %"),
-            ({"better": "Best", "than": ["Worst"], "control": "Second"}, "| holds |"),
-            ({"better": "Best", "than": ["Worst"], "control": "Best"}, "| cannot be tested here |"),
-            ({"cannot": "no model has it"}, "| cannot be tested here | cannot be tested here (no model"),
+            ({"method": "Best", "baselines": ["Second"], "min_percent": 20}, "| holds |"),
+            ({"method": "Best", "baselines": ["Second"], "min_percent": 30}, "| does not hold |"),
+            ({"method": "Worst", "baselines": ["Second"], "min_percent": 1}, "| does not hold |"),
+            ({"method": "Best", "baselines": ["Second"], "max_point": 0.5}, "| holds |"),
+            ({"method": "Worst", "baselines": ["Second"], "max_point": 0.5}, "Second is ahead at 10 %"),
+            ({"method": "Best", "baselines": ["Worst"], "control": "Second"}, "| holds |"),
+            ({"method": "Best", "baselines": ["Worst"], "control": "Best"}, "| cannot be tested here |"),
+            (
+                {"untestable_because": "no model has it"},
+                "| cannot be tested here | cannot be tested here (no model",
+            ),
         ],
     )  # fmt: skip
     def test_a_claim_may_require_a_lead_a_curve_a_control_or_none(
@@ -248,10 +251,10 @@ class TestClaims:
     ):
         claim = {
             "claim": "c",
-            **({} if "cannot" in claim_fields else {"metric": "AOPC"}),
+            **({} if "untestable_because" in claim_fields else {"metric": "AOPC"}),
             **claim_fields,
         }
-        text = write_report(make_run(tmp_path / "run", more={"expect": [claim]}), "md")
+        text = write_report(make_run(tmp_path / "run", more={"claims": [claim]}), "md")
         (line,) = [candidate for candidate in text.splitlines() if candidate.startswith("| c |")]
         assert expected in line
 
@@ -267,9 +270,11 @@ class TestClaims:
         stored = {
             "attribution": json.dumps(replace(attribution, scores=scores, layers=None).to_dict())
         }
-        claim = {"claim": "c", "better": "Best", "highest": "good", "lowest": lowest}
+        claim = {"claim": "c", "method": "Best", "highest_token": "good", "lowest_token": lowest}
         folder = make_run(
-            tmp_path / "run", more={"expect": [claim], "keep": 1}, instead={("Best", 0): stored}
+            tmp_path / "run",
+            more={"claims": [claim], "num_stored": 1},
+            instead={("Best", 0): stored},
         )
         (line,) = [
             candidate
@@ -295,8 +300,8 @@ class TestClaims:
         )
 
     def test_draws_are_compared_by_their_mean_on_each_text(self, tmp_path):
-        claim = {"claim": "drawn", "metric": "AOPC", "better": "Best", "than": ["Random"]}
-        text = write_report(make_run(tmp_path / "run", more={"expect": [claim]}), "md")
+        claim = {"claim": "drawn", "metric": "AOPC", "method": "Best", "baselines": ["Random"]}
+        text = write_report(make_run(tmp_path / "run", more={"claims": [claim]}), "md")
         assert "holds (Best 0.500, Random 0.250, difference +0.250 … +0.250)" in text
 
     def test_equal_means_are_a_tie(self, tmp_path, monkeypatch):
@@ -318,7 +323,9 @@ class TestWithoutPaper:
         methods = ["attcat", "cat:preset=paper", "grads"]
         metrics = [{"name": "aopc", "label": "AOPC"}]
         more = {"published": {}, "methods": methods, "metrics": metrics, "notes": []}
-        more["expect"] = [{"claim": "led", "metric": "AOPC", "better": "attcat", "than": ["grads"]}]
+        more["claims"] = [
+            {"claim": "led", "metric": "AOPC", "method": "attcat", "baselines": ["grads"]}
+        ]
         with pytest.MonkeyPatch.context() as patch:
             for name, mean in zip(methods, (0.5, 0.4, 0.1), strict=True):
                 patch.setitem(MEANS, name, mean)
@@ -350,7 +357,7 @@ class TestWithoutPaper:
         assert "AOPC ↑" in titles
 
     def test_without_claims_there_is_no_verdict(self, tmp_path):
-        text = write_report(make_run(tmp_path / "run", more={"published": {}, "expect": []}), "md")
+        text = write_report(make_run(tmp_path / "run", more={"published": {}, "claims": []}), "md")
         assert "What holds" not in text
 
     def test_a_metric_by_its_own_name_is_named_once(self):

@@ -129,7 +129,7 @@ def test_five_kills_at_random_moments_lose_nothing(suite, complete_run, tmp_path
     process.join()
     assert process.exitcode == 0
     assert read_run_bytes(folder) == read_run_bytes(complete_run), kills
-    assert not list(folder.rglob(".*.part"))
+    assert not list(folder.rglob(".*.tmp"))
 
 
 def test_an_interrupted_run_reports_its_finished_parts_and_resumes(suite, complete_run, tmp_path):
@@ -208,7 +208,7 @@ def test_files_that_change_during_a_run_are_refused(bert_folder, tmp_path, what)
     """The worker that began dies, as any may; the one in its place reads the files as they are now."""
     model = tmp_path / "model"
     shutil.copytree(bert_folder, model)
-    path = write_suite(tmp_path / "suite", model, 8, methods=["random"], slice=2)
+    path = write_suite(tmp_path / "suite", model, 8, methods=["random"], part_size=2)
     planned, problems = planning.plan_run(read_suite_file(path)[0], RunRequest())
     assert not problems
     run = RunFolder.create_or_resume(tmp_path / "run", path, read_suite_file(path)[0], planned)
@@ -376,7 +376,7 @@ def bench():
         return end.code
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "none", place], check=True)
 codes = [bench()]
-half = [*Path(place).rglob(".*.part")]
+half = [*Path(place).rglob(".*.tmp")]
 kept = len([*Path(place).rglob("*.jsonl")])
 subprocess.run(["mount", "-o", "remount,size=20m", place], check=True)
 codes.append(bench())

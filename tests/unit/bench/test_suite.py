@@ -43,7 +43,7 @@ def test_a_users_suite_needs_four_lines():
     )
     assert suite.methods[1].options == {"row_normalize": "false"}
     assert [metric.label for metric in suite.metrics] == ["aopc", "lodds"]
-    assert (suite.slice, suite.seed, suite.protocol.long) == (64, 0, "truncate")
+    assert (suite.part_size, suite.seed, suite.protocol.long) == (64, 0, "truncate")
 
 
 def test_every_shipped_suite_can_be_read_and_names_real_methods_and_metrics():
@@ -74,7 +74,7 @@ def test_each_makes_one_entry_for_every_combination():
     ("text", "expected"),
     [
         ("metrcs: [aopc]", "key 'metrcs'. Did you mean 'metrics'?"),
-        ("slice: 0", "slice: 0 is not valid. It should be greater than or equal to 1"),
+        ("part_size: 0", "part_size: 0 is not valid. It should be greater than or equal to 1"),
         ("seed: soon", "seed: 'soon' is not valid. It should be a valid integer"),
         ("protocol: {explain_mask: cls}", "explain_mask: 'cls' is not valid. It should be 'none', 'cls_sep'"),
         ("protocol: {target: all}", "It explains several classes per text"),
@@ -157,6 +157,50 @@ def test_a_method_that_fails_on_a_model_is_refused_unless_the_model_is_a_stand_i
     assert problems == []
     assert [cell.is_run for cell in plan.cells] == [True, False]
     assert "layer=99" in plan.cells[1].reason
+
+
+def test_suites_with_the_keys_of_earlier_versions_are_read_and_keep_their_digest():
+    required = {"models": ["tokenlight/sentiment"], "methods": ["attcat"], "metrics": ["aopc"]}
+    old = {
+        **required,
+        "data": [{"local": "a.jsonl", "otherwise": "b.jsonl"}],
+        "slice": 3,
+        "keep": 2,
+        "expect": [
+            {"claim": "c", "metric": "aopc", "better": "a", "than": ["b"], "by": 5.0, "until": 0.5},
+            {"claim": "d", "better": "a", "highest": "good", "lowest": "bad"},
+            {"claim": "e", "cannot": "no model"},
+        ],
+    }
+    new = {
+        **required,
+        "data": [{"local": "a.jsonl", "fallback": "b.jsonl"}],
+        "part_size": 3,
+        "num_stored": 2,
+        "claims": [
+            {
+                "claim": "c",
+                "metric": "aopc",
+                "method": "a",
+                "baselines": ["b"],
+                "min_percent": 5.0,
+                "max_point": 0.5,
+            },
+            {"claim": "d", "method": "a", "highest_token": "good", "lowest_token": "bad"},
+            {"claim": "e", "untestable_because": "no model"},
+        ],
+    }
+    (old_suite, old_problems), (new_suite, new_problems) = (
+        parse_suite(content, name="s", folder="") for content in (old, new)
+    )
+    assert (old_problems, new_problems) == ([], [])
+    assert old_suite == new_suite
+    assert old_suite.compute_digest() == new_suite.compute_digest()
+    # As the version before the keys were renamed computed it.
+    assert (
+        old_suite.compute_digest()
+        == "d8d9f9c5e3be9dbc8c66db747a738d0642f1347559f213f9d699d89a8794ff77"
+    )
 
 
 def test_suites_with_the_key_twin_are_read_and_keep_their_digest(bert_folder, tmp_path):

@@ -123,11 +123,11 @@ def test_every_claim_and_figure_names_existing_rows_metrics_and_data(name):
     known_rows = list_rows(suite)
     data = {entry.name for entry in suite.data}
     metrics = {entry.label for entry in suite.metrics}
-    assert suite.expect
-    for claim in suite.expect:
-        assert {claim.better, claim.control, *claim.than} - {""} <= known_rows
-        assert claim.metric in metrics or claim.highest or claim.cannot
-        assert claim.better or claim.cannot
+    assert suite.claims
+    for claim in suite.claims:
+        assert {claim.method, claim.control, *claim.baselines} - {""} <= known_rows
+        assert claim.metric in metrics or claim.highest_token or claim.untestable_because
+        assert claim.method or claim.untestable_because
     for figure in suite.report.figures:
         assert set(figure.data) <= data
         assert set(figure.metrics) <= metrics

@@ -64,8 +64,8 @@ def test_evaluate_prints_the_table_and_writes_everything(bert_folder, data_file,
 def test_an_interrupted_evaluate_reports_what_is_kept(
     bert_folder, data_file, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(resuming, "SHARD_SIZE", 2)
-    real = resuming._compute_shard
+    monkeypatch.setattr(resuming, "PART_SIZE", 2)
+    real = resuming._compute_part
     turns = []
 
     def interrupt_later(*call_arguments):
@@ -74,7 +74,7 @@ def test_an_interrupted_evaluate_reports_what_is_kept(
             raise KeyboardInterrupt
         return real(*call_arguments)
 
-    monkeypatch.setattr(resuming, "_compute_shard", interrupt_later)
+    monkeypatch.setattr(resuming, "_compute_part", interrupt_later)
     arguments = (
         "evaluate",
         data_file,

@@ -70,7 +70,7 @@ def test_a_folder_is_explained_kept_columns_and_precision_included(
         tmp_path / "out",
         "--workers",
         "2",
-        "--block",
+        "--part-size",
         "3",
         "--device",
         "cpu",

@@ -172,12 +172,12 @@ def test_the_report_states_what_was_evaluated_and_how(bert_folder, tmp_path):
 
 
 def test_a_resumed_evaluation_has_the_same_report(explainer, tmp_path, monkeypatch):
-    monkeypatch.setattr(resuming, "SHARD_SIZE", 2)
+    monkeypatch.setattr(resuming, "PART_SIZE", 2)
     examples = [Example(text) for text in (LONG, SHORT, EMPTY, LONG, EMPTY, SHORT)]
     job = Experiment(
         [("attcat", {}), ("random", {})], [("aopc", {})], {"long": "truncate"}, 0, "six.txt"
     )
-    real = resuming._compute_shard
+    real = resuming._compute_part
     turns = []
 
     def interrupt_later(*arguments):
@@ -187,7 +187,7 @@ def test_a_resumed_evaluation_has_the_same_report(explainer, tmp_path, monkeypat
         return real(*arguments)
 
     evaluation, _ = evaluate_file(explainer, examples, job, tmp_path / "whole")
-    monkeypatch.setattr(resuming, "_compute_shard", interrupt_later)
+    monkeypatch.setattr(resuming, "_compute_part", interrupt_later)
     with pytest.raises(KeyboardInterrupt):
         evaluate_file(explainer, examples, job, tmp_path / "part")
     resumed, _ = evaluate_file(explainer, examples, job, tmp_path / "part")

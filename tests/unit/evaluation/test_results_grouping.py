@@ -19,7 +19,7 @@ from tokenlight.data.intervals import bootstrap_mean
 from tokenlight.evaluation.measure import Record
 from tokenlight.evaluation.report import render_evaluation_page
 from tokenlight.evaluation.results import Evaluation
-from tokenlight.evaluation.run import Experiment, evaluate_file, explain_shard
+from tokenlight.evaluation.run import Experiment, evaluate_file, explain_part
 from tokenlight.files.tables import Example
 from tokenlight.metrics.aopc import AreaOverPerturbationCurve
 from tokenlight.metrics.base import Measurement
@@ -43,7 +43,7 @@ def tagger(tokenizer):
 
 def test_every_word_is_an_explanation_of_its_own_text(tagger, tmp_path):
     examples = [Example(text) for text in TEXTS]
-    attributions, refused = explain_shard(tagger, examples, ALL_TARGETS)
+    attributions, refused = explain_part(tagger, examples, ALL_TARGETS)
     assert refused == []
     for i, text in enumerate(TEXTS):
         assert {attribution.row.texts for attribution in attributions[i]} == {(text,)}
@@ -70,7 +70,7 @@ def test_each_continuation_is_an_explanation_of_its_own_prompt(tmp_path):
     job = Experiment(["attcat", "random"], ["aopc"], {"target": Continuation(max_new_tokens=3)})
     expected = {i: writer.explain([p], ["attcat", "random"], Continuation(max_new_tokens=3))
                 for i, p in enumerate(prompts)}  # fmt: skip
-    attributions, _ = explain_shard(writer, [Example(p) for p in prompts], job)
+    attributions, _ = explain_part(writer, [Example(p) for p in prompts], job)
     for i, expected_attributions in expected.items():
         assert [(attribution.method, attribution.row.ids) for attribution in attributions[i]] == [
             (attribution.method, attribution.row.ids) for attribution in expected_attributions

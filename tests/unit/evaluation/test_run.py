@@ -35,9 +35,9 @@ def format_rows(evaluation: Evaluation):
 
 
 def test_an_interrupted_evaluation_resumes_where_it_stopped(explainer, tmp_path, monkeypatch):
-    monkeypatch.setattr(resuming, "SHARD_SIZE", 3)
+    monkeypatch.setattr(resuming, "PART_SIZE", 3)
     evaluation, _ = evaluate_file(explainer, make_examples(), JOB, tmp_path / "whole")
-    real = resuming._compute_shard
+    real = resuming._compute_part
     shards = []
 
     def interrupt_later(*arguments):
@@ -46,7 +46,7 @@ def test_an_interrupted_evaluation_resumes_where_it_stopped(explainer, tmp_path,
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(resuming, "_compute_shard", interrupt_later)
+    monkeypatch.setattr(resuming, "_compute_part", interrupt_later)
     with pytest.raises(KeyboardInterrupt):
         evaluate_file(explainer, make_examples(), JOB, tmp_path / "part")
     assert count_finished_texts(tmp_path / "part") == 6

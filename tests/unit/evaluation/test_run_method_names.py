@@ -41,7 +41,7 @@ def test_a_variant_that_fails_in_one_shard_keeps_its_full_name(explainer, tmp_pa
         return real(texts, methods, **options)
 
     monkeypatch.setattr(explainer, "explain_texts", fail_on_bad_texts)
-    monkeypatch.setattr(resuming, "SHARD_SIZE", 2)
+    monkeypatch.setattr(resuming, "PART_SIZE", 2)
     examples = [Example(text) for text in (GOOD, GOOD, BAD, BAD)]
     job = Experiment([PLAIN, OTHER], ["aopc"])
     evaluation, refused = evaluate_file(explainer, examples, job, tmp_path)

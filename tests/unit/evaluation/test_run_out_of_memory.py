@@ -9,7 +9,7 @@ from tests.helpers.tiny import tiny_bert
 from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer
 from tokenlight.evaluation import run
-from tokenlight.evaluation.run import Experiment, explain_shard, measure_shard
+from tokenlight.evaluation.run import Experiment, explain_part, measure_part
 from tokenlight.files.tables import Example
 from tokenlight.metrics.aopc import AreaOverPerturbationCurve
 
@@ -43,11 +43,11 @@ def pauses(monkeypatch):
 
 def test_explaining_is_retried_when_out_of_memory(explainer, pauses):
     job = Experiment(["attcat"], [])
-    expected, _ = explain_shard(explainer, TEXTS, job)
+    expected, _ = explain_part(explainer, TEXTS, job)
     # Both together, the first half of them, that with blocks computed again; each text alone in both
     # ways, and then the first one twice more.
     with raise_out_of_memory(explainer, 11):
-        recovered, refused = explain_shard(explainer, TEXTS, job)
+        recovered, refused = explain_part(explainer, TEXTS, job)
     assert refused == []
     assert pauses == list(run.RETRY_DELAYS_SECONDS)
     for i, repeated in recovered.items():
@@ -56,7 +56,7 @@ def test_explaining_is_retried_when_out_of_memory(explainer, pauses):
 
 def test_a_text_that_does_not_fit_into_memory_is_a_failure(explainer, pauses):
     with raise_out_of_memory(explainer, 10**6):
-        attributions, refused = explain_shard(explainer, TEXTS, Experiment(["attcat"], []))
+        attributions, refused = explain_part(explainer, TEXTS, Experiment(["attcat"], []))
     assert attributions == {0: [], 1: []}
     assert [failure.text_index for failure in refused] == [0, 1]
     assert all("out of memory for this text" in failure.reason for failure in refused)
@@ -64,20 +64,20 @@ def test_a_text_that_does_not_fit_into_memory_is_a_failure(explainer, pauses):
 
 
 def test_measuring_is_retried_when_out_of_memory(explainer, pauses):
-    attributions, _ = explain_shard(explainer, TEXTS, Experiment(["attcat"], []))
-    original, _ = measure_shard(
+    attributions, _ = explain_part(explainer, TEXTS, Experiment(["attcat"], []))
+    original, _ = measure_part(
         explainer, TEXTS, attributions, {"aopc": AreaOverPerturbationCurve()}
     )
     # Wider packs are halved until one text is left, which then finds no room: begin with one.
     alone = {0: attributions[0]}
     with raise_out_of_memory(explainer, 10**6):
-        records, refused = measure_shard(
+        records, refused = measure_part(
             explainer, TEXTS[:1], alone, {"aopc": AreaOverPerturbationCurve()}
         )
     assert records == []
     assert "out of memory" in refused[0].reason
     assert pauses == list(run.RETRY_DELAYS_SECONDS)
-    measured_again, none = measure_shard(
+    measured_again, none = measure_part(
         explainer, TEXTS[:1], alone, {"aopc": AreaOverPerturbationCurve()}
     )
     assert none == []

@@ -147,7 +147,7 @@ def list_parts(folder):
     ],
 )
 def test_a_damaged_part_is_recomputed(explainer, tmp_path, monkeypatch, damage):
-    monkeypatch.setattr(resuming, "SHARD_SIZE", 2)
+    monkeypatch.setattr(resuming, "PART_SIZE", 2)
     evaluation, _ = evaluate_file(explainer, TEXTS, JOB, tmp_path)
     assert count_finished_texts(tmp_path) == 5
     path = list_parts(tmp_path)[0]
@@ -210,17 +210,17 @@ def test_damaged_settings_are_named(explainer, tmp_path, content):
 
 
 def test_an_evaluation_is_verified_part_by_part(explainer, tmp_path, monkeypatch):
-    monkeypatch.setattr(resuming, "SHARD_SIZE", 2)
+    monkeypatch.setattr(resuming, "PART_SIZE", 2)
     evaluation, _ = evaluate_file(explainer, TEXTS, JOB, tmp_path)
     assert not check_evaluation(tmp_path).is_whole  # its results are not written yet
     evaluation.save(tmp_path)
     check = check_evaluation(tmp_path)
-    assert (check.is_whole, check.whole, check.total) == (True, 3, 3)
+    assert (check.is_whole, check.num_whole, check.num_parts) == (True, 3, 3)
     first, second, _ = list_parts(tmp_path)
     first.write_text(first.read_text().replace('"text": 1', '"text": 7'))
     second.unlink()
     check = check_evaluation(tmp_path)
-    assert (check.is_whole, check.whole, check.missing) == (False, 1, 1)
+    assert (check.is_whole, check.num_whole, check.num_missing) == (False, 1, 1)
     assert [f"{first} is damaged" in problem for problem in check.problems] == [True]
     evaluate_file(explainer, TEXTS, JOB, tmp_path)
     assert check_evaluation(tmp_path).is_whole

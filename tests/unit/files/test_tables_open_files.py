@@ -16,7 +16,7 @@ from tokenlight.files import parsing, tables
 from tokenlight.files.saved import load
 from tokenlight.files.write import write_parquet
 from tokenlight.inputs import picture
-from tokenlight.scale.blocks import Block, BlockReader, TextFiles
+from tokenlight.scale.text_files import FilePart, PartReader, TextFiles
 from tokenlight.web import saved_files
 from tokenlight.web.limits import ServerLimits
 
@@ -125,8 +125,8 @@ def read_as_a_job(path):
     """As workers do: gone through once, then block by block, the last one first."""
     texts = TextFiles.scan(str(path), None, (), None)
     rows = sum(source.num_rows for source in texts.sources)
-    with closing(BlockReader(texts)) as reader:
-        reader.read(Block(0, 0, rows - 1, 1))
+    with closing(PartReader(texts)) as reader:
+        reader.read(FilePart(0, 0, rows - 1, 1))
     raise AssertionError(f"{path} was not refused")
 
 
@@ -182,10 +182,10 @@ def test_a_job_closes_a_file_that_changed_or_ends_early(tmp_path):
     path = write(tmp_path, "a.csv", "text\n" + "fine\n" * 3000)
     texts = TextFiles.scan(str(path), None, (), None)
     for rows in (100, 3001):
-        reader = BlockReader(texts)
+        reader = PartReader(texts)
         write(tmp_path, "a.csv", "text\n" + "fine\n" * rows)
         with pytest.raises(TokenlightError, match="ends before row 2000|was changed") as refused:
-            reader.read(Block(0, 0, 1000, 1000))
+            reader.read(FilePart(0, 0, 1000, 1000))
         assert list_open_paths(tmp_path) == []
         assert refused.value.__traceback__ is not None
 
@@ -196,8 +196,8 @@ def test_a_reader_that_stopped_half_way_can_be_closed(tmp_path):
         ("a.parquet", [{"text": "a"}] * 3000),
     ]:
         texts = TextFiles.scan(str(write(tmp_path, name, content)), None, (), None)
-        with closing(BlockReader(texts)) as reader:
-            reader.read(Block(0, 0, 0, 10))
+        with closing(PartReader(texts)) as reader:
+            reader.read(FilePart(0, 0, 0, 10))
             assert list_open_paths(tmp_path)
         assert list_open_paths(tmp_path) == []
 

@@ -31,7 +31,7 @@ from tokenlight.files.folder_lock import folder_lock
 from tokenlight.files.stores import open_filesystem
 from tokenlight.models.embedded import digest_folder
 from tokenlight.scale import explain_files
-from tokenlight.scale.blocks import TextFiles
+from tokenlight.scale.text_files import TextFiles
 
 pytestmark = pytest.mark.xdist_group("bench")
 COUNT = 40
@@ -59,7 +59,7 @@ def run_job(source, folder, model, **options):
     defaults = {
         "method": "attcat",
         "keep": ["id", "stars"],
-        "block": 8,
+        "part_size": 8,
         "engine": InProcessEngine(),
     }
     return explain_files(
@@ -71,7 +71,7 @@ def run_job(source, folder, model, **options):
 def complete_folder(data, model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("scale") / "whole"
     summary = run_job(data, folder, model)
-    assert (summary.num_texts, summary.num_rows, summary.num_refused, summary.failed_blocks) == (
+    assert (summary.num_texts, summary.num_rows, summary.num_refused, summary.failed_parts) == (
         COUNT,
         COUNT,
         0,
@@ -140,7 +140,7 @@ def test_a_folder_is_loaded_lazily_and_in_order(complete_folder, data):
         tokenlight.load(str(data))
 
 
-def test_a_damaged_block_is_reported_and_recomputed(complete_folder, data, model, tmp_path):
+def test_a_damaged_part_is_reported_and_recomputed(complete_folder, data, model, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(complete_folder, folder)
     path = folder / "rows/00000/00000002.parquet"
@@ -154,7 +154,7 @@ def test_a_damaged_block_is_reported_and_recomputed(complete_folder, data, model
         list(tokenlight.load(str(folder)))
     path.unlink()
     summary = run_job(data, folder, model)
-    assert (summary.num_existing, summary.num_blocks_made, summary.num_rows) == (32, 1, COUNT)
+    assert (summary.num_existing, summary.num_parts_made, summary.num_rows) == (32, 1, COUNT)
     assert read_output_files(folder) == read_output_files(complete_folder)
 
 
@@ -166,7 +166,7 @@ def test_partial_files_of_a_killed_worker_are_ignored_and_removed(
     partial_file = folder / "rows/00000/.00000002.parquet.4242.part"
     partial_file.write_bytes(b"PAR1 half of")
     assert len(tokenlight.load(str(folder))) == COUNT
-    assert run_job(data, folder, model).num_blocks_made == 0
+    assert run_job(data, folder, model).num_parts_made == 0
     assert not partial_file.exists()
 
 
@@ -185,7 +185,7 @@ def test_folders_globs_and_other_formats_give_the_rows_of_parquet(
         ("**/t.csv", 1, pyarrow.string()),
     ]:
         folder = tmp_path / kind.id.__str__()
-        run_job(tmp_path / source, folder, model, text="review", block=1000)
+        run_job(tmp_path / source, folder, model, text="review", part_size=1000)
         rows_written = pyarrow.dataset.dataset(folder / "rows").to_table()
         assert rows_written["row"].to_pylist() == list(range(first, first + COUNT))
         assert rows_written.schema.field("stars").type == kind
@@ -225,7 +225,7 @@ def test_refused_texts_are_written_apart_with_their_reasons(model, tmp_path):
     assert (
         second_summary.num_rows,
         second_summary.num_refused,
-        second_summary.num_blocks_made,
+        second_summary.num_parts_made,
     ) == (2, 3, 0)
 
 
@@ -253,7 +253,7 @@ def test_a_job_with_other_settings_is_refused(data, model, tmp_path):
     assert read_output_files(folder) == before
 
 
-def test_a_file_that_vanishes_or_changes_fails_only_its_blocks(
+def test_a_file_that_vanishes_or_changes_fails_only_its_parts(
     data, complete_folder, model, tmp_path
 ):
     source = tmp_path / "data"
@@ -264,12 +264,12 @@ def test_a_file_that_vanishes_or_changes_fails_only_its_blocks(
             (source / "b.parquet").unlink()
 
     summary = run_job(source, tmp_path / "out", model, engine=InProcessEngine(vanish))
-    assert [block for block, _ in summary.failed_blocks] == [4, 5]
-    assert "b.parquet" in summary.failed_blocks[0][1]
+    assert [part for part, _ in summary.failed_parts] == [4, 5]
+    assert "b.parquet" in summary.failed_parts[0][1]
     assert summary.num_rows == 25
     shutil.copy2(data / "b.parquet", source)
     summary = run_job(source, tmp_path / "out", model)
-    assert (summary.num_existing, summary.num_rows, summary.failed_blocks) == (25, COUNT, ())
+    assert (summary.num_existing, summary.num_rows, summary.failed_parts) == (25, COUNT, ())
     expected = read_output_files(complete_folder)
     actual = read_output_files(tmp_path / "out")
     assert expected.keys() == actual.keys()
@@ -279,7 +279,7 @@ def test_a_file_that_vanishes_or_changes_fails_only_its_blocks(
             write_parquet(source / "b.parquet", 15, first=20)
 
     summary = run_job(source, tmp_path / "other", model, engine=InProcessEngine(change))
-    assert "was changed while the job ran" in summary.failed_blocks[0][1]
+    assert "was changed while the job ran" in summary.failed_parts[0][1]
 
 
 def test_only_one_driver_works_in_a_folder(data, model, tmp_path):
@@ -312,13 +312,13 @@ def test_a_store_of_objects_is_read_and_written_like_a_disk(data, complete_folde
     for path in data.iterdir():
         memory.pipe_file(f"/scale/data/{path.name}", path.read_bytes())
     summary = run_job("memory://scale/data/*.parquet", "memory://scale/out", model)
-    assert (summary.num_rows, summary.failed_blocks) == (COUNT, ())
+    assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
     attributions = tokenlight.load("memory://scale/out")
     assert [each.extras["kept"]["id"] for each in attributions] == [f"r{i}" for i in range(COUNT)]
     mine = tokenlight.load(str(complete_folder)).to_pandas().drop(columns="source")
     assert attributions.to_pandas().drop(columns="source").equals(mine)
     second_summary = run_job("memory://scale/data/*.parquet", "memory://scale/out", model)
-    assert (second_summary.num_existing, second_summary.num_blocks_made) == (COUNT, 0)
+    assert (second_summary.num_existing, second_summary.num_parts_made) == (COUNT, 0)
     memory.rm("/scale", recursive=True)
 
 
@@ -429,9 +429,9 @@ def run_in_a_bucket(store, url, data, complete_folder, model):
     for path in data.iterdir():
         store.pipe_file(f"bucket/data/{path.name}", path.read_bytes())
     summary = run_job(f"{url}/data/*.parquet", f"{url}/out", model)
-    assert (summary.num_rows, summary.failed_blocks) == (COUNT, ())
+    assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
     second_summary = run_job(f"{url}/data/*.parquet", f"{url}/out", model)
-    assert (second_summary.num_existing, second_summary.num_blocks_made) == (COUNT, 0)
+    assert (second_summary.num_existing, second_summary.num_parts_made) == (COUNT, 0)
     frame = tokenlight.load(f"{url}/out").to_pandas().drop(columns="source")
     assert frame.equals(tokenlight.load(str(complete_folder)).to_pandas().drop(columns="source"))
 

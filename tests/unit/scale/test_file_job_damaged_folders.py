@@ -15,12 +15,12 @@ from tokenlight.scale import explain_files
 COVERED_MODULES = ("scale/verify",)
 pytestmark = pytest.mark.xdist_group("bench")
 COUNT = 24
-BLOCKS = 6
+PARTS = 6
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Texts of which two, in different blocks, are refused."""
+    """Texts of which two, in different parts, are refused."""
     texts = [f"a film that is good {i}" for i in range(COUNT)]
     texts[5] = texts[14] = "  "
     path = tmp_path_factory.mktemp("damage") / "a.parquet"
@@ -29,7 +29,7 @@ def data(tmp_path_factory):
 
 def run_job(data, folder, model, before_task=lambda _task_index: None, **options):
     messages = []
-    all_options = {"method": "attcat", "keep": ["id"], "block": 4, "progress": False, **options}
+    all_options = {"method": "attcat", "keep": ["id"], "part_size": 4, "progress": False, **options}
     summary = explain_files(
         str(data),
         str(folder),
@@ -45,7 +45,7 @@ def run_job(data, folder, model, before_task=lambda _task_index: None, **options
 def complete_folder(data, bert_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damage") / "whole"
     summary, messages = run_job(data, folder, bert_folder)
-    assert (summary.num_rows, summary.num_refused, summary.failed_blocks, messages) == (
+    assert (summary.num_rows, summary.num_refused, summary.failed_parts, messages) == (
         COUNT - 2,
         2,
         (),
@@ -84,9 +84,9 @@ def test_rows_that_are_removed_during_a_run_are_recomputed(
             shutil.rmtree(folder / "refused")
 
     summary, messages = run_job(data, folder, bert_folder, remove)
-    assert (summary.num_rows, summary.num_refused, summary.failed_blocks) == (COUNT - 2, 2, ())
+    assert (summary.num_rows, summary.num_refused, summary.failed_parts) == (COUNT - 2, 2, ())
     assert messages == [
-        "3 blocks were lost while the job ran (rows/00000/00000000.parquet is missing, "
+        "3 parts were lost while the job ran (rows/00000/00000000.parquet is missing, "
         "refused/00000/00000001.parquet is missing, refused/00000/00000003.parquet is missing). "
         "Recomputing them."
     ]
@@ -104,11 +104,11 @@ def test_rows_that_vanish_repeatedly_are_failures(data, complete_folder, bert_fo
             yield from super().run_tasks(job, tasks, device)
             remove(0)
 
-    options = {"method": "attcat", "keep": ["id"], "block": 4, "progress": False}
+    options = {"method": "attcat", "keep": ["id"], "part_size": 4, "progress": False}
     summary = explain_files(
         str(data), str(folder), model=str(bert_folder), engine=Removing(), **options
     )
-    assert summary.failed_blocks == (
+    assert summary.failed_parts == (
         (
             0,
             "rows/00000/00000000.parquet is missing. Something removes or changes the files of this folder.",
@@ -116,7 +116,7 @@ def test_rows_that_vanish_repeatedly_are_failures(data, complete_folder, bert_fo
     )
     assert summary.num_rows == COUNT - 2 - 4
     summary, _ = run_job(data, folder, bert_folder)
-    assert (summary.num_blocks_made, summary.failed_blocks) == (1, ())
+    assert (summary.num_parts_made, summary.failed_parts) == (1, ())
     assert read_output_files(folder) == read_output_files(complete_folder)
 
 
@@ -130,10 +130,10 @@ def test_a_folder_that_is_removed_during_a_run_is_recreated(
             shutil.rmtree(folder)
 
     summary, _ = run_job(data, folder, bert_folder, remove)
-    assert (summary.num_rows, summary.num_refused, summary.failed_blocks) == (COUNT - 2, 2, ())
+    assert (summary.num_rows, summary.num_refused, summary.failed_parts) == (COUNT - 2, 2, ())
     assert read_output_files(folder) == read_output_files(complete_folder)
     assert verify(folder, capsys)[0] == 0
-    assert run_job(data, folder, bert_folder)[0].num_blocks_made == 0
+    assert run_job(data, folder, bert_folder)[0].num_parts_made == 0
 
 
 def test_a_folder_that_is_removed_before_a_kill_is_continued(
@@ -158,7 +158,7 @@ def test_a_folder_that_is_removed_before_a_kill_is_continued(
         run_job(data, folder, bert_folder, keep=[])
     summary, messages = run_job(data, folder, bert_folder)
     assert messages[0].startswith(f"job.json was missing in {folder}")
-    assert (summary.num_rows, summary.num_refused, summary.failed_blocks) == (COUNT - 2, 2, ())
+    assert (summary.num_rows, summary.num_refused, summary.failed_parts) == (COUNT - 2, 2, ())
     assert read_output_files(folder) == read_output_files(complete_folder)
 
 
@@ -170,17 +170,17 @@ def test_zeroed_bytes_are_found_by_the_checksum_and_recomputed(
     zero(path)
     reason = f"{below}/00000/00000003.parquet has a different checksum"
     code, output, errors = verify(copy, capsys)
-    assert (code, output) == (1, f"{BLOCKS - 1} of {BLOCKS} blocks are intact in {copy}\n")
+    assert (code, output) == (1, f"{PARTS - 1} of {PARTS} parts are intact in {copy}\n")
     assert errors == (
         f"error: {reason} Run the command that wrote the folder again to restore these parts."
     )
     summary, messages = run_job(data, copy, bert_folder)
-    assert messages[0] == f"1 blocks are damaged ({reason}). Recomputing them."
-    assert (summary.num_blocks_made, summary.failed_blocks) == (1, ())
+    assert messages[0] == f"1 parts are damaged ({reason}). Recomputing them."
+    assert (summary.num_parts_made, summary.failed_parts) == (1, ())
     assert read_output_files(copy) == read_output_files(complete_folder)
     assert verify(copy, capsys) == (
         0,
-        f"{BLOCKS} of {BLOCKS} blocks are intact in {copy}\n",
+        f"{PARTS} of {PARTS} parts are intact in {copy}\n",
         "",
     )
 
@@ -191,7 +191,7 @@ def test_refusals_that_were_removed_are_recomputed(
     shutil.rmtree(copy / "refused")
     assert verify(copy, capsys)[0] == 1
     summary, _ = run_job(data, copy, bert_folder)
-    assert (summary.num_blocks_made, summary.num_refused) == (2, 2)
+    assert (summary.num_parts_made, summary.num_refused) == (2, 2)
     assert read_output_files(copy) == read_output_files(complete_folder)
 
 
@@ -203,15 +203,15 @@ def test_a_manifest_without_checksums_still_counts_with_a_note(data, bert_folder
         for line in lines
     ]
     manifest.write_text("".join(json.dumps(line) + "\n" for line in old))
-    note = f"{BLOCKS} blocks are from a version without checksums"
+    note = f"{PARTS} parts are from a version without checksums"
     code, _, errors = verify(copy, capsys)
     assert code == 0
     assert note in errors
     summary, messages = run_job(data, copy, bert_folder)
-    assert summary.num_blocks_made == 0
+    assert summary.num_parts_made == 0
     assert messages == [f"{note}. Only their sizes were checked."]
     shutil.rmtree(copy / "refused")
-    assert run_job(data, copy, bert_folder)[0].num_blocks_made == 2
+    assert run_job(data, copy, bert_folder)[0].num_parts_made == 2
 
 
 @pytest.mark.parametrize(
@@ -226,23 +226,23 @@ def test_a_manifest_without_checksums_still_counts_with_a_note(data, bert_folder
             1,
         ),
         (lambda text: "[]\n5\nnull\n" + text, 0),
-        (lambda text: "\x00" * len(text), BLOCKS),
+        (lambda text: "\x00" * len(text), PARTS),
         (lambda text: "\udcff" + text, 1),
     ],
 )
-def test_a_damaged_manifest_is_reported_and_its_blocks_are_recomputed(
+def test_a_damaged_manifest_is_reported_and_its_parts_are_recomputed(
     data, complete_folder, bert_folder, copy, capsys, damage, lost
 ):
     manifest = copy / "manifest.jsonl"
     manifest.write_bytes(damage(manifest.read_text()).encode("utf-8", "surrogateescape"))
     code, output, errors = verify(copy, capsys)
     assert code == 1
-    assert output == f"{BLOCKS - lost} of {BLOCKS} blocks are intact in {copy}\n"
+    assert output == f"{PARTS - lost} of {PARTS} parts are intact in {copy}\n"
     assert "manifest.jsonl is damaged: line" in errors
     summary, messages = run_job(data, copy, bert_folder)
     assert messages[0].startswith(f"{copy}/manifest.jsonl is damaged (line ")
-    assert messages[0].endswith("). The blocks that it does not list are recomputed.")
-    assert (summary.num_blocks_made, summary.num_rows, summary.failed_blocks) == (
+    assert messages[0].endswith("). The parts that it does not list are recomputed.")
+    assert (summary.num_parts_made, summary.num_rows, summary.failed_parts) == (
         lost,
         COUNT - 2,
         (),
@@ -263,7 +263,7 @@ def test_damaged_settings_are_reported_with_a_remedy_that_works(
     assert "job.json is damaged" in errors
     (copy / "job.json").unlink()
     summary, _ = run_job(data, copy, bert_folder)
-    assert (summary.num_blocks_made, summary.failed_blocks) == (0, ())
+    assert (summary.num_parts_made, summary.failed_parts) == (0, ())
     assert read_output_files(copy) == read_output_files(complete_folder)
 
 
@@ -272,8 +272,8 @@ def test_an_unfinished_folder_is_reported_as_unfinished(copy, capsys):
     lines = manifest.read_text().splitlines(keepends=True)
     manifest.write_text("".join(lines[:-2]))
     code, output, errors = verify(copy, capsys)
-    assert (code, output) == (1, f"{BLOCKS - 2} of {BLOCKS} blocks are intact in {copy}\n")
-    assert "2 blocks are missing: not made yet, or lost" in errors
+    assert (code, output) == (1, f"{PARTS - 2} of {PARTS} parts are intact in {copy}\n")
+    assert "2 parts are missing: not made yet, or lost" in errors
 
 
 def test_a_folder_that_cannot_be_verified_is_refused(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Workers and drivers are killed, disks fill: finished blocks stay, and the rest comes out the same."""
+"""Workers and drivers are killed, disks fill: finished parts stay, and the rest comes out the same."""
 
 import json
 import multiprocessing
@@ -28,7 +28,7 @@ def data(tmp_path_factory):
 
 
 def run_job(data, model, folder, engine):
-    options = {"method": "attcat", "keep": ["id"], "block": 4, "progress": False}
+    options = {"method": "attcat", "keep": ["id"], "part_size": 4, "progress": False}
     return explain_files(data, folder, model=str(model), engine=engine, **options)
 
 
@@ -54,14 +54,14 @@ def test_two_workers_of_which_one_is_killed_write_the_same_bytes(
     monkeypatch.setattr(processes._WorkerProcess, "send_task", give)
     summary = run_job(data, bert_folder, tmp_path / "out", Engine(workers=2))
     assert len(killed) == 1
-    assert (summary.num_rows, summary.failed_blocks) == (COUNT, ())
+    assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
     assert read_output_files(tmp_path / "out") == read_output_files(complete_folder)
 
 
-def test_only_a_block_that_exhausts_memory_fails(
+def test_only_a_part_that_exhausts_memory_fails(
     data, complete_folder, bert_folder, tmp_path, monkeypatch
 ):
-    """Its worker is killed every time, as a system without memory does, until the block is arguments up."""
+    """Its worker is killed every time, as a system without memory does, until the part is arguments up."""
     real = processes._WorkerProcess.send_task
 
     def give(worker, task):
@@ -72,13 +72,13 @@ def test_only_a_block_that_exhausts_memory_fails(
     with monkeypatch.context() as patch:
         patch.setattr(processes._WorkerProcess, "send_task", give)
         summary = run_job(data, bert_folder, tmp_path / "out", Engine(workers=1))
-    assert [number for number, _ in summary.failed_blocks] == [3]
-    assert "died 3 times (signal 9)" in summary.failed_blocks[0][1]
+    assert [number for number, _ in summary.failed_parts] == [3]
+    assert "died 3 times (signal 9)" in summary.failed_parts[0][1]
     assert summary.num_rows == COUNT - 4
     second_summary = run_job(data, bert_folder, tmp_path / "out", Engine(workers=1))
     assert (
         second_summary.num_existing,
-        second_summary.num_blocks_made,
+        second_summary.num_parts_made,
         second_summary.num_rows,
     ) == (COUNT - 4, 1, COUNT)
     assert read_output_files(tmp_path / "out") == read_output_files(complete_folder)
@@ -94,8 +94,8 @@ def _drive(data, model, folder):
     run_job(data, model, folder, Engine(workers=1))
 
 
-def list_block_files(folder):
-    """Return the files of finished blocks, each with a mark that changes when it is written again."""
+def list_part_files(folder):
+    """Return the files of finished parts, each with a mark that changes when it is written again."""
     marks = {}
     for path in (folder / "rows").rglob("0*.parquet"):
         status = path.stat()
@@ -110,14 +110,14 @@ def test_a_driver_killed_three_times_resumes_with_the_same_output(
     # Not forked from here, where earlier tests may have left threads.
     context = fork_context()
     for _ in range(3):
-        files_before = list_block_files(folder)
+        files_before = list_part_files(folder)
         driver = context.Process(target=_drive, args=(data, bert_folder, folder))
         driver.start()
         deadline = time.monotonic() + DEADLINE_SECONDS
-        # Blocks that the last driver had not entered into the manifest are made again, so files that
+        # Parts that the last driver had not entered into the manifest are made again, so files that
         # were written count here, not files that exist: a driver may add none at all.
         while driver.is_alive():
-            if len(list_block_files(folder).items() - files_before.items()) >= 2:
+            if len(list_part_files(folder).items() - files_before.items()) >= 2:
                 break
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -127,9 +127,9 @@ def test_a_driver_killed_three_times_resumes_with_the_same_output(
         while find_lock_owner(folder):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-    assert len(list_block_files(folder)) < COUNT // 4  # it was killed before the end
+    assert len(list_part_files(folder)) < COUNT // 4  # it was killed before the end
     summary = run_job(data, bert_folder, folder, InProcessEngine())
-    assert (summary.num_rows, summary.failed_blocks) == (COUNT, ())
+    assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
     assert read_output_files(folder) == read_output_files(complete_folder)
     lines = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
     assert sum(line["rows"] for line in lines) == COUNT
@@ -142,7 +142,7 @@ def test_a_run_resumes_after_a_full_disk(data, complete_folder, bert_folder, tmp
     sizes = sorted(len(content) for content in read_output_files(complete_folder).values())
     assert sizes[0] < biggest
     arguments = ["explain", "--file", str(data), "-o", str(folder), "-m", str(bert_folder)]
-    arguments += ["-x", "attcat", "--keep", "id", "--block", "4", "--workers", "1"]
+    arguments += ["-x", "attcat", "--keep", "id", "--part-size", "4", "--workers", "1"]
 
     limits = (biggest - 1, biggest - 1)
     result = run_command(
@@ -151,7 +151,7 @@ def test_a_run_resumes_after_a_full_disk(data, complete_folder, bert_folder, tmp
     assert result.status == 1, result.errors
     message = " ".join(result.errors.split())
     assert "is full. Finished work is kept: free some space, then run the same command" in message
-    assert not list(folder.rglob(".*.part"))
+    assert not list(folder.rglob(".*.tmp"))
     result = run_command(*arguments)
     assert result.status == 0, result.errors
     assert read_output_files(folder) == read_output_files(complete_folder)

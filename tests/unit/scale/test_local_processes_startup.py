@@ -57,10 +57,10 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def arguments(tmp_path, bert_folder):
-    """A job of two blocks."""
+    """A job of two parts."""
     data = write_parquet(tmp_path / "data/a.parquet", 6)
     arguments = ["explain", "--file", data, "-m", bert_folder, "-x", "attcat", "--workers", 1]
-    return [*arguments, "--block", 3, "-o", tmp_path / "out"]
+    return [*arguments, "--part-size", 3, "-o", tmp_path / "out"]
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ COUNT = 64
 
 def test_a_killed_actor_is_replaced_and_the_bytes_equal_those_of_one_process(bert_folder, tmp_path):
     data = write_parquet(tmp_path / "a.parquet", COUNT)
-    options = {"model": str(bert_folder), "method": "attcat", "block": 4, "progress": False}
+    options = {"model": str(bert_folder), "method": "attcat", "part_size": 4, "progress": False}
     explain_files(data, tmp_path / "here", engine=InProcessEngine(), **options)
     gate = tmp_path / "gate"
     before = set(list_actor_processes())
@@ -54,10 +54,10 @@ def test_a_killed_actor_is_replaced_and_the_bytes_equal_those_of_one_process(ber
         summary = explain_files(data, tmp_path / "ray", engine=engine, **options)
         killer.join()
         assert len(killed) == 1
-        assert (summary.num_rows, summary.failed_blocks) == (COUNT, ())
+        assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
         assert read_output_files(tmp_path / "ray") == read_output_files(tmp_path / "here")
         dataset = ray.data.read_parquet(str(data))
-        explained = explain_dataset(dataset, model=str(bert_folder), method="attcat", block=16)
+        explained = explain_dataset(dataset, model=str(bert_folder), method="attcat", batch_size=16)
         rows = {row["id"]: row for row in explained.take_all()}
     finally:
         ray.shutdown()
@@ -72,7 +72,7 @@ CODE = """
 from tests.helpers.gates import GatedEngine
 from tokenlight.scale import explain_files
 engine = GatedEngine("ray", 1, gate={gate!r}, tasks=3)
-explain_files({data!r}, {out!r}, model={model!r}, engine=engine, method="attcat", block=4, progress=False)
+explain_files({data!r}, {out!r}, model={model!r}, engine=engine, method="attcat", part_size=4, progress=False)
 """
 
 
@@ -80,7 +80,7 @@ def test_the_next_driver_resumes_after_a_killed_one(bert_folder, tmp_path):
     """And its actors end with it: two drivers in turn write what one process writes."""
     data = write_parquet(tmp_path / "a.parquet", COUNT)
     folder = tmp_path / "ray"
-    options = {"model": str(bert_folder), "method": "attcat", "block": 4, "progress": False}
+    options = {"model": str(bert_folder), "method": "attcat", "part_size": 4, "progress": False}
     explain_files(data, tmp_path / "here", engine=InProcessEngine(), **options)
     gate = str(tmp_path / "never")  # so the driver cannot come to its end
     code = CODE.format(data=str(data), out=str(folder), model=str(bert_folder), gate=gate)
@@ -96,7 +96,7 @@ def test_the_next_driver_resumes_after_a_killed_one(bert_folder, tmp_path):
     assert driver.wait() == -signal.SIGKILL
     assert len(list(folder.rglob("0*.parquet"))) == 3
     summary = explain_files(data, folder, engine=InProcessEngine(), **options)
-    assert (summary.num_rows, summary.failed_blocks) == (COUNT, ())
+    assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
     assert read_output_files(folder) == read_output_files(tmp_path / "here")
 
 

@@ -46,8 +46,8 @@ def judge_claims(report: SuiteReport) -> list[tuple[str, str, str]]:
     """
     judge = ClaimJudge(report)
     judged = []
-    for claim in report.suite.expect:
-        if not claim.cannot and not claim.better:
+    for claim in report.suite.claims:
+        if not claim.untestable_because and not claim.method:
             continue
         verdicts = list(judge.judge(claim))
         if verdicts:
@@ -105,13 +105,13 @@ class ClaimJudge:
 
     def judge(self, claim: Claim) -> Iterator[PanelVerdict]:
         """Yield the verdict on every panel that a claim is about."""
-        if claim.cannot:
-            yield PanelVerdict("", "untestable", claim.cannot)
+        if claim.untestable_because:
+            yield PanelVerdict("", "untestable", claim.untestable_because)
             return
         for panel in self.report.panels:
             if claim.data and panel.data not in claim.data:
                 continue
-            if claim.highest:
+            if claim.highest_token:
                 verdict, reason = self._judge_extremes(claim, panel)
                 yield PanelVerdict(panel.title, verdict, reason)
             elif claim.metric in panel.metrics:
@@ -120,7 +120,7 @@ class ClaimJudge:
 
     def _judge_extremes(self, claim: Claim, panel: Panel) -> Verdict:
         """Judge which tokens of the stored text have the highest and the lowest score."""
-        attribution = self._read_stored_attribution(panel, claim.better)
+        attribution = self._read_stored_attribution(panel, claim.method)
         if attribution is None:
             return "not run", panel.reason or "no text was stored"
         # Special tokens are left out: the claims are about words.
@@ -128,7 +128,7 @@ class ClaimJudge:
         for i, is_special in enumerate(attribution.row.special_tokens_mask):
             if not is_special:
                 scores[attribution.tokens[i]] = float(attribution.scores[i])
-        missing_tokens = {claim.highest, claim.lowest} - scores.keys()
+        missing_tokens = {claim.highest_token, claim.lowest_token} - scores.keys()
         if missing_tokens:
             return "not run", f"no token {' or '.join(sorted(missing_tokens))} in the text"
         largest_magnitude = max(map(abs, scores.values())) or 1.0
@@ -139,10 +139,10 @@ class ClaimJudge:
         highest = max(scores, key=scores.__getitem__)
         lowest = min(scores, key=scores.__getitem__)
         reason = (
-            f"{format_score(claim.highest)}, {format_score(claim.lowest)}; "
+            f"{format_score(claim.highest_token)}, {format_score(claim.lowest_token)}; "
             f"highest {format_score(highest)}, lowest {format_score(lowest)}"
         )
-        holds = highest == claim.highest and lowest == claim.lowest
+        holds = highest == claim.highest_token and lowest == claim.lowest_token
         if holds:
             return "holds", reason
         return "fails", reason
@@ -161,32 +161,32 @@ class ClaimJudge:
         # Collect the numbers; a claim is judged on the rivals that have one.
         means: dict[str, float] = {}
         missing_methods = []
-        for method in (claim.better, *claim.than):
+        for method in (claim.method, *claim.baselines):
             mean = panel.get_score(method, claim.metric).mean
             if mean is None:
                 missing_methods.append(method)
             else:
                 means[method] = mean
-        rivals = {method: mean for method, mean in means.items() if method != claim.better}
-        if claim.better not in means or not rivals:
+        rivals = {method: mean for method, mean in means.items() if method != claim.method}
+        if claim.method not in means or not rivals:
             return "not run", panel.reason or f"no number for {', '.join(missing_methods)}"
-        if claim.until:
+        if claim.max_point:
             return self._judge_curve(claim, panel, list(rivals))
         # A method that does what its control does proves nothing about the difference between the two.
         control_reason = self._find_control_reason(claim, panel)
         if control_reason:
             return "untestable", control_reason
-        return self._judge_means(claim, panel, means[claim.better], rivals, missing_methods)
+        return self._judge_means(claim, panel, means[claim.method], rivals, missing_methods)
 
     def _find_control_reason(self, claim: Claim, panel: Panel) -> str:
         """Return why the claim cannot be tested: the method and its control do not differ."""
-        gap = self._mean_difference(panel, claim.better, claim.control, claim.metric)
+        gap = self._mean_difference(panel, claim.method, claim.control, claim.metric)
         if gap is None:
             return ""
         is_same = abs(gap.mean) <= MIN_CONTROL_GAP or _contains_zero(gap)
         if not is_same:
             return ""
-        return f"{claim.better} and {claim.control} differ by only {_format_interval(gap)}"
+        return f"{claim.method} and {claim.control} differ by only {_format_interval(gap)}"
 
     def _judge_means(
         self,
@@ -200,17 +200,17 @@ class ClaimJudge:
         sign = self.report.direction_sign(claim.metric)
         rival = max(rivals, key=lambda method: sign * rivals[method])
         rival_mean = rivals[rival]
-        gap = self._mean_difference(panel, claim.better, rival, claim.metric)
+        gap = self._mean_difference(panel, claim.method, rival, claim.metric)
         # The reason shows the numbers that the verdict rests on.
-        reason = f"{claim.better} {format_number(our_mean)}, {rival} {format_number(rival_mean)}"
+        reason = f"{claim.method} {format_number(our_mean)}, {rival} {format_number(rival_mean)}"
         if gap is not None:
             reason += f", difference {_format_interval(gap)}"
         if missing_methods:
             reason += f" (no number for {', '.join(missing_methods)})"
-        if claim.by:
+        if claim.min_percent:
             lead = 100 * sign * (our_mean - rival_mean) / abs(rival_mean)
             reason += f", ahead by {lead:+.2f} %"
-            if 0 < lead < claim.by:  # ahead, but by less than is claimed
+            if 0 < lead < claim.min_percent:  # ahead, but by less than is claimed
                 return "fails", reason
         may_be_chance = self._may_be_chance(claim, panel, rival, gap)
         if our_mean == rival_mean:
@@ -225,7 +225,7 @@ class ClaimJudge:
         """Return whether the difference may be chance: its interval holds 0, or both intervals overlap."""
         if gap is not None:
             return _contains_zero(gap)
-        our_low, our_high = panel.get_score(claim.better, claim.metric).get_bounds(
+        our_low, our_high = panel.get_score(claim.method, claim.metric).get_bounds(
             NUM_CONTROL_DEVIATIONS
         )
         rival_low, rival_high = panel.get_score(rival, claim.metric).get_bounds(
@@ -237,10 +237,10 @@ class ClaimJudge:
         """Judge every point of the curve up to ``until``: ahead, or behind but within the intervals."""
         sign = self.report.direction_sign(claim.metric)
         rows = self._index_curves(panel, claim.metric)
-        points = sorted({point for _, point in rows if 0 < point <= claim.until})
+        points = sorted({point for _, point in rows if 0 < point <= claim.max_point})
         verdict = "holds"
         for point in points:
-            ours = rows.get((claim.better, point))
+            ours = rows.get((claim.method, point))
             for rival in rivals:
                 theirs = rows.get((rival, point))
                 if ours is None or theirs is None:
@@ -250,7 +250,7 @@ class ClaimJudge:
                 if ours["high"] < theirs["low"] or theirs["high"] < ours["low"]:
                     return "fails", f"{rival} is ahead at {100 * point:.0f} %"
                 verdict = "weakly"
-        return verdict, f"{claim.better} up to {100 * claim.until:.0f} %"
+        return verdict, f"{claim.method} up to {100 * claim.max_point:.0f} %"
 
     def _index_curves(
         self, panel: Panel, metric: str

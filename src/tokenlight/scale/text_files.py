@@ -1,7 +1,7 @@
-"""The texts of a job: files, folders, globs and URLs, split into blocks of rows.
+"""The texts of a job: files, folders, globs and URLs, split into parts of rows.
 
-A block is some consecutive rows of one file. Blocks depend only on the data, never on the number of
-workers. Which texts share a batch follows from the block, so a text gets the same scores whoever
+A part is some consecutive rows of one file. Parts depend only on the data, never on the number of
+workers. Which texts share a batch follows from the part, so a text gets the same scores whoever
 explains it.
 """
 
@@ -91,17 +91,17 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
-class Block:
+class FilePart:
     """``num_rows`` rows of a source, starting behind its first ``first_row`` rows."""
 
-    index: int  # among all blocks of the job
+    index: int  # among all parts of the job
     source_index: int
     first_row: int
     num_rows: int
 
     @property
     def file_name(self) -> str:
-        """Path of the block's files below ``rows/`` and ``refused/``, a thousand per folder."""
+        """Path of the part's files below ``rows/`` and ``refused/``, a thousand per folder."""
         return f"{self.index // 1000:05d}/{self.index:08d}.parquet"
 
 
@@ -157,37 +157,38 @@ class TextFiles:
         sources = tuple(scan.source for scan in scans)
         return cls(sources, text_column, non_empty[0].text_columns, kept_schema, limit)
 
-    def split_into_blocks(self, block_size: int) -> list[Block]:
+    def split_into_parts(self, part_size: int) -> list[FilePart]:
+        """Return the parts of all files; see :func:`split_rows`."""
         row_counts = [source.num_rows for source in self.sources]
-        return cut_into_blocks(row_counts, block_size, self.limit)
+        return split_rows(row_counts, part_size, self.limit)
 
 
-def cut_into_blocks(row_counts: Sequence[int], block_size: int, limit: int | None) -> list[Block]:
-    """Split sources into blocks of at most ``block_size`` rows.
+def split_rows(row_counts: Sequence[int], part_size: int, limit: int | None) -> list[FilePart]:
+    """Split sources into parts of at most ``part_size`` rows.
 
     Args:
         row_counts: Number of rows of each source.
-        block_size: Largest number of rows of a block.
+        part_size: Largest number of rows of a part.
         limit: Number of rows to use in all; None uses every row.
     """
     remaining = sum(row_counts)
     if limit is not None:
         remaining = limit
-    blocks: list[Block] = []
+    parts: list[FilePart] = []
     for source_index, row_count in enumerate(row_counts):
         num_used = min(row_count, remaining)
         remaining -= num_used
-        for first_row in range(0, num_used, block_size):
-            num_rows = min(block_size, num_used - first_row)
-            blocks.append(
-                Block(
-                    index=len(blocks),
+        for first_row in range(0, num_used, part_size):
+            num_rows = min(part_size, num_used - first_row)
+            parts.append(
+                FilePart(
+                    index=len(parts),
                     source_index=source_index,
                     first_row=first_row,
                     num_rows=num_rows,
                 )
             )
-    return blocks
+    return parts
 
 
 @dataclass(frozen=True)
@@ -283,10 +284,10 @@ def _build_kept_table(numbered_rows: Sequence[NumberedRow], kept_columns: Sequen
     return pyarrow.table(columns)
 
 
-class BlockReader:
-    """Reads blocks of a job.
+class PartReader:
+    """Reads parts of a job.
 
-    Blocks mostly arrive in order, so the file of the last one stays open at its position until it ends,
+    Parts mostly arrive in order, so the file of the last one stays open at its position until it ends,
     an error occurs, or :meth:`close` is called.
     """
 
@@ -298,7 +299,7 @@ class BlockReader:
         self.pending_rows: Any = ()  # rest of the chunk that was read last
 
     def close(self) -> None:
-        """Close the open file; the next block opens its own."""
+        """Close the open file; the next part opens its own."""
         if self.chunks is not None:
             self.chunks.close()
         self.source_index = -1
@@ -306,21 +307,21 @@ class BlockReader:
         self.chunks = None
         self.pending_rows = ()
 
-    def read(self, block: Block) -> tuple[list[NumberedRow], Any]:
-        """Return the numbered rows of a block, and an Arrow table of its kept columns."""
+    def read(self, part: FilePart) -> tuple[list[NumberedRow], Any]:
+        """Return the numbered rows of a part, and an Arrow table of its kept columns."""
         try:
-            return self._read(block)
+            return self._read(part)
         except BaseException:
             self.close()
             raise
 
-    def _read(self, block: Block) -> tuple[list[NumberedRow], Any]:
+    def _read(self, part: FilePart) -> tuple[list[NumberedRow], Any]:
         import pyarrow
 
-        source = self.text_files.sources[block.source_index]
+        source = self.text_files.sources[part.source_index]
         StoredFile.from_path(source.file.root, source.file.path)  # raises if the file is gone
         try:
-            parts = list(self._read_parts(block, source))
+            pieces = list(self._read_pieces(part, source))
         except TokenlightError:
             raise
         except (OSError, pyarrow.ArrowException) as error:
@@ -336,12 +337,12 @@ class BlockReader:
             )
         kept_schema = self.text_files.kept_schema
         if source.is_parquet:
-            table = pyarrow.Table.from_batches(parts)
-            rows = self._number_parquet_rows(table, block.first_row)
+            table = pyarrow.Table.from_batches(pieces)
+            rows = self._number_parquet_rows(table, part.first_row)
         else:
             rows = []
-            for part in parts:
-                rows += part
+            for piece in pieces:
+                rows += piece
             table = _build_kept_table(rows, kept_schema.names)
         return rows, table.select(kept_schema.names).cast(kept_schema)
 
@@ -350,17 +351,17 @@ class BlockReader:
         names = [name for name in self.text_files.text_columns if name in table.column_names]
         return list(enumerate(table.select(names).to_pylist(), first_row + 1))
 
-    def _read_parts(self, block: Block, source: SourceFile) -> Iterator[Any]:
-        """Yield slices of chunks that together are the rows of the block."""
-        if block.source_index != self.source_index or block.first_row < self.row_position:
-            self._open(block.source_index, source)
-        block_end = block.first_row + block.num_rows
-        while self.row_position < block_end:
+    def _read_pieces(self, part: FilePart, source: SourceFile) -> Iterator[Any]:
+        """Yield slices of chunks that together are the rows of the part."""
+        if part.source_index != self.source_index or part.first_row < self.row_position:
+            self._open(part.source_index, source)
+        part_end = part.first_row + part.num_rows
+        while self.row_position < part_end:
             if not len(self.pending_rows):
-                self._read_chunk(source, block_end)
+                self._read_chunk(source, part_end)
             num_pending = len(self.pending_rows)
-            start = min(max(0, block.first_row - self.row_position), num_pending)
-            stop = min(block_end - self.row_position, num_pending)
+            start = min(max(0, part.first_row - self.row_position), num_pending)
+            stop = min(part_end - self.row_position, num_pending)
             if stop > start:
                 yield self.pending_rows[start:stop]
             self.row_position += stop
@@ -374,11 +375,11 @@ class BlockReader:
         self.source_index = source_index
         self.chunks = source.read_chunks(list(names))
 
-    def _read_chunk(self, source: SourceFile, block_end: int) -> None:
+    def _read_chunk(self, source: SourceFile, part_end: int) -> None:
         assert self.chunks is not None
         chunk = next(self.chunks, None)
         if chunk is None:
             raise DamagedFile(
-                f"{source.file.path} ends before row {block_end}. Restore it.", code="source-short"
+                f"{source.file.path} ends before row {part_end}. Restore it.", code="source-short"
             )
         self.pending_rows = chunk
