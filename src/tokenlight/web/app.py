@@ -27,22 +27,22 @@ PAGE_FOLDER = Path(__file__).parent / "page"
 # Method of the service → address, and the fields of the JSON response or the media types of a file. The
 # docstring of the method describes the response in the schema.
 GET_ROUTES: dict[str, tuple[str, str | Iterable[str]]] = {
-    "health": ("/healthz", "status version models"),
+    "get_health": ("/healthz", "status version models"),
     "list_models": ("/api/models", "models limits opened"),
     "list_methods": ("/api/methods", "methods metrics groups"),
-    "head_map": ("/api/heads/{model:path}", "model layers heads syntactic positional"),
-    "attribution": ("/api/attribution/{id}", MEDIA_TYPES.values()),
+    "get_head_map": ("/api/heads/{model:path}", "model layers heads syntactic positional"),
+    "download_attribution": ("/api/attribution/{id}", MEDIA_TYPES.values()),
     "list_opened": ("/api/opened", "attributions benchmarks"),
-    "list_report": ("/api/texts/{id}/{name}", ["text/html"]),
-    "report": ("/api/opened/{name}/report", ["text/html"]),
+    "get_text_report": ("/api/texts/{id}/{name}", ["text/html"]),
+    "get_opened_report": ("/api/opened/{name}/report", ["text/html"]),
 }
 POST_ROUTES: dict[str, tuple[str, str | Iterable[str]]] = {
     "explain": ("/api/explain", "model prediction attributions agreement untested refused seconds"),
-    "explain_list": ("/api/texts", "address texts explained"),
-    "trust": ("/api/trust", "id trust"),
-    "perturb": ("/api/perturb", "model labels games"),
+    "explain_texts": ("/api/texts", "address texts explained"),
+    "assess_trust": ("/api/trust", "id trust"),
+    "compute_game": ("/api/perturb", "model labels games"),
     "evaluate": ("/api/evaluate", "model methods curves agreement metrics rows refused table"),
-    "attention": ("/api/attention", "model layer head tokens special weights"),
+    "get_attention_map": ("/api/attention", "model layer head tokens special weights"),
     "open_saved": ("/api/open", "attributions agreement served"),
 }
 # POST /api/open reads its body itself, within its own limits, so the schema has to be told about it.

@@ -17,8 +17,7 @@ from tokenlight.web.limits import ServerLimits
 
 MAX_REMEMBERED_BANDS = 4  # results of random orders that are kept per explanation
 
-# Number of random orders and their seed; None for the curve of the explanation's own order.
-GameKey = tuple[int, int] | None
+BandKey = tuple[int, int]  # number of random orders, and their seed
 
 
 @dataclass(eq=False)
@@ -31,7 +30,8 @@ class StoredAttribution:
         model: Name of the served model that made it; None if it is not served here.
         pinned: Whether it stays as long as the server runs.
         order: Order in which a user masks its tokens; by default highest score first.
-        game_parts: Curves of the game that were computed so far.
+        game_curve: The curve of the masking game in its own order; None until it is computed.
+        game_bands: Mean and quartiles of random orders, as far as they were computed.
         num_bytes: Memory that it takes, as the store measured it last.
     """
 
@@ -40,15 +40,15 @@ class StoredAttribution:
     model: str | None
     pinned: bool = False
     order: Sequence[int] | None = None
-    game_parts: dict[GameKey, Any] = field(default_factory=dict)
+    game_curve: dict[str, Any] | None = None
+    game_bands: dict[BandKey, Any] = field(default_factory=dict)
     num_bytes: int = 0
 
-    def remember_game(self, key: GameKey, part: Any) -> None:
-        """Keep a part of the game; of the random orders only the last few kinds are kept."""
-        self.game_parts[key] = part
-        band_keys = [other for other in self.game_parts if other is not None]
-        for old_key in band_keys[:-MAX_REMEMBERED_BANDS]:
-            del self.game_parts[old_key]
+    def add_game_band(self, key: BandKey, band: Any) -> None:
+        """Keep the results of random orders; only the last few are kept."""
+        self.game_bands[key] = band
+        for old_key in list(self.game_bands)[:-MAX_REMEMBERED_BANDS]:
+            del self.game_bands[old_key]
 
     def measure_bytes(self) -> int:
         """Return about how many bytes of memory it takes, its game included."""
@@ -57,8 +57,8 @@ class StoredAttribution:
         if image is not None:
             image_bytes = image.pixels.nbytes  # a second time, for the drawn picture
         # The game is copied first: a worker may add to it meanwhile.
-        game_parts = {**self.game_parts}
-        return image_bytes + count_bytes(self.attribution) + count_bytes(game_parts)
+        game_bytes = count_bytes(self.game_curve) + count_bytes({**self.game_bands})
+        return image_bytes + count_bytes(self.attribution) + game_bytes
 
 
 def count_bytes(value: Any) -> int:

@@ -32,10 +32,12 @@ GAME_SIDES = ("hide", "reveal")
 SelectMasked = Callable[[StoredAttribution, np.ndarray], Sequence[np.ndarray]]
 
 
-def play_games(
+def compute_games(
     served_model: ServedModel, entries: Sequence[StoredAttribution], num_orders: int, seed: int
 ) -> None:
-    """Compute what is missing of these games: each one's own order, then random orders.
+    """Compute the curves of masking games in the order of each explanation, then of random orders.
+
+    What an entry has already is not computed again.
 
     Results are stored in the entries one by one, so that work which is abandoned is not lost.
 
@@ -45,42 +47,47 @@ def play_games(
         num_orders: Number of random orders to compare with; 0 for none.
         seed: Seed of the random orders.
     """
-    without_curve = [entry for entry in entries if None not in entry.game_parts]
+    without_curve = [entry for entry in entries if entry.game_curve is None]
     curves = _compute_curves(served_model, without_curve)
     for entry, curve in zip(without_curve, curves, strict=True):
-        entry.remember_game(None, curve)
+        entry.game_curve = curve
     if not num_orders:
         return
     key = (num_orders, seed)
-    without_band = [entry for entry in entries if key not in entry.game_parts]
+    without_band = [entry for entry in entries if key not in entry.game_bands]
     bands = _compute_random_bands(served_model, without_band, num_orders, seed)
     for entry, band in zip(without_band, bands, strict=True):
-        entry.remember_game(key, band)
+        entry.add_game_band(key, band)
 
 
-def describe_game(entry: StoredAttribution, num_orders: int, seed: int) -> dict[str, Any] | None:
-    """Return the game with its curve, its random orders and a sentence; None if it was not played.
+def has_game(entry: StoredAttribution, num_orders: int, seed: int) -> bool:
+    """Return whether the curve of a game and its random orders have been computed."""
+    has_band = not num_orders or (num_orders, seed) in entry.game_bands
+    return entry.game_curve is not None and has_band
+
+
+def describe_game(entry: StoredAttribution, num_orders: int, seed: int) -> dict[str, Any]:
+    """Return a computed game: its curve, its random orders and a sentence on both.
 
     Args:
-        entry: The explanation, with the parts of the game that are computed so far.
+        entry: The explanation, whose game has been computed.
         num_orders: How many random orders the page asked for.
         seed: The seed of the random orders.
     """
-    curve = entry.game_parts.get(None)
-    band = entry.game_parts.get((num_orders, seed))
-    if curve is None or (num_orders and band is None):
-        return None
+    curve = entry.game_curve
+    assert curve is not None
+    band = entry.game_bands.get((num_orders, seed))
     sentence = _describe_curve(entry, curve)
     if band is not None:
         sentence += f"; {_describe_band(entry, band)}"
-    return {**curve, "random": band, "says": sentence}
+    return {**curve, "random": band, "summary": sentence}
 
 
 def _describe_curve(entry: StoredAttribution, curve: dict[str, Any]) -> str:
     """Say how many tokens have to be masked to halve the probability of the target."""
     target = entry.attribution.target
     probability = "P(answer)" if target.kind == "span" else f"P({target.name})"
-    values = curve["hide"]["watched"]
+    values = curve["hide"]["target_probability"]
     point = _find_halving_point(values)
     if point is None:
         return (
@@ -111,7 +118,7 @@ def get_column_labels(served_model: ServedModel) -> list[str]:
     """Return the labels of the columns of a game's probabilities."""
     if served_model.is_classifier and served_model.labels:
         return served_model.labels
-    return ["answer" if served_model.task == "span" else "watched"]
+    return ["answer" if served_model.task == "span" else "target"]
 
 
 def _compute_curves(
@@ -136,7 +143,7 @@ def _compute_curves(
         curve: dict[str, Any] = {
             "id": entry.id or None,
             "method": method,
-            "watched": entry.attribution.target.name,
+            "target": entry.attribution.target.name,
             "order": order.tolist(),
             "counts": counts,
             "area": {},
@@ -145,7 +152,10 @@ def _compute_curves(
         for side, start in zip(GAME_SIDES, (0, len(counts)), strict=True):
             points = slice(start, start + len(counts))
             values = target_values[points]
-            curve[side] = {"watched": values.tolist(), "probabilities": probabilities[points]}
+            curve[side] = {
+                "target_probability": values.tolist(),
+                "probabilities": probabilities[points],
+            }
             curve["area"][side] = _area_under_curve(values, np.array(counts) / max(counts))
         yield curve
 

@@ -22,11 +22,11 @@ from tokenlight.web import options, requests, responses, tasks, text_reports
 from tokenlight.web.api_errors import ApiError, not_found_error, shutting_down_error, to_api_error
 from tokenlight.web.attribution_store import AttributionStore, StoredAttribution
 from tokenlight.web.compatibility import can_read
-from tokenlight.web.games import describe_game, get_column_labels, play_games
+from tokenlight.web.games import compute_games, describe_game, get_column_labels, has_game
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.models import AllowList, ServedModel
 from tokenlight.web.saved_files import OpenedFiles, load_attributions, parse_json_bytes
-from tokenlight.web.worker import Lane, ModelWorker, QueuedJob
+from tokenlight.web.worker import ModelWorker, Priority, QueuedJob
 
 DOWNLOAD_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox allow-downloads"
@@ -35,7 +35,7 @@ PUBLIC_LIMITS = (  # limits that the page needs to know
     "characters", "methods", "evaluated_methods", "texts", "report_texts", "metrics", "open_bytes",
     "random_orders", "picture_bytes",
 )  # fmt: skip
-UNTRIED_RESULT = {"works": None, "why": None, "ms": None}
+UNTRIED_RESULT = {"is_supported": None, "reason": None, "milliseconds": None}
 WARM_UP_WORDS = 4  # words of an example that are explained before the server starts
 
 
@@ -75,7 +75,7 @@ class Service:
             if isinstance(result, Exception):
                 raise result
             entry = StoredAttribution("", result.attributions[0], served_model.name)
-            play_games(served_model, [entry], 0, 0)
+            compute_games(served_model, [entry], 0, 0)
 
     def start(self, *, try_methods: bool) -> None:
         """Start the workers.
@@ -94,7 +94,7 @@ class Service:
         for method in registry.list_loadable("methods"):
             for served_model in self.models.values():
                 trial = partial(tasks.try_method, served_model, method)
-                self._workers[served_model.name].submit(Lane.BACKGROUND, trial)
+                self._workers[served_model.name].submit(Priority.BACKGROUND, trial)
 
     def stop(self) -> bool:
         """Reject waiting requests; return whether the running ones have ended."""
@@ -104,12 +104,12 @@ class Service:
         with ThreadPoolExecutor(len(workers) or 1) as pool:
             return all(pool.map(stop_worker, workers))
 
-    async def health(self) -> Response:
+    async def get_health(self) -> Response:
         """Report that the server is running."""
         return JSONResponse({"status": "ok", "version": VERSION, "models": len(self.models)})
 
     async def list_models(self) -> Response:
-        """The models of this server, and its limits."""
+        """List the models of this server, and its limits."""
         opened = {
             "attributions": len(self.opened_files.files),
             "benchmarks": len(self.opened_files.runs),
@@ -123,7 +123,7 @@ class Service:
         )
 
     async def list_methods(self) -> Response:
-        """Methods and metrics with their options, and which methods work on which model."""
+        """List methods and metrics with their options, and say which methods support which model."""
         served_models = list(self.models.values())
         with_heads = any(served_model.head_map is not None for served_model in served_models)
         methods: list[dict[str, Any]] = []
@@ -137,8 +137,8 @@ class Service:
         metrics = [options.build_metric_info(name) for name in registry.list_loadable("metrics")]
         return JSONResponse({"methods": methods, "metrics": metrics, "groups": list(FAMILIES)})
 
-    async def head_map(self, model: Annotated[str, Path(max_length=200)]) -> Response:
-        """Which attention heads of a model are syntactic or positional."""
+    async def get_head_map(self, model: Annotated[str, Path(max_length=200)]) -> Response:
+        """Say which attention heads of a model are syntactic or positional."""
         served_model = self.models.get_model(model)
         head_map = served_model.head_map
         if head_map is None:
@@ -162,7 +162,7 @@ class Service:
         )
 
     async def explain(self, body: requests.ExplainBody) -> Response:
-        """Scores of the tokens of a text by one or several methods."""
+        """Score the tokens of a text by one or several methods."""
         start = time.perf_counter()
         served_model, result = await self._explain_body(body)
         entries = await asyncio.to_thread(
@@ -192,41 +192,42 @@ class Service:
 
         return await _build_response(build_body)
 
-    async def trust(self, body: requests.TrustBody) -> Response:
-        """How much masking the top words of an explanation changes the output, compared with chance."""
+    async def assess_trust(self, body: requests.TrustBody) -> Response:
+        """Measure how much removing the top words changes the output, compared with chance."""
         entry = self.attribution_store.get(body.id)
         if "trust" not in entry.attribution.extras or is_outdated(entry.attribution):
             await self._assess_trust(entry, self._get_model_of(entry))
         return JSONResponse({"id": body.id, "trust": entry.attribution.extras["trust"]})
 
-    async def perturb(self, body: requests.PerturbBody) -> Response:
+    async def compute_game(self, body: requests.PerturbBody) -> Response:
         """Return the whole curve of the masking game, for explanations or for an order that a user chose."""
         if body.order is None:
             served_model, entries = self._get_game_entries(body)
         else:
             served_model, entries = await self._explain_game_text(body)
-        describe = partial(describe_game, num_orders=body.random_orders, seed=body.seed)
-        if any(describe(entry) is None for entry in entries):
+        random_orders = (body.random_orders, body.seed)
+        if not all(has_game(entry, *random_orders) for entry in entries):
             num_tokens = sum(len(entry.attribution) for entry in entries)
-            arguments = (entries, body.random_orders, body.seed)
             try:
-                await self._run_job(num_tokens, play_games, served_model, *arguments)
+                await self._run_job(
+                    num_tokens, compute_games, served_model, entries, *random_orders
+                )
             finally:  # some parts may have been computed before the work was given up
                 self.attribution_store.update_sizes(entries)
-        games = [describe(entry) for entry in entries]
+        games = [describe_game(entry, *random_orders) for entry in entries]
         labels = get_column_labels(served_model)
         return JSONResponse({"model": served_model.name, "labels": labels, "games": games})
 
     async def evaluate(self, body: requests.EvaluateBody) -> Response:
-        """Metrics of methods on a few texts."""
+        """Measure the faithfulness of methods on a few texts."""
         served_model = self.models.find_model(body.model, body.present_fields)
         # An evaluation is long work whatever its texts.
         result = await self._run_job(math.inf, tasks.evaluate, served_model, body, self.limits)
         return JSONResponse(result)
 
-    async def explain_list(self, body: requests.TextsBody) -> Response:
+    async def explain_texts(self, body: requests.TextsBody) -> Response:
         """Explain a list of texts; the response names the address of the report."""
-        served_model = self.models.find_model(body.model, self._list_fields(body.model))
+        served_model = self.models.find_model(body.model, self._get_text_fields(body.model))
         pages, num_explained = await self._run_job(
             math.inf, text_reports.write_report, served_model, body, self.limits
         )
@@ -239,18 +240,18 @@ class Service:
             {"address": address, "texts": len(body.texts), "explained": num_explained}
         )
 
-    def _list_fields(self, model: str | None) -> tuple[str, ...]:
-        """Return the field that holds each text of a list: a text, or the prompt of a language model."""
+    def _get_text_fields(self, model: str | None) -> tuple[str, ...]:
+        """Return the name of the field that holds each text of a list: the text, or a prompt."""
         if model is not None and self.models.get_model(model).accepted_inputs[0] == ("prompt",):
             return ("prompt",)
         return ("text",)
 
-    async def list_report(
+    async def get_text_report(
         self,
         id: requests.AttributionId,
         name: Annotated[str, Path(pattern=r"^report(-\d{1,4})?\.html$")],
     ) -> Response:
-        """A page of the report of a list."""
+        """Return a page of the report on a list of texts."""
         pages = self._text_reports.get(id, {})
         if name not in pages:
             raise not_found_error(
@@ -259,15 +260,15 @@ class Service:
         headers = {"content-security-policy": text_reports.REPORT_POLICY}
         return Response(pages[name], headers=headers, media_type=responses.MEDIA_TYPES["html"])
 
-    async def attention(self, body: requests.AttentionBody) -> Response:
-        """The attention map of one head for a text."""
+    async def get_attention_map(self, body: requests.AttentionBody) -> Response:
+        """Return the attention map of one head for a text."""
         served_model = self.models.find_model(body.model, body.present_fields)
         result = await self._run_job(
             0, tasks.compute_attention_map, served_model, body, self.limits
         )
         return JSONResponse(result)
 
-    async def attribution(
+    async def download_attribution(
         self,
         id: requests.AttributionId,
         format: responses.DownloadFormat = "json",
@@ -275,7 +276,7 @@ class Service:
         also: Annotated[list[requests.AttributionId] | None, Query(max_length=64)] = None,
         words: bool = False,
     ) -> Response:
-        """One or several explanations as a file."""
+        """Return one or several explanations as a file."""
         unique_ids = dict.fromkeys((id, *(also or ())))
         attributions = [self.attribution_store.get(each).attribution for each in unique_ids]
         async with self._file_semaphore:
@@ -288,7 +289,7 @@ class Service:
         return Response(content, headers=headers, media_type=responses.MEDIA_TYPES[format])
 
     async def open_saved(self, request: Request) -> Response:
-        """A saved explanation, or a list of them, ready to show; no model is needed."""
+        """Read a saved explanation, or a list of them; no model is needed."""
         content = await request.body()
 
         def build_body() -> dict[str, Any]:
@@ -311,7 +312,7 @@ class Service:
 
         return await _build_response(build_body)
 
-    async def report(self, name: Annotated[str, Path(max_length=300)]) -> Response:
+    async def get_opened_report(self, name: Annotated[str, Path(max_length=300)]) -> Response:
         """The report of a benchmark run."""
         if name not in self.opened_files.reports:
             raise not_found_error("There is no report with this name.")
@@ -334,9 +335,9 @@ class Service:
             explain = partial(
                 tasks.explain_alone, served_model, request, self.limits.explain_token_passes
             )
-            job = worker.submit(Lane.LONG, explain)
+            job = worker.submit(Priority.LONG, explain)
         else:  # in one batch with whatever else waits for this model
-            job = worker.submit(Lane.QUICK, request, size)
+            job = worker.submit(Priority.QUICK, request, size)
         result: tasks.ExplainResult = await self._await_result(job)
         if not result.attributions:
             _, first_error = result.failures[0]
@@ -409,9 +410,9 @@ class Service:
     async def _run_job(
         self, num_tokens: float, work: Callable[..., Any], served_model: ServedModel, *args: Any
     ) -> Any:
-        """Queue ``work(served_model, *args)`` in the lane for its size, and return its result."""
-        lane = Lane.SHORT if num_tokens <= self.limits.short_tokens else Lane.LONG
-        job = self._get_worker(served_model).submit(lane, partial(work, served_model, *args))
+        """Queue ``work(served_model, *args)`` in the priority for its size, and return its result."""
+        priority = Priority.SHORT if num_tokens <= self.limits.short_tokens else Priority.LONG
+        job = self._get_worker(served_model).submit(priority, partial(work, served_model, *args))
         return await self._await_result(job)
 
     async def _await_result(self, job: QueuedJob) -> Any:

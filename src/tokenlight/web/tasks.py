@@ -493,7 +493,7 @@ def try_method(served_model: ServedModel, name: str) -> None:
     if error is not None:
         reason = strip_paths(describe_error(error))
     served_model.trial_results[name] = {
-        "works": error is None,
-        "why": reason,
-        "ms": round(1000 * seconds),
+        "is_supported": error is None,
+        "reason": reason,
+        "milliseconds": round(1000 * seconds),
     }

@@ -1,4 +1,4 @@
-"""One thread per model: requests are queued in lanes, and quick ones are explained in one batch.
+"""One thread per model: requests are queued by priority, and quick ones are explained in one batch.
 
 Quick work takes one pass through the model or a few, and is batched across users. Longer work is a
 generator that yields between its passes (:mod:`tokenlight.web.pausable_calls`). Between two of its steps the
@@ -25,8 +25,8 @@ MAX_RETRY_SECONDS = 60  # longest time in a Retry-After header
 NEWEST_JOB_WEIGHT = 0.3  # weight of the newest job in the moving average of durations
 
 
-class Lane(IntEnum):
-    """Kinds of work, the shortest first; each gives way to those before it."""
+class Priority(IntEnum):
+    """Kinds of work, the shortest and most urgent first."""
 
     QUICK = 0
     SHORT = 1
@@ -35,7 +35,12 @@ class Lane(IntEnum):
 
 
 # Expected seconds of a job, or of a batch of quick ones, before any was measured.
-INITIAL_JOB_SECONDS = {Lane.QUICK: 0.1, Lane.SHORT: 3.0, Lane.LONG: 5.0, Lane.BACKGROUND: 1.0}
+INITIAL_JOB_SECONDS = {
+    Priority.QUICK: 0.1,
+    Priority.SHORT: 3.0,
+    Priority.LONG: 5.0,
+    Priority.BACKGROUND: 1.0,
+}
 
 
 @dataclass(eq=False)
@@ -75,8 +80,10 @@ class ModelWorker:
     ) -> None:
         self._run_batch = run_batch
         self._limits = limits
-        self._queues: dict[Lane, deque[QueuedJob]] = {lane: deque() for lane in Lane}
-        self._running: list[tuple[Lane, QueuedJob]] = []
+        self._queues: dict[Priority, deque[QueuedJob]] = {
+            priority: deque() for priority in Priority
+        }
+        self._running: list[tuple[Priority, QueuedJob]] = []
         self._expected_seconds = dict(INITIAL_JOB_SECONDS)
         self._condition = threading.Condition()
         self._is_stopping = False
@@ -85,11 +92,11 @@ class ModelWorker:
         self._thread = threading.Thread(target=self._run, name=f"serving {name}", daemon=True)
         self._thread.start()
 
-    def submit(self, lane: Lane, payload: Any, size: int = 0) -> QueuedJob:
+    def submit(self, priority: Priority, payload: Any, size: int = 0) -> QueuedJob:
         """Queue work.
 
         Args:
-            lane: Kind of work. Background work runs only when there is nothing else.
+            priority: The kind of work. Background work runs only when there is nothing else.
             payload: For quick work, a request that is answered in a batch; else a function that pauses.
             size: Share of a batch, in characters.
 
@@ -97,7 +104,7 @@ class ModelWorker:
             ApiError: The queue is full, the wait would be too long, or the server is shutting down.
         """
         job = QueuedJob(payload, size)
-        queue = self._queues[lane]
+        queue = self._queues[priority]
         with self._condition:
             if self._is_stopping:
                 raise shutting_down_error()
@@ -105,8 +112,8 @@ class ModelWorker:
             for other in list(queue):
                 if other.future.done():
                     queue.remove(other)
-            if lane is not Lane.BACKGROUND:
-                self._check_not_busy(lane, len(queue))
+            if priority is not Priority.BACKGROUND:
+                self._check_not_busy(priority, len(queue))
                 self._last_request_time = time.monotonic()
             queue.append(job)
             self._condition.notify_all()
@@ -123,7 +130,7 @@ class ModelWorker:
         """
         with self._condition:
             self._is_stopping = True
-            rejected = [job for lane, job in self._running if lane is not Lane.QUICK]
+            rejected = [job for priority, job in self._running if priority is not Priority.QUICK]
             for queue in self._queues.values():
                 rejected += queue
                 queue.clear()
@@ -136,15 +143,15 @@ class ModelWorker:
             job.resolve(shutting_down_error())
         return not self._thread.is_alive()
 
-    def _check_not_busy(self, lane: Lane, num_waiting: int) -> None:
+    def _check_not_busy(self, priority: Priority, num_waiting: int) -> None:
         """Refuse a request immediately rather than after a long wait."""
-        num_running = sum(running_lane is lane for running_lane, _ in self._running)
+        num_running = sum(running_lane is priority for running_lane, _ in self._running)
         num_before = num_waiting + num_running
         num_rounds = float(num_before)
-        if lane is Lane.QUICK:
+        if priority is Priority.QUICK:
             num_rounds = num_before / self._limits.batch_texts
-        wait_seconds = num_rounds * self._expected_seconds[lane]
-        is_full = num_waiting >= self._limits.max_waiting[lane]
+        wait_seconds = num_rounds * self._expected_seconds[priority]
+        is_full = num_waiting >= self._limits.max_waiting[priority]
         if is_full or wait_seconds > self._limits.wait_seconds:
             # Half of the expected wait: jobs ahead may be abandoned.
             retry_seconds = min(max(1, math.ceil(wait_seconds / 2)), MAX_RETRY_SECONDS)
@@ -162,78 +169,82 @@ class ModelWorker:
             with self._condition:
                 while not (self._is_stopping or self._has_requests() or self._can_run_background()):
                     self._condition.wait(self._limits.idle_seconds)
-                num_quick = len(self._queues[Lane.QUICK])
+                num_quick = len(self._queues[Priority.QUICK])
             has_room = 0 < num_quick < self._limits.batch_texts
             if has_room and not self._is_stopping:
                 # Requests that arrive within a moment join the batch.
                 time.sleep(self._limits.gather_seconds)
-            self._run_next(Lane.LONG)
+            self._run_next(Priority.LONG)
 
     def _has_requests(self) -> bool:
-        return any(self._queues[lane] for lane in (Lane.QUICK, Lane.SHORT, Lane.LONG))
+        return any(
+            self._queues[priority] for priority in (Priority.QUICK, Priority.SHORT, Priority.LONG)
+        )
 
     def _can_run_background(self) -> bool:
         """Return whether there is background work, and no request has come for a while."""
         idle_seconds = time.monotonic() - self._last_request_time
-        return bool(self._queues[Lane.BACKGROUND]) and idle_seconds >= self._limits.idle_seconds
+        return bool(self._queues[Priority.BACKGROUND]) and idle_seconds >= self._limits.idle_seconds
 
-    def _run_next(self, longest_lane: Lane) -> None:
+    def _run_next(self, lowest_priority: Priority) -> None:
         """Run a batch of all quick jobs, then one longer job.
 
-        The longest lane goes first: its job lets shorter ones through in its pauses, while behind them
+        The longest priority goes first: its job lets shorter ones through in its pauses, while behind them
         it might never begin.
         """
-        quick_jobs = self._take_jobs(Lane.QUICK, self._limits.batch_texts)
+        quick_jobs = self._take_jobs(Priority.QUICK, self._limits.batch_texts)
         if quick_jobs:
-            self._run_jobs(Lane.QUICK, quick_jobs)
-        lanes = [lane for lane in (Lane.LONG, Lane.SHORT) if lane <= longest_lane]
+            self._run_jobs(Priority.QUICK, quick_jobs)
+        priorities = [
+            priority for priority in (Priority.LONG, Priority.SHORT) if priority <= lowest_priority
+        ]
         if not self._running and self._can_run_background():
-            lanes.append(Lane.BACKGROUND)
-        for lane in lanes:
-            jobs = self._take_jobs(lane, 1)
+            priorities.append(Priority.BACKGROUND)
+        for priority in priorities:
+            jobs = self._take_jobs(priority, 1)
             if jobs:
-                self._run_jobs(lane, jobs)
+                self._run_jobs(priority, jobs)
                 return
 
-    def _take_jobs(self, lane: Lane, max_jobs: int) -> list[QueuedJob]:
+    def _take_jobs(self, priority: Priority, max_jobs: int) -> list[QueuedJob]:
         """Remove the next jobs from a queue, as many as make a batch; skip abandoned ones."""
         jobs: list[QueuedJob] = []
         free_characters = self._limits.batch_characters
         with self._condition:
-            queue = self._queues[lane]
+            queue = self._queues[priority]
             while queue and len(jobs) < max_jobs and free_characters > 0:
                 job = queue.popleft()
                 if not job.future.done():
-                    self._running.append((lane, job))
+                    self._running.append((priority, job))
                     jobs.append(job)
                     free_characters -= job.size
         return jobs
 
-    def _run_jobs(self, lane: Lane, jobs: Sequence[QueuedJob]) -> None:
+    def _run_jobs(self, priority: Priority, jobs: Sequence[QueuedJob]) -> None:
         """Run a batch of quick jobs or one longer job, and resolve them."""
         start = time.monotonic()
         results: Sequence[Any]
         try:
-            if lane is Lane.QUICK:
+            if priority is Priority.QUICK:
                 results = self._run_batch([job.payload for job in jobs])
             else:
-                results = [self._run_steps(lane, jobs[0])]
+                results = [self._run_steps(priority, jobs[0])]
         except JobAbandoned:
             results = [shutting_down_error()] * len(jobs)
         except BaseException as error:  # noqa: BLE001 - the thread must survive every error
             results = [to_api_error(error)] * len(jobs)
         for job, result in zip(jobs, results, strict=True):
             with self._condition:
-                self._running.remove((lane, job))
+                self._running.remove((priority, job))
             job.resolve(result)
-        self._update_expected_seconds(lane, time.monotonic() - start)
+        self._update_expected_seconds(priority, time.monotonic() - start)
 
-    def _update_expected_seconds(self, lane: Lane, seconds: float) -> None:
-        """Update the moving average of the durations of a lane."""
-        difference = seconds - self._expected_seconds[lane]
-        self._expected_seconds[lane] += NEWEST_JOB_WEIGHT * difference
+    def _update_expected_seconds(self, priority: Priority, seconds: float) -> None:
+        """Update the moving average of the durations of a priority."""
+        difference = seconds - self._expected_seconds[priority]
+        self._expected_seconds[priority] += NEWEST_JOB_WEIGHT * difference
 
-    def _run_steps(self, lane: Lane, job: QueuedJob) -> Any:
+    def _run_steps(self, priority: Priority, job: QueuedJob) -> Any:
         """Run a longer job step by step, and shorter jobs between its steps; return its result.
 
         However many requests come, the job goes on for as long as it was interrupted, at most
@@ -251,7 +262,7 @@ class ModelWorker:
                     return end.value
                 start = time.monotonic()
                 if start >= next_interruption and not self._is_abandoned(job):
-                    self._run_next(Lane(lane - 1))
+                    self._run_next(Priority(priority - 1))
                     end_time = time.monotonic()
                     interruption = min(end_time - start, self._limits.work_slice_seconds)
                     next_interruption = end_time + interruption

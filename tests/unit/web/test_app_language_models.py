@@ -56,9 +56,9 @@ def test_the_game_watches_the_token(client, models):
     chances = np.exp(logits - logits.max())
     index = entry["attribution"]["target"]["terms"][0][0][0]
     expected = chances[index] / chances.sum()
-    assert game["hide"]["watched"][0] == pytest.approx(expected, abs=1e-9)
-    assert game["hide"]["probabilities"][0] == [game["hide"]["watched"][0]]
-    assert answer["labels"] == ["watched"]
+    assert game["hide"]["target_probability"][0] == pytest.approx(expected, abs=1e-9)
+    assert game["hide"]["probabilities"][0] == [game["hide"]["target_probability"][0]]
+    assert answer["labels"] == ["target"]
 
 
 def test_trust_evaluation_and_opening_work_on_prompts(client):

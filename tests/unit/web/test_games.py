@@ -56,7 +56,9 @@ def test_every_point_of_a_game_equals_the_unmodified_models_output(client, model
                 out = compute_bare_output(models.get_model("tiny"), attribution["row"], hidden)
                 chances = out.logits[0].softmax(-1).numpy()
                 np.testing.assert_allclose(game[side]["probabilities"][point], chances, atol=1e-9)
-                assert game[side]["watched"][point] == pytest.approx(chances[index], abs=1e-9)
+                assert game[side]["target_probability"][point] == pytest.approx(
+                    chances[index], abs=1e-9
+                )
 
 
 def test_the_game_of_an_answer_watches_the_answer(client, models):
@@ -67,8 +69,8 @@ def test_the_game_of_an_answer_watches_the_answer(client, models):
     (start, _), (end, _) = (index for index, _ in target["terms"])
     out = compute_bare_output(models.get_model("answers"), row, game["order"][:2])
     expected = out.start_logits[0].softmax(-1)[start] * out.end_logits[0].softmax(-1)[end]
-    assert game["hide"]["watched"][2] == pytest.approx(float(expected), abs=1e-9)
-    assert game["hide"]["probabilities"][2] == [game["hide"]["watched"][2]]
+    assert game["hide"]["target_probability"][2] == pytest.approx(float(expected), abs=1e-9)
+    assert game["hide"]["probabilities"][2] == [game["hide"]["target_probability"][2]]
 
 
 def test_the_random_band_is_the_same_for_every_method_and_begins_where_the_game_does(client):
@@ -84,7 +86,7 @@ def test_the_random_band_is_the_same_for_every_method_and_begins_where_the_game_
         # Nothing hidden, or everything: there is no order any more.
         for end in (0, -1):
             assert low[end] == pytest.approx(high[end], abs=1e-9)
-            assert low[end] == pytest.approx(games[0][side]["watched"][end], abs=1e-9)
+            assert low[end] == pytest.approx(games[0][side]["target_probability"][end], abs=1e-9)
     other = play_game(client, ids=[entries[0]["id"]], random_orders=6, seed=4)["games"][0]["random"]
     assert other["hide"]["mean"] != band["hide"]["mean"]
 
@@ -105,14 +107,14 @@ def test_a_played_game_is_not_recomputed(client, monkeypatch):
 def test_a_game_follows_the_users_order(client, models):
     payload = {"text": TEXT, "order": [4, 1], "random_orders": 0, "target": "neutral"}
     game = play_game(client, **payload)["games"][0]
-    assert (game["id"], game["counts"], game["watched"]) == (None, [0, 1, 2], "neutral")
+    assert (game["id"], game["counts"], game["target"]) == (None, [0, 1, 2], "neutral")
     (entry,) = request_explanation(client, text=TEXT, target="neutral")
     row = entry["attribution"]["row"]
     hidden = compute_bare_output(models.get_model("tiny"), row, [4, 1]).logits[0].softmax(-1)[1]
-    assert game["hide"]["watched"][2] == pytest.approx(float(hidden), abs=1e-9)
+    assert game["hide"]["target_probability"][2] == pytest.approx(float(hidden), abs=1e-9)
     others = [i for i, special in enumerate(row["special"]) if not special and i != 4]
     revealed = compute_bare_output(models.get_model("tiny"), row, others).logits[0].softmax(-1)[1]
-    assert game["reveal"]["watched"][1] == pytest.approx(float(revealed), abs=1e-9)
+    assert game["reveal"]["target_probability"][1] == pytest.approx(float(revealed), abs=1e-9)
     for order in ([0], [1, 1], [99]):
         answer = client.post("/api/perturb", json={"text": TEXT, "order": order})
         assert "each once" in assert_error(answer, 422, "bad_input")["message"]
@@ -126,7 +128,7 @@ def test_a_long_text_has_fewer_points_and_both_ends(client, monkeypatch):
     game = play_game(client, ids=[entry["id"]], random_orders=0)["games"][0]
     assert 11 <= len(game["counts"]) <= 15
     assert (game["counts"][0], game["counts"][-1]) == (0, len(game["order"]))
-    assert len(game["hide"]["watched"]) == len(game["counts"])
+    assert len(game["hide"]["target_probability"]) == len(game["counts"])
 
 
 @pytest.mark.parametrize(

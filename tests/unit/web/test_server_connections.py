@@ -190,11 +190,11 @@ WORK_WITHOUT_END = """
 import signal, time
 from tokenlight.hooks.locks import pause
 from tokenlight.web import tasks
-from tokenlight.web.worker import Lane, ModelWorker
+from tokenlight.web.worker import Priority, ModelWorker
 queue_job = ModelWorker.submit
-def submit_and_print(self, lane, *arguments):
-    job = queue_job(self, lane, *arguments)
-    if lane is Lane.LONG:
+def submit_and_print(self, priority, *arguments):
+    job = queue_job(self, priority, *arguments)
+    if priority is Priority.LONG:
         print("waiting", flush=True)
     return job
 ModelWorker.submit = submit_and_print

@@ -206,9 +206,9 @@ def test_methods_are_tried_in_the_background():
             time.sleep(0.05)
         methods = httpx.get(f"{address}/api/methods", timeout=DEADLINE_SECONDS).json()["methods"]
     support_by_method = {method["name"]: method["models"] for method in methods}
-    assert support_by_method["attcat"]["tiny"]["works"] is True
-    assert support_by_method["decoded_gradcam"]["tiny"]["works"] is False
-    assert "language model" in support_by_method["decoded_gradcam"]["tiny"]["why"]
+    assert support_by_method["attcat"]["tiny"]["is_supported"] is True
+    assert support_by_method["decoded_gradcam"]["tiny"]["is_supported"] is False
+    assert "language model" in support_by_method["decoded_gradcam"]["tiny"]["reason"]
 
 
 def test_a_preset_is_resolved_for_the_model():

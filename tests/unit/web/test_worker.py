@@ -20,7 +20,7 @@ from tokenlight.web.attribution_store import AttributionStore, StoredAttribution
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.requests import ExplainBody
 from tokenlight.web.tasks import ExplainRequest, ExplainResult, explain_batch
-from tokenlight.web.worker import Lane, ModelWorker
+from tokenlight.web.worker import ModelWorker, Priority
 
 
 class Gate:
@@ -45,9 +45,9 @@ def gate():
 
 def test_waiting_requests_are_answered_in_one_batch(gate):
     worker = ModelWorker("test", gate, ServerLimits())
-    first = worker.submit(Lane.QUICK, 1)
+    first = worker.submit(Priority.QUICK, 1)
     assert gate.entered.wait(DEADLINE_SECONDS)
-    jobs = [worker.submit(Lane.QUICK, n) for n in (2, -3, 4)]
+    jobs = [worker.submit(Priority.QUICK, n) for n in (2, -3, 4)]
     gate.open.set()
     assert first.future.result(DEADLINE_SECONDS) == 10
     assert jobs[0].future.result(DEADLINE_SECONDS) == 20
@@ -60,32 +60,32 @@ def test_waiting_requests_are_answered_in_one_batch(gate):
 
 def test_a_full_queue_refuses_and_empties_again(gate):
     worker = ModelWorker("test", gate, ServerLimits(max_waiting=(2, 2, 2)))
-    first = worker.submit(Lane.QUICK, 1)
+    first = worker.submit(Priority.QUICK, 1)
     assert gate.entered.wait(DEADLINE_SECONDS)
-    waiting = [worker.submit(Lane.QUICK, 2), worker.submit(Lane.QUICK, 3)]
+    waiting = [worker.submit(Priority.QUICK, 2), worker.submit(Priority.QUICK, 3)]
     with pytest.raises(ApiError, match="3 before this one") as caught:
-        worker.submit(Lane.QUICK, 4)
+        worker.submit(Priority.QUICK, 4)
     assert (caught.value.status, caught.value.code) == (429, "busy")
     assert caught.value.headers == {"Retry-After": "1"}
     gate.open.set()
     assert [job.future.result(DEADLINE_SECONDS) for job in (first, *waiting)] == [10, 20, 30]
-    assert worker.submit(Lane.QUICK, 5).future.result(DEADLINE_SECONDS) == 50
+    assert worker.submit(Priority.QUICK, 5).future.result(DEADLINE_SECONDS) == 50
     worker.stop(5)
 
 
 def test_a_long_expected_wait_is_refused_with_retry_after(gate):
     gate.open.set()
     worker = ModelWorker("test", gate, ServerLimits(wait_seconds=10))
-    worker._expected_seconds[Lane.SHORT] = 7.0  # as seen so far
+    worker._expected_seconds[Priority.SHORT] = 7.0  # as seen so far
     has_started = threading.Event()
     go = threading.Event()
-    first = worker.submit(Lane.SHORT, lambda: (has_started.set(), go.wait(DEADLINE_SECONDS)))
+    first = worker.submit(Priority.SHORT, lambda: (has_started.set(), go.wait(DEADLINE_SECONDS)))
     assert has_started.wait(DEADLINE_SECONDS)
-    second = worker.submit(Lane.SHORT, lambda: "second")  # 7 seconds to wait
+    second = worker.submit(Priority.SHORT, lambda: "second")  # 7 seconds to wait
     with pytest.raises(ApiError) as caught:
-        worker.submit(Lane.SHORT, lambda: None)  # 14
+        worker.submit(Priority.SHORT, lambda: None)  # 14
     assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "7"})
-    assert worker.submit(Lane.QUICK, 1).future is not None  # others are not turned away for it
+    assert worker.submit(Priority.QUICK, 1).future is not None  # others are not turned away for it
     go.set()
     assert second.future.result(DEADLINE_SECONDS) == "second"
     assert first.future.done()
@@ -94,11 +94,11 @@ def test_a_long_expected_wait_is_refused_with_retry_after(gate):
 
 def test_abandoned_requests_do_not_count_in_the_queue(gate):
     worker = ModelWorker("test", gate, ServerLimits(max_waiting=(4, 4, 4)))
-    worker.submit(Lane.QUICK, 1)
+    worker.submit(Priority.QUICK, 1)
     assert gate.entered.wait(DEADLINE_SECONDS)
     for _ in range(64):
-        worker.submit(Lane.QUICK, 2).future.cancel()
-    last = worker.submit(Lane.QUICK, 3)
+        worker.submit(Priority.QUICK, 2).future.cancel()
+    last = worker.submit(Priority.QUICK, 3)
     gate.open.set()
     assert last.future.result(DEADLINE_SECONDS) == 30
     assert gate.batches == [[1], [3]]
@@ -107,9 +107,11 @@ def test_abandoned_requests_do_not_count_in_the_queue(gate):
 
 def test_a_batch_respects_the_limit_of_characters(gate):
     worker = ModelWorker("test", gate, ServerLimits(batch_characters=100))
-    worker.submit(Lane.QUICK, 1)
+    worker.submit(Priority.QUICK, 1)
     assert gate.entered.wait(DEADLINE_SECONDS)
-    jobs = [worker.submit(Lane.QUICK, n, size) for n, size in ((2, 500), (3, 60), (4, 60), (5, 60))]
+    jobs = [
+        worker.submit(Priority.QUICK, n, size) for n, size in ((2, 500), (3, 60), (4, 60), (5, 60))
+    ]
     gate.open.set()
     assert [job.future.result(DEADLINE_SECONDS) for job in jobs] == [20, 30, 40, 50]
     assert gate.batches == [[1], [2], [3, 4], [5]]
@@ -123,20 +125,20 @@ def test_shorter_jobs_run_at_each_pause_of_a_longer_one():
 
     def short():
         order.append("short")
-        worker.submit(Lane.QUICK, 0)
+        worker.submit(Priority.QUICK, 0)
         pause()
         order.append("short again")
 
     def long():
         for _ in range(2):
             order.append("long")
-            worker.submit(Lane.QUICK, 0)
-            worker.submit(Lane.SHORT, short)
-            worker.submit(Lane.SHORT, short)
+            worker.submit(Priority.QUICK, 0)
+            worker.submit(Priority.SHORT, short)
+            worker.submit(Priority.SHORT, short)
             pause()
         return "done"
 
-    assert worker.submit(Lane.LONG, long).future.result(DEADLINE_SECONDS) == "done"
+    assert worker.submit(Priority.LONG, long).future.result(DEADLINE_SECONDS) == "done"
     once = ["long", "quick", "short", "quick", "short again"]
     assert order[:10] == once * 2  # one short job a pause, so that the long one has its share
     worker.stop(5)
@@ -168,12 +170,12 @@ def test_time_spent_on_other_jobs_does_not_count_towards_the_timeout(monkeypatch
 
     def work():
         for _ in range(2):
-            worker.submit(Lane.QUICK, 0)
+            worker.submit(Priority.QUICK, 0)
             pause()
         order.append("done")
 
-    worker.submit(Lane.LONG, work).future.result(DEADLINE_SECONDS)
-    worker.submit(Lane.QUICK, 0).future.result(DEADLINE_SECONDS)
+    worker.submit(Priority.LONG, work).future.result(DEADLINE_SECONDS)
+    worker.submit(Priority.QUICK, 0).future.result(DEADLINE_SECONDS)
     assert order == ["quick", "done", "quick", "quick"]
     worker.stop(5)
 
@@ -184,18 +186,18 @@ def test_long_jobs_start_even_if_short_ones_keep_coming():
 
     def short():
         if not has_started.is_set():
-            worker.submit(Lane.SHORT, short)
+            worker.submit(Priority.SHORT, short)
 
-    worker.submit(Lane.SHORT, short)
-    assert worker.submit(Lane.LONG, has_started.set).future.result(DEADLINE_SECONDS) is None
+    worker.submit(Priority.SHORT, short)
+    assert worker.submit(Priority.LONG, has_started.set).future.result(DEADLINE_SECONDS) is None
     worker.stop(5)
 
 
 def test_background_work_waits_until_the_server_is_idle():
     worker = ModelWorker("test", lambda requests: requests, ServerLimits(idle_seconds=0.3))
     start = time.monotonic()
-    worker.submit(Lane.QUICK, 1).future.result(DEADLINE_SECONDS)
-    end = worker.submit(Lane.BACKGROUND, time.monotonic).future.result(DEADLINE_SECONDS)
+    worker.submit(Priority.QUICK, 1).future.result(DEADLINE_SECONDS)
+    end = worker.submit(Priority.BACKGROUND, time.monotonic).future.result(DEADLINE_SECONDS)
     assert end - start >= 0.3
     worker.stop(5)
 
@@ -213,11 +215,11 @@ def test_an_abandoned_job_ends_at_its_next_pause():
             go.wait(DEADLINE_SECONDS)
             pause()
 
-    job = worker.submit(Lane.LONG, work)
+    job = worker.submit(Priority.LONG, work)
     assert reached.wait(DEADLINE_SECONDS)
     job.future.cancel()
     go.set()
-    assert worker.submit(Lane.LONG, lambda: "next").future.result(DEADLINE_SECONDS) == "next"
+    assert worker.submit(Priority.LONG, lambda: "next").future.result(DEADLINE_SECONDS) == "next"
     assert steps_done == [0]
     worker.stop(5)
 
@@ -231,23 +233,23 @@ def test_the_thread_outlives_every_exception(broken, caplog):
 
     worker = ModelWorker("test", breaks, ServerLimits())
     for job in (
-        worker.submit(Lane.QUICK, "break"),
-        worker.submit(Lane.LONG, lambda: breaks(["break"])),
+        worker.submit(Priority.QUICK, "break"),
+        worker.submit(Priority.LONG, lambda: breaks(["break"])),
     ):
         with pytest.raises(ApiError) as caught:
             job.future.result(DEADLINE_SECONDS)
         assert caught.value.status == 500
-    assert worker.submit(Lane.QUICK, "on").future.result(DEADLINE_SECONDS) == "on"
+    assert worker.submit(Priority.QUICK, "on").future.result(DEADLINE_SECONDS) == "on"
     assert broken.__name__ in caplog.text
     worker.stop(5)
 
 
 def test_stopping_rejects_waiting_and_running_jobs(gate):
     worker = ModelWorker("test", gate, ServerLimits())
-    first = worker.submit(Lane.QUICK, 1)
+    first = worker.submit(Priority.QUICK, 1)
     assert gate.entered.wait(DEADLINE_SECONDS)
-    second = worker.submit(Lane.QUICK, 2)
-    third = worker.submit(Lane.LONG, lambda: None)
+    second = worker.submit(Priority.QUICK, 2)
+    third = worker.submit(Priority.LONG, lambda: None)
     stopper = threading.Thread(target=worker.stop, args=(20,))
     stopper.start()
     for job in (second, third):
@@ -258,7 +260,7 @@ def test_stopping_rejects_waiting_and_running_jobs(gate):
     stopper.join(DEADLINE_SECONDS)
     assert first.future.result(1) == 10  # a batch that was begun is finished
     with pytest.raises(ApiError):
-        worker.submit(Lane.QUICK, 3)
+        worker.submit(Priority.QUICK, 3)
 
 
 def test_long_work_ends_at_its_next_pause_when_the_server_closes():
@@ -273,7 +275,7 @@ def test_long_work_ends_at_its_next_pause_when_the_server_closes():
         pause()
         after.append("went on")
 
-    job = worker.submit(Lane.LONG, work)
+    job = worker.submit(Priority.LONG, work)
     assert has_started.wait(DEADLINE_SECONDS)
     assert not worker.stop(0.01)  # the pass has not ended
     with pytest.raises(ApiError) as caught:
@@ -427,7 +429,7 @@ def test_the_store_counts_games_that_are_added_later():
     store = AttributionStore(ServerLimits(stored_bytes=10**6))
     first = store.add(attribution, None)
     second = store.add(attribution, None)
-    second.game_parts[None] = {"hide": [float(i) for i in range(10**5)]}
+    second.game_curve = {"hide": [float(i) for i in range(10**5)]}
     store.update_sizes([second])
     assert len(store) == 1
     assert store.get(second.id) is second
@@ -445,7 +447,6 @@ def test_only_the_last_random_orders_of_a_game_are_kept():
             (game,) = client.post("/api/perturb", json=payload).json()["games"]
             assert game["random"]["orders"] == 2
     entry = StoredAttribution("x", None, None)
-    entry.remember_game(None, {})
     for seed in range(100):
-        entry.remember_game((2, seed), {})
-    assert list(entry.game_parts) == [None, *((2, seed) for seed in range(96, 100))]
+        entry.add_game_band((2, seed), {})
+    assert list(entry.game_bands) == [(2, seed) for seed in range(96, 100)]

@@ -63,9 +63,9 @@ function useExample(example) {
 function chooseModel(name) {
   isPairRequested = false;
   const model = state.models.find((candidate) => candidate.name === name);
-  const works = (method) =>
-    state.knownMethods.find((candidate) => candidate.name === method)?.models[name]?.works !== false;
-  const methods = state.methods.filter(works);
+  const isSupported = (method) =>
+    state.knownMethods.find((candidate) => candidate.name === method)?.models[name]?.is_supported !== false;
+  const methods = state.methods.filter(isSupported);
   const shown = state.entries.length > 0;
   clear();
   clearError();

@@ -145,8 +145,8 @@ function drawCurves(played, random) {
 
 /** One sentence per method on how few tokens decide. */
 function drawSentences(played) {
-  const describe = ({ game }) => make("p", { text: `${game.method}: ${game.says}.`, dir: "auto" });
-  return make("div", { class: "says" }, played.map(describe));
+  const describe = ({ game }) => make("p", { text: `${game.method}: ${game.summary}.`, dir: "auto" });
+  return make("div", { class: "summary" }, played.map(describe));
 }
 
 /** How far the comparison with random orders has come; null once it is complete. */
@@ -172,28 +172,28 @@ function describeWaiting() {
   return "Running the model for every step …";
 }
 
-function describeRules(watched) {
+function describeRules(target) {
   if (state.mode === "hide") {
     return (
       "Each method first hides what it calls most important. If it is right, the probability of "
-      + `${watched} falls at once, below the grey band of random orders.`
+      + `${target} falls at once, below the grey band of random orders.`
     );
   }
   return (
     `All ${nameUnits()} are hidden; each method first shows what it calls most important. If it is right, `
-    + `the probability of ${watched} returns at once, above the grey band of random orders.`
+    + `the probability of ${target} returns at once, above the grey band of random orders.`
   );
 }
 
 /** The measured probability, for sentences. */
 function describeGame({ entry, game }) {
-  return entry.attribution.target.kind === "span" ? "the answer" : `“${game.watched}”`;
+  return entry.attribution.target.kind === "span" ? "the answer" : `“${game.target}”`;
 }
 
 /** The measured probability, as a formula. */
 function formatTarget({ entry, game }) {
   const isAnswer = entry.attribution.target.kind === "span";
-  return `P(${isAnswer ? "answer" : shortened(game.watched, MAX_LABEL_LENGTH)})`;
+  return `P(${isAnswer ? "answer" : shortened(game.target, MAX_LABEL_LENGTH)})`;
 }
 
 /** The row of one method: its name, the text with hidden tokens, and a meter with the random level. */
@@ -272,14 +272,14 @@ function drawUserTurn() {
   if (!parts?.yours) return;
   const { idle } = parts.yours;
   const random = idle.random;
-  const whole = idle[state.mode].watched[state.mode === "hide" ? 0 : idle.counts.length - 1];
+  const whole = idle[state.mode].target_probability[state.mode === "hide" ? 0 : idle.counts.length - 1];
   const resting = {
     ...idle,
     order: state.guess?.order ?? [],
     counts: [0],
     random,
-    hide: { watched: [whole] },
-    reveal: { watched: [whole] },
+    hide: { target_probability: [whole] },
+    reveal: { target_probability: [whole] },
   };
   parts.yours.game = state.guess?.game ? { ...state.guess.game, random } : resting;
   for (const { element, tokens } of parts.yours.tokens) {
@@ -313,7 +313,7 @@ function drawStep() {
   const series = drawnRows.map((row) => ({
     name: row.entry.method,
     line: row.line,
-    ys: row.game[state.mode].watched,
+    ys: row.game[state.mode].target_probability,
     xs: row.game.counts.map((count) => count / numTokens),
   }));
   const { random } = game;
@@ -364,7 +364,7 @@ function drawRowStep({ tokens, meter, game }) {
     stretch.element.classList.toggle("next", stretch.tokens.includes(next));
     stretch.element.setAttribute("aria-hidden", String(gone));
   }
-  const probability = game[state.mode].watched[position];
+  const probability = game[state.mode].target_probability[position];
   meter.number.textContent = percent(probability);
   meter.fill.setAttribute("width", 100 * probability);
   if (!game.random) return;
@@ -379,7 +379,7 @@ function drawRowStep({ tokens, meter, game }) {
 function describeStepForScreenReader(count) {
   const probabilities = parts.rows.map(({ entry, game }) => {
     const { position } = locateStep(game);
-    return `${entry.method} ${percent(game[state.mode].watched[position])}`;
+    return `${entry.method} ${percent(game[state.mode].target_probability[position])}`;
   });
   return `${count}. Probability of ${describeGame(parts.rows[0])}: ${probabilities.join(", ")}.`;
 }

@@ -103,12 +103,12 @@ function drawPicker() {
 }
 
 function drawOption(method) {
-  const support = method.models[state.model] ?? { works: null, why: null };
+  const support = method.models[state.model] ?? { is_supported: null, reason: null };
   const maxMethods = state.limits.methods ?? 12;
   const box = make("input", { type: "checkbox", "data-method": method.name });
   box.checked = state.methods.includes(method.name);
   box.disabled =
-    support.works === false
+    support.is_supported === false
     || (!box.checked && state.methods.length >= maxMethods)
     || (box.checked && state.methods.length === 1);
   box.addEventListener("change", () =>
@@ -126,10 +126,10 @@ function drawOption(method) {
     .filter(Boolean)
     .join(" · ");
   const why =
-    support.works === false ? `Does not work on this model: ${support.why ?? "unknown reason"}` : marks;
+    support.is_supported === false ? `Does not work on this model: ${support.reason ?? "unknown reason"}` : marks;
   return make(
     "label",
-    { class: support.works === false ? "method off" : "method" },
+    { class: support.is_supported === false ? "method off" : "method" },
     box,
     make(
       "span",
