@@ -117,15 +117,13 @@ def round_segment_shares(attribution: Attribution) -> list[RoundedShare]:
 
 def describe_share(part: RoundedShare) -> str:
     """Say what share of the scores falls on a segment, and their signed sum."""
-    return f"{part.percent} % of the weight, sum {format_score(part.total)}"
+    return f"{part.percent} % of the total score, sum {format_score(part.total)}"
 
 
 def describe_special_share(attribution: Attribution, special_share: RoundedShare) -> str:
     """Say what share of the scores falls on special tokens; name them if it is most of all."""
     if special_share.share <= SPECIAL_SHARE_THRESHOLD:
-        return (
-            f"{special_share.percent} % of the weight falls on special tokens, which are not words"
-        )
+        return f"{special_share.percent} % of the total score falls on special tokens, which are not words"
     row = attribution.row
     names: dict[str, None] = {}  # in order, each once
     for position, is_special in enumerate(row.special_tokens_mask):
@@ -154,7 +152,7 @@ def describe_attention_sink(attribution: Attribution) -> str:
     first_token = attribution.tokens[0].strip() or row.pieces[0]
     return (
         f"{100 * share:.0f} % of the total score falls on the first token, ‘{first_token}’, an attention "
-        "sink: causal models park unused attention there; compare the other words"
+        "sink: many causal models put attention there that they do not need, so compare the other words"
     )
 
 

@@ -22,7 +22,7 @@ ROLE_NAMES = frozenset(
 
 
 def describe_deciding_part(attribution: Attribution) -> str:
-    """Name the document or turn behind an answer; empty for a text that is no prompt of several parts.
+    """Name the document or turn that an answer came from; empty for a prompt without several parts.
 
     The parts of a prompt are compared by their sums of scores. What the model wrote is no part, nor is a
     question about documents.
@@ -34,10 +34,7 @@ def describe_deciding_part(attribution: Attribution) -> str:
     Returns:
         A line such as ``decided by document 3 (+4.1), then document 1 (+0.2)``.
     """
-    has_names = bool(attribution.row.segment_names) and "difference" not in attribution.steps
-    is_one_of_many = is_continuation(attribution) and attribution.target.index is not None
-    is_prompt = bool(attribution.prediction.ids) or is_continuation(attribution)
-    if not has_names or not is_prompt or is_one_of_many:
+    if not _explains_whole_prompt(attribution):
         return ""
     parts = []
     for part in attribution.group_by("document"):
@@ -46,20 +43,36 @@ def describe_deciding_part(attribution: Attribution) -> str:
     if len(parts) < 2:
         return ""
     is_chat = all(part.name in ROLE_NAMES for part in parts)
-    best_first = sorted(parts, key=lambda part: -part.total)
-    if best_first[0].total <= 0:
-        return f"no {'turn' if is_chat else 'document'} has a sum above 0"
-    named = []
-    for part in best_first[:2]:
-        number = f"turn {parts.index(part) + 1}, " if is_chat else ""
-        named.append(f"{number}{part.name} ({_format_total(attribution, part)})")
-    line = f"decided by {', then '.join(named)}"
-    if best_first[0].total < MIN_LEAD * best_first[1].total:
-        noun = "turn" if is_chat else "document"
-        line = f"no {noun} stands out: {', '.join(named)}"
-    if is_chat:
+    line = _name_leading_parts(attribution, parts, is_chat=is_chat)
+    if is_chat and max(part.total for part in parts) > 0:
         line += f"; {_describe_roles(parts)}"
     return line
+
+
+def _explains_whole_prompt(attribution: Attribution) -> bool:
+    """Return whether this explains a next token or a whole answer after a prompt whose parts have names."""
+    if not attribution.row.segment_names or "difference" in attribution.steps:
+        return False
+    if is_continuation(attribution):
+        return attribution.target.index is None  # a whole answer, not one of its tokens
+    return bool(attribution.prediction.ids)
+
+
+def _name_leading_parts(
+    attribution: Attribution, parts: Sequence[UnitScore], *, is_chat: bool
+) -> str:
+    """Name the two parts with the largest sums, and say whether the first one leads clearly."""
+    noun = "turn" if is_chat else "document"
+    first, second = sorted(parts, key=lambda part: -part.total)[:2]
+    if first.total <= 0:
+        return f"no {noun} has a sum above 0"
+    named = []
+    for part in (first, second):
+        number = f"turn {parts.index(part) + 1}, " if is_chat else ""
+        named.append(f"{number}{part.name} ({_format_total(attribution, part)})")
+    if first.total < MIN_LEAD * second.total:
+        return f"no {noun} stands out: {', '.join(named)}"
+    return f"decided by {', then '.join(named)}"
 
 
 def _format_total(attribution: Attribution, part: UnitScore) -> str:
@@ -80,4 +93,4 @@ def _describe_roles(parts: Sequence[UnitScore]) -> str:
     names = sorted(shares, key=lambda name: -shares[name])
     percents = round_to_percents([shares[name] / total for name in names])
     listed = [f"{name} {percent} %" for name, percent in zip(names, percents, strict=True)]
-    return f"share of the weight: {', '.join(listed)}"
+    return f"share of the total score: {', '.join(listed)}"

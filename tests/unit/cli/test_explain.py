@@ -151,7 +151,7 @@ def test_an_output_that_cannot_be_written_is_refused(tokenlight, classifier, tmp
 
 def test_a_pair_shows_both_texts(tokenlight, classifier):
     _, output, _ = tokenlight("explain", "a good plot", "--pair", "the film", "-m", classifier)
-    assert "% of the weight falls on special tokens, which are not words" in output
+    assert "% of the total score falls on special tokens, which are not words" in output
     for name, text in (("first", "a good plot"), ("second", "the film")):
         assert any(
             line.split()[0] == name and "%" in line and re.sub(r"\(.*?\)", "", line).endswith(text)

@@ -75,7 +75,7 @@ def test_shares_are_shown_in_terminal_page_and_file(family, tmp_path):
     source = render_page(attribution)
     for part in (first, second):
         assert f"{part.name} {part.percent} %" in text
-        assert f"{part.percent} % of the weight" in source
+        assert f"{part.percent} % of the total score" in source
     assert escape(describe_special_share(attribution, special)) in source
     assert f"{special.percent} %" in text
     assert "premise ·" in source

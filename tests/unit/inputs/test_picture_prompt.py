@@ -421,7 +421,7 @@ def test_a_page_shows_the_heat_map_and_the_words_on_one_scale(pictured_attributi
     assert "<cat>" not in html
     share = round_segment_shares(pictured_attributions[0])[0]
     assert share.name == "image"
-    assert f"image · {share.percent} % of the weight" in html
+    assert f"image · {share.percent} % of the total score" in html
     assert html.count('class="photo coarse over"') == 2 + len(pictured_attributions[1].layers)
     assert html.count("<title>row 1, column 2 ") == 2
     words = re.findall(r'<span class="token[^"]*" title="what', html)
@@ -450,7 +450,7 @@ def test_the_terminal_shows_the_weight_of_the_picture_and_its_strongest_patches(
 def test_each_generated_token_has_a_separate_heat_map(llava):
     html = render_page(llava.explain(make_picture(), "grad_x_input", target=Continuation(ANSWER)))
     assert html.count('class="photo coarse over"') == 3
-    assert "written · 0 % of the weight" in html
+    assert "written · 0 % of the total score" in html
 
 
 def test_a_figure_states_the_weight_of_the_image(pictured_attributions):

@@ -173,8 +173,8 @@ def test_a_pair_is_on_two_lines_with_shares():
     scores = [0 if s is None else (3 if s == 0 else 1) for s in row.segments]
     source = render_page(make_attribution(row, scores))
     assert [line.text for line in PageReader(source).lines] == texts
-    assert "first · 75 % of the weight, sum +12" in source
-    assert "second · 25 % of the weight, sum +4" in source
+    assert "first · 75 % of the total score, sum +12" in source
+    assert "second · 25 % of the total score, sum +4" in source
     ends = [line.marks[-1][2] for line in PageReader(source).lines]
     assert ends == ["[SEP]", "[SEP]"]
 

@@ -44,7 +44,7 @@ def test_turns_of_a_chat_have_numbers_and_roles_have_shares():
     names = ("system", "user", "assistant", "user", "thinking")
     line = describe_deciding_part(explain_prompt([1.0, -2.0, 0.5, 4.0, 0.5], names))
     assert line == (
-        "decided by turn 4, user (+4), then turn 1, system (+1); share of the weight: "
+        "decided by turn 4, user (+4), then turn 1, system (+1); share of the total score: "
         "user 75 %, system 13 %, assistant 6 %, thinking 6 %"
     )
 

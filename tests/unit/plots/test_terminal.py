@@ -202,7 +202,7 @@ def test_words_are_shown_and_tokens_on_request():
 def test_special_tokens_without_weight_are_not_mentioned():
     row = make_row(["good", "bad"], [[(0, 4)], [(0, 3)]])
     none, some = ([special, 2.0, special, 2.0, special] for special in (0.005, 0.01))
-    line = "1 % of the weight falls on special tokens"
+    line = "1 % of the total score falls on special tokens"
     assert line in render_terminal(make_attribution(row, some))
     assert line in render_page(make_attribution(row, some))
     assert "special tokens, which" not in render_terminal(make_attribution(row, none))

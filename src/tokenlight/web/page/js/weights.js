@@ -1,4 +1,4 @@
-// What each part of the input weighs, as segments.py of the library has it: the share of Σ|score| and
+// What each part of the input contributes, as data/units.py of the library has it: its share of Σ|score| and
 // the signed sum of every text, the special tokens last. Together the shares are one.
 
 import { shortened } from "./characters.js";
@@ -6,7 +6,7 @@ import { look } from "./colours.js";
 import { make } from "./dom.js";
 import { signed } from "./numbers.js";
 
-const MIN_SPECIAL_SHARE = 0.5; // of the weight: from here on the special tokens are mentioned
+const MIN_SPECIAL_SHARE = 0.5; // of Σ|score|: from here on the special tokens are mentioned
 const MAX_SOURCE_LENGTH = 60;
 
 /** [{name, segment, share, total, percent}]; `segment` is null for the special tokens together. */
@@ -40,8 +40,8 @@ export function roundToPercents(shares) {
   return percents;
 }
 
-/** Format a share; `of` names the quantity if it is not the weight. */
-export function formatShare({ percent, total }, of = "weight") {
+/** Format a share; `of` names the quantity if it is not the total score. */
+export function formatShare({ percent, total }, of = "total score") {
   return `${percent} % of the ${of}, sum ${signed(total)}`;
 }
 
@@ -83,7 +83,7 @@ export function specialLine(reading, { always = false, of } = {}) {
     text:
       special.share > MIN_SPECIAL_SHARE
         ? mostOnSpecial(reading, special, of)
-        : `${special.percent} % of the ${of ?? "weight"} falls on special tokens, which are not words`,
+        : `${special.percent} % of the ${of ?? "total score"} falls on special tokens, which are not words`,
     title:
       "[CLS], [SEP] and the like are scored like any token, but they are not your words and stay uncoloured.",
   });
