@@ -27,7 +27,12 @@ from tokenlight.trace.sites import Site
 
 # Sites with values that do not depend on later tokens. Attention received does: it is a mean over all.
 PREFIX_INVARIANT_SITES = frozenset(
-    {Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT, Site.RELEVANCE_GRADIENT}
+    {
+        Site.EMBEDDINGS,
+        Site.EMBEDDING_GRADIENT,
+        Site.RELEVANCE_GRADIENT,
+        Site.NO_MODEL_GRADIENT,
+    }
 )
 
 # Multiplications of a forward pass over the whole text up to which a GPU in half precision waits for Python

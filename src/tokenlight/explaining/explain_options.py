@@ -23,7 +23,7 @@ from tokenlight.files.tables import Example, RowLocation, parse_example
 from tokenlight.inputs.picture import Picture, is_picture
 from tokenlight.inputs.prompt import Chat, Context
 from tokenlight.methods.base import Method
-from tokenlight.trace.sites import Sites
+from tokenlight.trace.sites import Sites, join_sites
 
 TargetedRow = tuple[TokenRow, TargetLike]  # a row of tokens and the target to explain in it
 SingleInput = TextInput | Chat | Context | Picture | TokenRow
@@ -63,7 +63,7 @@ class ExplainOptions:
     @property
     def recorded_sites(self) -> Sites:
         """The sites that the methods read, taken together."""
-        return frozenset().union(*(method.recorded_sites for method in self.methods))
+        return join_sites(method.recorded_sites for method in self.methods)
 
 
 class ExplainKeywords(TypedDict, total=False):

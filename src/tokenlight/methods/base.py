@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from tokenlight import registry
 from tokenlight.accel.transfer import Deferred
 from tokenlight.errors import BadInput, UnsupportedModel, short_repr
+from tokenlight.lrp.call_plans import NONLINEAR
 from tokenlight.lrp.rule_sets import ATTENTION_CONSTANT, ATTNLRP, CP_LRP, GIM
 from tokenlight.lrp.rules import Operation, RuleSet
 from tokenlight.model.embeddings import CapturedEmbeddings, EmbeddingSite
-from tokenlight.trace.sites import GRADIENT_SITES, Site
+from tokenlight.trace.sites import GRADIENT_SITES, RELEVANCE_SITES, Site
 from tokenlight.trace.tape import Tape
 
 FAMILIES = ("relevance", "gradients", "attention", "many passes", "decoded", "control")
-RELEVANCE_SITES = frozenset({Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
 Gradient = Literal["model", "attention_constant", "attnlrp", "cp", "libra", "gim"]
 GRADIENT_RULE_SETS: dict[Gradient, RuleSet] = {
     "attention_constant": ATTENTION_CONSTANT,
@@ -303,7 +303,10 @@ class GradientMethod(Method):
         """The sites it needs and, for a rewritten gradient, the backward pass that computes it."""
         if self.gradient == "model":
             return self.needs
-        return self.needs | {Site.RELEVANCE_GRADIENT}
+        sites = self.needs | {Site.RELEVANCE_GRADIENT}
+        if GRADIENT_RULE_SETS[self.gradient].rules.keys() >= NONLINEAR:
+            sites |= {Site.NO_MODEL_GRADIENT}
+        return sites
 
     def cost(self, num_tokens: int) -> Cost:
         """Return the passes: a rewritten gradient takes the place of the model's own."""

@@ -18,6 +18,7 @@ from tokenlight.trace.sites import (
     ATTENTION_MAP_SITES,
     EMBEDDING_SITES,
     GRADIENT_SITES,
+    RELEVANCE_SITES,
     Site,
     Sites,
 )
@@ -28,7 +29,6 @@ SITES_BY_EMBEDDING: dict[EmbeddingSite, Sites] = {
     "hidden": frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}),
     "words": frozenset({Site.TOKEN_EMBEDDINGS}),
 }
-RELEVANCE_SITES: Sites = frozenset({Site.RELEVANCE, Site.RELEVANCE_GRADIENT})
 INPUT_GRADIENT_SITES: Sites = RELEVANCE_SITES | {Site.HIDDEN_GRADIENT}
 # Sites that read maps, values or the graph through them, which a kernel without maps does not provide.
 WHOLE_MAP_SITES: Sites = frozenset({Site.RELEVANCE, Site.ATTENTION_VALUES, Site.MIXING})
@@ -152,7 +152,9 @@ def plan_recording(
     backward_requirements = BackwardRequirements(
         needs_relevance=Site.RELEVANCE in sites,
         needs_rewritten_gradients=Site.RELEVANCE_GRADIENT in sites,
-        needs_model_gradients=bool((GRADIENT_SITES & sites) - RELEVANCE_SITES),
+        needs_model_gradients=(
+            Site.NO_MODEL_GRADIENT not in sites and bool((GRADIENT_SITES & sites) - RELEVANCE_SITES)
+        ),
     )
     needs_block_states = records_attention or source_length is not None
     captures_first_block = not needs_block_states and _needs_first_state_only(sites)
@@ -228,7 +230,8 @@ def _find_all_embedding_hooks(
 
 def _needs_first_state_only(sites: Sites) -> bool:
     """Return whether a rewritten gradient reads h^0, and nothing reads other hidden states."""
-    return Site.RELEVANCE_GRADIENT in sites and sites <= {*EMBEDDING_SITES, Site.RELEVANCE_GRADIENT}
+    embedding_sites = EMBEDDING_SITES | {Site.RELEVANCE_GRADIENT, Site.NO_MODEL_GRADIENT}
+    return Site.RELEVANCE_GRADIENT in sites and sites <= embedding_sites
 
 
 def _returns_hidden_states(runner: ModelRunner, sites: Sites, *, needs_block_states: bool) -> bool:

@@ -11,7 +11,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.model_cache import get_model_cache
 from tokenlight.trace.plan import plan_recording
 from tokenlight.trace.recording import record
-from tokenlight.trace.sites import Site
+from tokenlight.trace.sites import Site, join_sites
 
 IDS = torch.randint(5, 50, (2, 7), generator=torch.Generator().manual_seed(0))
 # One row is shorter.
@@ -41,6 +41,31 @@ def test_only_what_a_site_reads_of_attention_is_recorded(runner, sites, record_m
     assert plan.records_attention == (record_mode != "nothing")
     assert plan.attention == ("own" if record_mode == "nothing" else runner.recorded_attention)
     assert plan.has_padding
+
+
+@pytest.mark.parametrize(
+    ("methods", "needs_model_gradients"),
+    [
+        (["cat:gradient=cp"], False),
+        (["cat:gradient=cp", "attnlrp", "attcat:gradient=attnlrp"], False),
+        (
+            ["cat:gradient=cp", "raw_att"],
+            True,
+        ),  # the read-out is where the model's gradient is not zero
+        (["cat:gradient=cp", "cat"], True),
+        (["cat:gradient=gim"], True),  # its rules leave activations their own slope
+        (["cat:gradient=attention_constant"], True),
+    ],
+    ids=str,
+)
+def test_the_graph_of_the_models_own_gradient_is_kept_only_for_methods_that_read_it(
+    runner, methods, needs_model_gradients
+):
+    built = Explainer(tiny_bert())._resolve_methods(methods, 0)
+    sites = join_sites(method.recorded_sites for method in built)
+    plan = plan_recording(runner, ROWS, sites)
+    assert plan.backward_requirements.needs_rewritten_gradients
+    assert plan.backward_requirements.needs_model_gradients == needs_model_gradients
 
 
 def test_maps_are_lazy_if_blocks_are_recomputed(runner):
