@@ -111,7 +111,50 @@ def test_a_link_opens_its_text_and_a_click_on_a_head_sorts(open_report):
 
 def test_a_click_on_a_word_of_a_class_shows_its_texts(open_report):
     open_report.locator("[data-word=good]").click()
-    assert [text[:6] for text in list_visible_texts(open_report)] == ["a good", "the go"]
+    assert [text[:6] for text in list_visible_texts(open_report)] == ["a good"]  # not "goodness"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "words"),
+    [
+        ("don|'|t|_|like", ["don't", "like"]),
+        ("do|_|n|'|t", ["do", "n't"]),
+        ("do|_|n|’|t", ["do", "n't"]),
+        ("don|'t", ["don't"]),
+        ("it|'|s|_|good", ["it", "'s", "good"]),
+        ("_|'|tis|'|_|t", ["'", "tis", "'", "t"]),
+    ],
+)
+def test_a_word_with_an_apostrophe_is_one_word_of_the_lists(open_report, pieces, words):
+    texts = [piece.strip("_") for piece in pieces.split("|")]
+    shares = open_report.evaluate(
+        """(texts) => {
+          const line = { texts, classes: {} };
+          const explanation = { name: "m", target: "p", lines: [[0, texts.map(() => "1").join(",")]] };
+          const entry = { predicted: "p", lines: [line], explained: [explanation] };
+          return [...computeShares(entry, "m")];
+        }""",
+        texts,
+    )
+    assert [word for word, share in shares] == [word for word in words if word != "'"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "text", "is_shown"),
+    [
+        ("good", "the goodness of it", True),
+        ('"good"', "the goodness of it", False),
+        ('"good"', "Good, really", True),
+        ('"\'s"', "it’s late", True),
+        ('"n\'t"', "do n't go", True),
+        ("(", "a (b", True),
+    ],
+)
+def test_a_word_is_looked_for_by_its_beginning_and_in_quotes_as_a_whole(
+    open_report, typed, text, is_shown
+):
+    pattern = "([typed, text]) => makeWordPattern(typed).test(text)"
+    assert open_report.evaluate(pattern, [typed, text]) is is_shown
 
 
 def write_report(folder, texts):

@@ -27,6 +27,8 @@ TOKEN_COLUMNS = (
     "probability", "grade", "position", "token", "piece", "word", "segment", "special", "score",
     "standard_error",
 )  # fmt: skip
+# What save() writes for readers and other programs; only JSON holds all that an Attribution holds.
+_UNREADABLE_EXTENSIONS = (".csv", ".parquet", ".html", ".htm", ".png", ".svg", ".pdf")
 
 
 def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
@@ -260,6 +262,7 @@ def load(path: str | os.PathLike[str]) -> list[Attribution] | Explanations:
 
     Raises:
         MissingFile: The file does not exist.
+        BadInput: The file was saved in another format than JSON.
         DamagedFile: The file holds something else.
 
     Example:
@@ -282,6 +285,11 @@ def load(path: str | os.PathLike[str]) -> list[Attribution] | Explanations:
             f"{input_path} does not exist. Check its name.", code="attribution-file-missing"
         ) from error
     except (OSError, ValueError, TokenlightError) as error:
+        if input_path.suffix.lower() in _UNREADABLE_EXTENSIONS:
+            raise BadInput(
+                f"{input_path} cannot be loaded again: such files are for other programs. Save as .json too.",
+                code="attribution-file-not-json",
+            ) from error
         reason = str(error).removesuffix(".")
         raise DamagedFile(
             f"{input_path} is not an attribution file (.json, as save() writes it), or is damaged: {reason}.",

@@ -78,6 +78,12 @@ class TestFiles:
         with expect_error(DamagedFile, "attribution-file-damaged", mentions=mentions):
             load(path)
 
+    @pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.html"])
+    def test_a_file_for_other_programs_is_not_called_damaged(self, tmp_path, name):
+        path = ATTRIBUTION.save(tmp_path / name)
+        with expect_error(BadInput, "attribution-file-not-json", mentions=".json"):
+            load(path)
+
     @pytest.mark.parametrize("field", ["row", "target", "prediction", "scores", "notes", "extras"])
     @pytest.mark.parametrize("value", [None, 3, "x", [1]])
     def test_a_field_of_another_kind_is_named(self, tmp_path, field, value):

@@ -184,11 +184,20 @@ function isShown(entry, filters, pattern) {
   return !pattern || pattern.test(entry.text);
 }
 
+// What the texts with a word match: its beginning, or in quotes the whole word.
+function makeWordPattern(typed) {
+  const isWhole = /^".+"$/u.test(typed);
+  const word = isWhole ? typed.slice(1, -1) : typed;
+  if (!word) return null;
+  const escaped = word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/['’]/g, "['’]");
+  const start = /^['’]/u.test(word) ? "" : "(?<![\\p{L}\\p{N}])"; // "'s" ends a word
+  const end = isWhole ? "(?![\\p{L}\\p{N}])" : "";
+  return new RegExp(start + escaped + end, "iu");
+}
+
 function filter() {
   const filters = new FormData(form);
-  const word = filters.get("word").trim();
-  const escaped = word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-  const pattern = word && new RegExp(`(?<![\\p{L}\\p{N}])${escaped}`, "iu");
+  const pattern = makeWordPattern(filters.get("word").trim());
   const shown = [];
   for (const { entry, row, opened } of rows) {
     row.hidden = !isShown(entry, filters, pattern);
@@ -444,7 +453,7 @@ form.elements.link.addEventListener("click", copyLink);
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-word]");
   if (!button) return;
-  form.elements.word.value = button.dataset.word;
+  form.elements.word.value = `"${button.dataset.word}"`;
   filter();
   form.scrollIntoView();
 });

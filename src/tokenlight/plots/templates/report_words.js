@@ -15,6 +15,25 @@ function findExplanation(entry, method) {
   );
 }
 
+// "don't" and "it's" come in pieces. A negation is one word with what it negates; "'s" is a word of its own.
+// A gap is a piece without text, so that "do n't" stays two words.
+function joinApostrophes(pieces) {
+  const words = [];
+  const append = (word, piece) => {
+    word.text += piece.text;
+    word.score += piece.score;
+  };
+  for (const piece of pieces) {
+    const previous = words.at(-1);
+    const endsWord = previous?.text === "'" && /^(?:s|t|re|ve|ll|d|m)$/u.test(piece.text);
+    if (endsWord) append(previous, piece);
+    else words.push({ ...piece });
+    const host = words.at(-2);
+    if (words.at(-1).text === "'t" && host && /\p{L}$/u.test(host.text)) append(host, words.pop());
+  }
+  return words;
+}
+
 // Word → its share of all absolute scores in the text, signed: positive speaks for the predicted class.
 function computeShares(entry, method) {
   const explanation = findExplanation(entry, method);
@@ -24,14 +43,14 @@ function computeShares(entry, method) {
   for (const [lineNumber, scores] of explanation.lines) {
     const shape = entry.lines[lineNumber];
     const values = scores.split(",");
-    shape.texts.forEach((text, i) => {
+    const pieces = shape.texts.map((text, i) => {
       const isSpecial = (shape.classes[i] || "").startsWith("chip");
-      if (values[i] === "" || values[i] === undefined || isSpecial) return;
-      const word = text.trim().toLowerCase();
-      const score = Number(values[i]);
-      total += Math.abs(score);
-      if (/[\p{L}\p{N}]/u.test(word)) shares.set(word, (shares.get(word) || 0) + score);
+      if (values[i] === "" || values[i] === undefined || isSpecial) return { text: "", score: 0 };
+      return { text: text.trim().toLowerCase().replaceAll("’", "'"), score: Number(values[i]) };
     });
+    for (const { score } of pieces) total += Math.abs(score);
+    for (const { text, score } of joinApostrophes(pieces))
+      if (/[\p{L}\p{N}]/u.test(text)) shares.set(text, (shares.get(text) || 0) + score);
   }
   for (const [word, score] of shares) shares.set(word, total ? score / total : 0);
   return shares;
