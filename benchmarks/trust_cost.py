@@ -71,7 +71,7 @@ def main() -> None:
         trust = assessed.extras["trust"]
         ratio = graded / explained
         row = {
-            "words": trust.get("words"), "orders": trust.get("orders"), "grade": trust["grade"],
+            "words": trust.get("num_words"), "orders": trust.get("num_orders"), "grade": trust["grade"],
             "explanation_ms": round(1e3 * explained, 1), "ratio": round(ratio, 2),
         }  # fmt: skip
         rows.append(row)

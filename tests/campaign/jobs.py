@@ -117,7 +117,7 @@ def evaluate(files: Files) -> Job:
         import pyarrow.parquet
 
         summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
-        summary.pop("about", None)  # it says when
+        summary.pop("metadata", None)  # it says when
         rows = pyarrow.parquet.read_table(out / "rows.parquet").to_pylist()
         contents = {"summary.json": summary, "rows.parquet": rows}
         return {

@@ -55,7 +55,7 @@ def test_a_page_compares_two_models(html_snapshot):
 
 def test_a_report_lists_the_texts_of_a_data_set(html_snapshot):
     report = DataSetReport("reviews.csv")
-    extras = {"place": "row 1 of reviews.csv", "label": "negative", "columns": {"id": "a7"}}
+    extras = {"location": "row 1 of reviews.csv", "label": "negative", "columns": {"id": "a7"}}
     report.add([attributions.review(extras=extras | {"trust": attributions.TRUST})])
     ((_, page),) = report.render_pages("report.html")
     assert strip_style_and_script(page) == html_snapshot

@@ -42,17 +42,6 @@ INTERVAL_TITLES = {
     "aopc_after": "AOPC of B",
     "aopc_change": "AOPC, B − A",
 }
-# Field to key in JSON, where they differ.
-_JSON_KEYS = {
-    "num_texts": "texts",
-    "omitted": "left_out",
-    "flip_rate": "flips",
-    "rank_correlation": "focus",
-    "aopc_before": "before",
-    "aopc_after": "after",
-    "aopc_change": "change",
-    "most_changed": "moved",
-}
 
 
 @dataclass(frozen=True)
@@ -219,7 +208,7 @@ class Comparison:
         values = {}
         for name, value in asdict(replace(self, attributions=())).items():
             if name != "attributions" and value is not None:
-                values[_JSON_KEYS.get(name, name)] = value
+                values[name] = value
         return dict(to_json_value(values))
 
     def to_html(self) -> str:

@@ -48,9 +48,9 @@ class Omission:
         return {
             "method": self.methods[0],
             "metric": self.metric,
-            "texts": len(self.texts),
-            "of": self.num_texts,
-            "partly": self.is_partial,
+            "num_omitted": len(self.texts),
+            "num_texts": self.num_texts,
+            "is_partial": self.is_partial,
             "reason": self.reason,
         }
 
@@ -59,23 +59,27 @@ def summarize_truncation(records: Sequence[Record], failures: Sequence[Failure])
     """Count the texts that no method saw to the end (a prompt: from its beginning).
 
     Returns:
-        ``texts``, the number of truncated texts; ``of``, the number of all texts; and ``tokens``, the sorted
-        lengths that were left.
+        ``num_truncated``, the number of truncated texts; ``num_texts``, that of all texts; and ``lengths``,
+        the sorted numbers of tokens that were left.
     """
     truncated = [record for record in records if record.num_truncated]
     lengths = sorted({record.num_tokens for record in truncated})
     texts = {record.text_index for record in truncated}
-    return {"texts": len(texts), "of": _count_texts(records, failures), "tokens": lengths}
+    return {
+        "num_truncated": len(texts),
+        "num_texts": _count_texts(records, failures),
+        "lengths": lengths,
+    }
 
 
 def describe_truncation(truncation: Mapping[str, Any]) -> str:
     """Return one sentence about truncated texts, or an empty string if there are none."""
-    if not truncation["texts"]:
+    if not truncation["num_truncated"]:
         return ""
-    shortest = truncation["tokens"][0]
-    longest = truncation["tokens"][-1]
+    shortest = truncation["lengths"][0]
+    longest = truncation["lengths"][-1]
     length = f"{shortest} to {longest}" if shortest < longest else str(longest)
-    subject = _format_count(truncation["texts"], truncation["of"])
+    subject = _format_count(truncation["num_truncated"], truncation["num_texts"])
     return f"{subject} truncated to {length} tokens (long=truncate)."
 
 

@@ -22,7 +22,7 @@ from tokenlight.progress import progress_bar
 __all__ = ["Failure", "Record", "shorten_method_names"]  # from here for other modules, too
 
 # Extras of explanations that combine two forward passes.
-MULTI_PASS_EXTRAS = {"likeness", "difference"}
+MULTI_PASS_EXTRAS = {"similarity", "difference"}
 # Explanations measured together, by device. The extra explanations that a metric needs are made for all of
 # them in one call.
 CHUNK_SIZES = {"cpu": 32, "cuda": 512}

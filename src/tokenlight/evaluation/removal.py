@@ -21,14 +21,17 @@ from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream
 from tokenlight.perturb.target_probability import target_probability
 
 LogitsCache = dict[Hashable, np.ndarray]  # logits of perturbed texts by their deduplication keys
-DELETE, MASK, INFILL = "delete", "mask", "infill"  # written to files
-_MASK_PARTICIPLES = {
+# Names of removals, as files have them.
+DELETE = "delete"
+MASK = "mask"
+INFILL = "infill"
+_MASK_ACTIONS = {
     "mask": "masked",
     "pad": "replaced by [PAD]",
     "unk": "replaced by the unknown token",
     "eos": "replaced by the end-of-text token",
 }
-_FILL_PARTICIPLES: dict[Fill, str] = {
+_FILL_ACTIONS: dict[Fill, str] = {
     "mean": "hidden by the image's mean colour",
     "blur": "blurred",
     "zero": "hidden by a grey patch",
@@ -41,13 +44,13 @@ class Removal:
 
     Attributes:
         name: ``delete``, ``mask`` or ``infill``; ``mean``, ``blur`` or ``zero`` for patches of an image.
-        participle: What is done to a removed word, as in "words are deleted".
+        action: What is done to a removed word, as in "words are deleted".
         row: The text; of an image, with the fill that replaces its patches.
         replacement_ids: Ids of shape ``draw token`` that replace removed tokens; None to delete them.
     """
 
     name: str
-    participle: str
+    action: str
     row: TokenRow
     replacement_ids: np.ndarray | None = None
 
@@ -101,7 +104,7 @@ def list_removals(
     removals.append(
         Removal(
             name=MASK,
-            participle=_MASK_PARTICIPLES[special_ids.mask_name],
+            action=_MASK_ACTIONS[special_ids.mask_name],
             row=row,
             replacement_ids=mask_ids,
         )
@@ -111,7 +114,7 @@ def list_removals(
         removals.append(
             Removal(
                 name=INFILL,
-                participle="replaced by likely words",
+                action="replaced by likely words",
                 row=row,
                 replacement_ids=likely_ids,
             )
@@ -122,11 +125,11 @@ def list_removals(
 def _list_fills(row: TokenRow) -> list[Removal]:
     """Return one removal per fill of an occluded patch, that of the explanation first."""
     assert row.image is not None
-    fills = dict.fromkeys((row.image.fill, *_FILL_PARTICIPLES))
+    fills = dict.fromkeys((row.image.fill, *_FILL_ACTIONS))
     removals = []
     for fill in fills:
         filled = replace(row, image=replace(row.image, fill=fill))
-        removals.append(Removal(fill, _FILL_PARTICIPLES[fill], filled))
+        removals.append(Removal(fill, _FILL_ACTIONS[fill], filled))
     return removals
 
 

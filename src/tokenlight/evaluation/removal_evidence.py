@@ -185,9 +185,9 @@ class RemovalEvidence:
         other_half = self.explanation_probabilities[ExplanationSubtext.OTHER_HALF]
         return {
             "removal": self.removal.name,
-            "words_are": self.removal.participle,
-            "beaten": round(self.share_beaten, 4),
-            "stronger": self.num_stronger,
+            "action": self.removal.action,
+            "share_beaten": round(self.share_beaten, 4),
+            "num_stronger": self.num_stronger,
             "half_contrast": round(self.half_contrast, 4),
             "rest_contrast": round(self.rest_contrast, 4),
             "correlation": round(self.correlation, 4),

@@ -132,17 +132,17 @@ class RemovalTest:
         num_tokens = len(probability.removable_positions)
         num_tied = self._count_tied(attribution, probability.removable_positions)
         if len(probability.words) < 2:
-            return _untested("the text has one word, so there is nothing to rank")
+            return _make_untested_result("the text has one word, so there is nothing to rank")
         if num_tied == num_tokens:
-            return _untested(describe_ties(units, num_tied, num_tokens))
+            return _make_untested_result(describe_ties(units, num_tied, num_tokens))
         # The logits of the explanation often tell that there is nothing to test, at no cost.
         known_probability = self._read_probability(attribution)
         if known_probability is not None and self._is_unlikely(attribution, known_probability):
-            return _untested_target(units, known_probability)
+            return _make_unlikely_target_result(units, known_probability)
         subtexts = self.get_subtexts(attribution)
         evidence = self._collect_evidence(subtexts, attribution)
         if self._is_unlikely(attribution, subtexts.before):
-            return _untested_target(units, subtexts.before)
+            return _make_unlikely_target_result(units, subtexts.before)
         weakness = ""
         if num_tied > MAX_TIED_SHARE * num_tokens:
             weakness = describe_ties(units, num_tied, num_tokens)
@@ -165,17 +165,17 @@ class RemovalTest:
         self, result: dict[str, Any], joint_result: JointResult, units: RemovedUnits, weakness: str
     ) -> dict[str, Any]:
         """Add the grade, the verdict and the findings; with a ``weakness`` the tests cannot tell."""
-        if result["moved"] < joint_result.min_change:
-            verdict = describe_insensitive_target(units, result["before"], result["moved"])
+        if result["max_change"] < joint_result.min_change:
+            verdict = describe_insensitive_target(units, result["before"], result["max_change"])
             return result | {"verdict": verdict, "grade": UNTESTED}
         grade, judgments = assign_grade(joint_result)
-        if result["orders"] < ORDER_BLOCKS[0]:
-            weakness = weakness or describe_few_orders(result["orders"], ORDER_BLOCKS[0])
+        if result["num_orders"] < ORDER_BLOCKS[0]:
+            weakness = weakness or describe_few_orders(result["num_orders"], ORDER_BLOCKS[0])
         if weakness:
             grade = INCONCLUSIVE
         else:
             weakness = _find_weakness(grade, joint_result, units)
-        result |= {"grade": grade, "judgements": judgments, "weak": weakness}
+        result |= {"grade": grade, "judgments": judgments, "weakness": weakness}
         result["verdict"] = describe_result(result, judgments, units, weakness)
         result["findings"] = list_findings(result, units)
         return result
@@ -186,7 +186,7 @@ class RemovalTest:
         return JointResult.of_evidence(
             evidence,
             is_signed=has_signs(attribution),
-            min_change=_min_change(evidence[0].before),
+            min_change=_compute_min_change(evidence[0].before),
             special_share=find_special_share(attribution),
         )
 
@@ -230,17 +230,17 @@ class RemovalTest:
         return {
             "removals": [item.to_dict() for item in evidence],
             "top_words": names,
-            "words": len(subtexts.words),
-            "orders": len(evidence[0].random_probabilities),
+            "num_words": len(subtexts.words),
+            "num_orders": len(evidence[0].random_probabilities),
             "before": subtexts.before,
             "after": float(top_probabilities[ExplanationSubtext.TOP]),
             "evidence": round(joint_result.evidence, 4),
             "joint_rank": round(joint_result.joint_rank, 4),
-            "signed": zero_shift is not None,
+            "has_signs": zero_shift is not None,
             "zero_shift": _round_finite(zero_shift),
             "rest_contrast": round(joint_result.rest_contrast, 4),
-            "special": joint_result.special_share,
-            "moved": max(subtexts.max_change, *falls),
+            "special_share": joint_result.special_share,
+            "max_change": max(subtexts.max_change, *falls),
         }
 
 
@@ -272,17 +272,19 @@ def _round_finite(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else round(value, 3)
 
 
-def _min_change(before: float) -> float:
+def _compute_min_change(before: float) -> float:
     """Return the smallest change that counts, of a probability that is ``before`` in the whole text."""
     return min(MIN_PROBABILITY_CHANGE, before / 2)
 
 
-def _untested(verdict: str) -> dict[str, Any]:
+def _make_untested_result(verdict: str) -> dict[str, Any]:
     return {"verdict": verdict, "grade": UNTESTED}
 
 
-def _untested_target(units: RemovedUnits, probability: float) -> dict[str, Any]:
-    return _untested(describe_unlikely_target(units, probability)) | {"before": probability}
+def _make_unlikely_target_result(units: RemovedUnits, probability: float) -> dict[str, Any]:
+    return _make_untested_result(describe_unlikely_target(units, probability)) | {
+        "before": probability
+    }
 
 
 def find_tolerance(attribution: Attribution, eps: float) -> float:

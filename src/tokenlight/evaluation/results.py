@@ -255,11 +255,11 @@ class Evaluation:
             "differences": {key: gaps for key, gaps in self.differences.items() if gaps},
             "metrics": {key: metric.display_name for key, metric in self.metrics.items()},
             "seed": self.seed,
-            "cut": summarize_truncation(self.records, self.failures),
-            "caution": self.sample_size_warning,
-            "cautions": self.warnings,
-            "left_out": [omission.to_dict() for omission in omissions],
-            "about": self.metadata,
+            "truncation": summarize_truncation(self.records, self.failures),
+            "sample_size_warning": self.sample_size_warning,
+            "warnings": self.warnings,
+            "omissions": [omission.to_dict() for omission in omissions],
+            "metadata": self.metadata,
         }
         return dict(to_json_value(values))
 

@@ -38,7 +38,7 @@ class HealthCheck(NamedTuple):
     Attributes:
         check: Name of the check.
         state: ``good``, ``doubtful`` or ``bad``.
-        finding: The finding as a sentence; ``says`` in files.
+        finding: The finding as a sentence.
     """
 
     check: str
@@ -47,7 +47,7 @@ class HealthCheck(NamedTuple):
 
     def to_dict(self) -> dict[str, str]:
         """Return the check under the names that files and the page have."""
-        return {"check": self.check, "state": self.state, "says": self.finding}
+        return {"check": self.check, "state": self.state, "finding": self.finding}
 
 
 @checked
@@ -147,7 +147,7 @@ def _assess(removal_test: RemovalTest, attribution: Attribution, repeated: Repea
         result = removal_test(attribution)
     except TokenlightError as error:
         result = {"verdict": f"not tested: {error}", "grade": UNTESTED}
-    health_line = " · ".join(check["says"] for check in checks)
+    health_line = " · ".join(check["finding"] for check in checks)
     digests = compute_digests(attribution)
     trust = {**result, "health": checks, "health_line": health_line, "digests": digests}
     return replace(attribution, extras={**attribution.extras, "trust": trust})
@@ -164,8 +164,8 @@ def run_health_checks(
         repeat: Whether to explain the text again in a batch with a longer one.
 
     Returns:
-        One dict with ``check``, ``state`` and ``says`` for each check: conservation (if the method conserves
-        relevance), batch (if ``repeat``), truncation, and ties.
+        One dict with ``check``, ``state`` and ``finding`` for each check: conservation (if the method
+        conserves relevance), batch (if ``repeat``), truncation, and ties.
     """
     repeated = _repeat_in_batch(explainer, [attribution])[0] if repeat else None
     return _run_health_checks(explainer, attribution, repeated)

@@ -141,18 +141,18 @@ def describe_result(
         units: The removed units.
         weakness: A weakness of the evidence; may be empty.
     """
-    participles = [removal["words_are"] for removal in result["removals"]]
+    actions = [removal["action"] for removal in result["removals"]]
     grade = result["grade"]
     parts = [weakness, describe_effect(result, units)]
     if grade in GOOD_GRADES:
         parts += _describe_falls(result, units)
     elif grade == INCONCLUSIVE:
-        parts[0] = weakness or _describe_disagreement(participles, judgments, units)
+        parts[0] = weakness or _describe_disagreement(actions, judgments, units)
     else:
         compared = {NO_BETTER_THAN_CHANCE: "no more than", WORSE_THAN_CHANCE: "less than"}[grade]
         parts[0] = (
             f"its top {units.plural} matter {compared} random ones, whether they are "
-            f"{_join(participles, 'or')}"
+            f"{_join(actions, 'or')}"
         )
     parts.append(describe_random_choices(result, units))
     if grade in GOOD_GRADES and result["rest_contrast"] < MIN_CONFIRMED_REST_CONTRAST:
@@ -163,7 +163,7 @@ def describe_result(
 def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
     """Say under which other removals the probability falls; where not under all, what the half does."""
     first, *others = result["removals"]
-    falling = [other["words_are"] for other in others if _has_visible_fall(other)]
+    falling = [other["action"] for other in others if _has_visible_fall(other)]
     if len(falling) == len(others) and _has_visible_fall(first):
         return [f"it also falls when they are {_join(falling, 'or')}"] if others else []
     parts = []
@@ -198,14 +198,14 @@ def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
     elif after > before:
         change = f"rises from {format_percent(before)} to {format_percent(after)}"
     removed = f"{units.format_top_units(len(top_words))} ({names})"
-    return f"with {removed} {first['words_are']}, {units.probability} {change}"
+    return f"with {removed} {first['action']}, {units.probability} {change}"
 
 
 def describe_random_choices(result: Mapping[str, Any], units: RemovedUnits) -> str:
     """Say how many random choices of as many words, over all removals, lower the probability as much."""
     removals = result["removals"]
-    num_stronger = sum(removal["stronger"] for removal in removals)
-    num_random = len(removals) * result["orders"]  # one choice of every order
+    num_stronger = sum(removal["num_stronger"] for removal in removals)
+    num_random = len(removals) * result["num_orders"]  # one choice of every order
     tries = f"{num_stronger} of {num_random} tries"
     if not num_stronger:
         tries = f"none of {num_random} tries"
@@ -218,20 +218,20 @@ def describe_random_choices(result: Mapping[str, Any], units: RemovedUnits) -> s
 
 
 def _describe_disagreement(
-    participles: Sequence[str], judgments: Sequence[str], units: RemovedUnits
+    actions: Sequence[str], judgments: Sequence[str], units: RemovedUnits
 ) -> str:
     """Say which removals, or which of the two tests, are not in favor."""
     good: list[str] = []
     other: list[str] = []
-    for participle, judgment in zip(participles, judgments, strict=True):
-        (good if judgment in GOOD_GRADES else other).append(participle)
+    for action, judgment in zip(actions, judgments, strict=True):
+        (good if judgment in GOOD_GRADES else other).append(action)
     if good and other:
         return (
             f"clearly better than chance when {units.plural} are {_join(good, 'or')}, but not when they are "
             f"{_join(other, 'or')}"
         )
-    by_words = _select(participles, judgments, TOP_WORDS_ALONE)
-    by_sums = _select(participles, judgments, SUMS_ALONE)
+    by_words = _select(actions, judgments, TOP_WORDS_ALONE)
+    by_sums = _select(actions, judgments, SUMS_ALONE)
     if by_words and not by_sums:
         return (
             f"its top {units.plural} matter more than random ones when they are {_join(by_words, 'or')}, but "
@@ -245,12 +245,12 @@ def _describe_disagreement(
     return "the tests point in its favor, but one text is too little evidence"
 
 
-def _select(participles: Sequence[str], judgments: Sequence[str], judgment: str) -> list[str]:
+def _select(actions: Sequence[str], judgments: Sequence[str], judgment: str) -> list[str]:
     """Return the removals with one judgment."""
     selected = []
-    for participle, removal_judgment in zip(participles, judgments, strict=True):
+    for action, removal_judgment in zip(actions, judgments, strict=True):
         if removal_judgment == judgment:
-            selected.append(participle)
+            selected.append(action)
     return selected
 
 
@@ -263,12 +263,12 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
         low, high = removal["log_odds_random"]
         num_subtexts = len(removal["subtexts"]["sums"])
         findings.append(
-            f"{units.plural} {removal['words_are']}: without {units.format_top_units(num_top)}, "
+            f"{units.plural} {removal['action']}: without {units.format_top_units(num_top)}, "
             f"{units.probability} changes from {format_percent(before)} to {format_percent(after)}, "
             f"{_format_change(-removal['log_odds_fall'])} in log-odds ({num_top} random: "
             f"{_format_change(-high)} to {_format_change(-low)}), a larger fall than with "
-            f"{_format_share(removal['beaten'])} random choices of equal size; over {num_subtexts} random "
-            f"subtexts, the sums of scores follow the log-odds with r = "
+            f"{_format_share(removal['share_beaten'])} random choices of equal size; over {num_subtexts} "
+            f"random subtexts, the sums of scores follow the log-odds with r = "
             f"{format_correlation(removal['correlation'])}, better than "
             f"{_format_share(removal['correlation_rank'])} shuffled scores; without the higher-scored half "
             f"the probability is {format_percent(removal['curve'][2])}, without the other half "
@@ -298,7 +298,7 @@ def _describe_rest_contrast(result: Mapping[str, Any], units: RemovedUnits) -> s
 
 def _describe_signs(result: Mapping[str, Any], units: RemovedUnits) -> str:
     """Say where the zero of the scores is, by subtexts of different sizes."""
-    if not result["signed"]:
+    if not result["has_signs"]:
         return "signs: the method has none, so only the order and the differences of its scores are judged"
     zero_shift = result["zero_shift"]
     if zero_shift is None:

@@ -181,7 +181,7 @@ def subtract_attributions(this: Attribution, that: Attribution) -> Attribution:
             probabilities=(),
         ),
         logits=np.array(values),
-        extras={"difference": {"border": num_shared, "behind": len(this.row)}},
+        extras={"difference": {"num_shared_tokens": num_shared, "num_first_tokens": len(this.row)}},
     )
 
 

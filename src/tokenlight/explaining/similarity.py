@@ -107,5 +107,5 @@ def _join_pair(first: Attribution, second: Attribution) -> Attribution:
         reference_embedding=None,
         segment_names=("first text", "second text"),
     )
-    extras = {**shared_extras, "likeness": {"border": num_first}}
+    extras = {**shared_extras, "similarity": {"num_first_tokens": num_first}}
     return merge_attributions(first, second, num_shared=0, sign=1.0, row=row, extras=extras)

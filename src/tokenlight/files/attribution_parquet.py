@@ -212,7 +212,7 @@ def _to_attribution_values(row: Mapping[str, Any]) -> dict[str, Any]:
     values["options"] = json.loads(row["options"])
     user_columns = {name: row[name] for name in row if name not in ATTRIBUTION_COLUMNS}
     # By way of JSON, because a column may hold dates and other values that JSON cannot hold.
-    values["extras"]["kept"] = json.loads(_encode_json(user_columns))
+    values["extras"]["input_columns"] = json.loads(_encode_json(user_columns))
     # Files of earlier versions have no such column.
     row = {"standard_errors": None, **row}
     for name, path in COLUMN_PATHS.items():
@@ -231,8 +231,8 @@ def _to_attribution_values(row: Mapping[str, Any]) -> dict[str, Any]:
 class Explanations(Sequence[Attribution]):
     """The results of ``tokenlight explain --file … -o FOLDER`` as a sequence of Attributions.
 
-    ``explanations[7]`` reads one part; iterating holds one part at a time. ``extras["kept"]`` of each
-    Attribution holds the user's columns and the position of the text.
+    ``explanations[7]`` reads one part; iterating holds one part at a time. In
+    each Attribution, ``extras["input_columns"]`` holds the user's columns and the position of the text.
 
     Args:
         path: The folder, or its URL.

@@ -23,7 +23,7 @@ from tokenlight.files.write import (
 
 # Columns that every table has; columns of the source table with these names get a prefix.
 TOKEN_COLUMNS = (
-    "text_id", "text", "second_text", "place", "label", "attribution", "method", "target", "predicted",
+    "text_id", "text", "second_text", "location", "label", "attribution", "method", "target", "predicted",
     "probability", "grade", "position", "token", "piece", "word", "segment", "special", "score",
     "standard_error",
 )  # fmt: skip
@@ -36,9 +36,9 @@ def to_token_rows(attributions: Iterable[Attribution]) -> list[dict[str, Any]]:
 
     ``text_id`` numbers the texts and ``attribution`` the explanations: a text may have several. ``text`` is
     the text itself, and ``second_text`` the other one where some input has two (a pair, or a question and its
-    context). Texts from a table have ``place`` and ``label`` (the true label, under the model's name for it),
-    then the other columns of the table, as ``given.NAME`` where the name is one of ours. ``probability`` is
-    that of the prediction.
+    context). Texts from a table have ``location`` and ``label`` (the true label, under the model's name for
+    it), then the other columns of the table, as ``input.NAME`` where the name is one of ours.
+    ``probability`` is that of the prediction.
     If any explanation was tested, ``grade`` is its grade of trust.
     The last column, ``standard_error``, is there if some explanation has standard errors.
     """
@@ -122,12 +122,12 @@ def _collect_source_columns(attributions: list[Attribution]) -> list[dict[str, A
 def _source_columns(attribution: Attribution) -> dict[str, Any]:
     """Return what the source table says about one text."""
     columns = {}
-    if "place" in attribution.extras:
-        columns["place"] = attribution.extras["place"]
+    if "location" in attribution.extras:
+        columns["location"] = attribution.extras["location"]
     if "label" in attribution.extras:
         columns["label"] = find_true_label(attribution)
     for name, value in attribution.extras.get("columns", {}).items():
-        columns[f"given.{name}" if name in TOKEN_COLUMNS else name] = value
+        columns[f"input.{name}" if name in TOKEN_COLUMNS else name] = value
     return columns
 
 

@@ -101,7 +101,7 @@ class Example:
         """Location, label and other columns as JSON values, for ``extras`` of the explanations."""
         columns = {name: to_json_value(value) for name, value in self.extra_columns.items()}
         values = {
-            "place": self.location,
+            "location": self.location,
             "row_number": self.row_number,
             "label": to_json_value(self.label),
             "columns": columns,

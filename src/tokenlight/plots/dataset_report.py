@@ -222,7 +222,7 @@ def _split_pages(entries: Sequence[str]) -> Iterator[Sequence[str]]:
 def build_entry(text_scene: TextScene, text_number: int) -> dict[str, Any]:
     """Return a text as ``report.js`` reads it, without empty values."""
     attribution = text_scene.first
-    source = str(attribution.extras.get("place", ""))
+    source = str(attribution.extras.get("location", ""))
     true_label = find_true_label(attribution)
     explanations, lines = _build_explanations(text_scene)
     entry = {

@@ -23,13 +23,13 @@ class RemovalCharts(NamedTuple):
     """The charts of one removal.
 
     Attributes:
-        participle: What is done to removed words, such as ``deleted``.
+        action: What is done to removed words, such as ``deleted``.
         curve: Path of the probability as words are removed, highest score first.
         band: Path around 90 % of what random words do.
         dots: The subtexts: the sum of the scores that are left, and the log-odds.
     """
 
-    participle: str
+    action: str
     curve: str
     band: str
     dots: tuple[Dot, ...]
@@ -41,7 +41,7 @@ def build_removal_charts(attribution: Attribution) -> list[RemovalCharts]:
     if is_outdated(attribution):
         return []
     try:
-        return [_build_charts(removal, trust.get("words")) for removal in trust["removals"]]
+        return [_build_charts(removal, trust.get("num_words")) for removal in trust["removals"]]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return []
 
@@ -60,7 +60,7 @@ def _build_charts(removal: Mapping[str, Any], num_words: int | None) -> RemovalC
     lower = [_format_point(count, low, last) for count, low in zip(counts[1:], lows, strict=False)]
     band = [curve[0], *upper, *reversed(lower)]
     return RemovalCharts(
-        str(removal["words_are"]),
+        str(removal["action"]),
         f"M{'L'.join(curve)}",
         f"M{'L'.join(band)}Z",
         _place_subtexts(removal["subtexts"], len(lows)),

@@ -96,7 +96,7 @@ def _add_origin(
     """Add the line and the true label of a text to its explanations."""
     line_number = index + 1
     extras: dict[str, Any] = {
-        "place": f"line {line_number} of the list",
+        "location": f"line {line_number} of the list",
         "row_number": line_number,
     }
     if labels is not None and labels[index] is not None:

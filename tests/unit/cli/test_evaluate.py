@@ -163,9 +163,9 @@ def test_diff_of_a_model_with_itself_passes(bert_folder, data_file, tmp_path):
     assert "What changed from A to B" in (tmp_path / "d.html").read_text(encoding="utf-8")
     assert "no change exceeds its limit" in result.output
     comparison = json.loads((tmp_path / "d.json").read_text())
-    assert comparison["flips"]["mean"] == 0
-    assert comparison["focus"]["mean"] == pytest.approx(1)
-    assert comparison["change"]["mean"] == pytest.approx(0)
+    assert comparison["flip_rate"]["mean"] == 0
+    assert comparison["rank_correlation"]["mean"] == pytest.approx(1)
+    assert comparison["aopc_change"]["mean"] == pytest.approx(0)
 
 
 def test_diff_skips_an_empty_row_and_names_its_method_and_column(bert_folder, tmp_path):
@@ -179,7 +179,7 @@ def test_diff_skips_an_empty_row_and_names_its_method_and_column(bert_folder, tm
     assert "skipped: row 2 of reviews.csv, which has no text" in result.output
     comparison = json.loads((tmp_path / "d.json").read_text())
     assert (comparison["texts"], comparison["method"]) == (2, "attcat")
-    assert comparison["left_out"] == ["row 2 of reviews.csv"]
+    assert comparison["omitted"] == ["row 2 of reviews.csv"]
     data.write_text('review\n""\n" "\n')
     result = run("diff", bert_folder, bert_folder, data)
     assert result.exit_code == 2
@@ -200,7 +200,7 @@ def test_evaluate_warns_about_few_texts(two_method_run):
     result, out = two_method_run
     warning = "texts: the intervals are rough. Give 20 or more to compare methods."
     assert warning in result.output
-    assert warning in json.loads((out / "summary.json").read_text("utf-8"))["caution"]
+    assert warning in json.loads((out / "summary.json").read_text("utf-8"))["sample_size_warning"]
     assert warning in (out / "report.html").read_text("utf-8")
 
 

@@ -214,7 +214,7 @@ def test_one_json_file_holds_all_texts_with_their_places(four_outputs):
     _, paths = four_outputs
     attributions = library.load(paths["json"])
     assert [attribution.method for attribution in attributions] == ["attcat", "gae"] * 4
-    assert [attribution.extras["place"] for attribution in attributions][::2] == [
+    assert [attribution.extras["location"] for attribution in attributions][::2] == [
         f"row {number} of reviews.csv" for number in (1, 3, 4, 5)
     ]
 
@@ -223,8 +223,8 @@ def test_one_csv_file_holds_all_texts_with_their_columns(four_outputs):
     _, paths = four_outputs
     rows = list(csv.DictReader(io.StringIO(paths["csv"].read_text(encoding="utf-8"))))
     assert {row["token"] for row in rows} >= {"charming", "dull", "never"}
-    assert {row["place"] for row in rows} == {
-        attribution.extras["place"] for attribution in library.load(paths["json"])
+    assert {row["location"] for row in rows} == {
+        attribution.extras["location"] for attribution in library.load(paths["json"])
     }
     assert {row["stars"] for row in rows} == {"1", "2", "3"}
 
@@ -432,7 +432,7 @@ def test_sigterm_keeps_finished_texts_and_leaves_no_partial_file(classifier, tmp
     assert result.status == 130, result.errors
     num_explained = len(json.loads(result.output))
     assert 0 < num_explained < 20_000
-    written_rows = {row["place"] for row in csv.DictReader(table.read_text().splitlines())}
+    written_rows = {row["location"] for row in csv.DictReader(table.read_text().splitlines())}
     assert len(written_rows) in (
         num_explained,
         num_explained - 1,
@@ -509,7 +509,7 @@ def test_evaluate_names_the_columns_it_reads(tokenlight, classifier, reviews, tm
     assert code == 0
     words = "text from review, no label; not read: stars"
     assert errors.splitlines()[0] == f"reviews.csv: {words}"
-    about = json.loads((tmp_path / "out" / "summary.json").read_text())["about"]
+    about = json.loads((tmp_path / "out" / "summary.json").read_text())["metadata"]
     assert list(about)[:3] == ["model", "data", "columns"]
     assert about["columns"] == words
     assert f"<dd>{words}</dd>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

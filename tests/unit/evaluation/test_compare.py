@@ -101,5 +101,5 @@ def test_texts_that_changed_have_their_source_and_label_and_whole_words(tokenize
     page = comparison.to_html()
     assert "id r&lt;3&gt;" in page
     assert "<script" not in page
-    assert comparison.to_dict()["moved"][0][1] in moved_by_text
+    assert comparison.to_dict()["most_changed"][0][1] in moved_by_text
     assert "attributions" not in comparison.to_dict()

@@ -61,13 +61,13 @@ def test_terminal_summary_and_report_list_truncated_and_refused_texts(bert_folde
     assert cut in outcome.stderr
     assert "1 of 3 texts was not explained by attcat, random: The text '   ' is" in outcome.stderr
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["cut"] == {"texts": 1, "of": 3, "tokens": [limit]}
+    assert summary["truncation"] == {"num_truncated": 1, "num_texts": 3, "lengths": [limit]}
     omissions = [
-        (omission["method"], omission["metric"], omission["texts"], omission["of"])
-        for omission in summary["left_out"]
+        (omission["method"], omission["metric"], omission["num_omitted"], omission["num_texts"])
+        for omission in summary["omissions"]
     ]
     assert omissions == [("attcat", None, 1, 3), ("random", None, 1, 3)]
-    assert all("is empty" in omission["reason"] for omission in summary["left_out"])
+    assert all("is empty" in omission["reason"] for omission in summary["omissions"])
     report = read_words((out / "report.html").read_text())
     assert cut in report
     assert "attcat, random not explained 1 of 3 The text" in report
@@ -81,8 +81,8 @@ def test_a_complete_evaluation_reports_no_omissions(bert_folder, tmp_path):
     assert "cut" not in outcome.output
     assert "not explained" not in outcome.output
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["cut"] == {"texts": 0, "of": 2, "tokens": []}
-    assert summary["left_out"] == []
+    assert summary["truncation"] == {"num_truncated": 0, "num_texts": 2, "lengths": []}
+    assert summary["omissions"] == []
     source = (out / "report.html").read_text()
     assert "Left out" not in source
     assert "was cut" not in source
@@ -152,7 +152,7 @@ def test_the_report_states_what_was_evaluated_and_how(bert_folder, tmp_path):
     outcome = run(data, "-m", bert_folder, "-x", "attcat", "--metric", "aopc", "--target", "positive",
                "--long", "stride", "--seed", "7", "-o", out)  # fmt: skip
     assert outcome.exit_code == 0, outcome.output
-    about = json.loads((out / "summary.json").read_text())["about"]
+    about = json.loads((out / "summary.json").read_text())["metadata"]
     assert about.pop("versions").startswith("tokenlight ")
     assert about == {
         "model": str(bert_folder),
@@ -228,7 +228,8 @@ def test_failures_of_two_variants_of_a_method_are_distinguished(explainer, tmp_p
     job = Experiment([("gradcam", {"layer": 99}), ("gradcam", {"layer": 98})], [("aopc", {})])
     evaluation, _ = evaluate_file(explainer, [Example(SHORT), Example("dull")], job, tmp_path)
     omissions = [
-        (omission["method"], omission["texts"]) for omission in evaluation.to_dict()["left_out"]
+        (omission["method"], omission["num_omitted"])
+        for omission in evaluation.to_dict()["omissions"]
     ]
     assert omissions == [("gradcam(layer=99)", 2), ("gradcam(layer=98)", 2)]
 
@@ -247,7 +248,7 @@ def test_texts_are_counted_and_not_explanations_nor_lines():
     evaluation = Evaluation(
         (*records, record(1, "attcat"), record(1, "gae")), {"aopc": AreaOverPerturbationCurve()}
     )
-    assert len(evaluation.to_dict()["left_out"]) == 4
+    assert len(evaluation.to_dict()["omissions"]) == 4
     sentence = (
         "2 of 3 texts were not measured by aopc (attcat, gae): for example: it has 600 tokens."
     )
@@ -272,7 +273,7 @@ def test_reasons_that_quote_their_text_become_one_line(reason):
     )
     (note,) = evaluation.notes
     assert note == f"6 of 7 texts were not explained by attcat: for example: {refusals[0].reason}"
-    assert len(evaluation.to_dict()["left_out"]) == 6  # the file keeps each
+    assert len(evaluation.to_dict()["omissions"]) == 6  # the file keeps each
 
 
 def test_reasons_that_differ_in_their_own_words_stay_apart():

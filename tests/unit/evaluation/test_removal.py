@@ -61,7 +61,7 @@ def test_a_replacement_of_the_mask_token_is_named(tokenizer, monkeypatch):
     special_ids = ReplacementIds(0, 0, "pad", "pad")
     monkeypatch.setattr(ReplacementIds, "from_model", lambda *_: special_ids)
     _, removals = list_for(explainer, attribution)
-    assert [removal.participle for removal in removals] == [
+    assert [removal.action for removal in removals] == [
         "deleted",
         "replaced by [PAD]",
         "replaced by likely words",

@@ -41,7 +41,7 @@ def test_a_missing_mask_token_is_named_and_not_compared_with_its_replacement():
         "tokens instead.",
         f"{KEYS} remove tokens in the same way here, so they are not compared.",
     )
-    assert evaluation.to_dict()["cautions"] == list(evaluation.warnings)
+    assert evaluation.to_dict()["warnings"] == list(evaluation.warnings)
 
 
 def test_a_model_with_all_tokens_gets_no_warning():

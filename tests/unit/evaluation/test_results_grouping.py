@@ -180,7 +180,10 @@ def test_a_text_with_one_class_left_out_is_not_counted_as_left_out():
         f"1 of 3 texts was only in part measured by aopc (attcat): {equal}",
         f"1 of 3 texts was not measured by aopc (attcat): {equal}",
     )
-    assert [omission["partly"] for omission in evaluation.to_dict()["left_out"]] == [True, False]
+    assert [omission["is_partial"] for omission in evaluation.to_dict()["omissions"]] == [
+        True,
+        False,
+    ]
     assert evaluation.summary["aopc"]["count"] == 2
     page_text = " ".join(re.sub(r"<[^>]*>", " ", render_evaluation_page(evaluation)).split())
     assert "attcat only in part measured by aopc 1 of 3" in page_text

@@ -108,15 +108,15 @@ def test_the_page_names_variants_and_lists_what_was_left_out():
         answer = client.post("/api/evaluate", json=requests).json()
     assert {row["method"] for row in answer["rows"]} == {"gradcam(layer=1)"}
     omissions = [
-        (omission["method"], omission["metric"], omission["texts"])
-        for omission in answer["left_out"]
+        (omission["method"], omission["metric"], omission["num_omitted"])
+        for omission in answer["omissions"]
     ]
     assert omissions == [
         ("gradcam(layer=99)", None, 1),
         ("gradcam(layer=99)", None, 1),
         ("gradcam(layer=1)", None, 1),
     ]
-    assert answer["cut"]["of"] == 2
+    assert answer["truncation"]["num_texts"] == 2
 
 
 def test_a_method_name_with_parentheses_is_not_shortened(explainer):

@@ -61,7 +61,7 @@ def test_the_oracle_is_faithful_under_every_removal():
     # The planted text is ids, for which no language model proposes words.
     assert [removal["removal"] for removal in trust["removals"]] == ["delete", "mask"]
     for removal in trust["removals"]:
-        assert removal["beaten"] > 0.9
+        assert removal["share_beaten"] > 0.9
         assert removal["correlation"] > 0.9
         assert removal["correlation_rank"] > 0.99
 
@@ -70,7 +70,7 @@ def test_the_inverted_oracle_is_worse_than_chance():
     trust = assess_planted("inverted")
     assert trust["grade"] == "worse than chance"
     for removal in trust["removals"]:
-        assert removal["beaten"] < 0.1
+        assert removal["share_beaten"] < 0.1
         assert removal["correlation"] < -0.9
 
 
@@ -274,7 +274,7 @@ def test_results_of_earlier_versions_are_still_read(tokenizer):
 
 
 def test_a_clear_text_takes_fewer_random_orders():
-    assert assess_planted("oracle")["orders"] == ORDER_BLOCKS[0]
+    assert assess_planted("oracle")["num_orders"] == ORDER_BLOCKS[0]
 
 
 def test_too_few_random_orders_are_inconclusive():
@@ -283,7 +283,7 @@ def test_too_few_random_orders_are_inconclusive():
         (2, "only 2 random orders were"),
     ):
         trust = assess_planted("oracle", max_orders=num_orders)
-        assert trust["orders"] == num_orders
+        assert trust["num_orders"] == num_orders
         assert trust["grade"] == "cannot tell"
         assert trust["verdict"].startswith(tried)
 
@@ -297,7 +297,7 @@ def test_the_oracle_with_most_weight_on_special_tokens_is_not_called_faithful():
     scores = attribution.scores.copy()
     scores[[0, -1]] = np.abs(truth).sum()  # two thirds of the weight
     trust = assess_trust(explainer, replace(attribution, scores=scores)).extras["trust"]
-    assert trust["special"] == pytest.approx(2 / 3)
+    assert trust["special_share"] == pytest.approx(2 / 3)
     assert trust["grade"] == "better than chance"
     assert trust["verdict"].startswith("most of its total score falls on special tokens; ")
 
@@ -315,7 +315,7 @@ def test_the_verdict_states_the_effect_of_every_removal():
     label = f"the probability of LABEL_{_predict_label()}"
     assert effect.startswith(f"with the 3 top words ({top_words}) deleted, {label} falls from ")
     assert same == "it also falls when they are masked"
-    num_random = 2 * trust["orders"]  # of each removal
+    num_random = 2 * trust["num_orders"]  # of each removal
     assert (
         random
         == f"removing 3 random words instead lowers it as much or more in none of {num_random} tries"
@@ -419,7 +419,7 @@ def test_equal_scores_are_not_tested():
     ]
     assert trust["verdict"] == "all words have the same score, so the explanation ranks nothing"
     assert trust["grade"] == "untested"
-    assert {"check": "ties", "state": "bad", "says": "all scores are equal"} in trust["health"]
+    assert {"check": "ties", "state": "bad", "finding": "all scores are equal"} in trust["health"]
 
 
 def test_equal_token_scores_of_unequal_words_are_not_tested(tokenizer):
@@ -461,10 +461,10 @@ def test_top_words_that_do_less_than_most_random_ones_have_no_effect():
     """Found by distrust: a good grade whose own sentence says that random words do more."""
     trust = assess_planted("oracle")
     for removal in trust["removals"]:
-        assert 2 * removal["stronger"] < trust["orders"]
+        assert 2 * removal["num_stronger"] < trust["num_orders"]
     inverted = assess_planted("inverted")
     for removal in inverted["removals"]:
-        assert 2 * removal["stronger"] >= inverted["orders"]
+        assert 2 * removal["num_stronger"] >= inverted["num_orders"]
 
 
 def test_the_largest_group_of_ties_is_counted():
@@ -504,7 +504,7 @@ def test_explanations_of_one_text_share_their_random_subtexts(tokenizer):
         trust = assessed.extras["trust"]
         expected = other.extras["trust"]
         assert trust["verdict"] == expected["verdict"]
-        assert trust.get("orders") == expected.get("orders")
+        assert trust.get("num_orders") == expected.get("num_orders")
     assert sum(batch_sizes) < 0.8 * one_by_one
 
 
@@ -603,11 +603,11 @@ def test_health_shows_a_cut_ties_and_lost_relevance(tokenizer):
     checks = {check["check"]: check for check in trust["health"]}
     num_truncated = attribution.row.num_truncated
     num_tokens = num_truncated + len(attribution)
-    assert checks["truncation"]["says"] == f"{num_truncated} of {num_tokens} tokens cut off"
+    assert checks["truncation"]["finding"] == f"{num_truncated} of {num_tokens} tokens cut off"
     assert checks["conservation"] == {
         "check": "conservation",
         "state": "doubtful",
-        "says": "0.910 of the relevance kept; biases and the softmax absorb or add the rest",
+        "finding": "0.910 of the relevance kept; biases and the softmax absorb or add the rest",
     }
 
 
@@ -621,7 +621,7 @@ def test_health_detects_scores_that_other_texts_of_a_batch_change(tokenizer):
         c for c in assess_trust(explainer, moved).extras["trust"]["health"] if c["check"] == "batch"
     )
     assert batch["state"] == "bad"
-    assert "batched with another text" in batch["says"]
+    assert "batched with another text" in batch["finding"]
 
 
 def test_the_explanation_itself_is_unchanged(tokenizer):

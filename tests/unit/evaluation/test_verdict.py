@@ -21,9 +21,9 @@ NUM_ORDERS = 6
 # One removal of six orders as it is recorded: of 8 words, 2 count as top words.
 REMOVAL = {
     "removal": "delete",
-    "words_are": "deleted",
-    "beaten": 0.97,
-    "stronger": 1,
+    "action": "deleted",
+    "share_beaten": 0.97,
+    "num_stronger": 1,
     "half_contrast": 1.5,
     "rest_contrast": 0.4,
     "correlation": 0.83,
@@ -51,26 +51,26 @@ def make_result(grade, *, curves=None, **changes):
     """Make recorded results of three removals, each with a curve of its own if ``curves`` are given."""
     removals = []
     for i, participle in enumerate(PARTICIPLES):
-        removal = REMOVAL | {"words_are": participle} | changes
+        removal = REMOVAL | {"action": participle} | changes
         if curves is not None:
             removal["curve"] = curves[i]
         removals.append(removal)
     return {
         "grade": grade,
-        "judgements": ["better than chance"] * 3,
-        "weak": "",
+        "judgments": ["better than chance"] * 3,
+        "weakness": "",
         "top_words": ["warm", "funny"],
-        "words": 8,
-        "orders": NUM_ORDERS,
+        "num_words": 8,
+        "num_orders": NUM_ORDERS,
         "before": 0.9,
         "after": 0.4,
         "evidence": 4.8,
         "joint_rank": 0.99,
-        "signed": True,
+        "has_signs": True,
         "zero_shift": 0.25,
         "rest_contrast": 0.4,
-        "special": 0.1,
-        "moved": 0.8,
+        "special_share": 0.1,
+        "max_change": 0.8,
         "removals": removals,
     }
 
@@ -88,7 +88,7 @@ def test_made_results_have_the_keys_of_recorded_ones():
     for removal in recorded["removals"]:
         assert removal.keys() == REMOVAL.keys()
         assert removal["subtexts"].keys() == REMOVAL["subtexts"].keys()
-        assert removal["subtexts"]["removed"] == [2, 4, 4] * recorded["orders"]
+        assert removal["subtexts"]["removed"] == [2, 4, 4] * recorded["num_orders"]
 
 
 def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
@@ -110,7 +110,7 @@ def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
     ],
 )
 def test_random_choices_are_counted_over_all_removals(curve, stronger, rivals):
-    assert describe("faithful", curve=curve, stronger=stronger).endswith(
+    assert describe("faithful", curve=curve, num_stronger=stronger).endswith(
         f"; removing 2 random words instead {rivals}"
     )
 
@@ -306,7 +306,7 @@ def test_the_finding_about_a_single_top_word_is_in_the_singular():
 
 
 def test_findings_say_all_in_place_of_100_percent_and_use_one_minus():
-    changes = {"beaten": 1.0, "correlation_rank": 0.999, "correlation": -0.12}
+    changes = {"share_beaten": 1.0, "correlation_rank": 0.999, "correlation": -0.12}
     first, *_ = list_findings(make_result("faithful", **changes), WORDS)
     assert ", a larger fall than with all random choices of equal size; " in first
     assert " with r = −0.12, better than all shuffled scores; " in first
@@ -316,7 +316,7 @@ def test_findings_say_all_in_place_of_100_percent_and_use_one_minus():
     ("changes", "finding"),
     [
         (
-            {"signed": False, "zero_shift": None},
+            {"has_signs": False, "zero_shift": None},
             "signs: the method has none, so only the order and the differences of its scores are judged",
         ),
         (

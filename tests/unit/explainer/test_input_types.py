@@ -55,7 +55,7 @@ class TestTables:
         assert [attribution.text for attribution in attributions] == TEXTS
         assert attributions[0].extras["label"] == "a"
         assert attributions[1].extras["columns"] == {"id": 8, "token": None}
-        assert attributions[1].extras["place"] == "row 2 of the table"
+        assert attributions[1].extras["location"] == "row 2 of the table"
         assert attributions[1].extras["row_number"] == 2
         np.testing.assert_array_equal(
             attributions[0].scores, explainer.explain(TEXTS, "grads")[0].scores
@@ -65,7 +65,7 @@ class TestTables:
         attributions = explainer.explain(frame, "grads")
         rows = to_token_rows(attributions)
         assert {(row["id"], row["label"]) for row in rows} == {(7, "a"), (8, "b")}
-        assert {row["given.token"] for row in rows} == {"[1]", None}  # which is a name of ours
+        assert {row["input.token"] for row in rows} == {"[1]", None}  # which is a name of ours
         assert rows[0]["token"] == "[CLS]"
         back = tokenlight.load(tokenlight.save(attributions, tmp_path / "all.json"))
         assert back[0].extras == attributions[0].extras

@@ -69,7 +69,7 @@ class TestCosine:
         for method in ("attcat", "gae", "transatt", "occlusion"):
             attribution = explainer.explain(PAIR, method)
             other = explainer.explain(PAIR[::-1], method)
-            border = attribution.extras["likeness"]["border"]
+            border = attribution.extras["similarity"]["num_first_tokens"]
             swapped = np.concatenate([attribution.scores[border:], attribution.scores[:border]])
             np.testing.assert_allclose(other.scores, swapped, atol=1e-9)
             assert attribution.row.texts == PAIR
@@ -86,7 +86,7 @@ class TestCosine:
     def test_equal_texts_have_cosine_one_and_equal_scores(self, explainer):
         attribution = explainer.explain((PAIR[0], PAIR[0]), "occlusion")
         assert attribution.logits[0] == pytest.approx(1, abs=1e-9)
-        border = attribution.extras["likeness"]["border"]
+        border = attribution.extras["similarity"]["num_first_tokens"]
         np.testing.assert_allclose(
             attribution.scores[:border], attribution.scores[border:], atol=1e-9
         )

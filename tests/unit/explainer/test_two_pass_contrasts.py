@@ -171,7 +171,7 @@ class TestContinuations:
             )[0]
             for explained in (this, that)
         )
-        shared = attribution.extras["difference"]["border"]
+        shared = attribution.extras["difference"]["num_shared_tokens"]
         np.testing.assert_allclose(
             attribution.scores[:shared],
             plus.scores[:shared] - minus.scores[:shared],

@@ -30,7 +30,7 @@ def join_marks(entry: dict) -> str:
 def test_an_entry_holds_row_labels_probability_columns_and_scores():
     report = DataSetReport("reviews.csv")
     extras = {
-        "place": "row 7 of reviews.csv",
+        "location": "row 7 of reviews.csv",
         "row_number": 7,
         "label": 0,
         "columns": {"id": "a<7"},

@@ -12,7 +12,7 @@ from tokenlight.plots.html import render_page
 from tokenlight.plots.trust_charts import HEIGHT, WIDTH, build_removal_charts
 
 REMOVAL = {
-    "words_are": "deleted",
+    "action": "deleted",
     "counts": [0, 2, 4, 8],
     "curve": [1.0, 0.5, 0.25, 0.0],
     "random_low": [0.75, 0.5],

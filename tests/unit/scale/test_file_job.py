@@ -125,9 +125,9 @@ def test_each_text_has_one_row_with_kept_columns_and_explanation(complete_folder
 def test_a_folder_is_loaded_lazily_and_in_order(complete_folder, data):
     attributions = tokenlight.load(str(complete_folder))
     assert len(attributions) == COUNT
-    assert attributions[-1].extras["kept"]["id"] == "r39"
-    assert [each.extras["kept"]["id"] for each in attributions[7:10]] == ["r7", "r8", "r9"]
-    assert [each.extras["kept"]["stars"] for each in attributions] == [
+    assert attributions[-1].extras["input_columns"]["id"] == "r39"
+    assert [each.extras["input_columns"]["id"] for each in attributions[7:10]] == ["r7", "r8", "r9"]
+    assert [each.extras["input_columns"]["stars"] for each in attributions] == [
         *(i % 3 for i in range(25)),
         *(i % 3 for i in range(15)),
     ]
@@ -314,7 +314,9 @@ def test_a_store_of_objects_is_read_and_written_like_a_disk(data, complete_folde
     summary = run_job("memory://scale/data/*.parquet", "memory://scale/out", model)
     assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
     attributions = tokenlight.load("memory://scale/out")
-    assert [each.extras["kept"]["id"] for each in attributions] == [f"r{i}" for i in range(COUNT)]
+    assert [each.extras["input_columns"]["id"] for each in attributions] == [
+        f"r{i}" for i in range(COUNT)
+    ]
     mine = tokenlight.load(str(complete_folder)).to_pandas().drop(columns="source")
     assert attributions.to_pandas().drop(columns="source").equals(mine)
     second_summary = run_job("memory://scale/data/*.parquet", "memory://scale/out", model)

@@ -52,12 +52,12 @@ export function trustLine(entry) {
     make(
       "p",
       { class: "health", "aria-label": "Health" },
-      trust.health.map(({ state: level, says }) =>
+      trust.health.map(({ state: level, finding }) =>
         make(
           "span",
           { class: level },
           make("span", { "aria-hidden": "true", text: HEALTH_SIGNS[level] ?? "?" }),
-          ` ${says}`,
+          ` ${finding}`,
         ),
       ),
     ),
@@ -80,8 +80,8 @@ function whyThisGrade(trust, units) {
         make(
           "figure",
           {},
-          make("figcaption", { text: `${units} ${removal.words_are}` }),
-          drawRemovalCurve(removal, trust.words, units),
+          make("figcaption", { text: `${units} ${removal.action}` }),
+          drawRemovalCurve(removal, trust.num_words, units),
           drawSubtexts(removal, units),
         ),
       ),
@@ -143,7 +143,7 @@ function bandPath(upper, lower) {
 }
 
 function drawRemovalCurve(removal, numWords, units) {
-  const { words_are: order, counts, curve: probabilities, random_low: low, random_high: high } = removal;
+  const { action: order, counts, curve: probabilities, random_low: low, random_high: high } = removal;
   const lastCount = numWords || counts.at(-1) || 1;
   const points = counts.map((count, i) => [count / lastCount, probabilities[i]]);
   const randomCounts = counts.slice(1, 1 + low.length);
@@ -179,7 +179,7 @@ function drawSubtexts(removal, units) {
   );
   const subtexts = units === "words" ? "subtexts" : "selections";
   return drawFrame(
-    `Sums of scores and log-odds of random ${subtexts}, ${units} ${removal.words_are}`,
+    `Sums of scores and log-odds of random ${subtexts}, ${units} ${removal.action}`,
     "sum of scores",
     [draw("text", { x: 0, y: -8 }, "log-odds ↑")],
     ...dots,
