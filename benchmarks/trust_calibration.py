@@ -28,7 +28,7 @@ from machine import facts
 from trust_texts import TASKS, TRAINED_TASKS, load_explainer, pack, read_texts, train_model
 
 from tokenlight import Explainer
-from tokenlight.accel.arithmetic import arithmetic_eps
+from tokenlight.accel.arithmetic import compute_arithmetic_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.random_subtexts import RandomSubtexts, choose_explanation_words
@@ -124,7 +124,7 @@ def record_scores(
     """Return the scores of words, and what their own subtexts did."""
     removable = scores[subtexts.probability.removable_positions]
     runner = subtexts.probability.runner
-    eps = arithmetic_eps(runner.device, runner.dtype)
+    eps = compute_arithmetic_eps(runner.device, runner.dtype)
     tested = replace(attribution, scores=scores, layers=None)
     tied = count_tied(removable, find_tolerance(tested, eps)) / len(removable)
     word_scores = subtexts.sum_words(scores)

@@ -208,7 +208,7 @@ def test_rotary_factors_do_not_depend_on_other_rows(family, rope, monkeypatch):
         monkeypatch.setattr(ModelRunner, "max_tokens", None)
     model = build_rotary_model(family, rope)
     rules = BatchRules(model)
-    assert rules.regime(SHORT) != rules.regime(LONG)
+    assert rules.find_regime_of_length(SHORT) != rules.find_regime_of_length(LONG)
     assert_batch_invariant(model, "grad_x_input")
 
 
@@ -225,7 +225,7 @@ def test_rotary_factors_of_a_language_model_do_not_depend_on_other_rows(prefix, 
     settings = make_rotary_settings(build_causal_only_model(prefix), rope)
     model = build_causal_only_model(prefix, **settings)
     rules = BatchRules(model)
-    assert rules.regime(SHORT) != rules.regime(LONG)
+    assert rules.find_regime_of_length(SHORT) != rules.find_regime_of_length(LONG)
     assert_batch_invariant(model, "grad_x_input")
 
 
@@ -243,7 +243,10 @@ def test_sparse_attention_selects_the_same_tokens_in_any_batch():
     """All of Doge's scores are equal here, and which of them are selected depends on the length."""
     model = build_model_from_config("Doge", {**DECODER, "keep_window_size": THRESHOLD})
     rules = BatchRules(model)
-    assert [rules.regime(n) for n in (THRESHOLD, THRESHOLD + 1)] == [(0,), (THRESHOLD + 1,)]
+    assert [rules.find_regime_of_length(n) for n in (THRESHOLD, THRESHOLD + 1)] == [
+        (0,),
+        (THRESHOLD + 1,),
+    ]
     assert_batch_invariant(model, "grad_x_input")
 
 

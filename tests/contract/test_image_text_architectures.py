@@ -54,7 +54,7 @@ def build_bare_arguments(explainer: Explainer, picture: Any) -> tuple[Any, dict[
     model_arguments = {
         name: tensor for name, tensor in arguments.items() if name != "read_positions"
     }
-    return row, model_arguments | explainer.runner.vision_inputs.pixel_arguments(
+    return row, model_arguments | explainer.runner.vision_inputs.build_pixel_arguments(
         model_arguments["pixel_values"]
     )
 
@@ -114,7 +114,7 @@ def test_a_hidden_patch_is_the_picture_with_its_pixels_filled(explainer):
     filled_pixels = image.pixels.copy()
     filled_pixels[:, :height, -width:] = image.pixels.mean(axis=(1, 2), keepdims=True)
     pixels = torch.from_numpy(filled_pixels).double()[None]
-    arguments |= explainer.runner.vision_inputs.pixel_arguments(pixels)
+    arguments |= explainer.runner.vision_inputs.build_pixel_arguments(pixels)
     with torch.no_grad():
         bare = explainer.model(**arguments).logits[0, -1]
     best = attribution.target.terms[0][0][0]

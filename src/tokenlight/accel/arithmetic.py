@@ -21,7 +21,7 @@ class Arithmetic(NamedTuple):
     autocast_dtype: torch.dtype | None = None
     is_deterministic: bool = False
 
-    def eps(self, dtype: torch.dtype) -> float:
+    def compute_eps(self, dtype: torch.dtype) -> float:
         """Return the relative rounding error of the coarsest operation in a pass of a model in ``dtype``."""
         eps = torch.finfo(dtype).eps
         if self.autocast_dtype is not None and dtype != torch.float64:
@@ -49,7 +49,7 @@ def read_arithmetic(device: torch.device) -> Arithmetic:
     )
 
 
-def arithmetic_eps(device: torch.device, dtype: torch.dtype) -> float:
+def compute_arithmetic_eps(device: torch.device, dtype: torch.dtype) -> float:
     """Return the relative rounding error of one operation, the coarsest that takes part in a pass.
 
     Args:
@@ -60,4 +60,4 @@ def arithmetic_eps(device: torch.device, dtype: torch.dtype) -> float:
         The eps of the dtype, of the dtype that autocast puts in its place, or of float32 products in TF32
         or bfloat16.
     """
-    return read_arithmetic(device).eps(dtype)
+    return read_arithmetic(device).compute_eps(dtype)

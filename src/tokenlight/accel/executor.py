@@ -147,7 +147,7 @@ class _ExecutorState(threading.local):
 _state = _ExecutorState()
 
 
-def current_executor() -> Executor:
+def get_current_executor() -> Executor:
     """Return the executor of the pass that this thread runs."""
     return _state.executor
 

@@ -14,8 +14,8 @@ A replay must give the values of the eager pass:
   that, only the memory that the graph reads must still be in place.
 
 All graphs of a model share one pool of memory, which is about as large as the largest pass. It has a limit
-(:func:`default_graph_bytes`); a graph that exceeds it takes the place of all others, or is given up if it is
-too large alone.
+(:func:`get_default_graph_bytes`); a graph that exceeds it takes the place of all others, or is given up if
+it is too large alone.
 """
 
 import gc
@@ -81,7 +81,7 @@ class Replayable(Protocol):
         """Return the same results with the values of the last replay."""
 
 
-def default_graph_bytes() -> int:
+def get_default_graph_bytes() -> int:
     """Return how much device memory the graphs of one model may take.
 
     The environment variable ``TOKENLIGHT_CUDA_GRAPH_BYTES`` sets it; 0 turns graphs off. Otherwise it is 5 %
@@ -175,7 +175,7 @@ class GraphCache:
     Args:
         model: The model.
         dtype: The dtype it computes in.
-        max_bytes: Device memory that the graphs may take; None for :func:`default_graph_bytes`.
+        max_bytes: Device memory that the graphs may take; None for :func:`get_default_graph_bytes`.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype, max_bytes: int | None = None) -> None:
@@ -195,7 +195,7 @@ class GraphCache:
     def max_bytes(self) -> int:
         """Device memory that the graphs may take; 0 if none is captured."""
         if self._max_bytes is None:
-            self._max_bytes = default_graph_bytes()
+            self._max_bytes = get_default_graph_bytes()
         return self._max_bytes
 
     def clear(self) -> None:
@@ -299,13 +299,13 @@ class GraphCache:
         eager_results = run_pass(batch.tensors)
         expected = eager_results.fetch_arrays()
         replayed = captured.replay(batch).fetch_arrays()
-        gap = _relative_gap(expected, replayed)
+        gap = _compute_relative_gap(expected, replayed)
         allowed_gap = self._choose_tolerance(batch.arithmetic)
         # Only where the replay is not the same to rounding are further eager passes worth their time.
         for _ in range(MAX_NOISE_PASSES):
             if gap <= allowed_gap:
                 break
-            noise = _relative_gap(expected, run_pass(batch.tensors).fetch_arrays())
+            noise = _compute_relative_gap(expected, run_pass(batch.tensors).fetch_arrays())
             allowed_gap = max(allowed_gap, NOISE_FACTOR * noise)
         is_same = gap <= allowed_gap
         if is_same:
@@ -380,7 +380,7 @@ class GraphCache:
         graph = torch.cuda.CUDAGraph()
         capturing = CaptureExecutor(transfers)
         try:
-            with _graph_capture(graph, self._pool, self._get_stream), executing_with(capturing):
+            with _capturing_graph(graph, self._pool, self._get_stream), executing_with(capturing):
                 outputs = run_pass(inputs)
             snapshot = ModelSnapshot(self._model)
         except NotCapturable:
@@ -389,7 +389,7 @@ class GraphCache:
             # A pass that read from the device leaves torch's random generator in capture mode; an empty
             # capture ends that.
             spoiled = torch.cuda.CUDAGraph()
-            with suppress(RuntimeError), _graph_capture(spoiled, None, self._get_stream):
+            with suppress(RuntimeError), _capturing_graph(spoiled, None, self._get_stream):
                 torch.zeros(1, device=batch.tensors[0].device)
             return None
         if not capturing.has_read_all:
@@ -405,7 +405,7 @@ class GraphCache:
 
 
 @contextmanager
-def _graph_capture(
+def _capturing_graph(
     graph: torch.cuda.CUDAGraph, pool: Any, get_stream: Callable[[], Any]
 ) -> Iterator[None]:
     """Capture kernels into ``graph`` instead of launching them."""
@@ -465,7 +465,7 @@ def _collect_state(model: nn.Module) -> list[object]:
     return state
 
 
-def _relative_gap(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) -> float:
+def _compute_relative_gap(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) -> float:
     """Return the largest difference of two passes, as a share of the largest number of its array."""
     largest_gap = 0.0
     for expected_array, actual_array in zip(expected, actual, strict=True):

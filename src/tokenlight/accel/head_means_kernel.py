@@ -6,8 +6,8 @@ r"""A Triton kernel for means over heads of attention, and of attention times it
 where :math:`A_h = \exp(s_h - \mathrm{lse}_h)` and, with C = AV, :math:`\partial y/\partial A_h =
 (\partial y/\partial C_h) V_h^T`. A program loops over the heads of one tile of queries and keys, so the map
 of a single head is never stored. ``trace/attention_maps.py`` does the same with maps on every other device.
-Kernel arguments are those of ``received_kernel.py``; ``v g`` point to values and gradients, ``vs gs`` are
-their strides, ``T`` is the size of a tile and ``size`` the number of elements of one mean.
+Kernel arguments are those of ``received_attention_kernel.py``; ``v g`` point to values and gradients,
+``vs gs`` are their strides, ``T`` is the size of a tile and ``size`` the number of elements of one mean.
 """
 
 # mypy: ignore-errors
@@ -20,15 +20,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tokenlight.accel.received_kernel import (
+from tokenlight.accel.received_attention_kernel import (
     DOT_PRECISION,
     LENGTH_ARGUMENTS,
     LOG2E,
+    compute_kernel_layout,
     compute_logsumexp,
-    kernel_layout,
+    compute_masked_scores,
     load_tile,
     make_rows_contiguous,
-    masked_scores,
     merge_masks,
 )
 
@@ -54,7 +54,7 @@ def _means_kernel(
         h = head.to(tl.int64)
         K = tl.trans(load_tile(k + b * ks[0] + (h // G) * ks[1], cols, D, n, width, ks[2]))
         Q = load_tile(q + b * qs[0] + h * qs[1], rows, D, n, width, qs[2])
-        s = masked_scores(
+        s = compute_masked_scores(
             Q, K, rows, cols, b, h, n, scale, mask, bias, mb, mh, mq, MK, PLAIN, CAUSAL
         )
         base = tl.load(logsumexp + (b * H + h) * sn + rows, mask=rows < n, other=float("inf"))
@@ -74,7 +74,7 @@ def _means_kernel(
         tl.store(target + 2 * size, positive / H, mask=inside)
 
 
-def head_means(
+def compute_head_means(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -113,7 +113,7 @@ def head_means(
     masks = (mask["allowed"], mask["bias"])
     if logsumexp is None:
         logsumexp = compute_logsumexp(query, key, scaling, **mask, causal=causal)
-    layout, shape, _ = kernel_layout(query, key, **mask, causal=causal)
+    layout, shape, _ = compute_kernel_layout(query, key, **mask, causal=causal)
     num_means = 3 if has_gradient else 1
     out = torch.empty(num_means, batch, n, n, device=query.device, dtype=torch.float32)
     vector_bytes = shape["D"] * query.element_size()

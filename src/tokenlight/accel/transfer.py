@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.accel.executor import current_executor
+from tokenlight.accel.executor import get_current_executor
 
 
 def to_device(
@@ -36,7 +36,7 @@ def to_device(
             return tensor.to(device)
         return tensor.pin_memory().to(device, non_blocking=True)
 
-    return current_executor().send(values, make_tensor, depends_on_targets=convert is not None)
+    return get_current_executor().send(values, make_tensor, depends_on_targets=convert is not None)
 
 
 def concatenate_rows(values: Sequence[Any]) -> np.ndarray:
@@ -58,7 +58,7 @@ class AsyncTensor:
     """
 
     def __init__(self, tensor: Tensor) -> None:
-        values, ready_event = current_executor().copy_to_host(tensor.detach())
+        values, ready_event = get_current_executor().copy_to_host(tensor.detach())
         self._values = values
         self._ready_event = ready_event
 
@@ -68,7 +68,7 @@ class AsyncTensor:
 
     def numpy(self) -> np.ndarray:
         """Wait for the values and return them."""
-        current_executor().check_can_read()
+        get_current_executor().check_can_read()
         if self._ready_event is not None:
             self._ready_event.synchronize()
         values: np.ndarray = self._values.numpy()

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from tokenlight import registry
-from tokenlight.accel.arithmetic import arithmetic_eps
+from tokenlight.accel.arithmetic import compute_arithmetic_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.trust import BETTER_THAN_CHANCE, INCONCLUSIVE, UNTESTED
@@ -154,7 +154,7 @@ class RemovalTest:
     def _count_tied(self, attribution: Attribution, positions: Any) -> int:
         """Count the tokens that share their score, within what this device and dtype can tell apart."""
         runner = self.explainer.runner
-        tolerance = find_tolerance(attribution, arithmetic_eps(runner.device, runner.dtype))
+        tolerance = find_tolerance(attribution, compute_arithmetic_eps(runner.device, runner.dtype))
         return count_tied(attribution.scores[positions], tolerance)
 
     def _is_unlikely(self, attribution: Attribution, probability: float) -> bool:

@@ -27,7 +27,7 @@ from tokenlight.explaining.replay_batches import make_replay_batch
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks
-from tokenlight.hooks.locks import pause
+from tokenlight.hooks.locks import call_between_passes
 from tokenlight.model.memory import is_out_of_memory
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.model.runner import ModelInputs, ModelRunner
@@ -66,7 +66,7 @@ def explain_rows(
                 attributions_by_row[row_index] = attributions
             advance(len(row_indices))
             # Between two batches other work may have its turn.
-            pause()
+            call_between_passes()
     return attributions_by_row
 
 

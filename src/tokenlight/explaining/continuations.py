@@ -19,7 +19,7 @@ from tokenlight.explaining.pending_scores import launch_scores
 from tokenlight.explaining.replay_batches import estimate_multiplications
 from tokenlight.explaining.session import Session, verify_model_for_rows
 from tokenlight.explaining.text_result import AttributionsByMethod
-from tokenlight.hooks.locks import pause
+from tokenlight.hooks.locks import call_between_passes
 from tokenlight.methods.base import Method
 from tokenlight.trace.recorded_pass import Recording
 from tokenlight.trace.recording import record
@@ -63,7 +63,7 @@ def can_share_forward(
     # Verifying the model also finds out whether padding changes its logits.
     verify_model_for_rows(session, rows, options.methods)
     batching = session.runner.batching
-    computations = {batching.regime_key(row) for row in rows}
+    computations = {batching.compute_regime_key(row) for row in rows}
     if len(computations) > 1:
         return False  # The model computes a beginning differently than the whole text.
     return session.runner.is_padding_invariant and batching.is_batch_invariant
@@ -170,5 +170,5 @@ def _score_tokens(
         scores_by_token.append(token_scores)
         tape.run_deferred_checks()
         notes = [method.note(tape) for method in methods]
-        pause()
+        call_between_passes()
     return scores_by_token, notes

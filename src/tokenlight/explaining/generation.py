@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from tokenlight.accel.arithmetic import arithmetic_eps
+from tokenlight.accel.arithmetic import compute_arithmetic_eps
 from tokenlight.accel.transfer import to_device
 from tokenlight.data.alternatives import DEFAULT_ALTERNATIVES
 from tokenlight.data.attribution import Attribution
@@ -158,7 +158,7 @@ class CachedDecoder:
         }
         if "logits_to_keep" in self._runner.forward_parameters:
             arguments["logits_to_keep"] = 1
-        with instrumented(self._runner.model, attention="own", gradients=False):
+        with instrumented(self._runner.model, attention="unchanged", gradients=False):
             outputs = self._runner.model(**arguments, return_dict=True)
         self._cache = getattr(outputs, "past_key_values", None)
         if self._cache is None:
@@ -268,7 +268,7 @@ def _check_cache(
 
 def _cache_tolerance(session: Session) -> float:
     """Return by which share of the range of logits rounding may move one of them."""
-    eps = arithmetic_eps(session.runner.device, session.runner.dtype)
+    eps = compute_arithmetic_eps(session.runner.device, session.runner.dtype)
     return min(max(CACHE_TOLERANCE_STEPS * eps, MIN_CACHE_TOLERANCE), MAX_CACHE_TOLERANCE)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TextTooLong
 from tokenlight.explaining.explain_options import ExplainOptions
-from tokenlight.model.memory import free_memory
-from tokenlight.model.runner import ModelRunner, shared_source_length
+from tokenlight.model.memory import measure_free_memory
+from tokenlight.model.runner import ModelRunner, get_shared_source_length
 from tokenlight.trace.plan import Recompute, reads_maps_by_kernel
 from tokenlight.trace.sites import ATTENTION_MAP_SITES, Site
 
@@ -38,7 +38,7 @@ def check_memory(runner: ModelRunner, rows: Sequence[TokenRow], options: Explain
     needed_bytes = _estimate_peak_bytes(runner, num_tokens, keeps_maps=keeps_maps)
     if runner.device.type == "cuda" and needed_bytes < SMALL_MAP_BYTES:
         return
-    free_bytes = free_memory(runner.device)
+    free_bytes = measure_free_memory(runner.device)
     if needed_bytes > free_bytes:
         num_blocks = "every" if keeps_maps else "a"
         raise TextTooLong(
@@ -80,7 +80,7 @@ def choose_recompute(
         return False
     if not _exceeds_memory(runner, rows):
         return False
-    source_length = shared_source_length(rows)
+    source_length = get_shared_source_length(rows)
     if reads_maps_by_kernel(runner, options.recorded_sites, source_length):
         # In half precision no map of any size is kept, and the pass may be replayed.
         return False if runner.is_half_precision_gpu else "maps"
@@ -92,7 +92,7 @@ def _exceeds_memory(runner: ModelRunner, rows: Sequence[TokenRow]) -> bool:
     needed_bytes = len(rows) * estimate_map_bytes(runner, max(map(len, rows)))
     if needed_bytes > MAX_KEPT_MAP_BYTES:
         return True
-    return needed_bytes > SMALL_MAP_BYTES and needed_bytes > free_memory(runner.device) // 2
+    return needed_bytes > SMALL_MAP_BYTES and needed_bytes > measure_free_memory(runner.device) // 2
 
 
 def _must_keep_maps(runner: ModelRunner, options: ExplainOptions) -> bool:

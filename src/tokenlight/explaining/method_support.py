@@ -40,11 +40,11 @@ def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
 def _score_probe(runner: ModelRunner, method: Method, row: TokenRow) -> None:
     """Score a short row like ``row`` for the model's own prediction; the scores are not used."""
     probe = make_probe_row(runner, row)
-    if runner.batching.regime_signature(row) != runner.batching.regime_signature(probe):
+    if runner.batching.find_regime_signature(row) != runner.batching.find_regime_signature(probe):
         # The model computes texts of this length in another way than short ones.
         read_length = row.source_length or len(row)  # of the encoder, if there is one
         probe = make_probe_row(
-            runner, row, runner.batching.shortest_length_in_regime_of(read_length)
+            runner, row, runner.batching.find_shortest_length_in_regime_of(read_length)
         )
     recording = record(runner, [probe], method.recorded_sites)
     (logits,) = trim_logits(runner.head, recording.finite_logits, [probe])

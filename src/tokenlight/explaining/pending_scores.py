@@ -6,7 +6,7 @@ from copy import copy
 import numpy as np
 import torch
 
-from tokenlight.accel.executor import NotCapturable, current_executor
+from tokenlight.accel.executor import NotCapturable, get_current_executor
 from tokenlight.accel.transfer import AsyncTensor, Deferred
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, NotFinite, short_repr
@@ -76,7 +76,7 @@ class PendingScores:
         self.extras = method.extras(tape)
         if isinstance(self.extras, list):
             # Measurements that are already on the host would be those of the first replay for ever.
-            current_executor().check_can_read()
+            get_current_executor().check_can_read()
 
     def refresh(self) -> "PendingScores":
         """Return the same scores with the values of a replay."""

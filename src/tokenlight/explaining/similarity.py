@@ -73,9 +73,9 @@ def _embed_text(session: Session, row: TokenRow) -> np.ndarray:
     # The reference is required by the inputs, but only the embedding itself is used here.
     row_with_reference = replace(row, reference_embedding=(0.0,))
     inputs = runner.build_inputs([row_with_reference])
-    regime = runner.batching.regime_of(row)
+    regime = runner.batching.find_regime(row)
     with instrumented(
-        runner.model, attention="own", gradients=False, pad_id=inputs.pad_id, regime=regime
+        runner.model, attention="unchanged", gradients=False, pad_id=inputs.pad_id, regime=regime
     ):
         outputs = runner.forward(inputs.arguments)
         vector = runner.pool_embeddings(outputs, inputs.arguments)[0].cpu().double()

@@ -13,16 +13,16 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from tokenlight.accel.executor import current_executor
+from tokenlight.accel.executor import get_current_executor
 from tokenlight.accel.kernels import run_kernel
 from tokenlight.hooks.compat import attend_with_logsumexp
 
 # Elements of attention maps held at once: what fits in a CPU's cache, what fills a GPU.
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
 MIN_CHUNK_QUERIES = 16
-# By mask: whether some query sees no key. All blocks of a pass share one mask, and nothing else that lives
-# as long as the mask is passed to their attention, so the answer is kept next to the tensor itself.
-_blind_masks = WeakTensorKeyDictionary()
+# By mask: whether the row of some query is masked as a whole. All blocks of a pass share one mask, and
+# nothing else that lives as long as the mask is passed to their attention, so the tensor is the key.
+_fully_masked_queries = WeakTensorKeyDictionary()
 # Which SDPA kernels are enabled is one switch for all threads, so that two of them must not interleave.
 _kernel_switch_lock = threading.Lock()
 
@@ -123,12 +123,14 @@ def build_mask(
     is_causal = causal and attention_mask is None and query.shape[2] > 1
     if is_causal and total_bias is not None:
         # No kernel takes a bias together with its causal flag.
-        allowed = _causal_mask(query.shape[2], key.shape[2], 0, query.device)
+        allowed = _build_causal_mask(query.shape[2], key.shape[2], 0, query.device)
         is_causal = False
     return AttentionMask(allowed, total_bias, is_causal)
 
 
-def _causal_mask(num_queries: int, num_keys: int, first_query: int, device: torch.device) -> Tensor:
+def _build_causal_mask(
+    num_queries: int, num_keys: int, first_query: int, device: torch.device
+) -> Tensor:
     queries = torch.arange(first_query, first_query + num_queries, device=device)
     keys = torch.arange(num_keys, device=device)
     return queries[:, None] >= keys[None, :]
@@ -169,7 +171,7 @@ def _apply_softmax(
         scores = scores + _slice_rows(mask.bias, rows)
     allowed: Tensor | None = None
     if mask.is_causal:
-        allowed = _causal_mask(scores.shape[2], scores.shape[3], first_query, scores.device)
+        allowed = _build_causal_mask(scores.shape[2], scores.shape[3], first_query, scores.device)
     elif mask.allowed is not None:
         allowed = _slice_rows(mask.allowed, rows)
     if allowed is not None:
@@ -180,7 +182,7 @@ def _apply_softmax(
         scores = _append_sinks(scores, params.sinks)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     attention = torch.softmax(scores, dim=-1, dtype=dtype)[..., :num_keys]
-    if allowed is not None and mask.allowed is not None and _has_blind_query(mask.allowed):
+    if allowed is not None and mask.allowed is not None and _has_fully_masked_query(mask.allowed):
         # The softmax spreads the row of a query that sees no key evenly over all keys.
         attention = attention.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
     return attention
@@ -192,15 +194,15 @@ def _append_sinks(scores: Tensor, sinks: Tensor) -> Tensor:
     return torch.cat((scores, sink_scores), dim=-1)
 
 
-def _has_blind_query(allowed: Tensor) -> bool:
-    """Return whether any query has no visible key; True if that cannot be read, which changes no result."""
-    return current_executor().is_true(partial(_find_blind_query, allowed), fallback=True)
+def _has_fully_masked_query(allowed: Tensor) -> bool:
+    """Return whether any row of the mask is masked as a whole; True, which changes no result, if unknown."""
+    return get_current_executor().is_true(partial(_find_fully_masked_query, allowed), fallback=True)
 
 
-def _find_blind_query(allowed: Tensor) -> bool:
-    if allowed not in _blind_masks:
-        _blind_masks[allowed] = not bool(allowed.any(dim=-1).all())
-    return bool(_blind_masks[allowed])
+def _find_fully_masked_query(allowed: Tensor) -> bool:
+    if allowed not in _fully_masked_queries:
+        _fully_masked_queries[allowed] = not bool(allowed.any(dim=-1).all())
+    return bool(_fully_masked_queries[allowed])
 
 
 def _slice_rows(mask: Tensor, rows: slice) -> Tensor:
@@ -210,7 +212,7 @@ def _slice_rows(mask: Tensor, rows: slice) -> Tensor:
     return mask[..., rows, :]
 
 
-def compute_received(
+def compute_received_attention(
     query: Tensor,
     key: Tensor,
     mask: AttentionMask,
@@ -234,7 +236,7 @@ def compute_received(
     """
     if params.is_fusable:
         received: Tensor | None = run_kernel(
-            "received_kernel.compute_received",
+            "received_attention_kernel.compute_received_attention",
             query,
             key,
             weights,
@@ -244,10 +246,10 @@ def compute_received(
         )
         if received is not None:
             return received
-    return compute_received_in_chunks(query, key, mask, params, weights)
+    return compute_received_attention_in_chunks(query, key, mask, params, weights)
 
 
-def compute_received_in_chunks(
+def compute_received_attention_in_chunks(
     query: Tensor, key: Tensor, mask: AttentionMask, params: AttentionParams, weights: Tensor
 ) -> Tensor:
     """Sum the attention that each key receives, ``batch key``, in chunks of queries on any device.
@@ -311,7 +313,7 @@ def attend_fused(
     sdpa_mask = _merge_mask(mask, query.dtype)
     # With a mask, cuDNN would plan its kernel again for every batch shape.
     needs_other_kernels = query.is_cuda and sdpa_mask is not None
-    with _kernels_without_plan() if needs_other_kernels else nullcontext():
+    with _cudnn_disabled() if needs_other_kernels else nullcontext():
         output: Tensor = functional.scaled_dot_product_attention(
             query,
             key,
@@ -335,8 +337,8 @@ def _merge_mask(mask: AttentionMask, dtype: torch.dtype) -> Tensor | None:
 
 
 @contextmanager
-def _kernels_without_plan() -> Iterator[None]:
-    """Enable only SDPA kernels that need no plan for each shape."""
+def _cudnn_disabled() -> Iterator[None]:
+    """Let SDPA choose only among kernels that need no plan for each shape, as cuDNN's does."""
     with _kernel_switch_lock, sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
         yield
 

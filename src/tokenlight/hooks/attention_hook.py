@@ -25,7 +25,7 @@ from tokenlight.hooks.attention import (
     attend_fused,
     build_mask,
     compute_attention_map,
-    compute_received,
+    compute_received_attention,
     repeat_kv_heads,
 )
 from tokenlight.hooks.patching import patched_attributes
@@ -46,7 +46,7 @@ HARMLESS_ARGUMENTS = frozenset(
 
 # What is recorded of each block: nothing; the attention that each token receives; the map; or the operands,
 # from which the map is computed when it is read.
-RecordMode = Literal["nothing", "received", "maps", "operands"]
+RecordMode = Literal["nothing", "received attention", "maps", "operands"]
 WrapAttention = Callable[..., tuple[Tensor, Tensor | None]]
 
 
@@ -88,11 +88,11 @@ class AttentionRecorder:
     wrap_attention: WrapAttention | None = None
     _weights_cache: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
 
-    def records(self, module: nn.Module) -> bool:
+    def is_recorded(self, module: nn.Module) -> bool:
         """Return whether the attention of ``module`` is recorded."""
         return self.mode != "nothing" and module in self.modules
 
-    def query_weights(self, query: Tensor) -> Tensor:
+    def compute_query_weights(self, query: Tensor) -> Tensor:
         """Return 1 / (heads · real queries) at real queries and 0 at padding, ``batch query``."""
         key = (query.device, torch.promote_types(query.dtype, torch.float32))
         if key not in self._weights_cache:
@@ -109,9 +109,9 @@ class AttentionRecorder:
             key: The keys, perhaps repeated for every query head.
             value: The values, perhaps repeated for every query head.
         """
-        if self.mode == "received":
-            weights = self.query_weights(operands.query)
-            received = compute_received(
+        if self.mode == "received attention":
+            weights = self.compute_query_weights(operands.query)
+            received = compute_received_attention(
                 operands.query, key, operands.mask, operands.params, weights, operands.logsumexp
             )
             self.received_attention.append(received)
@@ -130,8 +130,12 @@ class AttentionRecorder:
         return value.masked_fill(is_zeroed[:, None, :, None], 0.0)
 
 
+# Outside attention_recorded_by() the hook computes attention and records nothing.
+NO_RECORDER = AttentionRecorder("nothing", torch.empty(0), ())
+
+
 class _RecorderState(threading.local):
-    recorder = AttentionRecorder("nothing", torch.empty(0), ())
+    recorder = NO_RECORDER
     # The attention implementation of the model that the hook stands in for.
     implementation: str = ""
 
@@ -183,7 +187,7 @@ def attend(
     value = recorder.ablate_values(module, value)
     repeated_key, repeated_value = _prepare_keys(recorder, query, key, value, mask, params)
     tensors = (query, repeated_key, repeated_value)
-    if not recorder.records(module):
+    if not recorder.is_recorded(module):
         context, _ = _attend_without_map(recorder, tensors, mask, params)
         return context.transpose(1, 2).contiguous(), None
     _check_lengths(module, recorder, query, key)
@@ -252,11 +256,11 @@ def _attend_without_map(
     # A mask that is computed from the text is a fourth factor, and its share of the gradient is not known.
     if recorder.wrap_attention is None or mask.requires_gradient:
         return attend_tensors(*tensors)
-    attend_tempered = partial(_attend_tempered, mask, params)
+    attend_tempered = partial(_attend_at_temperature, mask, params)
     return recorder.wrap_attention(attend_tensors, attend_tempered, *tensors)
 
 
-def _attend_tempered(
+def _attend_at_temperature(
     mask: AttentionMask,
     params: AttentionParams,
     temperature: float,

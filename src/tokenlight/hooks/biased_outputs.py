@@ -1,4 +1,4 @@
-"""The outputs of modules that add a bias inside the blocks of a model: where its biases enter."""
+"""Capture the outputs of modules that add a bias inside the blocks of a model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -68,12 +68,12 @@ class _RecomputedBlock:
     """The saved tensors of the block that was computed again last, except those already read.
 
     Attributes:
-        call: Identifies the call of the block.
+        call_identity: The ``identity`` of the call whose tensors these are.
         saved_tensors: By position in the order of saving.
         lock: Autograd may read from several threads.
     """
 
-    call: object = None
+    call_identity: object = None
     saved_tensors: dict[int, Tensor] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -88,9 +88,12 @@ class _BlockCheckpoint:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = _BlockCall(
-            checkpoint=self, args=args, kwargs=kwargs, autocast=_current_autocast((args, kwargs))
+            checkpoint=self,
+            args=args,
+            kwargs=kwargs,
+            autocast=_get_autocast_factory((args, kwargs)),
         )
-        with torch.autograd.graph.saved_tensors_hooks(call.number_tensor, call.read_tensor):
+        with torch.autograd.graph.saved_tensors_hooks(call.save_position, call.load_tensor):
             return self.forward(*args, **kwargs)
 
 
@@ -107,18 +110,18 @@ class _BlockCall:
     # the graph that belongs to the call.
     identity: object = field(default_factory=object)
 
-    def number_tensor(self, tensor: Tensor) -> int:
+    def save_position(self, tensor: Tensor) -> int:
         """Save the position of a tensor instead of the tensor itself."""
         self.shapes.append(tensor.shape)
         return len(self.shapes) - 1
 
-    def read_tensor(self, position: int) -> Tensor:
-        """Return a saved tensor, and compute the block again if it is not there."""
+    def load_tensor(self, position: int) -> Tensor:
+        """Return the tensor saved at ``position``, and compute the block again if it is not there."""
         recomputed = self.checkpoint.recomputed
         with recomputed.lock:
-            is_other_call = recomputed.call is not self.identity
+            is_other_call = recomputed.call_identity is not self.identity
             if is_other_call or position not in recomputed.saved_tensors:
-                recomputed.call = self.identity
+                recomputed.call_identity = self.identity
                 recomputed.saved_tensors = {}
                 self._recompute(recomputed.saved_tensors)
             return recomputed.saved_tensors.pop(position)
@@ -146,7 +149,7 @@ class _AllTensorsSaved(Exception):
     """Ends a recomputation once everything that the block saves is there."""
 
 
-def _current_autocast(arguments: Any) -> ContextFactory:
+def _get_autocast_factory(arguments: Any) -> ContextFactory:
     """Return a factory of the autocast context that is active now on the device of ``arguments``."""
     tensors = (leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor))
     first = next(tensors, None)

@@ -61,7 +61,7 @@ def is_weighted_leaf(module: nn.Module) -> bool:
     return bool(module._parameters) and not module._modules
 
 
-def next_hook_id() -> int:
+def get_next_hook_id() -> int:
     """Return the id of the next hook that any module gets; ids only grow."""
     return RemovableHandle.next_id
 
@@ -111,7 +111,7 @@ def has_attention_switch(config: Any) -> bool:
     return hasattr(config, ATTENTION_ATTRIBUTE)
 
 
-def attention_implementation(config: Any) -> str | None:
+def get_attention_implementation(config: Any) -> str | None:
     """Return the name of the attention implementation that ``config`` chooses; None if none."""
     name: str | None = getattr(config, "_attn_implementation", None)
     return name

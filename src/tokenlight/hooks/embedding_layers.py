@@ -22,7 +22,7 @@ def find_token_embeddings(model: PreTrainedModel) -> list[nn.Module]:
         parts.append(model.get_encoder())
     embeddings: list[nn.Module] = []
     for part in parts:
-        embedding = _input_embeddings(part)
+        embedding = _get_input_embeddings(part)
         weight = getattr(embedding, "weight", None)
         if not isinstance(weight, Tensor) or weight.dim() != 2:
             raise UnsupportedModel(
@@ -48,7 +48,7 @@ def list_embedding_inputs(model: PreTrainedModel) -> list[nn.Module]:
     return list(dict.fromkeys(modules))
 
 
-def _input_embeddings(module: Any) -> Any:
+def _get_input_embeddings(module: Any) -> Any:
     with suppress(AttributeError, NotImplementedError):
         return module.get_input_embeddings()
     return None
@@ -60,18 +60,18 @@ def find_patch_embedding(model: PreTrainedModel) -> nn.Module:
     Raises:
         UnsupportedModel: If the model does not keep one token per patch.
     """
-    embedding = _input_embeddings(model)
+    embedding = _get_input_embeddings(model)
     root = embedding or model
     convolutions = [module for module in root.modules() if isinstance(module, nn.Conv2d)]
     if len(convolutions) != 1 or hasattr(model.config, "depths"):
-        raise no_patch_grid_error(model)
+        raise make_patch_grid_error(model)
     (convolution,) = convolutions
     if convolution.kernel_size != convolution.stride:
-        raise no_patch_grid_error(model)
+        raise make_patch_grid_error(model)
     return embedding or convolution
 
 
-def no_patch_grid_error(model: PreTrainedModel) -> UnsupportedModel:
+def make_patch_grid_error(model: PreTrainedModel) -> UnsupportedModel:
     """Return the error for a model that does not keep its tokens in one grid of patches."""
     return UnsupportedModel(
         f"{type(model).__name__} does not keep one token per patch from layer to layer: its patches "

@@ -16,17 +16,17 @@ from tokenlight.hooks.compat import (
     ATTENTION_ATTRIBUTE,
     FORWARD_HOOK_TABLES,
     OUTPUT_HOOKS_MARK,
-    attention_implementation,
     can_switch_attention,
+    get_attention_implementation,
+    get_next_hook_id,
     is_weighted_leaf,
     list_weights,
-    next_hook_id,
 )
 from tokenlight.hooks.locks import acquire_in_order
 from tokenlight.hooks.model_cache import ModelLayout, SavedHook, get_model_cache
-from tokenlight.hooks.own_code import own_code
 from tokenlight.hooks.patching import forward_hooks, patched_attributes
 from tokenlight.hooks.state import PassState, preserved_state
+from tokenlight.hooks.uncompiled import uncompiled_modules
 
 # Families whose own backward pass is missing in evaluation mode, or an estimate.
 FAMILIES_WITHOUT_GRADIENT = ("reformer", "yoso")
@@ -43,7 +43,7 @@ def instrumented(
     *,
     attention: str,
     gradients: bool,
-    to_embeddings: bool = True,
+    gradients_reach_embeddings: bool = True,
     pad_id: int | None = None,
     regime: tuple[int, ...] = (),
 ) -> Iterator[PassState]:
@@ -54,10 +54,11 @@ def instrumented(
 
     Args:
         model: The model.
-        attention: Name of the attention implementation; ``own`` for that of the model.
+        attention: Name of the attention implementation; ``unchanged`` for that of the model.
         gradients: Whether to record a graph. It begins at the token embeddings, so that no activations are
             held for weights.
-        to_embeddings: Whether gradients must reach the embeddings; False if the last hidden state is enough.
+        gradients_reach_embeddings: Whether gradients must reach the embeddings; False if the last hidden
+            state is enough.
         pad_id: The padding id to use where the model's config has none.
         regime: The length regime of the batch (see model/regimes.py).
 
@@ -73,21 +74,28 @@ def instrumented(
     weights = list_weights(modules)
     if gradients:
         _check_gives_gradients(model, weights)
-    with (
-        acquire_in_order(layout.locks),
-        own_code(modules),
-        preserved_state(modules, layout.configs, layout.stateful, regime) as state,
-        _reused_output_hooks(layout, modules),
-        _evaluation_mode(modules, weights),
-        _switched_attention(model, layout, attention),
-        _filled_pad_id(model, pad_id),
-        torch.inference_mode(mode=False),
-        torch.set_grad_enabled(gradients),
-        _graph_from_embeddings(model, layout, modules, to_embeddings=to_embeddings)
-        if gradients
-        else nullcontext(),
-    ):
+    with ExitStack() as cleanup:
+        enter = cleanup.enter_context
+        # The locks come first: until they are held, another thread may be changing the model.
+        enter(acquire_in_order(layout.locks))
+        enter(uncompiled_modules(modules))
+        # State is saved before anything below changes it, and so restored after all of that is undone.
+        state = enter(preserved_state(modules, layout.configs, layout.stateful, regime))
+        enter(_reused_output_hooks(layout, modules))
+        enter(_evaluation_mode(modules, weights))
+        enter(_switched_attention(model, layout, attention))
+        enter(_filled_pad_id(model, pad_id))
+        # Leaving inference mode enables gradients, so the two settings are in this order.
+        enter(torch.inference_mode(mode=False))
+        enter(torch.set_grad_enabled(gradients))
+        if gradients:
+            enter(_graph_from_embeddings(layout, modules))
+            # Once a pass went through without a break, further passes need no check.
+            if gradients_reach_embeddings and not layout.has_unbroken_graph:
+                enter(gradient_flow_checked(model, modules))
         yield state
+        # The block ended without an error, so no layer broke the graph.
+        layout.has_unbroken_graph |= gradients and gradients_reach_embeddings
 
 
 def supports_attention_hook(model: PreTrainedModel) -> bool:
@@ -149,7 +157,7 @@ def _reused_output_hooks(layout: ModelLayout, modules: list[nn.Module]) -> Itera
 
     The same hooks are put back for the next pass, which then need not install them again.
     """
-    first_new_id = next_hook_id()
+    first_new_id = get_next_hook_id()
     with _restored_saved_hooks(layout, modules):
         unmarked = [i for i, module in enumerate(modules) if OUTPUT_HOOKS_MARK not in vars(module)]
         try:
@@ -168,13 +176,13 @@ def _restored_saved_hooks(layout: ModelLayout, modules: list[nn.Module]) -> Iter
         return
     saved_hooks = list(layout.output_hooks)
     for saved in saved_hooks:
-        saved.table_in(modules)[saved.key] = saved.hook
+        saved.find_table(modules)[saved.key] = saved.hook
     try:
         with patched_attributes(marked_modules, **{OUTPUT_HOOKS_MARK: True}):
             yield
     finally:
         for saved in saved_hooks:
-            saved.table_in(modules).pop(saved.key, None)
+            saved.find_table(modules).pop(saved.key, None)
 
 
 def _collect_installed_hooks(
@@ -212,10 +220,10 @@ def _take_new_hooks(modules: Sequence[nn.Module], first_id: int) -> list[SavedHo
 
 @contextmanager
 def _switched_attention(model: PreTrainedModel, layout: ModelLayout, name: str) -> Iterator[None]:
-    """Let every config choose the attention implementation ``name``; ``own`` leaves them as they are."""
+    """Let every config choose the attention implementation ``name``, unless it is ``unchanged``."""
     # Of several parts, the attention of the one that reads the text is recorded.
-    emulated = attention_implementation(model.config.get_text_config()) or ""
-    if name == "own" and _has_flex_attention_on_cpu(model, layout):
+    emulated = get_attention_implementation(model.config.get_text_config()) or ""
+    if name == "unchanged" and _has_flex_attention_on_cpu(model, layout):
         # On a CPU flex attention has no gradient; the hook computes the same values.
         name = ATTENTION_NAME
     # A family outside the interface chooses its attention only by its config, which is always possible.
@@ -224,11 +232,11 @@ def _switched_attention(model: PreTrainedModel, layout: ModelLayout, name: str) 
         # transformers changes the configs themselves. Patching each, if only with its own value, puts it
         # back at the end.
         for config in layout.configs:
-            patched_value = name if can_patch_configs else attention_implementation(config)
+            patched_value = name if can_patch_configs else get_attention_implementation(config)
             cleanup.enter_context(
                 patched_attributes([config], **{ATTENTION_ATTRIBUTE: patched_value})
             )
-        if name != "own" and not can_patch_configs:
+        if name != "unchanged" and not can_patch_configs:
             _switch_attention(model, layout, name)
         with emulated_attention(emulated):
             yield
@@ -237,7 +245,9 @@ def _switched_attention(model: PreTrainedModel, layout: ModelLayout, name: str) 
 def _has_flex_attention_on_cpu(model: PreTrainedModel, layout: ModelLayout) -> bool:
     if model.device.type != "cpu":
         return False
-    return any(attention_implementation(config) == "flex_attention" for config in layout.configs)
+    return any(
+        get_attention_implementation(config) == "flex_attention" for config in layout.configs
+    )
 
 
 def _switch_attention(model: PreTrainedModel, layout: ModelLayout, name: str) -> None:
@@ -246,7 +256,7 @@ def _switch_attention(model: PreTrainedModel, layout: ModelLayout, name: str) ->
     # transformers only warns when it cannot switch, and maps would then never be recorded.
     unswitched: list[str] = []
     for config in layout.configs:
-        if attention_implementation(config) != name:
+        if get_attention_implementation(config) != name:
             unswitched.append(type(config).__name__)
     if unswitched:
         raise UnsupportedModel(
@@ -257,22 +267,12 @@ def _switch_attention(model: PreTrainedModel, layout: ModelLayout, name: str) ->
     layout.switchable_attention.add(name)
 
 
-@contextmanager
 def _graph_from_embeddings(
-    model: PreTrainedModel, layout: ModelLayout, modules: list[nn.Module], *, to_embeddings: bool
-) -> Iterator[None]:
-    """Begin the graph at the token embeddings and refuse layers that break it.
-
-    Breaks are looked for until one pass without them was seen.
-    """
+    layout: ModelLayout, modules: list[nn.Module]
+) -> AbstractContextManager[None]:
+    """Begin the graph of passes inside the block at the token embeddings."""
     embeddings = [modules[index] for index in layout.embedding_indices]
-    checks_breaks = to_embeddings and not layout.has_unbroken_graph
-    with (
-        forward_hooks(embeddings, post_hook=_start_graph),
-        gradient_breaks_refused(model, modules) if checks_breaks else nullcontext(),
-    ):
-        yield
-        layout.has_unbroken_graph |= to_embeddings
+    return forward_hooks(embeddings, post_hook=_start_graph)
 
 
 def _start_graph(_module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
@@ -289,7 +289,7 @@ def _start_graph(_module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> A
     return copy
 
 
-def gradient_breaks_refused(
+def gradient_flow_checked(
     model: nn.Module, modules: Sequence[nn.Module]
 ) -> AbstractContextManager[None]:
     """Refuse layers with weights that pass no gradient on.

@@ -38,8 +38,8 @@ _lock_state = _LockState()
 def get_locks(objects: Iterable[Any]) -> list[OrderedLock]:
     """Return the locks of ``objects`` in the order in which every thread must acquire them.
 
-    Objects that are named together for the first time share one new lock. An object that already has a
-    lock, because another model uses it, keeps that. Objects are referenced weakly.
+    Objects that have no lock yet share one new lock. An object that already has one, because another model
+    uses it, keeps that. Objects are referenced weakly.
     """
     with _registry_lock:
         locks: dict[int, threading.RLock] = {}
@@ -79,14 +79,21 @@ def acquire_in_order(locks: Sequence[OrderedLock]) -> Iterator[None]:
         yield
 
 
-def pause_callback(callback: Callable[[], None] | None) -> AbstractContextManager[None]:
-    """Call ``callback`` between the passes of this thread inside the block; it may raise to end them."""
+def callback_between_passes(callback: Callable[[], None] | None) -> AbstractContextManager[None]:
+    """Let :func:`call_between_passes` of this thread call ``callback`` inside the block.
+
+    Args:
+        callback: Lets other work run, for example; it may raise an error to end the passes.
+    """
     return patched_attributes([_lock_state], callback=callback)
 
 
-def pause() -> None:
-    """Run the callback of this thread, unless the thread holds a model or is inside the callback."""
+def call_between_passes() -> None:
+    """Let other work run between two passes: call what :func:`callback_between_passes` set, if anything.
+
+    Nothing is called while this thread holds the lock of a model, or inside the callback itself.
+    """
     callback = _lock_state.callback
     if callback is not None and not _lock_state.held_locks:
-        with pause_callback(None):
+        with callback_between_passes(None):
             callback()

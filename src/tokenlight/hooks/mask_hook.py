@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers import masking_utils
 
-from tokenlight.accel.executor import current_executor
+from tokenlight.accel.executor import get_current_executor
 from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.compat import find_mask_checks
 from tokenlight.hooks.patching import patched_attributes
@@ -40,7 +40,9 @@ _active_threads: list[int] = []
 
 
 @contextmanager
-def known_mask(rows: Sequence[TokenRow], shape: torch.Size, *, has_padding: bool) -> Iterator[None]:
+def answered_mask_checks(
+    rows: Sequence[TokenRow], shape: torch.Size, *, has_padding: bool
+) -> Iterator[None]:
     """Answer mask checks of this thread from ``rows`` inside the block.
 
     Args:
@@ -91,7 +93,7 @@ def _wrap_mask_check(check: Callable[..., Any]) -> Callable[..., Any]:
                 return check_without_mask(*args, **kwargs)
             return False
         # Another mask, which must be read.
-        current_executor().check_can_read()
+        get_current_executor().check_can_read()
         return check(padding_mask, *args, **kwargs)
 
     return answer

@@ -27,7 +27,7 @@ class SavedHook:
     key: int
     hook: Any
 
-    def table_in(self, modules: Sequence[nn.Module]) -> dict[int, Any]:
+    def find_table(self, modules: Sequence[nn.Module]) -> dict[int, Any]:
         """Return the table of the module that holds the hook."""
         table: dict[int, Any] = getattr(modules[self.module_index], self.table_name)
         return table

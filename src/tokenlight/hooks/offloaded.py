@@ -1,4 +1,4 @@
-"""Weights that accelerate keeps on the CPU or on disk and loads for the call of their module only."""
+"""Offloaded weights: accelerate keeps them on the CPU or on disk, and loads them while their module runs."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 
-def execution_device(module: nn.Module, weight: Tensor) -> torch.device:
-    """Return the device on which ``module`` computes; that of ``weight`` unless it is kept elsewhere."""
+def find_execution_device(module: nn.Module, weight: Tensor) -> torch.device:
+    """Return the device on which ``module`` computes: that of ``weight``, unless the weight is offloaded."""
     hook: Any = getattr(module, "_hf_hook", None)
     device = getattr(hook, "execution_device", None)
     if weight.device.type != "meta" or device is None:
@@ -18,7 +18,7 @@ def execution_device(module: nn.Module, weight: Tensor) -> torch.device:
 
 
 def loaded_weights(module: nn.Module) -> AbstractContextManager[None]:
-    """Load the weights of ``module`` inside the block, if they are kept elsewhere between its calls."""
+    """Load the weights of ``module`` inside the block, if they are offloaded between its calls."""
     hook: Any = getattr(module, "_hf_hook", None)
     if not getattr(hook, "offload", False):
         return nullcontext()

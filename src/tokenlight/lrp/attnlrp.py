@@ -27,7 +27,7 @@ MIN_ACTIVATION_INPUT = 1e-12  # below it an activation's slope y/x counts as 0
 EPSILON = 1e-6  # as the AttnLRP paper's code sets it
 
 
-def gradient_constants(
+def compute_gradient_constants(
     operation: Operation, value: Tensor, operands: Any, settings: Any
 ) -> OperandRelevances:
     r"""Return what a rewritten gradient must know of the forward pass, so that its input need not be kept.
@@ -43,7 +43,7 @@ def gradient_constants(
     """
     features, *parameters = operands
     if operation is Operation.NORM:
-        return inverse_deviation(features, *settings), parameters[0]
+        return compute_inverse_deviation(features, *settings), parameters[0]
     slope = torch.div(value, functional.hardshrink(features, MIN_ACTIVATION_INPUT))
     return (slope.nan_to_num_(0.0, 0.0, 0.0),)
 
@@ -51,12 +51,14 @@ def gradient_constants(
 def activation_gradient(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
     r""":math:`y = f(x)`, element by element: :math:`g_x = g\,y/x`, so that :math:`x\,g_x = y\,g`.
 
-    The operands of ``case`` are the :func:`gradient_constants`.
+    The operands of ``case`` are the :func:`compute_gradient_constants`.
     """
     return (_multiply_wide(case.operands[0], gradient),)
 
 
-def inverse_deviation(features: Tensor, is_centered: bool, stabilizer: Tensor | float) -> Tensor:
+def compute_inverse_deviation(
+    features: Tensor, is_centered: bool, stabilizer: Tensor | float
+) -> Tensor:
     r"""Return :math:`1/\sigma` of each row, float32 at least: what a norm's gradient needs of its input."""
     wide_dtype = torch.promote_types(features.dtype, torch.float32)
     if is_centered and features.is_cuda and isinstance(stabilizer, float):
@@ -76,12 +78,12 @@ def norm_gradient(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
     .. math:: y = c\odot(x-\bar x)+\beta,\ c=\gamma/\sigma,\quad g_x = c\odot g-\overline{c\odot g}
 
     An RMSNorm subtracts no mean, nor does its gradient. The operands of ``case`` are the
-    :func:`gradient_constants`; the first of its settings says whether the mean is subtracted.
+    :func:`compute_gradient_constants`; the first of its settings says whether the mean is subtracted.
     """
     scale, weight = case.operands
     is_centered = case.settings[0]
     if is_centered and gradient.is_cuda and _fits_norm_kernel(gradient, scale, weight):
-        return (centered_norm_gradient(gradient, scale, weight),)
+        return (compute_centered_norm_gradient(gradient, scale, weight),)
     if weight is None:
         scaled = _multiply_wide(scale, gradient)
     else:
@@ -101,7 +103,9 @@ def _fits_norm_kernel(gradient: Tensor, scale: Tensor, weight: Tensor | None) ->
     return is_row_scale and is_row_weight
 
 
-def centered_norm_gradient(gradient: Tensor, scale: Tensor, weight: Tensor | None) -> Tensor:
+def compute_centered_norm_gradient(
+    gradient: Tensor, scale: Tensor, weight: Tensor | None
+) -> Tensor:
     r"""Return :math:`c\odot g-\overline{c\odot g}` with :math:`c=\gamma/\sigma`, by one kernel.
 
     It is the gradient of a LayerNorm whose normalized input is 0: the term that follows from its deviation
@@ -236,7 +240,7 @@ def norm_linear(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     features, weight, bias = case.operands
     if not is_centered and bias is None:
         return (relevance,)
-    constants = (inverse_deviation(features, *case.settings), weight)
+    constants = (compute_inverse_deviation(features, *case.settings), weight)
     gradient_case = replace(case, operands=constants)
     (gradient,) = norm_gradient(epsilon_divide(relevance, case.output), gradient_case)
     feature_relevance = features * gradient

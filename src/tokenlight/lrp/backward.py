@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.accel.tensors import dequantize
-from tokenlight.lrp.attnlrp import gradient_constants
+from tokenlight.lrp.attnlrp import compute_gradient_constants
 from tokenlight.lrp.rules import (
     MIXED_DTYPE_RULES,
     OperandRelevances,
@@ -170,7 +170,7 @@ class RuleFunction(torch.autograd.Function):
         elif operation is Operation.SOFTMAX:
             ctx.save_for_backward(value)  # its own gradient keeps it, too
         else:
-            constants = gradient_constants(operation, value, operands, settings)
+            constants = compute_gradient_constants(operation, value, operands, settings)
             ctx.save_for_backward(None, *constants)
         ctx.set_materialize_grads(
             False
@@ -199,7 +199,7 @@ def _rewrite_gradient(ctx: Any, rules: RuleSet, gradient: Tensor) -> Sequence[Te
     value, *operands = ctx.saved_tensors
     needs_constants = ctx.operation is not Operation.SOFTMAX
     if value is not None and needs_constants:  # the operands were saved, not what the rule needs
-        operands = [*gradient_constants(ctx.operation, value, operands, ctx.settings)]
+        operands = [*compute_gradient_constants(ctx.operation, value, operands, ctx.settings)]
     case = _make_case(ctx, value, operands)
     return rules.rules[ctx.operation](gradient, case)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from tokenlight.accel.arithmetic import arithmetic_eps
+from tokenlight.accel.arithmetic import compute_arithmetic_eps
 from tokenlight.lrp.operations import OperationCall
 from tokenlight.lrp.rules import Operation
 
@@ -100,7 +100,7 @@ def detect_operation(module: nn.Module, features: Tensor) -> ModuleOperation | N
     if not features.is_floating_point() or not may_be_one_operation(module):
         return None
     operations = _operation_cache.setdefault(module, {})
-    eps = arithmetic_eps(features.device, features.dtype)
+    eps = compute_arithmetic_eps(features.device, features.dtype)
     if eps not in operations:
         operations[eps] = _probe_module(module, features)
     return operations[eps]
@@ -177,9 +177,9 @@ def _probe_module(module: nn.Module, features: Tensor) -> ModuleOperation | None
     return None
 
 
-def _rounding_tolerance(features: Tensor) -> float:
+def _compute_rounding_tolerance(features: Tensor) -> float:
     """Return by how much rounding may move an output of size 1; some modules compute in float32."""
-    return max(8 * arithmetic_eps(features.device, features.dtype), MIN_TOLERANCE)
+    return max(8 * compute_arithmetic_eps(features.device, features.dtype), MIN_TOLERANCE)
 
 
 class _Probe:
@@ -222,7 +222,7 @@ class _Probe:
             self.outputs = dict(zip(rows, outputs.to(wide_dtype), strict=True))
             self.keeps_shape = outputs.shape == self.inputs.shape
             scale = float(self.outputs["first"].abs().max())
-            self._tolerance = _rounding_tolerance(features) * scale
+            self._tolerance = _compute_rounding_tolerance(features) * scale
 
     def is_close(self, tensor: Tensor, expected: Tensor) -> bool:
         return bool((tensor - expected).abs().max() <= self._tolerance)
@@ -295,7 +295,7 @@ def _find_norm_parameters(
         norm: Any = _measure_norm(module, operation, features)
     finally:
         module._parameters.update(parameters)
-    tolerance = 4 * _rounding_tolerance(features)
+    tolerance = 4 * _compute_rounding_tolerance(features)
     weight = _match_weight(norm, random_parameters, tolerance)
     bias = _match_bias(norm, random_parameters, tolerance)
     gap = float((norm.stabilizer - stabilizer).abs().max())
@@ -379,7 +379,7 @@ class ElementwiseRoots(WeakIdKeyDictionary):
         if not call.operands or call.operands[0] is None:
             return None
         operation = call.operation
-        root = self._root_of(call.operands[0])
+        root = self._find_root_of(call.operands[0])
         if operation is Operation.ACTIVATION:
             return ElementwiseRoot(root.tensor, is_nonlinear=True)
         if operation in (Operation.SCALE, Operation.SHIFT):
@@ -387,14 +387,14 @@ class ElementwiseRoots(WeakIdKeyDictionary):
             if is_by_number:
                 return root
         if operation in (Operation.ADD, Operation.GATE):
-            other = self._root_of(call.operands[1])
+            other = self._find_root_of(call.operands[1])
             if other.tensor is root.tensor:
                 is_product = operation is Operation.GATE
                 is_nonlinear = root.is_nonlinear or other.is_nonlinear or is_product
                 return ElementwiseRoot(root.tensor, is_nonlinear)
         return None
 
-    def _root_of(self, tensor: Any) -> ElementwiseRoot:
+    def _find_root_of(self, tensor: Any) -> ElementwiseRoot:
         """Return the root of a tensor: itself, if it was not computed element by element."""
         root: ElementwiseRoot = self.get(tensor, ElementwiseRoot(tensor))  # type: ignore[no-untyped-call]
         return root

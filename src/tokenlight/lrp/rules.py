@@ -109,7 +109,7 @@ class RuleSet:
         return map_share
 
 
-def stabilizer_for(dtype: torch.dtype) -> float:
+def get_stabilizer(dtype: torch.dtype) -> float:
     """Return Chefer's stabilizer, or the smallest normal number of a dtype that cannot hold it (float16)."""
     return max(STABILIZER, torch.finfo(dtype).tiny)
 
@@ -137,7 +137,7 @@ def stabilize_relevance(relevance: Tensor, value: Tensor) -> Tensor:
 def _shift_from_zero(denominator: Tensor, dtype: torch.dtype) -> Tensor:
     """Add the stabilizer to a denominator, in ``dtype`` or wider: half precision would lose it."""
     dtype = torch.promote_types(denominator.dtype, dtype)
-    stabilizer = stabilizer_for(dtype)
+    stabilizer = get_stabilizer(dtype)
     shifted = torch.add(denominator.to(dtype), stabilizer)
     return shifted.masked_fill_(shifted == 0, stabilizer)
 
@@ -161,7 +161,7 @@ def z_plus(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     rows = rows.to(dtype)
     abs_rows = rows.abs()
     abs_weight = weight.abs()
-    product = _linear_product(case, dtype)
+    product = _recover_linear_product(case, dtype)
     # Where all signs disagree, Z is 0, and what rounding leaves of xW + |x||W| is no relevance. So xW
     # weighs slightly more, and a denominator that is not positive becomes infinite.
     product_weight = 1 + 16 * torch.finfo(dtype).eps
@@ -186,7 +186,7 @@ def _z_plus_half(relevance: Tensor, case: RuleCase, rows: Tensor) -> Tensor:
     abs_weight = weight.abs()
     abs_rows = rows.abs()
     doubled_z = multiply_half(abs_rows, abs_weight.mT)
-    product = _linear_product(case, doubled_z.dtype).reshape(doubled_z.shape)
+    product = _recover_linear_product(case, doubled_z.dtype).reshape(doubled_z.shape)
     doubled_z.add_(product, alpha=1 + 16 * torch.finfo(doubled_z.dtype).eps)
     del product
     torch.threshold_(doubled_z, 0.0, math.inf).add_(2 * STABILIZER)
@@ -196,7 +196,7 @@ def _z_plus_half(relevance: Tensor, case: RuleCase, rows: Tensor) -> Tensor:
     return row_relevance.add_(multiply_split(split_share, abs_weight).mul_(abs_rows))
 
 
-def _linear_product(case: RuleCase, dtype: torch.dtype) -> Tensor:
+def _recover_linear_product(case: RuleCase, dtype: torch.dtype) -> Tensor:
     """Return xW of a linear layer, a new tensor: its output without the bias."""
     bias = case.operands[2]
     if bias is None:
@@ -295,7 +295,7 @@ def balanced_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor, Tensor]:
     totals = torch.stack([first.sum(dim=1), second.sum(dim=1)])  # term × example
     magnitudes = totals.abs()
     # This division needs no guard: where the magnitudes are 0, so are the totals, and the next has one.
-    portions = magnitudes / (magnitudes.sum(dim=0) + stabilizer_for(totals.dtype))
+    portions = magnitudes / (magnitudes.sum(dim=0) + get_stabilizer(totals.dtype))
     total_relevance = _flatten_by_example(relevance, case.batch_size).sum(dim=1)
     scales = safe_divide(portions.mul_(total_relevance), totals)[..., None]
     first_relevance = first.mul_(scales[0]).reshape(relevance.shape)

@@ -241,7 +241,7 @@ class _TracingMode(TorchFunctionMode):
         """Run a call by its plan, and attach its rule."""
         call = plan.call
         if self.is_watching and plan.rewrites_gradient:
-            self._note_rewritten(call.operation if plan.shares_gradient else None)
+            self._remember_rewritten(call.operation if plan.shares_gradient else None)
         # A product passes each factor a share of its gradient: the factors are wrapped before it is computed.
         original_arguments = (args, keywords)
         if plan.shares_gradient:
@@ -279,7 +279,7 @@ class _TracingMode(TorchFunctionMode):
             self.unsupported_ops.mark_supported(tempered, input_nodes)
         return tempered
 
-    def _note_rewritten(self, operation: Operation | None) -> None:
+    def _remember_rewritten(self, operation: Operation | None) -> None:
         """Remember that the code of the current module rewrites a gradient."""
         module, rewritten_operations = self.module_stack[-1]
         rewritten_operations.append(operation)

@@ -150,9 +150,11 @@ class UnsupportedOps:
             node = pending.pop()
             if node not in visited:
                 visited.add(node)
-                pending.extend(next_node for next_node, _ in self._relevance_edges(node, rules))
+                pending.extend(
+                    next_node for next_node, _ in self._list_relevance_edges(node, rules)
+                )
 
-    def _relevance_edges(self, node: Any, rules: RuleSet | None) -> Any:
+    def _list_relevance_edges(self, node: Any, rules: RuleSet | None) -> Any:
         """Return the edges along which relevance goes on from ``node``."""
         if is_function_node(node):
             # The first edge leads into the graph of the value, where only gradients go.

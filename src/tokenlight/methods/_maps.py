@@ -108,7 +108,7 @@ def reduce_to_tokens(
         return tape.read_rows(matrix, zero_readout=zero_readout)
     if zero_readout:
         matrix = tape.zero_readout_cell(matrix)
-    return tape.mean_over_queries(matrix)
+    return tape.average_over_queries(matrix)
 
 
 def resolve_reduce(tape: Tape, reduce: Reduce) -> Reduce:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.accel.arithmetic import arithmetic_eps
+from tokenlight.accel.arithmetic import compute_arithmetic_eps
 from tokenlight.errors import BadInput
 from tokenlight.methods._perturbation import pad_scores
 from tokenlight.methods.base import Extras, Method
@@ -101,7 +101,7 @@ def compute_endpoints(
         vectors = extra_passes.compute_embeddings(rows, at)
     # The text's ids accompany the baseline's embeddings, as they do along the whole path: a model may
     # use the ids to find the token that it reads.
-    target_gain = extra_passes.target_value - extra_passes.value_at(vectors, site=at)
+    target_gain = extra_passes.target_value - extra_passes.compute_value_at(vectors, site=at)
     return PathEndpoints(text_vectors, vectors, target_gain, at)
 
 
@@ -137,7 +137,7 @@ def average_gradient(
     example_of_pass = torch.arange(num_examples, device=weights.device).repeat_interleave(num_steps)
     step_of_pass = torch.arange(num_steps, device=weights.device).repeat(num_examples)
     total: Tensor | None = None
-    batches = tape.extra_passes.gradients_at_points(
+    batches = tape.extra_passes.compute_gradients_at_points(
         examples[example_of_pass],
         lambda passes: point(example_of_pass[passes], step_of_pass[passes]),
         site=at,
@@ -239,7 +239,9 @@ class WordGradientMethod(Method):
         terms = gradient * self._factors(tape)
         values = terms.sum(dim=-1)
         runner = tape.recording.runner
-        self._check_rounding_noise(values, terms, arithmetic_eps(runner.device, runner.dtype))
+        self._check_rounding_noise(
+            values, terms, compute_arithmetic_eps(runner.device, runner.dtype)
+        )
         scores = tape.token_embeddings.fold_to_tokens(values)
         return l1_normalize(scores.masked_fill(~tape.token_mask, 0.0))
 

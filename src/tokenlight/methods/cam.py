@@ -21,5 +21,5 @@ class AttentionCam(AttentionGradientMethod):
     signed = False
 
     def score(self, tape: Tape) -> Tensor:
-        scores = tape.mean_over_queries(tape.attention_gradients[-1].mean(dim=1)).clamp(min=0)
+        scores = tape.average_over_queries(tape.attention_gradients[-1].mean(dim=1)).clamp(min=0)
         return tape.zero_readout_token(scores)

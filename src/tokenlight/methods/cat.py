@@ -12,7 +12,7 @@ Hidden = Literal["input", "output"]
 
 def class_activations(tape: Tape, hidden: Hidden) -> Tensor:
     """Return CAT of the states before each block (h^0 … h^{L-1}) or after it, ``batch layer token``."""
-    states = tape.state_indices(hidden)
+    states = tape.list_state_indices(hidden)
     is_contiguous = len(states) == states[-1] - states[0] + 1
     if is_contiguous:  # a view instead of a copy
         return tape.hidden_x_gradient[:, states[0] : states[-1] + 1]

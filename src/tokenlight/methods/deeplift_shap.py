@@ -8,7 +8,7 @@ from tokenlight.methods import _path
 from tokenlight.methods._path import PathMethod, PathScores
 from tokenlight.methods.base import Cost
 from tokenlight.plugin import Tape
-from tokenlight.trace.rescale import RescaledModules, rescale_rule
+from tokenlight.trace.rescale import RescaledModules, applied_rescale_rule
 
 
 class DeepLiftShap(PathMethod):
@@ -65,8 +65,8 @@ class DeepLiftShap(PathMethod):
             text = path.text[examples]
             baseline = path.baseline[examples]
             pairs = torch.cat((text, baseline))
-            with rescale_rule(runner.model, self.rescale):
-                _, gradient = tape.extra_passes.gradient_at(
+            with applied_rescale_rule(runner.model, self.rescale):
+                _, gradient = tape.extra_passes.compute_gradient_at(
                     examples.repeat(2), pairs, site="hidden"
                 )
             text_gradient = gradient[: len(examples)]

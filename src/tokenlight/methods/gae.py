@@ -61,7 +61,7 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
         first = next(steps)
         relevance = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype) + first
         for index, step in enumerate(steps, start=1):
-            if layout is not None and layout.map_kind(index) == "cross":
+            if layout is not None and layout.find_map_kind(index) == "cross":
                 _add_cross_attention(relevance, step, layout.source_length)
             else:
                 relevance = relevance + step @ relevance

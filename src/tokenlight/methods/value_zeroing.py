@@ -5,7 +5,7 @@ from torch import Tensor
 from tokenlight.methods._maps import roll_out, take_last
 from tokenlight.methods.base import Cost
 from tokenlight.plugin import Method, Site, Tape
-from tokenlight.trace.value_zeroing import value_zeroing_distances
+from tokenlight.trace.value_zeroing import compute_value_zeroing_distances
 
 
 class ValueZeroing(Method):
@@ -35,7 +35,7 @@ class ValueZeroing(Method):
         is_padding = ~tape.token_mask[:, None, :]
         dtype = tape.attention[0].dtype
         steps = []
-        for distances in value_zeroing_distances(tape.recording):
+        for distances in compute_value_zeroing_distances(tape.recording):
             steps.append(distances.masked_fill(is_padding, 0.0).to(dtype))
         product = take_last(roll_out(steps, row_normalize=True, residual=False))
         return tape.read_rows(product, zero_readout=False)

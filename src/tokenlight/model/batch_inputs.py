@@ -53,7 +53,7 @@ def build_model_inputs(
         pixels = runner.patch_inputs.build_pixels(rows)
         token_mask = pixels.new_ones(len(rows), len(rows[0])).bool()
         return ModelInputs({"pixel_values": pixels}, token_mask, pad_id=None, has_padding=False)
-    source_length = shared_source_length(rows)
+    source_length = get_shared_source_length(rows)
     has_source = source_length is not None
     assert has_source == runner.generates_from_source, (
         "Rows of this model must have a source_length."
@@ -64,16 +64,16 @@ def build_model_inputs(
         "input_ids": batch.pad(_read_ids(runner, rows), batch.pad_id),
         "attention_mask": _pad_attention_mask(rows, batch, token_mask),
     }
-    arguments |= _token_type_arguments(runner, rows, batch)
+    arguments |= _build_token_type_arguments(runner, rows, batch)
     if runner.vision_inputs is not None:
         arguments["pixel_values"] = runner.vision_inputs.build_pixels(rows)
     if source_length is not None:
         arguments = _split_source(arguments, source_length)
-    arguments |= _readout_arguments(runner, rows)
+    arguments |= _build_readout_arguments(runner, rows)
     return ModelInputs(arguments, token_mask, batch.pad_id, batch.has_padding)
 
 
-def shared_source_length(rows: Sequence[Any]) -> int | None:
+def get_shared_source_length(rows: Sequence[Any]) -> int | None:
     """Return how many tokens of each row of a batch an encoder reads; None if one stack reads all."""
     (source_length,) = {getattr(row, "source_length", None) for row in rows}
     return source_length
@@ -93,7 +93,7 @@ def _pad_attention_mask(rows: Sequence[Any], batch: PaddedBatch, token_mask: Ten
     return token_mask.long()  # nothing is masked but padding
 
 
-def _token_type_arguments(
+def _build_token_type_arguments(
     runner: ModelRunner, rows: Sequence[Any], batch: PaddedBatch
 ) -> dict[str, Tensor]:
     """Return the segment ids under the name that the model reads, if it reads any and a row has them."""
@@ -119,10 +119,10 @@ def _split_source(arguments: dict[str, Tensor], source_length: int) -> dict[str,
     return encoder_arguments | decoder_arguments
 
 
-def _readout_arguments(runner: ModelRunner, rows: Sequence[Any]) -> dict[str, Tensor]:
+def _build_readout_arguments(runner: ModelRunner, rows: Sequence[Any]) -> dict[str, Tensor]:
     """Return the ``READOUT_ARGUMENTS`` of the head: token positions, or embeddings to compare with."""
     if runner.head.task in ("next", "mask", "token"):
-        return _position_arguments(rows)
+        return _build_position_arguments(rows)
     if runner.head.task == "pair":
         embeddings = []
         for row in rows:
@@ -132,9 +132,9 @@ def _readout_arguments(runner: ModelRunner, rows: Sequence[Any]) -> dict[str, Te
     return {}
 
 
-def _position_arguments(rows: Sequence[Any]) -> dict[str, Tensor]:
+def _build_position_arguments(rows: Sequence[Any]) -> dict[str, Tensor]:
     """Return the positions at which the head is read, counted from the start of the decoder's tokens."""
-    source_length = shared_source_length(rows) or 0
+    source_length = get_shared_source_length(rows) or 0
     (continuation_length,) = {len(row.continuation_ids) for row in rows}
     if continuation_length:
         # Each token of a continuation is predicted at the token before it.

@@ -41,7 +41,7 @@ class HookPoint:
     call_index: int = 0
     num_prefix_tokens: int = 0
 
-    def attached(
+    def hooked_embeddings(
         self, root: nn.Module, num_tokens: int, replace: Callable[[Tensor], Tensor]
     ) -> AbstractContextManager[None]:
         """Replace the embeddings that pass this point inside the block.
@@ -138,12 +138,12 @@ class EmbeddingHooks:
         num_hooks = len(self.hook_points)
         return [num_positions // num_hooks] * num_hooks
 
-    def _num_reads(self) -> int:
+    def _count_reads(self) -> int:
         """Return how often each token enters the model."""
         return 2 if self.is_read_twice else 1
 
     @contextmanager
-    def attached(
+    def hooked_embeddings(
         self,
         root: nn.Module,
         num_tokens: int,
@@ -158,13 +158,15 @@ class EmbeddingHooks:
             source_length: Tokens that only the encoder reads, or None.
             replace: Takes the index of a hook point and batch × token × hidden.
         """
-        sizes = self._split_sizes(num_tokens * self._num_reads(), source_length)
+        sizes = self._split_sizes(num_tokens * self._count_reads(), source_length)
         with ExitStack() as stack:
             for index, (hook_point, size) in enumerate(zip(self.hook_points, sizes, strict=True)):
-                stack.enter_context(hook_point.attached(root, size, partial(replace, index)))
+                stack.enter_context(
+                    hook_point.hooked_embeddings(root, size, partial(replace, index))
+                )
             yield
 
-    def embeddings_replaced(
+    def replaced_embeddings(
         self, root: nn.Module, vectors: Tensor, source_length: int | None
     ) -> AbstractContextManager[None]:
         """Let the model read ``vectors``, batch × position × hidden, for its embeddings inside the block.
@@ -175,13 +177,13 @@ class EmbeddingHooks:
             source_length: Tokens that an encoder reads; None if one stack reads all.
         """
         parts = self.split_by_hook(vectors, source_length)
-        num_tokens = vectors.shape[1] // self._num_reads()
+        num_tokens = vectors.shape[1] // self._count_reads()
 
         def replace(hook_index: int, embeddings: Tensor) -> Tensor:
             # Cloned, because the model may scale its embeddings in place.
             return parts[hook_index].to(embeddings).clone()
 
-        return self.attached(root, num_tokens, source_length, replace)
+        return self.hooked_embeddings(root, num_tokens, source_length, replace)
 
     def fold_to_tokens(self, values: Tensor, token_mask: Tensor) -> Tensor:
         """Sum batch × position × … to batch × token × …: what a token contributes wherever it is read."""
@@ -192,7 +194,7 @@ class EmbeddingHooks:
         no_value = torch.zeros_like(decoder_values[:, :1])
         shifted = torch.cat((decoder_values[:, 1:], no_value), dim=1)
         if self.decoder_start_id is None:
-            rows, last_positions = _last_token_indices(token_mask)
+            rows, last_positions = _find_last_token_indices(token_mask)
             shifted[rows, last_positions] += decoder_values[:, 0]
         return encoder_values + shifted
 
@@ -203,7 +205,7 @@ class EmbeddingHooks:
         no_value = torch.zeros_like(values[:, :1])
         decoder_values = torch.cat((no_value, values[:, :-1]), dim=1)
         if self.decoder_start_id is None:
-            decoder_values[:, 0] = values[_last_token_indices(token_mask)]
+            decoder_values[:, 0] = values[_find_last_token_indices(token_mask)]
         return torch.cat((values, decoder_values), dim=1)
 
     def add_decoder_ids(
@@ -219,7 +221,7 @@ class EmbeddingHooks:
         return {**arguments, "decoder_input_ids": decoder_ids}
 
 
-def _last_token_indices(token_mask: Tensor) -> tuple[Tensor, Tensor]:
+def _find_last_token_indices(token_mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return row and position of the last real token of each row."""
     rows = torch.arange(len(token_mask), device=token_mask.device)
     return rows, token_mask.sum(dim=1) - 1

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tokenlight.accel.arithmetic import arithmetic_eps
+from tokenlight.accel.arithmetic import compute_arithmetic_eps
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.embedding_layers import find_token_embeddings
@@ -28,7 +28,7 @@ from tokenlight.model.embedding_hooks import (
 )
 from tokenlight.model.probe_results import get_probe_results
 from tokenlight.model.probe_rows import make_other_row, make_probe_row
-from tokenlight.model.runner import ModelRunner, shared_source_length
+from tokenlight.model.runner import ModelRunner, get_shared_source_length
 
 # Other folders import the values of embedding_hooks.py together with the functions that make them.
 __all__ = [
@@ -68,7 +68,9 @@ def capture_embeddings(
         captured.tensors.append(embeddings.view_as(embeddings))
         return captured.tensors[-1].clone()  # the model may scale it in place
 
-    with embedding_hooks.attached(runner.model, token_mask.shape[1], source_length, capture):
+    with embedding_hooks.hooked_embeddings(
+        runner.model, token_mask.shape[1], source_length, capture
+    ):
         yield captured
 
 
@@ -109,8 +111,8 @@ def compute_embeddings(
         return embeddings
 
     with suppress(_StopForward):
-        capturing = embedding_hooks.attached(
-            runner.model, width, shared_source_length(rows), capture
+        capturing = embedding_hooks.hooked_embeddings(
+            runner.model, width, get_shared_source_length(rows), capture
         )
         runner.run(inputs, capturing)
     return torch.cat(captured, dim=1)
@@ -240,7 +242,7 @@ def _find_hook_points(values: list[_ModuleValue], state: Tensor) -> list[HookPoi
     outputs_first = sorted(values, key=lambda item: item.argument is not None)
     hook_points = []
     for item in outputs_first:
-        for axes in _matching_axes(item.value, state):
+        for axes in _find_matching_axes(item.value, state):
             hook_points.append(
                 HookPoint(
                     module_path=item.path,
@@ -252,7 +254,7 @@ def _find_hook_points(values: list[_ModuleValue], state: Tensor) -> list[HookPoi
     return hook_points
 
 
-def _matching_axes(tensor: Any, state: Tensor) -> list[SwappedAxes]:
+def _find_matching_axes(tensor: Any, state: Tensor) -> list[SwappedAxes]:
     """Return the swap of axes that makes ``tensor`` begin with ``state``; an empty list if none does."""
     if not isinstance(tensor, Tensor) or tensor.dim() != 3 or tensor.dtype != state.dtype:
         return []
@@ -271,11 +273,11 @@ def _find_table_hooks(
     if num_parts == 2:
         tables.append(runner.model.get_decoder().get_input_embeddings())
     paths = [trace.paths[table] for table in tables]
-    hook_points = [_table_hook_point(trace, paths[0], 0, len(row))]
+    hook_points = [_make_table_hook_point(trace, paths[0], 0, len(row))]
     if num_parts == 2:
         # A table that encoder and decoder share is called twice.
         call_index = int(paths[0] == paths[1])
-        hook_points.append(_table_hook_point(trace, paths[1], call_index, len(row)))
+        hook_points.append(_make_table_hook_point(trace, paths[1], call_index, len(row)))
     is_read_twice = num_parts == 2 and row.source_length is None
     hooks = EmbeddingHooks(tuple(hook_points), is_read_twice=is_read_twice)
     if is_read_twice:
@@ -284,7 +286,7 @@ def _find_table_hooks(
     return hooks
 
 
-def _table_hook_point(
+def _make_table_hook_point(
     trace: _ModuleTrace, path: str, call_index: int, num_tokens: int
 ) -> HookPoint:
     """Return the output of a token table; some models look up token × batch (XLNet)."""
@@ -340,10 +342,12 @@ def _is_only_input(
         return False
     logits = compute_logits(row)
     other_logits = compute_logits(other_row)
-    replacing = embedding_hooks.embeddings_replaced(runner.model, vectors, row.source_length)
+    replacing = embedding_hooks.replaced_embeddings(runner.model, vectors, row.source_length)
     replaced_logits = compute_logits(row, replacing)
     text_gap = float((logits - other_logits).abs().max())
     gap = float((replaced_logits - other_logits).abs().max())
     # Both passes sum in the same order, so only rounding remains.
-    rounding = 64 * arithmetic_eps(runner.device, runner.dtype) * float(other_logits.abs().max())
+    rounding = (
+        64 * compute_arithmetic_eps(runner.device, runner.dtype) * float(other_logits.abs().max())
+    )
     return gap <= rounding + 1e-3 * text_gap

@@ -77,10 +77,10 @@ def detect_head(model: PreTrainedModel, tokenizer: Any) -> Head:
     is_language_model = name.endswith(LANGUAGE_MODEL_SUFFIXES)
     is_conditional = name.endswith(TASKS["generate from a source"])
     if model.config.is_encoder_decoder and (is_language_model or is_conditional):
-        return _encoder_decoder_head(model, tokenizer)
+        return _make_encoder_decoder_head(model, tokenizer)
     reads_image_tokens = is_conditional and find_image_token_id(model) is not None
     if is_language_model or reads_image_tokens:
-        return _language_model_head(model, tokenizer)
+        return _make_language_model_head(model, tokenizer)
     if is_conditional:
         raise UnsupportedModel(
             f"{name} reads neither a source text nor images as tokens of a text; tokenlight explains "
@@ -88,18 +88,18 @@ def detect_head(model: PreTrainedModel, tokenizer: Any) -> Head:
             code="unsupported-conditional-generation",
         )
     if _is_headless(model):
-        return _embedding_head(model)
-    return _classification_head(model)
+        return _make_embedding_head(model)
+    return _make_classification_head(model)
 
 
-def _language_model_head(model: PreTrainedModel, tokenizer: Any) -> Head:
+def _make_language_model_head(model: PreTrainedModel, tokenizer: Any) -> Head:
     """Return the head of a model that continues a text or fills in masked tokens."""
     task: HeadTask = "mask" if type(model).__name__.endswith("ForMaskedLM") else "next"
     vocab_size = int(model.config.get_text_config().vocab_size)
     return Head("classification", Vocabulary(tokenizer, vocab_size), task=task)
 
 
-def _encoder_decoder_head(model: PreTrainedModel, tokenizer: Any) -> Head:
+def _make_encoder_decoder_head(model: PreTrainedModel, tokenizer: Any) -> Head:
     """Return the head of a model whose decoder writes after a source that its encoder reads."""
     start_id = getattr(model.config, "decoder_start_token_id", None)
     table_sizes: list[int] = []
@@ -126,7 +126,7 @@ def _is_headless(model: PreTrainedModel) -> bool:
     return model.base_model is model
 
 
-def _embedding_head(model: PreTrainedModel) -> Head:
+def _make_embedding_head(model: PreTrainedModel) -> Head:
     """Return the head of a base model: the similarity of its embedding to that of another text."""
     reads_images = model.main_input_name == "pixel_values"
     if model.config.is_encoder_decoder or reads_images:
@@ -139,7 +139,7 @@ def _embedding_head(model: PreTrainedModel) -> Head:
     return Head("classification", ("cosine similarity",), "regression", task="pair")
 
 
-def _classification_head(model: PreTrainedModel) -> Head:
+def _make_classification_head(model: PreTrainedModel) -> Head:
     """Return the head of a classifier of texts, tokens or images."""
     name = type(model).__name__
     if "For" in name and not name.endswith(SUPPORTED_SUFFIXES):

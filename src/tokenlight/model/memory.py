@@ -44,7 +44,7 @@ def limit_pack_tokens(
     if num_tokens * token_bytes <= SMALL_PACK_BYTES:
         return num_tokens
     max_bytes = max(MAX_PACK_BYTES, recorded_tokens * token_bytes)
-    max_bytes = min(max_bytes, int(FREE_SHARE * free_memory(runner.device)))
+    max_bytes = min(max_bytes, int(FREE_SHARE * measure_free_memory(runner.device)))
     return max(1, min(num_tokens, max_bytes // token_bytes))
 
 
@@ -61,7 +61,7 @@ def estimate_token_bytes(runner: Any, *, gradients: bool) -> int:
     return int(num_values * runner.dtype.itemsize)
 
 
-def free_memory(device: torch.device) -> int:
+def measure_free_memory(device: torch.device) -> int:
     """Return the free memory on ``device``, in bytes; a very large number where it is not known."""
     if device.type == "cuda":
         # PyTorch keeps freed memory for itself; it is free all the same.

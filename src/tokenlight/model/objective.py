@@ -104,7 +104,7 @@ class Objective:
         weights = []
         for target in targets:
             terms = _pad_terms(target.terms, num_terms)
-            indices.append([_flat_index(index) for index, _ in terms])
+            indices.append([_flatten_index(index) for index, _ in terms])
             weights.append([weight for _, weight in terms])
         has_index = [target.index is not None for target in targets]
         device = lengths.device
@@ -148,16 +148,16 @@ class Objective:
                 code="regression-has-no-loss",
             )
         if self.head.kind == "span":
-            return self._span_loss(logits, examples, value)
+            return self._compute_span_loss(logits, examples, value)
         if logits.dim() == 3:
-            return self._continuation_loss(logits, examples, value)
+            return self._compute_continuation_loss(logits, examples, value)
         if self.head.problem_type == "multi":
             return softplus(-value)
         first_terms = self.term_indices[examples][:, :1]
         class_loss = logits.logsumexp(dim=1) - logits.gather(1, first_terms)[:, 0]
         return torch.where(self.has_index[examples], class_loss, softplus(-value))
 
-    def _span_loss(self, logits: Tensor, examples: Tensor, value: Tensor) -> Tensor:
+    def _compute_span_loss(self, logits: Tensor, examples: Tensor, value: Tensor) -> Tensor:
         positions = torch.arange(logits.shape[1], device=logits.device)
         is_real = positions < self.lengths[examples, None]
         normalizer = logits.masked_fill(~is_real[..., None], -torch.inf).logsumexp(dim=1)
@@ -165,7 +165,7 @@ class Objective:
         side_normalizers = normalizer.gather(1, self.term_indices[examples] % 2)
         return (self.weights[examples] * side_normalizers).sum(dim=1) - value
 
-    def _continuation_loss(self, logits: Tensor, examples: Tensor, value: Tensor) -> Tensor:
+    def _compute_continuation_loss(self, logits: Tensor, examples: Tensor, value: Tensor) -> Tensor:
         # Each token of a continuation has two entries: its logit, and that of all other tokens. A term of
         # the second kind makes a contrast of the first, and the loss is that of the token all the same.
         indices = self.term_indices[examples]
@@ -186,7 +186,7 @@ def _pad_terms(terms: Sequence[Any], length: int) -> list[Any]:
     return [*terms, *[(first_index, 0.0)] * (length - len(terms))]
 
 
-def _flat_index(index: tuple[int, ...]) -> int:
+def _flatten_index(index: tuple[int, ...]) -> int:
     """Return the position of a term in the flattened logits: by label, or by token and start or end."""
     if len(index) > 1:
         return index[0] * 2 + index[1]
@@ -336,7 +336,7 @@ def _term_indices(targets: Sequence[ResolvedTarget]) -> list[tuple[int, ...]]:
     return list(zip(*term_indices, strict=True))
 
 
-def sum_of_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
+def sum_targets(logits: Tensor, targets: Sequence[ResolvedTarget]) -> Tensor:
     """Return Σ over examples of the target's value; its gradients are those of the single examples."""
     if isinstance(targets, ArgmaxTargets):
         # The backward pass of indexing sorts its indices, that of gather does not.

@@ -33,13 +33,13 @@ def read_logits(
     if runner.head.kind == "span":
         return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
     if runner.head.task == "pair":
-        return _similarities(runner, outputs, arguments)
+        return _compute_similarities(runner, outputs, arguments)
     logits: Tensor = outputs.logits
     if "read_positions" in arguments and logits.dim() == 3:
         positions = arguments["read_positions"]
         logits = _select_positions(runner, logits, positions)
         if "continuation_ids" in arguments:
-            return _continuation_logits(
+            return _compute_continuation_logits(
                 logits,
                 arguments["continuation_ids"],
                 is_linear=is_linear,
@@ -57,7 +57,9 @@ def read_logits(
     return logits
 
 
-def _similarities(runner: ModelRunner, outputs: Any, arguments: dict[str, Tensor]) -> Tensor:
+def _compute_similarities(
+    runner: ModelRunner, outputs: Any, arguments: dict[str, Tensor]
+) -> Tensor:
     """Return batch × 1: the similarity of each sentence embedding to its reference embedding."""
     embeddings = pool_embeddings(runner, outputs, arguments)
     if runner.similarity == "cosine":
@@ -76,7 +78,9 @@ def _select_positions(runner: ModelRunner, logits: Tensor, positions: Tensor) ->
     return logits[rows, to_device(positions, logits.device)]
 
 
-def _continuation_logits(logits: Tensor, continuation_ids: Tensor, *, is_linear: bool) -> Tensor:
+def _compute_continuation_logits(
+    logits: Tensor, continuation_ids: Tensor, *, is_linear: bool
+) -> Tensor:
     """Return batch × written × 2: each token's logit, and ln Σ exp of the logits of all other tokens."""
     ids = to_device(continuation_ids, logits.device)[..., None]
     other_logits = logits.detach() if is_linear else logits

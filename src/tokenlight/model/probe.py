@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from tokenlight.accel.arithmetic import arithmetic_eps
+from tokenlight.accel.arithmetic import compute_arithmetic_eps
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.hooks import attention_hook
@@ -88,15 +88,17 @@ def _verify_short_row(runner: ModelRunner, row: TokenRow, *, reads_attention: bo
     logits, nonfinite_weights = _check_finite(runner, row)
     _check_deterministic(runner, row, logits)
     if runner.head.task == "next" and runner.vision_inputs is None:
-        _check_causal(runner, row, _loose_tolerance(runner, logits))
-    rounding = _padding_tolerance(runner, logits)
+        _check_causal(runner, row, _compute_loose_tolerance(runner, logits))
+    rounding = _compute_padding_tolerance(runner, logits)
     # Images are never padded: those of one size go together.
     is_text = runner.patch_inputs is None
-    results.is_padding_invariant = is_text and _padding_gap(runner, row) <= rounding
+    results.is_padding_invariant = is_text and _measure_padding_gap(runner, row) <= rounding
     can_share_batch = is_text and runner.vision_inputs is None
-    results.is_batch_invariant = not can_share_batch or _batch_gap(runner, row, logits) <= rounding
+    results.is_batch_invariant = (
+        not can_share_batch or _measure_batch_gap(runner, row, logits) <= rounding
+    )
     if reads_attention:
-        tolerance = _attention_tolerance(runner, row, logits)
+        tolerance = _compute_attention_tolerance(runner, row, logits)
         _check_recorded_attention(runner, row, logits, tolerance, nonfinite_weights)
         results.verified_route = runner.attention_route
 
@@ -106,8 +108,8 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
     batching = runner.batching
     if not batching.has_thresholds or runner.vision_inputs is not None:
         return
-    signature = batching.regime_signature(row)
-    if signature == batching.regime_signature(make_probe_row(runner, row)):
+    signature = batching.find_regime_signature(row)
+    if signature == batching.find_regime_signature(make_probe_row(runner, row)):
         return
     # The attention hook is the same function at any length, so only eager attention is checked again.
     checks_attention = reads_attention and runner.attention_route == "eager"
@@ -115,7 +117,9 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
     key = (signature, checks_attention)
     if key not in padding_invariance:
         read_length = row.source_length or len(row)  # of the encoder, if there is one
-        probe_row = make_probe_row(runner, row, batching.shortest_length_in_regime_of(read_length))
+        probe_row = make_probe_row(
+            runner, row, batching.find_shortest_length_in_regime_of(read_length)
+        )
         logits = _probe_logits(runner, probe_row)
         if not bool(torch.isfinite(logits).all()):
             raise NotFinite(
@@ -124,10 +128,12 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
                 "the model in float32.",
                 code="long-text-not-finite",
             )
-        is_invariant = _padding_gap(runner, probe_row) <= _padding_tolerance(runner, logits)
+        is_invariant = _measure_padding_gap(runner, probe_row) <= _compute_padding_tolerance(
+            runner, logits
+        )
         padding_invariance[key] = is_invariant
         if checks_attention:
-            tolerance = _attention_tolerance(runner, probe_row, logits)
+            tolerance = _compute_attention_tolerance(runner, probe_row, logits)
             _check_recorded_attention(runner, probe_row, logits, tolerance, ())
     if not padding_invariance[key]:
         batching.padding_sensitive.add(signature)
@@ -136,47 +142,47 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
 # --- how far logits may move -----------------------------------------------------------------------
 
 
-def _max_gap(logits: Tensor, other_logits: Tensor) -> float:
+def _compute_max_gap(logits: Tensor, other_logits: Tensor) -> float:
     return float((logits - other_logits).abs().max())
 
 
-def _float_eps(runner: ModelRunner) -> float:
+def _compute_float_eps(runner: ModelRunner) -> float:
     # Norms and softmax of many families compute in float32 whatever the dtype of the model is.
-    return max(arithmetic_eps(runner.device, runner.dtype), FLOAT32_EPS)
+    return max(compute_arithmetic_eps(runner.device, runner.dtype), FLOAT32_EPS)
 
 
-def _logit_scale(logits: Tensor) -> float:
+def _compute_logit_scale(logits: Tensor) -> float:
     return max(1.0, float(logits.abs().max()))
 
 
-def _loose_tolerance(runner: ModelRunner, logits: Tensor) -> float:
+def _compute_loose_tolerance(runner: ModelRunner, logits: Tensor) -> float:
     """Return a gap that no other order of summation reaches, and most other computations exceed."""
-    return float(_float_eps(runner) ** 0.5 * _logit_scale(logits))
+    return float(_compute_float_eps(runner) ** 0.5 * _compute_logit_scale(logits))
 
 
-def _attention_tolerance(runner: ModelRunner, row: TokenRow, logits: Tensor) -> float:
+def _compute_attention_tolerance(runner: ModelRunner, row: TokenRow, logits: Tensor) -> float:
     """Return how far recording attention may move the logits of ``row``.
 
     Where logits hardly depend on the text, a different computation moves them as little as another text
     does, so the tolerance is at most a hundredth of that.
     """
-    tolerance = _loose_tolerance(runner, logits)
+    tolerance = _compute_loose_tolerance(runner, logits)
     if runner.patch_inputs is not None:
         return tolerance
-    text_gap = _max_gap(logits, _probe_logits(runner, make_other_row(runner, row)))
-    rounding = ROUNDING_FACTOR * _float_eps(runner) * float(logits.abs().max())
+    text_gap = _compute_max_gap(logits, _probe_logits(runner, make_other_row(runner, row)))
+    rounding = ROUNDING_FACTOR * _compute_float_eps(runner) * float(logits.abs().max())
     return min(tolerance, rounding + text_gap / 100)
 
 
-def _padding_tolerance(runner: ModelRunner, logits: Tensor) -> float:
+def _compute_padding_tolerance(runner: ModelRunner, logits: Tensor) -> float:
     """Return how far rounding may move the logits of a padded row.
 
     It follows the dtype of the model: MPT counts its bias from the end of the padded row and rounds the
     sum to float32, which divisions by small numbers then magnify.
     """
-    model_eps = arithmetic_eps(runner.device, runner.dtype)
+    model_eps = compute_arithmetic_eps(runner.device, runner.dtype)
     relative = min(max(model_eps, FLOAT32_EPS) ** 0.5, 1e4 * model_eps)
-    return float(relative * _logit_scale(logits))
+    return float(relative * _compute_logit_scale(logits))
 
 
 # --- checks ----------------------------------------------------------------------------------------
@@ -223,8 +229,8 @@ def _is_finite(weight: nn.Parameter) -> bool:
 
 
 def _check_deterministic(runner: ModelRunner, row: TokenRow, logits: Tensor) -> None:
-    gap = _max_gap(logits, _probe_logits(runner, row))
-    if not gap <= ROUNDING_FACTOR * _float_eps(runner) * _logit_scale(logits):
+    gap = _compute_max_gap(logits, _probe_logits(runner, row))
+    if not gap <= ROUNDING_FACTOR * _compute_float_eps(runner) * _compute_logit_scale(logits):
         raise UnsupportedModel(
             f"{type(runner.model).__name__} returns different logits each time it reads the same text (they "
             f"differ by {gap:.2g}), so it draws random numbers. Fix its seed, such as config.hash_seed.",
@@ -239,7 +245,7 @@ def _check_causal(runner: ModelRunner, row: TokenRow, tolerance: float) -> None:
         return
     first_half_logits = _probe_logits(runner, row.take(range(half)))
     full_logits = _probe_logits(runner, replace(row, target_position=half - 1))
-    gap = _max_gap(full_logits, first_half_logits)
+    gap = _compute_max_gap(full_logits, first_half_logits)
     if not gap <= tolerance:
         raise UnsupportedModel(
             f"{type(runner.model).__name__} cannot generate text as it is configured: its tokens attend to "
@@ -265,7 +271,7 @@ def _check_recorded_attention(
             f"in {location}; fused attention hides it. Check its weights, or load it in float32.",
             code="attention-not-finite",
         )
-    gap = _max_gap(logits, recorded_logits)
+    gap = _compute_max_gap(logits, recorded_logits)
     if gap <= tolerance:
         return
     if runner.attention_route == "hook":
@@ -281,7 +287,7 @@ def _check_recorded_attention(
     )
 
 
-def _padding_gap(runner: ModelRunner, row: TokenRow) -> float:
+def _measure_padding_gap(runner: ModelRunner, row: TokenRow) -> float:
     """Return how far padding moves the logits of a row; infinite if any padding leaves its length regime."""
     max_length = runner.max_tokens
     if max_length is None:
@@ -301,7 +307,7 @@ def _padding_gap(runner: ModelRunner, row: TokenRow) -> float:
     return max(gaps, default=torch.inf)
 
 
-def _batch_gap(runner: ModelRunner, row: TokenRow, logits: Tensor) -> float:
+def _measure_batch_gap(runner: ModelRunner, row: TokenRow, logits: Tensor) -> float:
     """Return how far another row of the same length in the batch moves the logits of ``row``."""
     inputs = runner.build_inputs([row, make_other_row(runner, row)])
     batch_logits = runner.run(inputs)[1][:1].cpu().double()
@@ -332,7 +338,7 @@ def _run_row(
     """Run one row, with ``padding`` more tokens; return the outputs of the model and its logits."""
     inputs = runner.build_inputs([row], len(row) + padding)
     token_mask = inputs.token_mask
-    attention = "own"
+    attention = "unchanged"
     record_mode: attention_hook.RecordMode = "nothing"
     if records_attention:
         attention = runner.recorded_attention

@@ -41,7 +41,7 @@ def make_probe_row(runner: ModelRunner, row: TokenRow, length: int = 0) -> Token
     """
     if runner.patch_inputs is not None or runner.vision_inputs is not None:
         return row
-    num_tokens = length or _short_probe_length(runner)
+    num_tokens = length or _choose_probe_length(runner)
     if row.source_length is not None:
         source_tokens = max(length, min(num_tokens, MIN_DISTINCT_TOKENS))
         return _make_encoder_decoder_probe_row(runner, row, row.source_length, source_tokens)
@@ -54,10 +54,10 @@ def make_probe_row(runner: ModelRunner, row: TokenRow, length: int = 0) -> Token
     return _add_distinct_tokens(runner, row, num_tokens)
 
 
-def _short_probe_length(runner: ModelRunner) -> int:
+def _choose_probe_length(runner: ModelRunner) -> int:
     """Return the length of a probe row that stays in the regime of short rows when it is padded."""
     batching = runner.batching
-    num_tokens = batching.longest_length_in_short_regime(PROBE_TOKENS + PROBE_PADDING)
+    num_tokens = batching.find_longest_length_in_short_regime(PROBE_TOKENS + PROBE_PADDING)
     if batching.has_thresholds:
         # Leave room for the padding that is tried, unless too few tokens would remain.
         min_tokens = min(num_tokens, MIN_DISTINCT_TOKENS)

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tokenlight.accel.modules import list_modules
-from tokenlight.model.packing import batch_key
+from tokenlight.model.packing import compute_batch_key
 
 Regime = tuple[int, ...]  # one number per choice; 0 below its threshold
 LengthRule = Callable[[int], int]
@@ -24,7 +24,7 @@ class BatchRules:
 
     Attributes:
         is_batch_invariant: Whether a row's result is independent of the other rows of its batch.
-        padding_sensitive: Signatures (see :meth:`regime_signature`) at which padding changes a row.
+        padding_sensitive: Signatures (see :meth:`find_regime_signature`) at which padding changes a row.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -37,45 +37,47 @@ class BatchRules:
         """Whether the model computes differently by the length of a batch."""
         return bool(self._rules)
 
-    def regime(self, length: int) -> Regime:
+    def find_regime_of_length(self, length: int) -> Regime:
         """Return the regime of a batch that is ``length`` tokens wide."""
         return tuple(rule(length) for rule in self._rules)
 
-    def regime_of_pass(self, arguments: Mapping[str, Tensor], token_mask: Tensor) -> Regime:
+    def find_regime_of_pass(self, arguments: Mapping[str, Tensor], token_mask: Tensor) -> Regime:
         """Return the regime of a batch, by the tokens that the encoder reads if there is one."""
         input_ids = arguments.get("input_ids")
         if input_ids is None:
-            return self.regime(token_mask.shape[1])
-        return self.regime(input_ids.shape[1])
+            return self.find_regime_of_length(token_mask.shape[1])
+        return self.find_regime_of_length(input_ids.shape[1])
 
-    def regime_of(self, row: Any) -> Regime:
+    def find_regime(self, row: Any) -> Regime:
         """Return the regime of a row by itself; for a source and a continuation, both regimes joined."""
         if not self._rules:
             return ()
         source_length = getattr(row, "source_length", None)
         if source_length is None:
-            return self.regime(len(row))
-        return self.regime(source_length) + self.regime(len(row) - source_length)
+            return self.find_regime_of_length(len(row))
+        return self.find_regime_of_length(source_length) + self.find_regime_of_length(
+            len(row) - source_length
+        )
 
-    def regime_signature(self, row: Any) -> Regime:
+    def find_regime_signature(self, row: Any) -> Regime:
         """Return for each threshold 1 if the row is beyond it, else 0.
 
         A model is verified once for each combination.
         """
-        return tuple(int(side > 0) for side in self.regime_of(row))
+        return tuple(int(side > 0) for side in self.find_regime(row))
 
-    def regime_key(self, row: Any) -> Regime:
+    def compute_regime_key(self, row: Any) -> Regime:
         """Return what rows of one batch have in common, apart from the shapes of their inputs."""
         if not self._rules:
             return ()
-        regime = self.regime_of(row)
-        if self.regime_signature(row) in self.padding_sensitive:
+        regime = self.find_regime(row)
+        if self.find_regime_signature(row) in self.padding_sensitive:
             return (*regime, len(row))
         return regime
 
-    def batch_keys(self, rows: Sequence[Any]) -> list[tuple[int, ...]]:
+    def compute_batch_keys(self, rows: Sequence[Any]) -> list[tuple[int, ...]]:
         """Return a key for each row; rows with different keys may not share a batch."""
-        return [(*self.regime_key(row), *batch_key(row)) for row in rows]
+        return [(*self.compute_regime_key(row), *compute_batch_key(row)) for row in rows]
 
     def pick_probe_rows(self, rows: Any) -> list[Any]:
         """Return the first row of each signature: those with which the model is verified."""
@@ -83,39 +85,39 @@ class BatchRules:
             return list(rows[:1])
         first_rows: dict[Regime, Any] = {}
         for row in rows:
-            first_rows.setdefault(self.regime_signature(row), row)
+            first_rows.setdefault(self.find_regime_signature(row), row)
         return list(first_rows.values())
 
-    def longest_length_in_short_regime(self, longest: int) -> int:
+    def find_longest_length_in_short_regime(self, longest: int) -> int:
         """Return the largest length up to ``longest`` on the same side of every threshold as one token."""
         if not self._rules:
             return longest
-        signature = self._signature_of_length(1)
+        signature = self._find_signature_of_length(1)
         return max(
             length
             for length in range(1, longest + 1)
-            if self._signature_of_length(length) == signature
+            if self._find_signature_of_length(length) == signature
         )
 
-    def shortest_length_in_regime_of(self, length: int) -> int:
+    def find_shortest_length_in_regime_of(self, length: int) -> int:
         """Return the smallest length on the same side of every threshold as ``length``."""
         low = 1
         high = length
-        signature = self._signature_of_length(length)
+        signature = self._find_signature_of_length(length)
         while low < high:
             middle = (low + high) // 2
-            if self._signature_of_length(middle) == signature:
+            if self._find_signature_of_length(middle) == signature:
                 high = middle
             else:
                 low = middle + 1
         return low
 
-    def _signature_of_length(self, length: int) -> Regime:
-        return tuple(int(side > 0) for side in self.regime(length))
+    def _find_signature_of_length(self, length: int) -> Regime:
+        return tuple(int(side > 0) for side in self.find_regime_of_length(length))
 
     def may_be_padded(self, length: int, width: int) -> bool:
         """Return whether a row of ``length`` tokens stays in its regime when padded to ``width``."""
-        return self.regime(length) == self.regime(width)
+        return self.find_regime_of_length(length) == self.find_regime_of_length(width)
 
 
 def find_length_rules(model: nn.Module) -> list[LengthRule]:
@@ -144,15 +146,15 @@ def _iter_module_rules(module: nn.Module) -> Iterator[tuple[Any, LengthRule]]:
 
 def _iter_rope_rules(module: Any) -> Iterator[tuple[Any, LengthRule]]:
     """Yield the rotary embeddings of one module that depend on the length."""
-    for rope_type, layer_type in _rope_types(module):
+    for rope_type, layer_type in _list_rope_types(module):
         if rope_type == "longrope":
-            threshold = _longrope_threshold(module, layer_type)
+            threshold = _read_longrope_threshold(module, layer_type)
             yield ("longrope", threshold), partial(_regime_beyond_threshold, threshold)
         elif "dynamic" in rope_type:
             key = ("dynamic", module.original_max_seq_len, layer_type)
             yield key, partial(_dynamic_rope_regime, module, layer_type)
         if rope_type not in ("default", "longrope") and _has_mscale_threshold(module):
-            threshold = _longrope_threshold(module, layer_type)
+            threshold = _read_longrope_threshold(module, layer_type)
             yield ("longrope", threshold), partial(_regime_beyond_threshold, threshold)
     if type(getattr(module, "long_factor", None)) is list:  # modeling code that comes with a model
         threshold = int(module.original_max_position_embeddings)
@@ -169,7 +171,7 @@ def shares_capacity(model: nn.Module) -> bool:
     return False
 
 
-def _rope_types(module: nn.Module) -> list[tuple[str, str | None]]:
+def _list_rope_types(module: nn.Module) -> list[tuple[str, str | None]]:
     """Return the rotary embeddings of one module, each with the type of layer it is for."""
     if not hasattr(module, "original_max_seq_len"):
         return []
@@ -179,7 +181,7 @@ def _rope_types(module: nn.Module) -> list[tuple[str, str | None]]:
     return [(str(rope_type), None)]
 
 
-def _longrope_threshold(module: Any, layer_type: str | None) -> int:
+def _read_longrope_threshold(module: Any, layer_type: str | None) -> int:
     parameters = module.config.rope_parameters
     if layer_type is not None:
         parameters = parameters[layer_type]

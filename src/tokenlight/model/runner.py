@@ -17,7 +17,7 @@ from tokenlight.errors import BadInput, NotFinite, UnsupportedModel
 from tokenlight.hooks import attention_hook
 from tokenlight.hooks.embedding_layers import find_token_embeddings
 from tokenlight.hooks.instrument import instrumented, locked_model, supports_attention_hook
-from tokenlight.hooks.offloaded import execution_device
+from tokenlight.hooks.offloaded import find_execution_device
 from tokenlight.hooks.patching import patched_attributes
 from tokenlight.model import outputs as model_outputs
 from tokenlight.model import padding
@@ -25,7 +25,7 @@ from tokenlight.model.batch_inputs import (
     READOUT_ARGUMENTS,
     ModelInputs,
     build_model_inputs,
-    shared_source_length,
+    get_shared_source_length,
 )
 from tokenlight.model.head_detection import detect_head, unwrap_pretrained
 from tokenlight.model.packing import CPU_PADDING_POLICY, GPU_PADDING_POLICY, pack_batches
@@ -46,7 +46,7 @@ __all__ = [
     "ModelRunner",
     "Pooling",
     "Similarity",
-    "shared_source_length",
+    "get_shared_source_length",
 ]
 
 CPU_BATCH_TOKENS = 2048  # default tokens per batch on a CPU; a GPU takes more
@@ -196,7 +196,7 @@ class ModelRunner:
             return self.patch_inputs.weight.device
         weight = self._embedding.weight
         assert isinstance(weight, Tensor)
-        return execution_device(self._embedding, weight)
+        return find_execution_device(self._embedding, weight)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -292,7 +292,7 @@ class ModelRunner:
         rope_modules: list[nn.Module] = []
         if self.vision_inputs is not None:
             pixels = model_arguments["pixel_values"]
-            model_arguments |= self.vision_inputs.pixel_arguments(pixels)
+            model_arguments |= self.vision_inputs.build_pixel_arguments(pixels)
             rope_modules = self.vision_inputs.rope_modules
         try:
             with patched_attributes(rope_modules, rope_deltas=None):
@@ -307,7 +307,7 @@ class ModelRunner:
         self,
         inputs: ModelInputs,
         *contexts: AbstractContextManager[Any],
-        attention: str = "own",
+        attention: str = "unchanged",
         gradients: bool = False,
         examples: Tensor | None = None,
         **flags: Any,
@@ -317,7 +317,7 @@ class ModelRunner:
         Args:
             inputs: The output of :meth:`build_inputs`.
             *contexts: Context managers that hold during the pass.
-            attention: The attention implementation; ``own`` keeps that of the model.
+            attention: The attention implementation; ``unchanged`` keeps that of the model.
             gradients: Whether to build a graph from the embeddings on.
             examples: Indices of the examples to run, repetitions allowed; None for all.
             **flags: Further arguments of the model.
@@ -338,7 +338,7 @@ class ModelRunner:
                     attention=attention,
                     gradients=gradients,
                     pad_id=inputs.pad_id,
-                    regime=self.batching.regime_of_pass(arguments, inputs.token_mask),
+                    regime=self.batching.find_regime_of_pass(arguments, inputs.token_mask),
                 )
             )
             for context in contexts:
@@ -350,7 +350,7 @@ class ModelRunner:
         """Generate from a source by the model's own generation config; return all ids, start included."""
         input_ids = to_device([source.ids], self.device)
         attention_mask = to_device([source.attention_mask], self.device)
-        with instrumented(self.model, attention="own", gradients=False):
+        with instrumented(self.model, attention="unchanged", gradients=False):
             generated = self.model.generate(
                 input_ids=input_ids, attention_mask=attention_mask, max_new_tokens=max_new_tokens
             )
@@ -420,7 +420,7 @@ class ModelRunner:
 
     # --- size of batches ---------------------------------------------------------------------------
 
-    def rows_per_batch(self, requested: int | None = None) -> int | None:
+    def limit_rows_per_batch(self, requested: int | None = None) -> int | None:
         """Return the largest number of rows in a batch; None if only tokens are limited."""
         if not self.batching.is_batch_invariant:
             return 1
@@ -446,8 +446,8 @@ class ModelRunner:
             padded_lengths,
             batch_tokens,
             is_padding_invariant=self.is_padding_invariant,
-            max_rows=self.rows_per_batch(batch_size),
-            batch_keys=self.batching.batch_keys(rows),
+            max_rows=self.limit_rows_per_batch(batch_size),
+            batch_keys=self.batching.compute_batch_keys(rows),
             padding_policy=GPU_PADDING_POLICY if is_gpu else CPU_PADDING_POLICY,
         )
 

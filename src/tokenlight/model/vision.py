@@ -23,7 +23,7 @@ from tokenlight.hooks.attention import repeat_kv_heads
 from tokenlight.hooks.embedding_layers import (
     find_patch_embedding,
     find_token_embeddings,
-    no_patch_grid_error,
+    make_patch_grid_error,
 )
 from tokenlight.hooks.instrument import instrumented
 
@@ -161,14 +161,14 @@ class PatchInputs(_ImageInputs):
         states = self._probe_hidden_states(shape, rows, columns)
         has_token_axis = {state.dim() for state in states} == {3}
         if not has_token_axis or len({state.shape for state in states}) != 1:
-            raise no_patch_grid_error(self.model)
+            raise make_patch_grid_error(self.model)
         num_prefix_tokens = states[0].shape[1] - rows * columns
         self.num_prefix_tokens = num_prefix_tokens
         if num_prefix_tokens < 0 or not _is_grid_aligned(
             states[0], rows, columns, num_prefix_tokens
         ):
-            raise no_patch_grid_error(self.model)
-        names = self._name_prefix_tokens()
+            raise make_patch_grid_error(self.model)
+        names = self._find_prefix_token_names()
         if len(names) != num_prefix_tokens:
             return tuple(f"[{index}]" for index in range(num_prefix_tokens))
         return tuple(names)
@@ -177,7 +177,7 @@ class PatchInputs(_ImageInputs):
         """Return the hidden states of the probe images, image × token × hidden each."""
         images = self._make_probe_images(shape, rows, columns)
         try:
-            with instrumented(self.model, attention="own", gradients=False):
+            with instrumented(self.model, attention="unchanged", gradients=False):
                 outputs = self.model(
                     pixel_values=images, output_hidden_states=True, return_dict=True
                 )
@@ -191,7 +191,7 @@ class PatchInputs(_ImageInputs):
             ) from error
         return getattr(outputs, "hidden_states", None) or ()
 
-    def _name_prefix_tokens(self) -> list[str]:
+    def _find_prefix_token_names(self) -> list[str]:
         """Name the prefix tokens by the parameters next to the patch embedding."""
         names: list[str] = []
         for module in self.model.modules():
@@ -232,7 +232,7 @@ def find_image_token_id(model: PreTrainedModel) -> int | None:
     is_decoder_only = not model.config.is_encoder_decoder
     if not is_decoder_only or model.main_input_name != "input_ids":
         return None
-    if not hasattr(_image_encoder(model), "get_image_features"):
+    if not hasattr(_find_image_encoder(model), "get_image_features"):
         return None
     for name in ("image_token_id", "image_token_index"):
         token_id = getattr(model.config, name, None)
@@ -241,7 +241,7 @@ def find_image_token_id(model: PreTrainedModel) -> int | None:
     return None
 
 
-def _image_encoder(model: PreTrainedModel) -> Any:
+def _find_image_encoder(model: PreTrainedModel) -> Any:
     """Return the part with ``get_image_features``: the model or its base model."""
     return model if hasattr(model, "get_image_features") else model.base_model
 
@@ -264,7 +264,7 @@ class VisionLanguageInputs(_ImageInputs):
         super().__init__(model, find_token_embeddings(model)[0].weight, image_token_id)  # type: ignore[arg-type]
         self._forward_parameters = forward_parameters
         self.language_model: nn.Module = model.get_decoder()
-        parameters = inspect.signature(_image_encoder(model).get_image_features).parameters
+        parameters = inspect.signature(_find_image_encoder(model).get_image_features).parameters
         image_sizes = parameters.get("image_sizes")
         self._needs_image_sizes = (
             image_sizes is not None and image_sizes.default is inspect.Parameter.empty
@@ -349,29 +349,29 @@ class VisionLanguageInputs(_ImageInputs):
 
     def _count_vectors(self, shape: ImageShape) -> int:
         plain_image = self._make_probe_images(shape, 1, 1)[:1]
-        with instrumented(self.model, attention="own", gradients=False):
-            return len(self._image_features(plain_image))
+        with instrumented(self.model, attention="unchanged", gradients=False):
+            return len(self._compute_image_features(plain_image))
 
     def _is_grid_proved(self, shape: ImageShape, rows: int, columns: int) -> bool:
         images = self._make_probe_images(shape, rows, columns)
         with instrumented(self.model, attention=SELF_ONLY_ATTENTION, gradients=False):
-            vectors = self._image_features(images)
+            vectors = self._compute_image_features(images)
         return _is_grid_aligned(vectors.view(3, rows * columns, -1), rows, columns)
 
-    def _image_features(self, pixels: Tensor) -> Tensor:
+    def _compute_image_features(self, pixels: Tensor) -> Tensor:
         """Return token × hidden: what the language model reads of the images, one after the other."""
-        features: Any = _image_encoder(self.model).get_image_features(
-            **self.pixel_arguments(pixels), return_dict=True
+        features: Any = _find_image_encoder(self.model).get_image_features(
+            **self.build_pixel_arguments(pixels), return_dict=True
         )
         vectors = getattr(features, "pooler_output", features)
         if not isinstance(vectors, Tensor):  # one tensor per image
             vectors = torch.cat([image_vectors.flatten(0, -2) for image_vectors in vectors])
         return vectors.flatten(0, -2)
 
-    def pixel_arguments(self, pixels: Tensor) -> dict[str, Tensor]:
+    def build_pixel_arguments(self, pixels: Tensor) -> dict[str, Tensor]:
         """Return the arguments by which the model reads ``pixels``, batch × channel × height × width."""
         if "image_grid_thw" in self._forward_parameters:
-            return self._flat_patch_arguments(pixels)
+            return self._build_flat_patch_arguments(pixels)
         arguments = {"pixel_values": pixels}
         if "pixel_attention_mask" in self._forward_parameters:
             # These models take several images per text: batch × image × channel × height × width.
@@ -381,7 +381,7 @@ class VisionLanguageInputs(_ImageInputs):
             arguments["image_sizes"] = torch.tensor(sizes, device=pixels.device)
         return arguments
 
-    def _flat_patch_arguments(self, pixels: Tensor) -> dict[str, Tensor]:
+    def _build_flat_patch_arguments(self, pixels: Tensor) -> dict[str, Tensor]:
         """Cut images into flat patches, in the order in which Qwen-VL merges them."""
         config = self.model.config.vision_config
         side = int(config.patch_size)

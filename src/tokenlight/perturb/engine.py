@@ -16,10 +16,10 @@ from torch import Tensor
 from tokenlight.accel.transfer import to_device
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TextTooLong
-from tokenlight.hooks.locks import pause
+from tokenlight.hooks.locks import call_between_passes
 from tokenlight.model.embeddings import find_embedding_hooks
 from tokenlight.model.memory import is_out_of_memory, limit_pack_tokens
-from tokenlight.model.runner import ModelRunner, shared_source_length
+from tokenlight.model.runner import ModelRunner, get_shared_source_length
 from tokenlight.perturb.variants import EmbeddingDropout, Perturber, ReplacementIds, Variant
 
 # Other folders import the values of variants.py together with the function that runs them.
@@ -109,7 +109,7 @@ def _launch_batches(
         logits = _try_batch(runner, [rows[index] for index in batch])
         if logits is not None:
             finished.append((batch, logits))
-            pause()
+            call_between_passes()
             continue
         # Out of memory. The tensors of the failed pass were released when _try_batch returned.
         if runner.device.type == "cuda":
@@ -194,7 +194,7 @@ def _dropped_embeddings(
     if all(row.embedding_dropout is None for row in rows):
         return nullcontext()
     embedding_hooks = find_embedding_hooks(runner, rows[0].row, "hidden")
-    source_length = shared_source_length(rows)
+    source_length = get_shared_source_length(rows)
     zero_masks: list[Tensor] = []  # one per hook point, drawn when the hidden size is known
 
     def drop(hook_index: int, embeddings: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ def _dropped_embeddings(
             zero_masks.extend(embedding_hooks.split_by_hook(position_zeros, source_length))
         return embeddings.masked_fill(zero_masks[hook_index].to(embeddings.device), 0.0)
 
-    return embedding_hooks.attached(runner.model, token_mask.shape[1], source_length, drop)
+    return embedding_hooks.hooked_embeddings(runner.model, token_mask.shape[1], source_length, drop)
 
 
 def _draw_zeros(rows: list[Variant], shape: tuple[int, int, int]) -> np.ndarray:

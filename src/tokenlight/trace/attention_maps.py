@@ -44,7 +44,7 @@ class AttentionMap(ABC):
         """Return the map in the model's dtype."""
 
     @abstractmethod
-    def gradient_at_map(self, gradient: Tensor, share: float) -> Tensor:
+    def compute_gradient_at_map(self, gradient: Tensor, share: float) -> Tensor:
         """Return ∂y/∂A from the gradient at :attr:`graph_tensor`.
 
         Args:
@@ -53,7 +53,9 @@ class AttentionMap(ABC):
         """
 
     @abstractmethod
-    def relevance_at_map(self, relevance: Tensor, rules: RuleSet, batch_size: int) -> Tensor:
+    def compute_relevance_at_map(
+        self, relevance: Tensor, rules: RuleSet, batch_size: int
+    ) -> Tensor:
         """Return the relevance of the map from that at :attr:`graph_tensor`.
 
         Args:
@@ -93,11 +95,16 @@ class KeptAttentionMap(AttentionMap):
     def compute(self) -> Tensor:
         return self.tensor
 
-    def gradient_at_map(self, gradient: Tensor, share: float) -> Tensor:  # noqa: ARG002
+    def compute_gradient_at_map(self, gradient: Tensor, share: float) -> Tensor:  # noqa: ARG002
         # The map is a factor on the graph, so a rewritten gradient has its share already.
         return gradient
 
-    def relevance_at_map(self, relevance: Tensor, rules: RuleSet, batch_size: int) -> Tensor:  # noqa: ARG002
+    def compute_relevance_at_map(
+        self,
+        relevance: Tensor,
+        rules: RuleSet,  # noqa: ARG002
+        batch_size: int,  # noqa: ARG002
+    ) -> Tensor:
         return relevance
 
     def compute_head_means(self, gradient: Tensor | None) -> None:  # noqa: ARG002
@@ -129,12 +136,14 @@ class LazyAttentionMap(AttentionMap):
         key = repeat_kv_heads(self.operands.key, query.shape[1])
         return compute_attention_map(query, key, self.operands.mask, self.operands.params)
 
-    def gradient_at_map(self, gradient: Tensor, share: float) -> Tensor:
-        return share * torch.matmul(gradient, self._expanded_values().mT)
+    def compute_gradient_at_map(self, gradient: Tensor, share: float) -> Tensor:
+        return share * torch.matmul(gradient, self._expand_values().mT)
 
-    def relevance_at_map(self, relevance: Tensor, rules: RuleSet, batch_size: int) -> Tensor:
+    def compute_relevance_at_map(
+        self, relevance: Tensor, rules: RuleSet, batch_size: int
+    ) -> Tensor:
         attention = upcast(self.compute())
-        factors = (attention, upcast(self._expanded_values()))
+        factors = (attention, upcast(self._expand_values()))
         context = upcast(self.operands.context.detach())
         case = RuleCase(context, factors, batch_size, activation_mask=(True, True))
         map_relevance = rules.rules[Operation.MATMUL](upcast(relevance), case)[0]
@@ -147,7 +156,7 @@ class LazyAttentionMap(AttentionMap):
         if not operands.params.is_fusable:
             return None
         means: Tensor | None = run_kernel(
-            "head_means_kernel.head_means",
+            "head_means_kernel.compute_head_means",
             operands.query,
             operands.key,
             operands.value,
@@ -158,7 +167,7 @@ class LazyAttentionMap(AttentionMap):
         )
         return means
 
-    def _expanded_values(self) -> Tensor:
+    def _expand_values(self) -> Tensor:
         """Return the values, detached, with one per query head: ``batch head key width``."""
         return repeat_kv_heads(self.operands.value.detach(), self.operands.query.shape[1])
 
@@ -200,20 +209,20 @@ class AttentionMaps:
 
     def mean_attention(self) -> Sequence[Tensor]:
         """Return the mean over heads of each A^l, ``batch query key``."""
-        return self._lazy_means(MEAN_ATTENTION)
+        return self._compute_means_lazily(MEAN_ATTENTION)
 
     def mean_products(self) -> Sequence[Tensor]:
         """Return the mean over heads of each A^l ⊙ ∂y/∂A^l, ``batch query key``."""
-        return self._lazy_means(MEAN_PRODUCT)
+        return self._compute_means_lazily(MEAN_PRODUCT)
 
     def mean_positive_products(self) -> Sequence[Tensor]:
         """Return the mean over heads of each (A^l ⊙ ∂y/∂A^l)⁺, ``batch query key``.
 
         It is also that of A^l ⊙ (∂y/∂A^l)⁺, since attention is never negative.
         """
-        return self._lazy_means(MEAN_POSITIVE_PRODUCT)
+        return self._compute_means_lazily(MEAN_POSITIVE_PRODUCT)
 
-    def _lazy_means(self, kind: int) -> Sequence[Tensor]:
+    def _compute_means_lazily(self, kind: int) -> Sequence[Tensor]:
         blocks = range(len(self.attention))
         return LazyTensors(blocks, lambda block, _: self._get_mean(kind, block), blocks)
 
@@ -273,7 +282,7 @@ def _convert_gradient(
     gradient: Tensor,
 ) -> Tensor:
     attention_map = recording.attention_maps[map_index]
-    map_gradient = attention_map.gradient_at_map(gradient, gradient_share)
+    map_gradient = attention_map.compute_gradient_at_map(gradient, gradient_share)
     expanded = recording.expand_map(map_index, map_gradient)
     if padding_mask is None:
         return expanded

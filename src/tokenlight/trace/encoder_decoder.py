@@ -40,7 +40,7 @@ class EncoderDecoderLayout:
 
     def pad_map(self, map_index: int, tensor: Tensor) -> Tensor:
         """Extend a map to ``batch head query key`` of all tokens, with zeros elsewhere."""
-        has_source_queries, has_source_keys = IS_SOURCE_SIDE[self.map_kind(map_index)]
+        has_source_queries, has_source_keys = IS_SOURCE_SIDE[self.find_map_kind(map_index)]
         key_padding = self._padding(is_source=has_source_keys)
         query_padding = self._padding(is_source=has_source_queries)
         return pad(tensor, (*key_padding, *query_padding))
@@ -51,7 +51,7 @@ class EncoderDecoderLayout:
             return 0, self.target_length
         return self.source_length, 0
 
-    def map_kind(self, map_index: int) -> MapKind:
+    def find_map_kind(self, map_index: int) -> MapKind:
         """Return whether a map is the encoder's, the decoder's, or that between both."""
         decoder_index = map_index - (self.num_encoder_states - 1)
         if decoder_index < 0:
@@ -60,7 +60,7 @@ class EncoderDecoderLayout:
             return "decoder"
         return "cross"
 
-    def mean_received(self, means: Sequence[Tensor], token_mask: Tensor) -> list[Tensor]:
+    def compute_mean_received(self, means: Sequence[Tensor], token_mask: Tensor) -> list[Tensor]:
         """Compute the attention that each state receives in the block that reads it.
 
         Args:
@@ -73,7 +73,7 @@ class EncoderDecoderLayout:
         """
         received: dict[MapKind, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
         for map_index, mean in enumerate(means):
-            kind = self.map_kind(map_index)
+            kind = self.find_map_kind(map_index)
             is_query = token_mask.clone()
             if kind == "encoder":
                 is_query[:, self.source_length :] = False
@@ -94,12 +94,13 @@ class EncoderDecoderLayout:
         """Refuse maps in another order, which shows where both parts differ in length."""
         for map_index, attention_map in enumerate(maps):
             expected_shape: list[int] = []
-            for is_source in IS_SOURCE_SIDE[self.map_kind(map_index)]:
+            for is_source in IS_SOURCE_SIDE[self.find_map_kind(map_index)]:
                 expected_shape.append(self.source_length if is_source else self.target_length)
             if list(attention_map.shape[2:]) != expected_shape:
+                kind = self.find_map_kind(map_index)
                 raise UnsupportedModel(
-                    f"Attention map {map_index} of {type(model).__name__} is not that of its "
-                    f"{self.map_kind(map_index)} attention, so methods that read attention do not support "
-                    "this model. Use one that does not, such as grad_x_input or occlusion.",
+                    f"Attention map {map_index} of {type(model).__name__} is not that of its {kind} "
+                    "attention, so methods that read attention do not support this model. Use one that does "
+                    "not, such as grad_x_input or occlusion.",
                     code="attention-map-order",
                 )

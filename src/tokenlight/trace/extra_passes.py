@@ -21,7 +21,7 @@ from tokenlight.accel.transfer import to_device
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput
-from tokenlight.hooks.locks import pause
+from tokenlight.hooks.locks import call_between_passes
 from tokenlight.lrp.backward import backward_by_rules
 from tokenlight.lrp.rules import RuleSet
 from tokenlight.model.embeddings import EmbeddingSite, compute_embeddings, find_embedding_hooks
@@ -105,7 +105,7 @@ class ExtraPasses:
             gradients = compute_gradients(self.runner.model, total, tensors, retain_graph=True)
         return [self._upcast(gradient) for gradient in gradients]
 
-    def gradients_at_points(
+    def compute_gradients_at_points(
         self,
         examples: Tensor,
         embeddings_for: Callable[[Tensor], Tensor],
@@ -126,22 +126,22 @@ class ExtraPasses:
             Indices of passes; their values (``pass``); and the gradients at their embeddings
             (``pass position hidden``).
         """
-        size = self.recording.passes_at_once(self.recording.batch_tokens, gradients=True)
+        size = self.recording.count_passes_at_once(self.recording.batch_tokens, gradients=True)
         all_passes = torch.arange(len(examples), device=examples.device)
 
         def run(pack: Tensor, part: slice) -> list[tuple[Tensor, Tensor, Tensor]]:
             indices = pack[part]
-            values, gradients = self.gradient_at(
+            values, gradients = self.compute_gradient_at(
                 examples[indices], embeddings_for(indices), site=site, quantity=quantity
             )
             return [(indices, values, gradients)]
 
         for pack in torch.split(all_passes, size):
             yield from run_in_halves(partial(run, pack), len(pack))
-            pause()
+            call_between_passes()
 
     @torch.inference_mode(mode=False)
-    def gradient_at(
+    def compute_gradient_at(
         self,
         examples: Tensor,
         embeddings: Tensor,
@@ -168,7 +168,7 @@ class ExtraPasses:
         return values.detach(), self._upcast(gradient)
 
     @torch.inference_mode(mode=False)
-    def value_at(self, embeddings: Tensor, *, site: EmbeddingSite) -> Tensor:
+    def compute_value_at(self, embeddings: Tensor, *, site: EmbeddingSite) -> Tensor:
         """Return the target with other embeddings, ``batch position hidden``: ``batch``."""
         with torch.no_grad():
             return self._run_at(
@@ -180,7 +180,7 @@ class ExtraPasses:
     ) -> Tensor:
         first_row = self.recording.rows[0]
         hooks = find_embedding_hooks(self.runner, first_row, site)
-        replaced = hooks.embeddings_replaced(self.runner.model, embeddings, first_row.source_length)
+        replaced = hooks.replaced_embeddings(self.runner.model, embeddings, first_row.source_length)
         gradients = embeddings.requires_grad
         with torch.set_grad_enabled(gradients):
             _, logits = self.runner.run(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.data.target import ResolvedTarget
-from tokenlight.model.objective import compute_gradients, sum_of_targets
+from tokenlight.model.objective import compute_gradients, sum_targets
 from tokenlight.trace.sites import Site
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def take_gradients(
         retain_graph: Whether the graph is used once more.
     """
     with torch.enable_grad():
-        total = sum_of_targets(recording.logits, targets)
+        total = sum_targets(recording.logits, targets)
     tensors_by_kind = _find_tensors(recording)
     if not tensors_by_kind:
         return {}

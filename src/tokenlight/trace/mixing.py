@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.attention_hook import AttentionRecorder
 from tokenlight.hooks.offloaded import loaded_weights
-from tokenlight.hooks.own_code import own_code
 from tokenlight.hooks.patching import forward_hooks
+from tokenlight.hooks.uncompiled import uncompiled_modules
 
 # Two kinds of norm differ by more than this, and float32 rounds a sum over the features by less.
 MIN_RELATIVE_GAP = 1e-4
@@ -47,7 +47,7 @@ class RecordedNorm:
         """Apply the transpose of the linear part to a direction at the output, ``batch token hidden``."""
         scaled = direction if self.weight is None else direction * self.weight
         if not self.is_centered:
-            return scaled / _mean_square(self.inputs).sqrt()
+            return scaled / _compute_mean_square(self.inputs).sqrt()
         deviation = self.inputs.var(dim=-1, correction=0, keepdim=True).sqrt()
         return (scaled - scaled.mean(dim=-1, keepdim=True)) / deviation
 
@@ -92,7 +92,7 @@ class MixingRecorder:
         self._attention_recorder = recorder
         self._calls: list[_ModuleCall] = []
 
-    def attached(self, encoder: nn.Module) -> AbstractContextManager[None]:
+    def calls_recorded(self, encoder: nn.Module) -> AbstractContextManager[None]:
         """Record the calls inside the block."""
         modules = [module for module in encoder.modules() if _is_linear(module) or _is_norm(module)]
         return forward_hooks(modules, post_hook=self._record_call)
@@ -136,7 +136,7 @@ class MixingRecorder:
             )
         is_normed_before = _find_call(_select_norms(calls_before), inputs=block_input) is not None
         last_norm = _find_last_norm(norms_after, block_output, is_normed_before)
-        weight = _projection_matrix(projection)
+        weight = _read_projection_matrix(projection)
         if is_normed_before:
             return Mixing(
                 projection=weight,
@@ -201,7 +201,7 @@ def _find_last_norm(
 
 
 @torch.no_grad()
-def _projection_matrix(call: _ModuleCall) -> Tensor:
+def _read_projection_matrix(call: _ModuleCall) -> Tensor:
     """Return the weight of a linear layer as ``out in``; a Conv1D of GPT-2 stores its transpose."""
     module: Any = call.module
     with loaded_weights(module):
@@ -211,7 +211,7 @@ def _projection_matrix(call: _ModuleCall) -> Tensor:
         # A quantized layer keeps codes in place of numbers, and answers for each input what they mean.
         features = call.inputs.shape[-1]
         units = torch.eye(features, dtype=call.inputs.dtype, device=call.inputs.device)
-        with own_code([module]):
+        with uncompiled_modules([module]):
             outputs: Tensor = module.forward(units) - module.forward(torch.zeros_like(units))
         return outputs.T
 
@@ -239,14 +239,14 @@ def _record_norm(call: _ModuleCall) -> RecordedNorm:
     # A norm that only divides by the root mean square gives the output without centering. It is computed
     # again in a wide dtype: half precision would round more than the two kinds of norm differ.
     inputs = call.inputs.to(torch.promote_types(call.inputs.dtype, torch.float32))
-    scaled = inputs / (_mean_square(inputs) + _norm_eps(call.module)).sqrt()
+    scaled = inputs / (_compute_mean_square(inputs) + _find_norm_eps(call.module)).sqrt()
     is_centered = weight is None or not _is_close(scaled * weight, call.output, call.inputs.dtype)
     return RecordedNorm(
         weight=weight, inputs=call.inputs, output=call.output, is_centered=is_centered
     )
 
 
-def _norm_eps(module: nn.Module) -> float:
+def _find_norm_eps(module: nn.Module) -> float:
     """Return what a norm adds to the variance, under the names that transformers gives it."""
     for name in ("variance_epsilon", "eps", "epsilon", "norm_eps"):
         eps = getattr(module, name, None)
@@ -255,7 +255,7 @@ def _norm_eps(module: nn.Module) -> float:
     return 0.0
 
 
-def _mean_square(states: Tensor) -> Tensor:
+def _compute_mean_square(states: Tensor) -> Tensor:
     return states.square().mean(dim=-1, keepdim=True)
 
 

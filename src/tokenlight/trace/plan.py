@@ -13,7 +13,7 @@ from tokenlight.hooks.attention_hook import RecordMode
 from tokenlight.hooks.model_cache import ModelCache, get_model_cache
 from tokenlight.lrp.call_plans import BackwardRequirements
 from tokenlight.model.embeddings import EmbeddingHooks, EmbeddingSite, find_embedding_hooks
-from tokenlight.model.runner import ModelInputs, ModelRunner, shared_source_length
+from tokenlight.model.runner import ModelInputs, ModelRunner, get_shared_source_length
 from tokenlight.trace.sites import (
     ATTENTION_MAP_SITES,
     EMBEDDING_SITES,
@@ -142,13 +142,13 @@ def plan_recording(
         inputs: The inputs of the model, where they are already built.
     """
     inputs = inputs or runner.build_inputs(rows)
-    source_length = shared_source_length(rows)
+    source_length = get_shared_source_length(rows)
     record_mode = _choose_record_mode(runner, sites, source_length, lazy_maps=bool(recompute))
     records_attention = record_mode != "nothing"
     # Where gradients are rewritten, attention through the hook is one operation.
     traces_attention = Site.RELEVANCE_GRADIENT in sites and runner.is_hook_verified
     # A method that reads no attention sees the bare model, whatever its attention is.
-    attention = runner.recorded_attention if traces_attention or records_attention else "own"
+    attention = runner.recorded_attention if traces_attention or records_attention else "unchanged"
     backward_requirements = BackwardRequirements(
         needs_relevance=Site.RELEVANCE in sites,
         needs_rewritten_gradients=Site.RELEVANCE_GRADIENT in sites,
@@ -172,7 +172,7 @@ def plan_recording(
         embedding_hooks=_find_all_embedding_hooks(runner, rows[0], sites),
         backward_requirements=backward_requirements,
         traces_attention=traces_attention,
-        returns_hidden_states=_returns_hidden_states(
+        returns_hidden_states=_must_return_hidden_states(
             runner, sites, needs_block_states=needs_block_states
         ),
         captures_first_block=captures_first_block,
@@ -188,7 +188,7 @@ def _choose_record_mode(
     # A decoder's attention to its source is recorded as whole maps or not at all.
     needs_maps = bool(ATTENTION_MAP_SITES & sites) or (needs_received and source_length is not None)
     if not needs_maps:
-        return "received" if needs_received else "nothing"
+        return "received attention" if needs_received else "nothing"
     if runner.attention_route == "eager" or Site.MIXING in sites:
         return "maps"
     if lazy_maps or _prefers_lazy_maps(runner, sites, source_length):
@@ -234,7 +234,9 @@ def _needs_first_state_only(sites: Sites) -> bool:
     return Site.RELEVANCE_GRADIENT in sites and sites <= embedding_sites
 
 
-def _returns_hidden_states(runner: ModelRunner, sites: Sites, *, needs_block_states: bool) -> bool:
+def _must_return_hidden_states(
+    runner: ModelRunner, sites: Sites, *, needs_block_states: bool
+) -> bool:
     """Return whether the model must return its hidden states, which cost a sixteenth of a graph."""
     if needs_block_states:
         return True

@@ -88,7 +88,7 @@ class Recording:
         """The attention maps as tensors in the model's dtype, each ``batch head query key``."""
         return read_maps(self.attention_maps)
 
-    def passes_at_once(self, budget: int, *, gradients: bool = False) -> int:
+    def count_passes_at_once(self, budget: int, *, gradients: bool = False) -> int:
         """Return how many copies of a row of this recording go through the model together.
 
         Args:
@@ -117,7 +117,7 @@ class Recording:
         is_finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
         if not is_finite.all():
             text = int(is_finite.argmin())
-            states = self._all_hidden_states()
+            states = self._get_all_hidden_states()
             raise NotFinite(
                 f"{describe_first_nonfinite(state[text] for state in states)} of text {text} of the batch is "
                 "NaN or infinite. Check the weights, or load the model in float32 or bfloat16.",
@@ -125,7 +125,7 @@ class Recording:
             )
         return values
 
-    def _all_hidden_states(self) -> Sequence[Tensor]:
+    def _get_all_hidden_states(self) -> Sequence[Tensor]:
         """Return all hidden states; a pass that read only the embeddings did not record them."""
         if len(self.hidden_states) > 1:
             return self.hidden_states

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.accel.executor import current_executor
+from tokenlight.accel.executor import get_current_executor
 from tokenlight.accel.transfer import AsyncTensor
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
@@ -17,7 +17,7 @@ from tokenlight.hooks.attention_hook import AttentionRecorder, attention_recorde
 from tokenlight.hooks.biased_outputs import BiasedOutput, captured_biased_outputs
 from tokenlight.hooks.blocks import captured_first_block_input, recomputed_blocks
 from tokenlight.hooks.instrument import instrumented
-from tokenlight.hooks.mask_hook import known_mask
+from tokenlight.hooks.mask_hook import answered_mask_checks
 from tokenlight.hooks.patching import patched_attributes
 from tokenlight.hooks.state import PassState
 from tokenlight.lrp.backward import BackwardMode
@@ -125,11 +125,11 @@ def attached_instruments(plan: RecordingPlan) -> Iterator[Instruments]:
     with ExitStack() as stack:
         state = stack.enter_context(pass_context.instrumented_model())
         stack.enter_context(
-            known_mask(plan.rows, plan.token_mask.shape, has_padding=plan.has_padding)
+            answered_mask_checks(plan.rows, plan.token_mask.shape, has_padding=plan.has_padding)
         )
         stack.enter_context(attention_recorded_by(recorder))
         if mixing is not None:
-            stack.enter_context(mixing.attached(runner.encoder))
+            stack.enter_context(mixing.calls_recorded(runner.encoder))
         tracing = stack.enter_context(pass_context.traced_operations(recorder))
         backward_mode, unsupported_ops = tracing or (None, None)
         if plan.recomputes_blocks:
@@ -173,13 +173,13 @@ class _PassContext:
         self._needs_rules = plan.needs_rules
         self._traces_attention = plan.traces_attention
         self._uses_fused_kernels = plan.uses_fused_kernels
-        regime = plan.runner.batching.regime_of_pass(plan.arguments, plan.token_mask)
+        regime = plan.runner.batching.find_regime_of_pass(plan.arguments, plan.token_mask)
         self._instrument_model = partial(
             instrumented,
             plan.runner.model,
             attention=plan.attention,
             gradients=plan.needs_gradients,
-            to_embeddings=plan.needs_gradients_at_embeddings,
+            gradients_reach_embeddings=plan.needs_gradients_at_embeddings,
             pad_id=plan.pad_id,
             regime=regime,
         )
@@ -274,7 +274,7 @@ def collect(
     if instruments.unsupported_ops is not None and plan.is_unchecked:
         _check_operations(plan, instruments, outputs.logits, hidden_states)
     return Recording(
-        rows=current_executor().guard_rows(plan.rows),
+        rows=get_current_executor().guard_rows(plan.rows),
         token_mask=plan.token_mask,
         logits=outputs.logits,
         fetched_logits=AsyncTensor(outputs.logits),

@@ -129,7 +129,7 @@ def propagate(
         ]
     return RelevanceResult(
         hidden_states=state_relevance,
-        attention=_relevance_of_maps(recording, maps, map_relevance, gated, rules),
+        attention=_collect_map_relevance(recording, maps, map_relevance, gated, rules),
         initial_relevance=initial_relevance,
         contexts=[gated.arrived[block] for block in sorted(gated.arrived)],
     )
@@ -193,7 +193,7 @@ def _check_reached(relevances: Sequence[Tensor | None]) -> list[Tensor]:
     return reached
 
 
-def _relevance_of_maps(
+def _collect_map_relevance(
     recording: Recording,
     maps: Sequence[AttentionMap],
     caught: Sequence[Tensor | None],
@@ -220,7 +220,7 @@ def _relevance_of_maps(
 def _convert_relevance(
     maps: Sequence[AttentionMap], rules: RuleSet, batch_size: int, index: int, relevance: Tensor
 ) -> Tensor:
-    return maps[index].relevance_at_map(relevance, rules, batch_size)
+    return maps[index].compute_relevance_at_map(relevance, rules, batch_size)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ MIN_INPUT_DIFFERENCE = 1e-10
 
 
 @contextmanager
-def rescale_rule(model: nn.Module, which: RescaledModules) -> Iterator[None]:
+def applied_rescale_rule(model: nn.Module, which: RescaledModules) -> Iterator[None]:
     """Apply the rescale rule in backward passes inside the block.
 
     The first half of each batch must be texts, the second half their baselines.
@@ -29,13 +29,13 @@ def rescale_rule(model: nn.Module, which: RescaledModules) -> Iterator[None]:
         which: ``modules``: activations of torch.nn, as in Captum; ``activations``: also those of
             transformers; ``none``: the plain gradient.
     """
-    classes = _activation_classes(which)
+    classes = _list_activation_classes(which)
     chosen = [module for module in model.modules() if isinstance(module, classes)]
     with locked_model(model), forward_hooks(chosen, post_hook=_apply_rescale_rule):
         yield
 
 
-def _activation_classes(which: RescaledModules) -> tuple[type[nn.Module], ...]:
+def _list_activation_classes(which: RescaledModules) -> tuple[type[nn.Module], ...]:
     if which == "none":
         return ()
     classes: list[type[nn.Module]] = list(CAPTUM_ACTIVATIONS)

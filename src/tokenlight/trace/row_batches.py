@@ -5,7 +5,7 @@ from functools import partial
 from typing import TypeVar
 
 from tokenlight.data.tokens import TokenRow
-from tokenlight.hooks.locks import pause
+from tokenlight.hooks.locks import call_between_passes
 from tokenlight.model.packing import run_in_halves
 from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recorded_pass import Recording
@@ -54,7 +54,7 @@ def read_recordings(
 
         results += run_in_halves(partial(run, batch=batch), len(batch))
         # Between two batches other work may have its turn.
-        pause()
+        call_between_passes()
     return results
 
 

@@ -36,7 +36,7 @@ from tokenlight.trace.target_parts import (
     split_sides,
     split_terms,
 )
-from tokenlight.trace.undeclared_sites import require
+from tokenlight.trace.undeclared_sites import require_recorded
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Tape:
         """
         if rules is self.gradient_rules:
             return self
-        return self._tape_for(self.targets, rules)
+        return self._make_tape_for(self.targets, rules)
 
     @cached_property
     def _gradients(self) -> dict[GradientKind, list[Tensor]]:
@@ -91,7 +91,7 @@ class Tape:
         with backward_by_rules(backward_mode, self.gradient_rules):
             return take_gradients(self.recording, self.targets, retain_graph=True)
 
-    def _tape_for(self, targets: Sequence[ResolvedTarget], rules: RuleSet | None) -> "Tape":
+    def _make_tape_for(self, targets: Sequence[ResolvedTarget], rules: RuleSet | None) -> "Tape":
         key = (targets, rules and rules.name)
         if key not in self._derived_tapes:
             tape = self.recording.make_tape(targets, release_graph=False)
@@ -128,12 +128,12 @@ class Tape:
     @property
     def attention(self) -> Sequence[Tensor]:
         """A^1 … A^L, each ``batch head query key``."""
-        return require(self.attention_maps.attention, Site.ATTENTION)
+        return require_recorded(self.attention_maps.attention, Site.ATTENTION)
 
     @property
     def attention_gradients(self) -> Sequence[Tensor]:
         """∂y/∂A^1 … ∂y/∂A^L, each ``batch head query key``."""
-        require(Site.ATTENTION_GRADIENT in self.recording.sites, Site.ATTENTION_GRADIENT)
+        require_recorded(Site.ATTENTION_GRADIENT in self.recording.sites, Site.ATTENTION_GRADIENT)
         return self.attention_maps.gradients
 
     @cached_property
@@ -145,12 +145,12 @@ class Tape:
             if received.dim() == 4:  # a kernel leaves the sum over heads to this one step
                 received = received.sum(dim=2)
             return received
-        require(self.attention_maps.attention, Site.ATTENTION_RECEIVED)
+        require_recorded(self.attention_maps.attention, Site.ATTENTION_RECEIVED)
         means = self.attention_maps.mean_attention()
         layout = self.recording.encoder_decoder
         if layout is not None:
-            return torch.stack(layout.mean_received(means, self.token_mask), dim=1)
-        return torch.stack([self.mean_over_queries(mean) for mean in means], dim=1)
+            return torch.stack(layout.compute_mean_received(means, self.token_mask), dim=1)
+        return torch.stack([self.average_over_queries(mean) for mean in means], dim=1)
 
     @cached_property
     def hidden_x_gradient(self) -> Tensor:
@@ -165,7 +165,7 @@ class Tape:
     @cached_property
     def bias_x_gradient(self) -> list[Tensor]:
         r""":math:`\sum_b \sum_k b_k\,\partial y/\partial z^b_{i,k}` of each block: ``batch token``."""
-        require(Site.BIAS_GRADIENT in self.recording.sites, Site.BIAS_GRADIENT)
+        require_recorded(Site.BIAS_GRADIENT in self.recording.sites, Site.BIAS_GRADIENT)
         num_layers = len(self.recording.hidden_states) - 1
         terms = [
             torch.zeros(self.token_mask.shape, dtype=self._dtype, device=self.token_mask.device)
@@ -180,17 +180,17 @@ class Tape:
     @cached_property
     def hidden_states(self) -> list[Tensor]:
         """h^0 … h^L, each ``batch token hidden``."""
-        require(len(self.recording.hidden_states) > 1, Site.HIDDEN_STATES)
+        require_recorded(len(self.recording.hidden_states) > 1, Site.HIDDEN_STATES)
         return self._expand_states(self.recording.hidden_states)
 
     @cached_property
     def hidden_gradients(self) -> list[Tensor]:
         """∂y/∂h^0 … ∂y/∂h^L, each ``batch token hidden``."""
         # With only Site.READOUT there is one gradient, that of h^L, which must not pass for that of h^0.
-        require(Site.HIDDEN_GRADIENT in self.recording.sites, Site.HIDDEN_GRADIENT)
+        require_recorded(Site.HIDDEN_GRADIENT in self.recording.sites, Site.HIDDEN_GRADIENT)
         return self._expand_states(self._gradients["hidden state"])
 
-    def state_indices(self, side: Literal["input", "output"]) -> list[int]:
+    def list_state_indices(self, side: Literal["input", "output"]) -> list[int]:
         """Return the indices of the hidden states that enter a block, or that leave one."""
         num_states = len(self.recording.hidden_states)
         if side == "input":
@@ -205,23 +205,23 @@ class Tape:
     @property
     def embeddings(self) -> CapturedEmbeddings:
         """h^0 at every point where the text enters; its ``values`` are ``batch position hidden``."""
-        return require(self.recording.embeddings, Site.EMBEDDINGS)
+        return require_recorded(self.recording.embeddings, Site.EMBEDDINGS)
 
     @property
     def token_embeddings(self) -> CapturedEmbeddings:
         """The output of the token tables; its ``values`` are ``batch position hidden``."""
-        return require(self.recording.token_embeddings, Site.TOKEN_EMBEDDINGS)
+        return require_recorded(self.recording.token_embeddings, Site.TOKEN_EMBEDDINGS)
 
     @cached_property
     def embedding_gradient(self) -> Tensor:
         """∂y/∂h^0, ``batch position hidden``."""
-        require("embedding" in self._gradients, Site.EMBEDDING_GRADIENT)
+        require_recorded("embedding" in self._gradients, Site.EMBEDDING_GRADIENT)
         return self.embeddings.concatenate(self._gradients["embedding"])
 
     @property
     def top_gradient(self) -> Tensor:
         """∂y/∂h^L, ``batch token hidden``."""
-        require("hidden state" in self._gradients, Site.READOUT)
+        require_recorded("hidden state" in self._gradients, Site.READOUT)
         last_layer = len(self.recording.hidden_states) - 1
         return self._expand_state(last_layer, self._gradients["hidden state"][-1])
 
@@ -277,7 +277,7 @@ class Tape:
         is_first[:, 0] = True
         return is_first
 
-    def mean_over_queries(self, matrix: Tensor) -> Tensor:
+    def average_over_queries(self, matrix: Tensor) -> Tensor:
         """Average ``batch query key`` over real queries: ``batch key``."""
         weights = self.token_mask.to(matrix.dtype) / self.lengths[:, None].to(matrix.dtype)
         return torch.einsum("bq,bqk->bk", weights, matrix)
@@ -309,17 +309,17 @@ class Tape:
         if isinstance(self.targets, ArgmaxTargets):
             for weight, part in split_predicted(self.targets, split):
                 factor = torch.full_like(self.lengths, weight, dtype=self._dtype)
-                tapes.append((factor, self._tape_of_part(part)))
+                tapes.append((factor, self._make_part_tape(part)))
             return tapes
         for weights, targets in split_into_rounds(self.targets, split):
             weight_tensor = to_device(weights, self.token_mask.device, self._dtype)
-            tapes.append((weight_tensor, self._tape_of_part(targets)))
+            tapes.append((weight_tensor, self._make_part_tape(targets)))
         return tapes
 
-    def _tape_of_part(self, targets: Sequence[ResolvedTarget]) -> "Tape":
+    def _make_part_tape(self, targets: Sequence[ResolvedTarget]) -> "Tape":
         if targets is self.targets or targets == self.targets:
             return self
-        return self._tape_for(targets, self.gradient_rules)
+        return self._make_tape_for(targets, self.gradient_rules)
 
     @cached_property
     def extra_passes(self) -> ExtraPasses:
@@ -332,7 +332,7 @@ class Tape:
         Args:
             relevance_path: The rules and where relevance goes. A path is followed only once.
         """
-        require(self.recording.backward_mode is not None, Site.RELEVANCE)
+        require_recorded(self.recording.backward_mode is not None, Site.RELEVANCE)
         key = (
             relevance_path.rules.name,
             relevance_path.spread_over_tokens,

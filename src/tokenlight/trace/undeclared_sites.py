@@ -8,7 +8,7 @@ from tokenlight.errors import BadInput
 T = TypeVar("T")
 
 
-def require(recorded: T | None, site: Enum) -> T:
+def require_recorded(recorded: T | None, site: Enum) -> T:
     """Return what a pass recorded at ``site``.
 
     Raises:

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokenlight.accel.arithmetic import arithmetic_eps
+from tokenlight.accel.arithmetic import compute_arithmetic_eps
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks import attention_hook
 from tokenlight.hooks.blocks import list_blocks
-from tokenlight.hooks.locks import pause
+from tokenlight.hooks.locks import call_between_passes
 from tokenlight.hooks.patching import forward_hooks
 from tokenlight.model.packing import run_in_halves
 from tokenlight.trace.extra_passes import NO_GRAD_BATCH_FACTOR
@@ -27,7 +27,7 @@ class BlockStates:
     outputs: list[Tensor] = field(default_factory=list)
 
 
-def value_zeroing_distances(recording: Recording) -> Iterator[Tensor]:
+def compute_value_zeroing_distances(recording: Recording) -> Iterator[Tensor]:
     r"""Compute how far the output of each block moves when the value of one token is zero.
 
     Args:
@@ -58,13 +58,13 @@ def value_zeroing_distances(recording: Recording) -> Iterator[Tensor]:
     for example, row in enumerate(recording.rows):
         passes += [(example, token) for token in range(len(row))]
     budget = recording.batch_tokens * NO_GRAD_BATCH_FACTOR.get(runner.device.type, 1)
-    for pack in torch.split(torch.tensor(passes), recording.passes_at_once(budget)):
-        run_part = partial(_block_distances, recording, clean_states, pack)
+    for pack in torch.split(torch.tensor(passes), recording.count_passes_at_once(budget)):
+        run_part = partial(_compute_block_distances, recording, clean_states, pack)
         parts = run_in_halves(run_part, len(pack))
         examples, tokens = pack.T
         for block, matrix in enumerate(distances):
             matrix[examples, :, tokens] = torch.cat([part[block] for part in parts])
-        pause()
+        call_between_passes()
     yield from distances
 
 
@@ -84,7 +84,7 @@ def _check_block_states(recording: Recording, states: BlockStates) -> None:
         )
 
 
-def _block_distances(
+def _compute_block_distances(
     recording: Recording, clean_states: BlockStates, pack: Tensor, rows: slice
 ) -> list[list[Tensor]]:
     """Return one list with the distances of each block, ``pass query``.
@@ -95,7 +95,7 @@ def _block_distances(
     examples, tokens = pack[rows].T
     changed_states = _run_blocks(recording, clean_states, examples, tokens)
     runner = recording.runner
-    model_eps = arithmetic_eps(runner.device, runner.dtype)
+    model_eps = compute_arithmetic_eps(runner.device, runner.dtype)
     distances: list[Tensor] = []
     for clean, changed in zip(clean_states.outputs, changed_states.outputs, strict=True):
         clean_examples = clean[examples.to(clean.device)].double()

@@ -1,8 +1,8 @@
 """Turn a long call of the library into a generator that yields between its passes through the model.
 
-The loops of the library call :func:`tokenlight.hooks.locks.pause` between two passes. Here the call runs
-in a thread of its own, and each pause hands control back to whoever iterates. So other work never runs on
-the stack of the call, and does not inherit its gradient mode, its patches or its thread-local state. Only
+The loops of the library run :func:`tokenlight.hooks.locks.call_between_passes` between two passes. Here the
+call has a thread of its own, and each pause hands control back to whoever iterates. So other work never runs
+on the stack of the call, and does not inherit its gradient mode, its patches or its thread-local state. Only
 one of the two threads runs at a time.
 """
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
-from tokenlight.hooks.locks import pause_callback
+from tokenlight.hooks.locks import callback_between_passes
 
 
 class JobAbandoned(BaseException):
@@ -82,7 +82,7 @@ class _PausableCall:
         self._call_may_run.acquire()
         try:
             if not self._is_abandoned:
-                with pause_callback(self._pause):
+                with callback_between_passes(self._pause):
                     self.result = self._function()
         except BaseException as error:  # noqa: BLE001 - raised again where the call is iterated
             self.error = error

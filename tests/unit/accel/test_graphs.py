@@ -20,8 +20,8 @@ from tokenlight.accel.executor import (
     LoggingExecutor,
     NotCapturable,
     UnreadableRows,
-    current_executor,
     executing_with,
+    get_current_executor,
 )
 from tokenlight.accel.transfer import AsyncTensor, Deferred, to_device
 from tokenlight.errors import BadInput, NotFinite
@@ -36,10 +36,10 @@ def test_a_captured_pass_reads_the_inputs_of_the_eager_pass_in_the_same_order():
     with executing_with(logging):
         first = to_device([1, 2], CPU)
         second = to_device([3.0], CPU, torch.float64)
-    assert not isinstance(current_executor(), LoggingExecutor)
+    assert not isinstance(get_current_executor(), LoggingExecutor)
     capturing = CaptureExecutor(logging.transfers)
     with executing_with(capturing):
-        assert current_executor() is capturing
+        assert get_current_executor() is capturing
         assert to_device([7, 8], CPU) is first
         assert not capturing.has_read_all
         assert to_device([9.0], CPU, torch.float64) is second
@@ -67,14 +67,14 @@ def test_a_deferred_result_of_a_captured_pass_reads_the_current_values():
 
 
 def test_a_captured_pass_reads_no_flag_and_no_values():
-    executor = current_executor()
+    executor = get_current_executor()
     assert executor.is_true(lambda: False, fallback=True) is False
     assert executor.guard_rows(["a", "b"]) == ("a", "b")
     with executing_with(CaptureExecutor([])):
-        assert current_executor().is_true(lambda: False, fallback=True) is True
+        assert get_current_executor().is_true(lambda: False, fallback=True) is True
         with pytest.raises(NotCapturable):
             AsyncTensor(torch.zeros(1)).numpy()
-        assert isinstance(current_executor().guard_rows(["a", "b"]), UnreadableRows)
+        assert isinstance(get_current_executor().guard_rows(["a", "b"]), UnreadableRows)
 
 
 def test_a_deferred_result_takes_arguments_that_are_known_later():
@@ -287,7 +287,7 @@ def replays(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8 << 30, 16 << 30))
     # On a machine with a GPU the real one would ask for the replaced class above.
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
-    monkeypatch.setattr(graphs, "_graph_capture", lambda *_: nullcontext())
+    monkeypatch.setattr(graphs, "_capturing_graph", lambda *_: nullcontext())
     monkeypatch.setattr(replay_batches, "_is_replayable", lambda *_: True)
     return replayed
 
@@ -497,7 +497,7 @@ def device_memory(monkeypatch, replays):  # noqa: ARG001 - its device is used
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: memory.reserved + memory.cached)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: memory.reserved)
     monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
-    monkeypatch.setattr(graphs, "_graph_capture", capture)
+    monkeypatch.setattr(graphs, "_capturing_graph", capture)
     monkeypatch.setattr(torch.cuda, "Stream", object)
     return memory
 
@@ -581,7 +581,7 @@ def test_a_limit_that_is_no_number_of_bytes_is_refused(monkeypatch):
         Explainer(tiny_bert(), cuda_graph_bytes=-1)
     monkeypatch.setenv(graphs.GRAPH_BYTES_VARIABLE, "2 GB")
     with expect_error(BadInput, "graph-bytes-variable"):
-        graphs.default_graph_bytes()
+        graphs.get_default_graph_bytes()
 
 
 def make_padded_batches(count, shape=(3, 9), seed=0):

@@ -19,7 +19,7 @@ from tokenlight.lrp.rules import RuleCase, z_plus
 from tokenlight.trace import plan
 from tokenlight.trace.attention_maps import LazyAttentionMap
 
-COVERED_MODULES = ("accel/dot_kernel", "accel/head_means_kernel", "accel/received_kernel")
+COVERED_MODULES = ("accel/dot_kernel", "accel/head_means_kernel", "accel/received_attention_kernel")
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -67,16 +67,16 @@ def test_the_kernel_equals_its_reference_implementation(kind, dtype, batch, head
     mask = make_mask(kind, (batch, heads[0], n), real)
     weights = real / real.sum(dim=1, keepdim=True) / heads[0]
     params = AttentionParams(width**-0.5)
-    actual = attention.compute_received(query, key, mask, params, weights).sum(dim=1)
+    actual = attention.compute_received_attention(query, key, mask, params, weights).sum(dim=1)
     # In float64, from the same rounded inputs; its products and sums take n · width roundings of float32.
     added = None if mask.bias is None else mask.bias.double()
     twin_mask = AttentionMask(mask.allowed, added, mask.is_causal)
-    twin = attention.compute_received_in_chunks(
+    twin = attention.compute_received_attention_in_chunks(
         query.double(), key.double(), twin_mask, params, weights.double()
     )
     bound = 4 * (width + n) ** 0.5 * torch.finfo(torch.float32).eps
     assert (actual - twin).abs().max() <= bound * twin.abs().max()
-    repeated = attention.compute_received(query, key, mask, params, weights).sum(dim=1)
+    repeated = attention.compute_received_attention(query, key, mask, params, weights).sum(dim=1)
     assert torch.equal(actual, repeated)
 
 
@@ -104,8 +104,10 @@ def test_the_kernel_accepts_row_sums_of_the_fused_forward(heads, causal):
         assert (actual - reference).abs().max() <= 2**-7 * reference.abs().max()
     real = torch.ones(2, n, dtype=torch.bool, device="cuda")
     weights = real / real.sum(dim=1, keepdim=True) / heads[0]
-    by_sums = attention.compute_received(query, key, mask, params, weights, logsumexp).sum(dim=1)
-    alone = attention.compute_received(query, key, mask, params, weights).sum(dim=1)
+    by_sums = attention.compute_received_attention(
+        query, key, mask, params, weights, logsumexp
+    ).sum(dim=1)
+    alone = attention.compute_received_attention(query, key, mask, params, weights).sum(dim=1)
     assert (by_sums - alone).abs().max() <= 1e-4 * alone.abs().max()
 
 
@@ -139,7 +141,7 @@ def test_means_over_heads_equal_the_means_of_the_maps(kind, dtype, batch, heads,
     tensors = [tensor.double() for tensor in (query, key, value, query)]
     twin = LazyAttentionMap(AttentionOperands(twin_mask, params, *tensors))
     maps = twin.compute()
-    products = maps * twin.gradient_at_map(gradient.double(), 1.0)
+    products = maps * twin.compute_gradient_at_map(gradient.double(), 1.0)
     expected = [maps, products, products.clamp(min=0)]
     bound = 8 * (width + n) ** 0.5 * torch.finfo(torch.float32).eps
     largest = products.abs().max()

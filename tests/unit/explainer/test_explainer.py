@@ -198,9 +198,9 @@ class TestInstrumentedModel:
         model = tiny_bert()
         before = take_snapshot(model)
         for _ in range(3):
-            with instrumented(model, attention="own", gradients=False):
+            with instrumented(model, attention="unchanged", gradients=False):
                 self.run_model(model)
-                with instrumented(model, attention="own", gradients=False):
+                with instrumented(model, attention="unchanged", gradients=False):
                     self.run_model(model)
         assert_unchanged(before, take_snapshot(model))
 

@@ -28,7 +28,9 @@ def test_free_memory_of_a_gpu_is_not_queried_for_small_maps(
     explainer, monkeypatch, tokens, num_queries
 ):
     queries: list[torch.device] = []
-    monkeypatch.setattr(memory, "free_memory", lambda device: queries.append(device) or 1 << 62)
+    monkeypatch.setattr(
+        memory, "measure_free_memory", lambda device: queries.append(device) or 1 << 62
+    )
     monkeypatch.setattr(ModelRunner, "device", torch.device("cuda"))
     methods = resolve_methods(explainer, "gae", 0)
     options = SimpleNamespace(methods=methods, recorded_sites=methods[0].recorded_sites)
@@ -59,7 +61,7 @@ def test_maps_that_memory_cannot_hold_are_refused_before_the_first_pass(
     config = explainer.model.config
     need = config.num_attention_heads * tokens**2 * bytes_a_cell
     need *= config.num_hidden_layers if reads == "every" else 1
-    monkeypatch.setattr(memory, "free_memory", lambda _: need - 1)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: need - 1)
     with monkeypatch.context() as no_pass:
         no_pass.setattr(explainer.runner, "forward", None)
         with expect_error(TextTooLong, "maps-exceed-memory", mentions=method) as refused:
@@ -67,9 +69,9 @@ def test_maps_that_memory_cannot_hold_are_refused_before_the_first_pass(
     assert f"of {reads} block" in str(refused.value)
     assert f"{tokens} tokens" in str(refused.value)
     assert explainer.explain(TEXTS[0], "attcat").scores.any()
-    monkeypatch.setattr(memory, "free_memory", lambda _: need)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: need)
     assert explainer.explain(TEXTS[0], method).scores.any()
 
 
 def test_free_memory_is_a_number_of_bytes():
-    assert memory.free_memory(torch.device("cpu")) > 1 << 20
+    assert memory.measure_free_memory(torch.device("cpu")) > 1 << 20

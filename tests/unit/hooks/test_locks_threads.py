@@ -26,7 +26,7 @@ from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.explaining.session import find_pad_id
 from tokenlight.hooks import locks
 from tokenlight.hooks.instrument import instrumented
-from tokenlight.trace.rescale import rescale_rule
+from tokenlight.trace.rescale import applied_rescale_rule
 
 TOKENIZER = tiny_tokenizer()
 TEXTS = ["the film is not very charming", "a dull plot"]
@@ -80,7 +80,7 @@ def instrument_in_thread(model):
     finished = threading.Event()
 
     def run():
-        with instrumented(model, attention="own", gradients=False):
+        with instrumented(model, attention="unchanged", gradients=False):
             finished.set()
 
     thread = threading.Thread(target=run)
@@ -106,11 +106,11 @@ class TestSharedParts:
         codes = []
 
         def nested():
-            with instrumented(last, attention="own", gradients=False):
+            with instrumented(last, attention="unchanged", gradients=False):
                 has_started.set()
                 go_on.wait(DEADLINE_SECONDS)
                 try:
-                    with instrumented(first, attention="own", gradients=False):
+                    with instrumented(first, attention="unchanged", gradients=False):
                         pass
                 except BadInput as error:
                     codes.append(error.code)
@@ -120,7 +120,7 @@ class TestSharedParts:
             lowest = locks.get_locks([first.bert])
             with locks.acquire_in_order(lowest):
                 go_on.set()
-                with instrumented(middle, attention="own", gradients=False):
+                with instrumented(middle, attention="unchanged", gradients=False):
                     pass
 
         threads = [threading.Thread(target=work) for work in (nested, crossing)]
@@ -130,18 +130,18 @@ class TestSharedParts:
             thread.join(timeout=DEADLINE_SECONDS)
             assert not thread.is_alive()
         assert codes == ["models-wait-for-each-other"]
-        with instrumented(first, attention="own", gradients=False):
+        with instrumented(first, attention="unchanged", gradients=False):
             pass  # nothing is left held
 
-    @pytest.mark.parametrize("context", [instrumented, rescale_rule])
+    @pytest.mark.parametrize("context", [instrumented, applied_rescale_rule])
     @pytest.mark.parametrize("make_pair", SHARING_MODELS)
     @pytest.mark.parametrize("order", [1, -1])
     def test_models_that_share_a_part_wait_for_each_other(self, make_pair, order, context):
         first, second = make_pair()[::order]
         locked = (
-            instrumented(first, attention="own", gradients=False)
+            instrumented(first, attention="unchanged", gradients=False)
             if context is instrumented
-            else rescale_rule(first, "none")
+            else applied_rescale_rule(first, "none")
         )
         with instrument_in_thread(tiny_bert()) as finished:
             assert finished.wait(DEADLINE_SECONDS), "a model that shares nothing need not wait"
@@ -214,7 +214,7 @@ class TestSharedParts:
         model = randomize_weights(GPT2ForSequenceClassification(config), torch.float64)
         explainers = []
         thread = threading.Thread(target=lambda: explainers.append(Explainer(model)))
-        with instrumented(model, attention="own", gradients=False, pad_id=3):
+        with instrumented(model, attention="unchanged", gradients=False, pad_id=3):
             thread.start()
             thread.join(timeout=0.5)
         thread.join(timeout=DEADLINE_SECONDS)

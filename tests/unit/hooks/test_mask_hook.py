@@ -70,7 +70,7 @@ def test_masks_are_not_read_and_scores_are_unchanged(make, inputs, monkeypatch):
         monkeypatch.setattr(masking_utils, name, watch(check))
     attributions = explainer.explain(texts, methods)
     assert not any(masks_read)
-    monkeypatch.setattr(recording, "known_mask", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(recording, "answered_mask_checks", lambda *_, **__: nullcontext())
     expected = explainer.explain(texts, methods)
     assert any(masks_read)
     for actual, reference in zip(attributions, expected, strict=True):
@@ -84,14 +84,14 @@ def test_transformers_is_restored_when_the_last_thread_is_done():
     other_may_end = Barrier(2)
 
     def hold_the_mask():
-        with mask_hook.known_mask([row], shape, has_padding=False):
+        with mask_hook.answered_mask_checks([row], shape, has_padding=False):
             other_has_started.wait()
             other_may_end.wait()
 
     thread = Thread(target=hold_the_mask)
     thread.start()
     other_has_started.wait()
-    with mask_hook.known_mask([row], shape, has_padding=False):
+    with mask_hook.answered_mask_checks([row], shape, has_padding=False):
         assert not is_original()
     assert not is_original()
     other_may_end.wait()

@@ -8,7 +8,7 @@ import torch
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Explainer
-from tokenlight.hooks.offloaded import execution_device, loaded_weights
+from tokenlight.hooks.offloaded import find_execution_device, loaded_weights
 
 TOKENIZER = tiny_tokenizer()
 
@@ -35,7 +35,7 @@ def test_a_model_that_is_all_on_disk_has_the_scores_of_the_one_in_memory(offload
 
 def test_weights_are_loaded_only_inside_the_block(offloaded_model):
     layer = offloaded_model.classifier
-    assert execution_device(layer, layer.weight) == torch.device("cpu")
+    assert find_execution_device(layer, layer.weight) == torch.device("cpu")
     with loaded_weights(layer):
         assert torch.equal(layer.weight, tiny_bert(torch.float32).classifier.weight)
     assert layer.weight.device.type == "meta"
@@ -43,6 +43,6 @@ def test_weights_are_loaded_only_inside_the_block(offloaded_model):
 
 def test_a_model_in_memory_is_left_alone():
     layer = tiny_bert().classifier
-    assert execution_device(layer, layer.weight) == torch.device("cpu")
+    assert find_execution_device(layer, layer.weight) == torch.device("cpu")
     with loaded_weights(layer):
         assert layer.weight.device.type == "cpu"

@@ -89,7 +89,7 @@ def test_state_of_a_failed_pass_is_removed():
 
 def test_values_of_a_config_are_restored():
     model = build_model_from_config("Bert", SMALL)
-    with instrumented(model, attention="own", gradients=False):
+    with instrumented(model, attention="unchanged", gradients=False):
         model.config.problem_type = "regression"
         model.config.note = 1
     assert model.config.problem_type is None
@@ -192,6 +192,6 @@ def test_weights_that_a_model_writes_once_are_not_written_twice():
     with torch.no_grad():
         bare = copy.deepcopy(model)(ids).logits
         for _ in range(3):
-            with instrumented(model, attention="own", gradients=False):
+            with instrumented(model, attention="unchanged", gradients=False):
                 logits = model(ids).logits
             assert torch.equal(logits, bare)

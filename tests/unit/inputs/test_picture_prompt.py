@@ -258,7 +258,7 @@ def test_a_free_continuation_is_what_the_model_generates(family):
     )
     arguments = explainer.runner.build_inputs([row]).arguments
     inputs = {k: v for k, v in arguments.items() if k != "read_positions"}
-    inputs |= explainer.runner.vision_inputs.pixel_arguments(inputs["pixel_values"])
+    inputs |= explainer.runner.vision_inputs.build_pixel_arguments(inputs["pixel_values"])
     created = explainer.model.generate(
         **inputs, max_new_tokens=3, do_sample=False, eos_token_id=None
     )
@@ -306,7 +306,7 @@ def test_pixels_laid_out_by_qwens_processor_are_read_back_and_laid_out_the_same(
     assert values.shape == (3, 24, 32)
     repeated = Explainer(
         build_model("qwen2-vl", torch.float32), make_image_tokenizer()
-    ).runner.vision_inputs.pixel_arguments(torch.from_numpy(values)[None])
+    ).runner.vision_inputs.build_pixel_arguments(torch.from_numpy(values)[None])
     assert torch.equal(repeated["pixel_values"], result["pixel_values"])
     assert torch.equal(repeated["image_grid_thw"], result["image_grid_thw"])
 

@@ -308,7 +308,7 @@ def test_one_kernel_computes_the_gradient_of_a_norm_with_constant_deviation(has_
     constants = (scale, weight)
     case = RuleCase(gradient, constants, batch_size=2, settings=(True, 1e-5))
     (expected,) = attnlrp.norm_gradient(gradient.double(), case)
-    actual = attnlrp.centered_norm_gradient(gradient, scale, weight)
+    actual = attnlrp.compute_centered_norm_gradient(gradient, scale, weight)
     # Each entry is a difference of two numbers of about the largest size, rounded a few times.
     torch.testing.assert_close(
         actual.double(), expected, rtol=0, atol=8e-7 * float(expected.abs().max())

@@ -47,7 +47,7 @@ def bert_base():
 def test_a_pack_takes_no_more_than_is_free(
     bert_base, monkeypatch, requested_tokens, recorded, free, expected
 ):
-    monkeypatch.setattr(memory, "free_memory", lambda _: free)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: free)
     tokens = memory.limit_pack_tokens(
         bert_base, requested_tokens, gradients=True, recorded_tokens=recorded
     )
@@ -62,7 +62,7 @@ def test_a_pass_without_a_graph_holds_one_block_at_a_time(bert_base):
 
 
 def test_a_model_that_names_no_sizes_has_no_limit(bert_base, monkeypatch):
-    monkeypatch.setattr(memory, "free_memory", lambda _: 1)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: 1)
     bert_base.model.config = SimpleNamespace(get_text_config=SimpleNamespace)
     assert memory.limit_pack_tokens(bert_base, 99, gradients=True, recorded_tokens=0) == 99
 
@@ -74,7 +74,7 @@ def little_memory(explainer, monkeypatch):
     token_bytes = memory.estimate_token_bytes(explainer.runner, gradients=True)
     free_bytes = int(2 * num_tokens * token_bytes / memory.FREE_SHARE)
     monkeypatch.setattr(memory, "SMALL_PACK_BYTES", 0)
-    monkeypatch.setattr(memory, "free_memory", lambda _: free_bytes)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: free_bytes)
 
 
 @pytest.mark.parametrize("method", ["integrated_gradients", "gradient_shap", "smooth"])
@@ -84,13 +84,13 @@ def test_path_methods_are_packed_by_memory_with_equal_scores(
     expected = explainer.explain(TEXT, method, seed=3)
     request.getfixturevalue("little_memory")
     sizes = []
-    run_pack = ExtraPasses.gradient_at
+    run_pack = ExtraPasses.compute_gradient_at
 
     def count_passes(self, examples, embeddings, **options):
         sizes.append(len(examples))
         return run_pack(self, examples, embeddings, **options)
 
-    monkeypatch.setattr(ExtraPasses, "gradient_at", count_passes)
+    monkeypatch.setattr(ExtraPasses, "compute_gradient_at", count_passes)
     attribution = explainer.explain(TEXT, method, seed=3)
     assert max(sizes) == 2
     assert len(sizes) > 1
@@ -105,7 +105,7 @@ def test_perturbations_are_packed_by_memory_with_equal_scores(explainer, monkeyp
     token_bytes = memory.estimate_token_bytes(explainer.runner, gradients=False)
     free_bytes = int(2 * num_tokens * token_bytes / memory.FREE_SHARE)
     monkeypatch.setattr(memory, "SMALL_PACK_BYTES", 0)
-    monkeypatch.setattr(memory, "free_memory", lambda _: free_bytes)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: free_bytes)
     sizes = []
     run_batch = engine._try_batch
 

@@ -77,19 +77,29 @@ def compute_bare_logits(model, ids):
 
 def test_longrope_has_a_threshold():
     rules = BatchRules(build_phi3())
-    assert [rules.regime(n) for n in (1, THRESHOLD, THRESHOLD + 1, 99)] == [(0,), (0,), (1,), (1,)]
-    assert rules.shortest_length_in_regime_of(99) == THRESHOLD + 1
-    assert rules.longest_length_in_short_regime(99) == THRESHOLD
+    assert [rules.find_regime_of_length(n) for n in (1, THRESHOLD, THRESHOLD + 1, 99)] == [
+        (0,),
+        (0,),
+        (1,),
+        (1,),
+    ]
+    assert rules.find_shortest_length_in_regime_of(99) == THRESHOLD + 1
+    assert rules.find_longest_length_in_short_regime(99) == THRESHOLD
 
 
 def test_dynamic_factors_have_a_regime_for_each_length_beyond_the_threshold():
     arguments = {**DECODER, "max_position_embeddings": THRESHOLD, "rope_parameters": dict(DYNAMIC)}
     model = build_model_from_config("Llama", arguments)
     rules = BatchRules(model)
-    assert [rules.regime(n) for n in (1, THRESHOLD, 73, 74)] == [(0,), (0,), (73,), (74,)]
+    assert [rules.find_regime_of_length(n) for n in (1, THRESHOLD, 73, 74)] == [
+        (0,),
+        (0,),
+        (73,),
+        (74,),
+    ]
     with torch.no_grad():
         model(torch.arange(5, 82)[None])  # a user's own pass, which the model remembers
-    assert [rules.regime(n) for n in (71, 72, 77, 78)] == [(0,), (1,), (1,), (78,)]
+    assert [rules.find_regime_of_length(n) for n in (71, 72, 77, 78)] == [(0,), (1,), (1,), (78,)]
 
 
 def test_factors_for_each_type_of_layer_are_found():
@@ -99,7 +109,7 @@ def test_factors_for_each_type_of_layer_are_found():
     }
     settings = {"layer_types": ["sliding_attention", "full_attention"], "query_pre_attn_scalar": 8}
     model = build_model_from_config("Gemma3Text", {**DECODER, **settings, "rope_parameters": ropes})
-    assert BatchRules(model).regime(THRESHOLD + 1) == (1,)
+    assert BatchRules(model).find_regime_of_length(THRESHOLD + 1) == (1,)
 
 
 def test_unknown_rotary_code_has_one_regime_per_length():
@@ -107,34 +117,37 @@ def test_unknown_rotary_code_has_one_regime_per_length():
         "GPT2", {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 120}
     )
     model.config.rope_parameters = {"type": "su"}
-    assert BatchRules(model).regime(7) == (7,)
+    assert BatchRules(model).find_regime_of_length(7) == (7,)
 
 
 def test_block_sparse_attention_has_a_threshold_as_long_as_it_is_block_sparse():
     model = build_model_from_config("BigBird", {**SMALL, **BLOCKS})
     rules = BatchRules(model)
-    assert [rules.regime(n) for n in (SPARSE_BORDER, SPARSE_BORDER + 1)] == [(0,), (1,)]
+    assert [rules.find_regime_of_length(n) for n in (SPARSE_BORDER, SPARSE_BORDER + 1)] == [
+        (0,),
+        (1,),
+    ]
     model.base_model.set_attention_type("original_full")
-    assert rules.regime(60) == (0,)
+    assert rules.find_regime_of_length(60) == (0,)
 
 
 def test_buckets_set_by_the_length_have_one_regime_per_length():
     prefix, arguments, _ = PARTLY_SUPPORTED_FAMILIES["reformer"]
-    assert BatchRules(build_model_from_config(prefix, arguments)).regime(7) == (0,)
-    assert BatchRules(build_model_from_config(prefix, {**arguments, "num_buckets": None})).regime(
-        7
-    ) == (7,)
+    assert BatchRules(build_model_from_config(prefix, arguments)).find_regime_of_length(7) == (0,)
+    assert BatchRules(
+        build_model_from_config(prefix, {**arguments, "num_buckets": None})
+    ).find_regime_of_length(7) == (7,)
 
 
 def test_a_sparse_index_has_one_regime_per_length():
     prefix, arguments, _ = PARTLY_SUPPORTED_FAMILIES["axk2"]
     rules = BatchRules(build_model_from_config(prefix, arguments))
-    assert [rules.regime(n) for n in (16, 17, 18)] == [(0,), (17,), (18,)]
+    assert [rules.find_regime_of_length(n) for n in (16, 17, 18)] == [(0,), (17,), (18,)]
 
 
 def test_a_model_without_thresholds_has_one_regime():
     rules = BatchRules(build_model_from_config("Bert", SMALL))
-    assert rules.regime(1) == rules.regime(60) == ()
+    assert rules.find_regime_of_length(1) == rules.find_regime_of_length(60) == ()
     assert not rules.has_thresholds
     assert rules.is_batch_invariant
 

@@ -34,10 +34,10 @@ def test_embeddings_replaced_by_themselves_do_not_change_the_logits(family):
     targets = [explainer.runner.head.resolve(1, logits[i], row)[0] for i, row in enumerate(rows)]
     rerun = recording.make_tape(targets, release_graph=True).extra_passes
     for site, entered in (("hidden", recording.embeddings), ("words", recording.token_embeddings)):
-        value = rerun.value_at(entered.values, site=site)
+        value = rerun.compute_value_at(entered.values, site=site)
         torch.testing.assert_close(value, rerun.target_value, atol=1e-5, rtol=1e-5)
         scaled = entered.values * torch.linspace(-2, 2, entered.values.shape[2])
-        assert (rerun.value_at(scaled, site=site) - rerun.target_value).abs().max() > 0
+        assert (rerun.compute_value_at(scaled, site=site) - rerun.target_value).abs().max() > 0
     vectors = rerun.compute_embeddings(rows)
     torch.testing.assert_close(vectors, recording.embeddings.values, atol=1e-5, rtol=1e-5)
     assert_unchanged(before, take_snapshot(model))
@@ -45,7 +45,7 @@ def test_embeddings_replaced_by_themselves_do_not_change_the_logits(family):
 
 def test_a_pack_that_does_not_fit_in_memory_is_halved(monkeypatch):
     expected = EXPLAINER.explain(TEXT, "integrated_gradients")
-    fits = ExtraPasses.gradient_at
+    fits = ExtraPasses.compute_gradient_at
     sizes = []
 
     def run_small_packs(self, examples, vectors, **options):
@@ -54,7 +54,7 @@ def test_a_pack_that_does_not_fit_in_memory_is_halved(monkeypatch):
             raise torch.OutOfMemoryError("no room")
         return fits(self, examples, vectors, **options)
 
-    monkeypatch.setattr(ExtraPasses, "gradient_at", run_small_packs)
+    monkeypatch.setattr(ExtraPasses, "compute_gradient_at", run_small_packs)
     attribution = EXPLAINER.explain(TEXT, "integrated_gradients")
     np.testing.assert_allclose(attribution.scores, expected.scores, atol=1e-12)
     assert sizes[0] > 4

@@ -29,7 +29,7 @@ def runner():
     ("sites", "record_mode"),
     [
         ({Site.HIDDEN_STATES}, "nothing"),
-        ({Site.ATTENTION_RECEIVED}, "received"),
+        ({Site.ATTENTION_RECEIVED}, "received attention"),
         ({Site.ATTENTION}, "maps"),
         ({Site.RELEVANCE}, "maps"),
     ],
@@ -39,7 +39,9 @@ def test_only_what_a_site_reads_of_attention_is_recorded(runner, sites, record_m
     plan = plan_recording(runner, ROWS, frozenset(sites))
     assert plan.record_mode == record_mode
     assert plan.records_attention == (record_mode != "nothing")
-    assert plan.attention == ("own" if record_mode == "nothing" else runner.recorded_attention)
+    assert plan.attention == (
+        "unchanged" if record_mode == "nothing" else runner.recorded_attention
+    )
     assert plan.has_padding
 
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from tokenlight.hooks.locks import pause
+from tokenlight.hooks.locks import call_between_passes
 from tokenlight.web.pausable_calls import JobAbandoned, run_in_steps
 
 
@@ -23,7 +23,7 @@ def collect(steps):
 def test_run_in_steps_yields_at_each_pause_and_returns_the_result():
     def work():
         for _ in range(3):
-            pause()
+            call_between_passes()
         return "result"
 
     assert collect(run_in_steps(work)) == (3, "result")
@@ -36,7 +36,7 @@ def test_only_one_thread_runs_at_a_time():
     def work():
         for number in range(3):
             order.append(f"work {number}")
-            pause()
+            call_between_passes()
 
     for number, _ in enumerate(run_in_steps(work)):
         order.append(f"between {number}")
@@ -46,7 +46,7 @@ def test_only_one_thread_runs_at_a_time():
 def test_other_work_does_not_inherit_the_modes_of_the_call():
     def work():
         with torch.inference_mode():
-            pause()
+            call_between_passes()
             return torch.is_inference_mode_enabled()
 
     steps = run_in_steps(work)
@@ -57,11 +57,11 @@ def test_other_work_does_not_inherit_the_modes_of_the_call():
 
 def test_calls_may_be_nested():
     def inner():
-        pause()
+        call_between_passes()
         return "inner"
 
     def outer():
-        pause()
+        call_between_passes()
         return "outer"
 
     steps = run_in_steps(outer)
@@ -73,7 +73,7 @@ def test_calls_may_be_nested():
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_an_error_is_raised_where_the_call_is_iterated(error):
     def work():
-        pause()
+        call_between_passes()
         raise error
 
     steps = run_in_steps(work)
@@ -87,7 +87,7 @@ def test_closing_ends_the_call_at_its_pause_and_waits_for_it():
 
     def work():
         try:
-            pause()
+            call_between_passes()
             events.append("went on")
         except JobAbandoned:
             events.append("abandoned")

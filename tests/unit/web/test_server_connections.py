@@ -188,7 +188,7 @@ def test_a_request_does_not_wait_for_abandoned_ones(monkeypatch):
 
 WORK_WITHOUT_END = """
 import signal, time
-from tokenlight.hooks.locks import pause
+from tokenlight.hooks.locks import call_between_passes
 from tokenlight.web import tasks
 from tokenlight.web.worker import Priority, ModelWorker
 queue_job = ModelWorker.submit
@@ -201,7 +201,7 @@ ModelWorker.submit = submit_and_print
 def evaluate_forever(*_):
     while True:
         time.sleep(0.01)
-        pause()
+        call_between_passes()
 tasks.evaluate = evaluate_forever
 # As libraries do that start workers of their own, Ray among them.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))

@@ -12,7 +12,7 @@ from tests.helpers.api_server import TEXT, assert_error, connect_client, make_al
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight.errors import BadInput
 from tokenlight.hooks.instrument import locked_model
-from tokenlight.hooks.locks import pause, pause_callback
+from tokenlight.hooks.locks import call_between_passes, callback_between_passes
 from tokenlight.web import tasks
 from tokenlight.web import worker as worker_module
 from tokenlight.web.api_errors import ApiError
@@ -126,7 +126,7 @@ def test_shorter_jobs_run_at_each_pause_of_a_longer_one():
     def short():
         order.append("short")
         worker.submit(Priority.QUICK, 0)
-        pause()
+        call_between_passes()
         order.append("short again")
 
     def long():
@@ -135,7 +135,7 @@ def test_shorter_jobs_run_at_each_pause_of_a_longer_one():
             worker.submit(Priority.QUICK, 0)
             worker.submit(Priority.SHORT, short)
             worker.submit(Priority.SHORT, short)
-            pause()
+            call_between_passes()
         return "done"
 
     assert worker.submit(Priority.LONG, long).future.result(DEADLINE_SECONDS) == "done"
@@ -171,7 +171,7 @@ def test_time_spent_on_other_jobs_does_not_count_towards_the_timeout(monkeypatch
     def work():
         for _ in range(2):
             worker.submit(Priority.QUICK, 0)
-            pause()
+            call_between_passes()
         order.append("done")
 
     worker.submit(Priority.LONG, work).future.result(DEADLINE_SECONDS)
@@ -213,7 +213,7 @@ def test_an_abandoned_job_ends_at_its_next_pause():
             steps_done.append(number)
             reached.set()
             go.wait(DEADLINE_SECONDS)
-            pause()
+            call_between_passes()
 
     job = worker.submit(Priority.LONG, work)
     assert reached.wait(DEADLINE_SECONDS)
@@ -272,7 +272,7 @@ def test_long_work_ends_at_its_next_pause_when_the_server_closes():
     def work():
         has_started.set()
         go.wait(DEADLINE_SECONDS)
-        pause()
+        call_between_passes()
         after.append("went on")
 
     job = worker.submit(Priority.LONG, work)
@@ -297,7 +297,7 @@ def test_a_job_run_during_a_pause_gives_the_same_result():
     def between():
         answers.append(served.explainer.explain(TEXT, "gae", progress=False))
 
-    with pause_callback(between):
+    with callback_between_passes(between):
         interrupted = served.explainer.explain(
             text, "gae", long="stride", batch_tokens=64, progress=False
         )
@@ -311,7 +311,7 @@ def test_no_pause_while_the_model_is_locked():
     """What a metric randomizes is not for those who ask meanwhile."""
     served = make_allow_list().get_model("tiny")
     calls = []
-    with pause_callback(lambda: calls.append("pause")):
+    with callback_between_passes(lambda: calls.append("pause")):
         with locked_model(served.explainer.runner.model):
             served.explainer.explain(TEXT, progress=False)
         assert calls == []

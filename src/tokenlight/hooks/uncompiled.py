@@ -1,4 +1,4 @@
-"""Let every module run the code of its class: not a compiled form, nor a packed one without a gradient.
+"""Run compiled and packed modules by the Python code of their class for a while.
 
 Hooks, traced operations and relevance rules see only what Python runs. A compiled part of a model hides its
 operations and compiles again for every hook, and 4-bit layers of bitsandbytes repack their weights for
@@ -26,8 +26,8 @@ SUSPECT_ATTRIBUTES = frozenset({"forward", COMPILED_CALL, PACKING_SWITCH})
 
 
 @contextmanager
-def own_code(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Run the code of each module's class inside the block.
+def uncompiled_modules(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Run the Python code of each module's class inside the block, even where ``torch.compile`` replaced it.
 
     Weights that bitsandbytes has packed are unpacked, and are packed again by the next pass outside.
 

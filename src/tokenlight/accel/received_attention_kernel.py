@@ -7,7 +7,7 @@ next one, so nothing of size n × n is stored. Up to MAX_SHORT_TOKENS tokens a p
 whole rows; beyond, the log-sum-exp comes from the fused forward or from a first sweep, and a second sweep
 adds up the columns.
 Each head writes its own row and the rows are added in a fixed order, so the sum is the same every time.
-``attention.compute_received_in_chunks`` does the same in plain torch on every other device.
+``attention.compute_received_attention_in_chunks`` does the same in plain torch on every other device.
 
 Names in the kernels, short because every call lists them:
 
@@ -47,7 +47,7 @@ DOT_PRECISION = tl.constexpr("tf32x3")
 
 
 @triton.jit
-def masked_scores(
+def compute_masked_scores(
     Q, K, rows, cols, b, h, n, scale, mask, bias, mb, mh, mq,
     MK: tl.constexpr, PLAIN: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
@@ -89,7 +89,7 @@ def _received_short_kernel(
     for first in range(0, n, BM):
         rows = first + tl.arange(0, BM)
         Q = load_tile(q + b * qs[0] + h * qs[1], rows, D, n, width, qs[2])
-        s = masked_scores(
+        s = compute_masked_scores(
             Q, K, rows, cols, b, h, n, scale, mask, bias, mb, mh, mq, MK, False, CAUSAL
         )
         row_max = tl.max(s, 1)
@@ -118,7 +118,7 @@ def _logsumexp_kernel(
     for first in range(0, last, BN):
         cols = first + tl.arange(0, BN)
         K = tl.trans(load_tile(k + b * ks[0] + (h // G) * ks[1], cols, D, n, width, ks[2]))
-        s = masked_scores(
+        s = compute_masked_scores(
             Q, K, rows, cols, b, h, n, scale, mask, bias, mb, mh, mq, MK, False, CAUSAL
         )
         new_max = tl.maximum(row_max, tl.max(s, 1))
@@ -156,7 +156,7 @@ def _received_columns_kernel(
         base = LOG2E * tl.load(logsumexp + rows, mask=rows < n, other=float("inf"))
         base -= tl.log2(tl.load(weights + rows, mask=rows < n, other=0.0))
         Q = load_tile(q, rows, D, n, width, qs[2])
-        s = masked_scores(
+        s = compute_masked_scores(
             Q, K, rows, cols, b, h, n, scale, mask, bias, mb, mh, mq, MK, False, CAUSAL
         )
         total += tl.exp2(s - base[:, None])
@@ -165,7 +165,7 @@ def _received_columns_kernel(
         base = LOG2E * tl.load(logsumexp + rows, mask=rows < n, other=float("inf"))
         base -= tl.log2(tl.load(weights + rows, mask=rows < n, other=0.0))
         Q = load_tile(q, rows, D, n, width, qs[2])
-        s = masked_scores(
+        s = compute_masked_scores(
             Q, K, rows, cols, b, h, n, scale, mask, bias, mb, mh, mq, MK, True, CAUSAL
         )
         total += tl.exp2(s - base[:, None])
@@ -188,7 +188,7 @@ def compute_logsumexp(
     """
     batch, heads, n, width = query.shape
     logsumexp = torch.empty(batch, heads, n, device=query.device, dtype=torch.float32)
-    layout, shape, tile_rows = kernel_layout(query, key, allowed, bias, causal)
+    layout, shape, tile_rows = compute_kernel_layout(query, key, allowed, bias, causal)
     _logsumexp_kernel[triton.cdiv(n, tile_rows), batch * heads](
         query, key, allowed, bias, logsumexp, scaling * LOG2E.value, n, width, *layout,
         BM=tile_rows, BN=tile_rows // 2, **shape, num_warps=8, num_stages=3,
@@ -196,7 +196,7 @@ def compute_logsumexp(
     return logsumexp
 
 
-def kernel_layout(
+def compute_kernel_layout(
     query: Tensor, key: Tensor, allowed: Tensor | None, bias: Tensor | None, causal: bool
 ) -> tuple[tuple[tuple[int, ...], ...], dict[str, int], int]:
     """Return strides of queries, keys and mask; the constants of the kernel; and the rows of its tiles."""
@@ -231,7 +231,7 @@ def make_rows_contiguous(tensor: Tensor) -> Tensor:
     return tensor.contiguous()
 
 
-def compute_received(
+def compute_received_attention(
     query: Tensor,
     key: Tensor,
     weights: Tensor,
@@ -262,7 +262,7 @@ def compute_received(
     key = make_rows_contiguous(key)
     mask = merge_masks(allowed, bias)
     masks = (mask["allowed"], mask["bias"])
-    layout, shape, tile_rows = kernel_layout(query, key, **mask, causal=causal)
+    layout, shape, tile_rows = compute_kernel_layout(query, key, **mask, causal=causal)
     out = torch.empty(batch, heads, n, device=query.device, dtype=torch.float32)
     scale = scaling * LOG2E.value
     padded_keys = max(64, triton.next_power_of_2(n))
