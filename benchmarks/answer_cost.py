@@ -33,7 +33,8 @@ VOCABULARY_SIZE = 1000
 ROWS = [
     ("attnlrp, the whole answer by document", "attnlrp", True),
     ("attnlrp, a row for each written token", "attnlrp", False),
-    ("context_cite, 32 subsets of documents", ("context_cite", {"samples": 32, "units": "document"}), True),
+    ("context_cite, 32 subsets of documents",
+     ("context_cite", {"num_samples": 32, "units": "document"}), True),
     ("occlusion, document by document", ("occlusion", {"units": "document"}), True),
 ]  # fmt: skip
 

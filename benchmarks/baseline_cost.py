@@ -61,7 +61,7 @@ def build_cases(model: Any, head: Any, ids: torch.Tensor) -> dict[str, Callable[
         "bare": lambda: run_bare(model, ids, mask),
         "decoded_gradcam": explain_with(("decoded_gradcam", {"lm": head})),
         "decoded_gradcam_layer_0": explain_with(("decoded_gradcam", {"lm": head, "layer": 0})),
-        "integrated_gradients": explain_with(("integrated_gradients", {"n_steps": STEPS})),
+        "integrated_gradients": explain_with(("integrated_gradients", {"num_steps": STEPS})),
         "occlusion": explain_with(("occlusion", {"window": WINDOW})),
     }
     if find_spec("captum"):
@@ -103,7 +103,7 @@ def build_captum_cases(
             baselines=torch.full_like(ids, PAD),
             target=1,
             additional_forward_args=(mask,),
-            n_steps=STEPS,
+            num_steps=STEPS,
             internal_batch_size=GRADIENT_TOKENS[device] // width,
         )
         return scores.sum(-1).cpu()

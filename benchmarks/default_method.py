@@ -332,7 +332,7 @@ def bootstrap(
 
 def count_passes(method: str) -> int:
     """Count the passes of a method for 100 tokens; a backward pass counts as two."""
-    cost = registry.build("methods", method, {}).cost(100)
+    cost = registry.build("methods", method, {}).count_passes(100)
     return int(cost.forwards + 2 * cost.backwards)
 
 

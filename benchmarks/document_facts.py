@@ -47,8 +47,8 @@ METHODS: dict[str, Any] = {
     "leave one document out": "deletions",
     "cp_lrp": "cp_lrp",
     "grad_x_input": "grad_x_input",
-    "context_cite, 32 ablations": ("context_cite", {"units": "document", "samples": 32}),
-    "context_cite, 64 ablations": ("context_cite", {"units": "document", "samples": 64}),
+    "context_cite, 32 ablations": ("context_cite", {"units": "document", "num_samples": 32}),
+    "context_cite, 64 ablations": ("context_cite", {"units": "document", "num_samples": 64}),
     "occlusion of documents": ("occlusion", {"units": "document"}),
     "random": "random",
 }

@@ -71,7 +71,7 @@ class Entry:
 
     def count_passes(self, num_tokens: int) -> float:
         """Return pairs of forward and backward passes over a text of ``num_tokens``."""
-        cost = registry.build("methods", self.method, dict(self.options)).cost(num_tokens)
+        cost = registry.build("methods", self.method, dict(self.options)).count_passes(num_tokens)
         return (cost.forwards + cost.backwards) / 2
 
 
@@ -79,7 +79,7 @@ def subset_entry(samples: int, seeds: int = NUM_SEEDS, **options: Any) -> Entry:
     """Return ``subset_relevance`` with a number of sub-texts."""
     words = [f"{name}={value}" for name, value in options.items()]
     label = ", ".join([f"subset_relevance, {samples} sub-texts", *words])
-    return Entry(label, "subset_relevance", {"samples": samples, **options}, seeds)
+    return Entry(label, "subset_relevance", {"num_samples": samples, **options}, seeds)
 
 
 ENTRIES = (
@@ -104,7 +104,7 @@ ENTRIES = (
     Entry("occlusion:window=1", "occlusion", {"window": 1}),
     subset_entry(16),
     subset_entry(32),
-    Entry("integrated_gradients", "integrated_gradients", {"n_steps": 50}),
+    Entry("integrated_gradients", "integrated_gradients", {"num_steps": 50}),
     subset_entry(64),
     Entry("shapley", "shapley"),
 )

@@ -35,7 +35,7 @@ MAX_CONTEXT_WORDS = 80
 Row = dict[str, Any]
 
 FOUR_MEASURES = ("aopc", "aopc:perturb=mask", "sufficiency", "comprehensiveness")
-NORMALISED = ("naopc", {"beam": 3, "longest": 40})
+NORMALISED = ("naopc", {"beam_width": 3, "max_tokens": 40})
 PRECISION = ("rationale", {"report": "f1"})
 BOARD_ENTRIES = (
     Entry("random", "random"),
@@ -50,7 +50,7 @@ BOARD_ENTRIES = (
     Entry("alti_logit", "alti_logit"),
     Entry("gim", "gim"),
     Entry("fullgrad_plus:gradient=libra", "fullgrad_plus", {"gradient": "libra"}),
-    Entry("integrated_gradients", "integrated_gradients", {"n_steps": 50}),
+    Entry("integrated_gradients", "integrated_gradients", {"num_steps": 50}),
     Entry("occlusion", "occlusion"),
     Entry("lime", "lime"),
     subset_entry(8, 1),

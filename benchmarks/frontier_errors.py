@@ -87,7 +87,7 @@ def main() -> None:
         for samples in SAMPLES:
             runs = []
             for seed in range(arguments.seeds):
-                spec = ("subset_relevance", {"samples": samples, "seed": seed})
+                spec = ("subset_relevance", {"num_samples": samples, "seed": seed})
                 runs.append(list(explainer.explain(texts, spec, long="truncate", progress=False)))
             figures = compare_seeds(runs)
             results["tasks"][task][str(samples)] = figures

@@ -104,7 +104,7 @@ def main() -> None:
             bare_seconds = time_call(lambda model=model: run_bare(model, ids))
             explainer = Explainer(model)
             for method in METHODS:
-                method_options = {"n_steps": 8} if method == "integrated_gradients" else {}
+                method_options = {"num_steps": 8} if method == "integrated_gradients" else {}
                 name = method + "".join(f":{key}={value}" for key, value in method_options.items())
                 seconds = time_call(
                     lambda name=name, explainer=explainer: explainer.explain(

@@ -275,7 +275,7 @@ def count_measuring_passes(metrics: list[MetricEntry]) -> float:
                 getattr(built, name, metric.name) for name in ("perturb", "grid", "order", "side")
             ]
             # Deleting shortens the text: half of it is there in the mean.
-            passes = max(1, len(built.curve_points)) * getattr(built, "samples", 1)
+            passes = max(1, len(built.curve_points)) * getattr(built, "num_samples", 1)
             passes_by_variants[tuple(variant_options)] = passes * (
                 0.5 if variant_options[0] == "delete" else 1.0
             )

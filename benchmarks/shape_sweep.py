@@ -47,7 +47,7 @@ METHODS: dict[str, Any] = {
     "13 methods": ONE_PASS,
     "lrp": "lrp",
     "transatt": "transatt",
-    f"IG, {PATH_STEPS} steps": IntegratedGradients(n_steps=PATH_STEPS),
+    f"IG, {PATH_STEPS} steps": IntegratedGradients(num_steps=PATH_STEPS),
 }
 # The most tokens of a batch that a method of many or large passes is measured on.
 MAX_METHOD_TOKENS = {

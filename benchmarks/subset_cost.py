@@ -31,7 +31,7 @@ METHODS = (
     "cat:gradient=cp",
     "subset_relevance",
     "subset_relevance:readout=embeddings",
-    "subset_relevance:samples=64",
+    "subset_relevance:num_samples=64",
 )
 GOAL = 5.5  # of the default, 8 sub-texts
 

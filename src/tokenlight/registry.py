@@ -28,7 +28,12 @@ from typing import (
 
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
 from tokenlight.errors.arguments import Count, Range, check_fields, checked
-from tokenlight.errors.method_names import ALIASES, NAMES_IN_OTHER_LIBRARIES, OLD_OPTION_NAMES
+from tokenlight.errors.method_names import (
+    ALIASES,
+    NAMES_IN_OTHER_LIBRARIES,
+    OLD_OPTION_NAMES,
+    OLD_OPTION_VALUES,
+)
 
 # The files of methods and metrics import these from here.
 __all__ = ["Count", "Range"]
@@ -333,11 +338,12 @@ def build(kind: ComponentKind, name: str, options: Mapping[str, Any] | None = No
 
     Example:
         >>> from tokenlight import registry
-        >>> registry.build("methods", "integrated_gradients", {"n_steps": 8}).options
-        {'n_steps': 8}
+        >>> registry.build("methods", "integrated_gradients", {"num_steps": 8}).options
+        {'num_steps': 8}
     """
     cls = load_class(kind, name)
-    settings = dict(options or {})
+    known_options = {field.name for field in dataclasses.fields(cls) if field.init}
+    settings = _read_old_spellings(options or {}, known_options)
     if "preset" in settings:
         presets = get_presets(kind, name)
         preset = settings.pop("preset")
@@ -346,7 +352,6 @@ def build(kind: ComponentKind, name: str, options: Mapping[str, Any] | None = No
         settings = {**presets[preset], **settings}
     # Type hints are slow to compile, and most calls set no option.
     hints = _get_type_hints(cls) if settings else {}
-    known_options = {field.name for field in dataclasses.fields(cls) if field.init}
     for option, value in settings.items():
         if option not in known_options:
             raise UnknownName.from_choices(
@@ -370,7 +375,7 @@ def resolve_spec(kind: ComponentKind, spec: Any) -> tuple[str, dict[str, Any]]:
         case str():
             return parse_spec(spec)
         case (str() as name, Mapping() as options):
-            return ALIASES.get(name, name), _accept_old_options(options)
+            return ALIASES.get(name, name), dict(options)
     noun = _SINGULAR[kind]
     if isinstance(spec, type) and issubclass(spec, Component):
         raise BadInput(
@@ -402,12 +407,20 @@ def parse_spec(text: str) -> tuple[str, dict[str, Any]]:
             )
         options[option.strip()] = value.strip()
     name = name.strip()
-    return ALIASES.get(name, name), _accept_old_options(options)
+    return ALIASES.get(name, name), options
 
 
-def _accept_old_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options under their present names, so that saved settings still work."""
-    return {OLD_OPTION_NAMES.get(option, option): value for option, value in options.items()}
+def _read_old_spellings(options: Mapping[str, Any], known_options: set[str]) -> dict[str, Any]:
+    """Return options under their present names and values, so that settings saved earlier still work."""
+    settings = {}
+    for option, value in options.items():
+        present_option = option
+        if option not in known_options and OLD_OPTION_NAMES.get(option) in known_options:
+            present_option = OLD_OPTION_NAMES[option]
+        old_values = OLD_OPTION_VALUES.get(present_option, {})
+        # Only text can be an old value; anything else may have no hash.
+        settings[present_option] = old_values.get(value, value) if isinstance(value, str) else value
+    return settings
 
 
 @checked

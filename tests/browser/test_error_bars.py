@@ -52,7 +52,7 @@ def test_the_answer_sharpens_while_a_reader_looks(visit):
     first = heading.text_content()
     assert "subset_relevance" not in first
     visit.page.get_by_label("sharper while you look").check()
-    heading.get_by_text("subset_relevance(samples=64)").wait_for()
+    heading.get_by_text("subset_relevance(num_samples=64)").wait_for()
     assert "sharper=1" in visit.page.url
     # The form still names the method that was chosen, and the sharpest answer is the one that is tested.
     assert visit.page.locator("#chosen .chip").all_text_contents() == [first]

@@ -17,7 +17,7 @@ def compute_probability(explainer, attribution, hidden) -> float:
     original = Perturber(
         attribution.row, ReplacementIds.from_model(explainer.runner, explainer.tokenizer)
     )
-    (logits,) = stream_logits(explainer.runner, [original.mask_tokens(hidden)])
+    (logits,) = stream_logits(explainer.runner, [original.hide_tokens(hidden)])
     chances = np.exp(logits - logits.max())
     return float(chances[1] / chances.sum())
 

@@ -192,7 +192,7 @@ def compute_gradient_times_input(model: Any, ids: Tensor, family: str) -> np.nda
 
 # The hidden states they report are copies, which no logit depends on; h^0 itself comes from this module.
 COPIED = {"longformer": "longformer.embeddings", "xlnet": "transformer.word_embedding"}
-PATH = ("integrated_gradients", {"n_steps": 2, "baseline": 7})
+PATH = ("integrated_gradients", {"num_steps": 2, "baseline": 7})
 OCCLUSION = ("occlusion", {"window": 1, "baseline": 7})
 WITHOUT_GRADIENT = [
     name

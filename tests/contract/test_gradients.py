@@ -72,7 +72,7 @@ def test_a_rewritten_gradient_takes_one_backward_pass():
     for method in READERS:
         method_class = registry.load_class("methods", method)
         gradient = "gim" if method == "gim" else "attnlrp"
-        assert method_class(gradient=gradient).cost(9).backwards == 1
+        assert method_class(gradient=gradient).count_passes(9).backwards == 1
     passes = []
     explainer = Explainer(build_exact_classifier("bert"))
     methods = ("cat", {"gradient": "cp"})

@@ -9,7 +9,7 @@ import tokenlight
 from tests.fuzz.outcomes import count_outcomes, mutate
 from tests.helpers.tiny import tiny_bert, tiny_bert_qa
 from tokenlight import Explainer, Question
-from tokenlight.attention_heads.mask import HeadMask, as_head_mask
+from tokenlight.attention_heads.mask import HeadMask, make_head_mask
 from tokenlight.evaluation.corpus import DocumentFrequencies
 from tokenlight.plots.terminal import show
 
@@ -83,9 +83,9 @@ def test_a_bad_heads_file_or_corpus_is_read_or_refused(tmp_path):
 
     def load_mask(text):
         file.write_text(text)
-        loaded = as_head_mask(str(file))
+        loaded = make_head_mask(str(file))
         for kind in ("union", "random", "corrupted"):
-            loaded.component_masks(kind, rate=0.5)
+            loaded.build_components(kind, rate=0.5)
 
     def load_corpus(text):
         file.write_text(text)
@@ -100,8 +100,8 @@ def test_a_bad_heads_file_or_corpus_is_read_or_refused(tmp_path):
         inputs[f"heads {mutation}"] = lambda value=value: load_mask(json.dumps(value))
     for mutation, value in mutate(counts, 60, 6).items():
         inputs[f"corpus {mutation}"] = lambda value=value: load_corpus(json.dumps(value))
-    inputs["heads of a device that never ends"] = lambda: as_head_mask("/dev/zero")
-    inputs["heads of a folder"] = lambda: as_head_mask(str(tmp_path))
+    inputs["heads of a device that never ends"] = lambda: make_head_mask("/dev/zero")
+    inputs["heads of a folder"] = lambda: make_head_mask(str(tmp_path))
     inputs["a corpus that never ends"] = lambda: DocumentFrequencies.load("/dev/zero")
     assert len(inputs) >= 140
     count_outcomes(inputs)

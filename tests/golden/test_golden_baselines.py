@@ -80,7 +80,7 @@ def test_sampled_shapley_values_approach_the_exact_ones_with_more_orders(case):
         """Return the root mean square error over four seeds."""
         all_scores = [
             load_classifier()
-            .explain(load_row(case), ("shapley", {"samples": samples}), seed=seed)
+            .explain(load_row(case), ("shapley", {"num_samples": samples}), seed=seed)
             .scores
             for seed in range(4)
         ]
@@ -124,13 +124,15 @@ def test_captums_orders_do_not_depend_on_the_batch_or_change_the_global_seed():
 @pytest.mark.parametrize("case", INPUTS)
 def test_gradient_shap_approaches_integrated_gradients_with_more_samples(case):
     exact = (
-        load_classifier().explain(load_row(case), ("integrated_gradients", {"n_steps": 100})).scores
+        load_classifier()
+        .explain(load_row(case), ("integrated_gradients", {"num_steps": 100}))
+        .scores
     )
 
     def compute_error(samples: int) -> float:
         """Return the largest error, relative to the largest score."""
         attribution = load_classifier().explain(
-            load_row(case), ("gradient_shap", {"samples": samples})
+            load_row(case), ("gradient_shap", {"num_samples": samples})
         )
         return np.abs(attribution.scores - exact).max() / np.abs(exact).max()
 
@@ -140,7 +142,7 @@ def test_gradient_shap_approaches_integrated_gradients_with_more_samples(case):
 @pytest.mark.parametrize("case", INPUTS)
 def test_exact_integrated_gradients_sum_to_the_gain_of_the_target(case):
     attribution = load_classifier().explain(
-        load_row(case), ("integrated_gradients", {"n_steps": 100})
+        load_row(case), ("integrated_gradients", {"num_steps": 100})
     )
     convergence = attribution.extras["convergence"]
     assert convergence["gap_percent"] < 0.01

@@ -20,7 +20,7 @@ def test_scores_equal_the_scores_of_gim_explain(name: str) -> None:
     expected = VECTORS[name]
     for ids, row in zip(TEXTS, expected, strict=True):
         tokens = Tokens.from_ids([ids])
-        attribution = explainer.explain(tokens, ("gim", {"at": "words"}), target=1)
+        attribution = explainer.explain(tokens, ("gim", {"site": "token_embeddings"}), target=1)
         gap = np.abs(attribution.scores - row[: len(ids)]).max()
         assert gap <= 1e-6 * np.abs(expected).max(), (attribution.scores, row)
         assert not row[len(ids) :].any()

@@ -20,9 +20,11 @@ from tokenlight import Continuation, Explainer
 
 VECTORS = load_file(Path(__file__).parent / "vectors" / "inseq.safetensors")
 METHODS = {
-    "input_x_gradient": ("grad_x_input", {"at": "words"}),
-    "saliency": ("saliency", {"at": "words"}),
-    "integrated_gradients": ("integrated_gradients", {"at": "words", "baseline": "unk", "n_steps": 20}),
+    "input_x_gradient": ("grad_x_input", {"site": "token_embeddings"}),
+    "saliency": ("saliency", {"site": "token_embeddings"}),
+    "integrated_gradients": (
+        "integrated_gradients", {"site": "token_embeddings", "baseline": "unk", "num_steps": 20}
+    ),
 }  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def test_relevance_inside_the_model_is_the_official_one(case, variant):
     assert_close(stack_layers(orig.attention), stored[f"{prefix}/attn_R_orig"], 1e-4)
     for name, mask in (("given", load_head_mask()), ("ones", np.ones((4, 4)))):
         method = MaskedRelevance(heads=mask)
-        saved = method.saved_relevance(tape, method.propagate(tape))
+        saved = method.select_map_relevance(tape, method.propagate(tape))
         assert_close(stack_layers(saved), stored[f"{prefix}/mask_attn_R_{name}"], 1e-5)
 
 
@@ -138,10 +138,10 @@ def test_question_answering_equals_the_official_code(family, case, side):
 def test_the_official_preset_records_its_rules_and_explicit_rules_take_precedence(method):
     ids = Tokens.from_ids(load_vectors("inputs")["in2"].reshape(1, -1))
     official = (method, {"preset": "official"})
-    with_rules = (method, {"preset": "official", "rules": "ours"})
+    with_rules = (method, {"preset": "official", "rules": "chefer"})
     gpt2 = load_gpt2_question_answerer().explain(ids, [official, with_rules], SIDES["start"])
     (bert,) = load_question_answerer().explain(ids, [official], SIDES["start"])
-    assert gpt2[0].options == {"rules": "gpt2_official", "qa_relevance": "broadcast"}
+    assert gpt2[0].options == {"rules": "mask_lrp_gpt2", "qa_relevance": "broadcast"}
     assert gpt2[1].options == bert.options == {"qa_relevance": "broadcast"}
 
 
@@ -164,7 +164,7 @@ def test_alti_equals_the_official_code(case, p):
 def test_conservation_reports_how_much_relevance_the_official_gpt2_rules_lose():
     ids = Tokens.from_ids(load_vectors("inputs")["in2"].reshape(1, -1))
     losing, conserving = load_gpt2_question_answerer().explain(
-        ids, [("lrp", {"rules": "gpt2_official"}), "lrp"], SpanTarget("argmax", None)
+        ids, [("lrp", {"rules": "mask_lrp_gpt2"}), "lrp"], SpanTarget("argmax", None)
     )
     np.testing.assert_allclose(conserving.extras["conservation"], np.ones(5), atol=1e-6)
     # Four Conv1D a block, each handing on at most half of what its branch received.
@@ -174,7 +174,7 @@ def test_conservation_reports_how_much_relevance_the_official_gpt2_rules_lose():
 
 def test_conservation_reports_rules_that_do_not_conserve():
     attributions = load_classifier().explain(
-        load_tokens("in3", "ones"), [("lrp", {"rules": "orig"}), *BY_RULES]
+        load_tokens("in3", "ones"), [("lrp", {"rules": "chefer_orig"}), *BY_RULES]
     )
     # Doubled in every linear layer; and what the biases took or gave.
     figures = [

@@ -108,7 +108,7 @@ def test_equation_6_has_its_relu_outside_and_algorithm_1_inside(text, layer, tau
 @pytest.mark.parametrize("times_input", [True, False])
 def test_decoded_simple_equals_its_twin_in_both_readings(text, where, times_input):
     # At layer 3 the gradient alone does not sum to zero at [CLS]: no norm stands behind it.
-    options = {"lm": LANGUAGE_MODEL, "layer": 3, "abs": where, "times_input": times_input}
+    options = {"lm": LANGUAGE_MODEL, "layer": 3, "absolute": where, "times_input": times_input}
     attribution = EXPLAINER.explain(text, ("decoded_simple", options))
     twin = compute_decoded_scores(
         text,

@@ -135,7 +135,7 @@ def test_aopc_and_lodds_of_the_official_codes_equal_their_twins(attribution, lab
     assert attcat["aopc"] == pytest.approx(sum(deleted) / 9, abs=1e-9)
     assert attcat["lodds"] == pytest.approx(sum(ratios) / 9, abs=1e-9)
     mask_lrp = measure_one(
-        attribution, ("aopc", {"preset": "mask_lrp", "min_len": 0}), labels=[label]
+        attribution, ("aopc", {"preset": "mask_lrp", "min_tokens": 0}), labels=[label]
     )
     assert mask_lrp["aopc"] == pytest.approx(sum(padded) / 9, abs=1e-9)
 
@@ -257,7 +257,7 @@ def test_rank_correlations_equal_their_twins(pairs):
 
 @given(st.lists(st.tuples(numbers, st.booleans()), min_size=1, max_size=15))
 def test_average_precision_equals_its_twin(pairs):
-    from tokenlight.metrics.rationale import precision_recall_area
+    from tokenlight.metrics.rationale import compute_precision_recall_area
 
     scores = np.array([score for score, _ in pairs])
     gold = np.array([flag for _, flag in pairs])
@@ -271,7 +271,7 @@ def test_average_precision_equals_its_twin(pairs):
         recall = hits / gold.sum()
         area += (recall - recall_before) * hits / is_above.sum()
         recall_before = recall
-    assert precision_recall_area(scores, gold, use_steps=True) == pytest.approx(area)
+    assert compute_precision_recall_area(scores, gold, use_steps=True) == pytest.approx(area)
 
 
 @given(word_lists)

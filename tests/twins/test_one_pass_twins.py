@@ -214,7 +214,7 @@ TWINS = [
     ("rollout", MEAN, rollout_mean), ("rollout", BARE, averaged_rollout),
     ("rollout", {**BARE, "reduce": "cls_row"}, averaged_rollout_row),
     ("attcat", {}, attcat), ("attcat", {"attn_reduce": "cls"}, attcat_row),
-    ("attcat", {"abs": True}, attcat_abs),
+    ("attcat", {"absolute": True}, attcat_abs),
 ]  # fmt: skip
 every_twin = pytest.mark.parametrize(
     ("method", "options", "twin"), TWINS, ids=[f"{m}-{t.__name__}" for m, _, t in TWINS]

@@ -84,9 +84,10 @@ def test_both_sides_of_an_answer_are_rewritten():
     explainer = Explainer(tiny_bert_qa().double(), TOKENIZER)
     question = Question(question="who sat on the mat ?", context="the cat sat on the mat in town .")
     plain, summed = (
-        explainer.explain(question, ("attcat", {**CONSTANT, "abs": flag})) for flag in (False, True)
+        explainer.explain(question, ("attcat", {**CONSTANT, "absolute": flag}))
+        for flag in (False, True)
     )
-    unchanged = explainer.explain(question, ("attcat", {"abs": True}))
+    unchanged = explainer.explain(question, ("attcat", {"absolute": True}))
     assert (summed.scores >= abs(plain.scores) - 1e-12).all()  # |start| + |end| ≥ |start + end|
     assert abs(unchanged.scores - summed.scores).max() > 1e-6
 

@@ -83,6 +83,31 @@ def test_options_are_described_with_type_and_default():
     assert described["hidden"] == ("'input' | 'output'", "input")
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "saved", "present"),
+    [
+        ("methods", "integrated_gradients", {"n_steps": 8, "at": "words"},
+         {"num_steps": 8, "site": "token_embeddings"}),
+        ("methods", "subset_relevance", {"samples": "4"}, {"num_samples": 4}),
+        ("methods", "attcat", {"abs": True}, {"absolute": True}),
+        ("methods", "lrp", {"rules": "orig"}, {"rules": "chefer_orig"}),
+        ("metrics", "aopc", {"min_len": 4, "abs_diff": True, "until": 0.5},
+         {"min_tokens": 4, "absolute": True, "max_share": 0.5}),
+        ("metrics", "comprehensiveness", {"bins": (0.5,)}, {"shares": (0.5,)}),
+        ("metrics", "deletion", {"steps": 4}, {"num_steps": 4}),
+        ("metrics", "hiding_game", {"first": "least", "reference": "predicted"},
+         {"order": "bottom", "target": "predicted"}),
+        ("metrics", "naopc", {"beam": 3, "longest": 40}, {"beam_width": 3, "max_tokens": 40}),
+        ("metrics", "rationale", {"share": 0.5, "overlap": 0.7, "area": "steps", "iou_over": "micro"},
+         {"selected_share": 0.5, "min_iou": 0.7, "integration": "steps", "iou_average": "micro"}),
+    ],
+)  # fmt: skip
+def test_options_saved_under_earlier_names_are_read(kind, name, saved, present):
+    built = registry.build(kind, name, saved)
+    assert built == registry.build(kind, name, present)
+    assert built.options == {**present}
+
+
 def test_a_missing_library_names_the_line_to_run():
     # In a process of its own: modules that are imported twice here would outlive the test.
     script = "import sys; sys.modules['jinja2'] = None; import tokenlight.plots.html"
@@ -282,10 +307,10 @@ def test_a_number_of_numpy_is_a_number():
     ("name", "option", "value"),
     [
         ("rollout", "start_layer", np.int64(2)),
-        ("integrated_gradients", "n_steps", np.int32(3)),
+        ("integrated_gradients", "num_steps", np.int32(3)),
         ("random", "seed", np.uint8(7)),
         ("transatt", "row_normalize", np.bool_(False)),
-        ("mask_lrp", "rules", np.str_("ours")),
+        ("mask_lrp", "rules", np.str_("chefer")),
     ],
 )
 def test_a_number_out_of_an_array_is_an_option(name, option, value):
@@ -296,7 +321,7 @@ def test_a_number_out_of_an_array_is_an_option(name, option, value):
 
 def test_a_number_out_of_an_array_is_read_as_its_kind():
     assert (
-        type(registry.build("metrics", "rationale", {"overlap": np.float32(0.5)}).overlap) is float
+        type(registry.build("metrics", "rationale", {"min_iou": np.float32(0.5)}).min_iou) is float
     )
     for wrong in (np.float64(1.5), np.bool_(True), np.array([1])):
         with expect_error(BadInput, "option-type"):

@@ -27,7 +27,7 @@ class HeadMask:
         M_{pos} = \sum_i [\alpha_i > \xi_{pos}]
 
     Mask-LRP, equations 7 and 8. The official code writes ones into a zero matrix instead of
-    counting: :meth:`component_masks` does so unless ``values="sum"``.
+    counting: :meth:`build_components` does so unless ``values="sum"``.
 
     Args:
         syntactic: Criteria of syntax that each head meets, ``layer head``.
@@ -63,7 +63,7 @@ class HeadMask:
         """``layer head``, true where a head meets any criterion."""
         return (np.array(self.syntactic) > 0) | (np.array(self.positional) > 0)
 
-    def component_masks(
+    def build_components(
         self,
         kind: MaskKind = "union",
         *,
@@ -128,7 +128,7 @@ def _add_random_heads(selected: np.ndarray, count: int, seed: int) -> np.ndarray
     return flat_mask.reshape(selected.shape)
 
 
-def as_head_mask(source: Any) -> HeadMask:
+def make_head_mask(source: Any) -> HeadMask:
     """Return a HeadMask from what a user may give.
 
     Args:
@@ -138,7 +138,7 @@ def as_head_mask(source: Any) -> HeadMask:
     if isinstance(source, HeadMask):
         return source
     if isinstance(source, str | os.PathLike):
-        source = read_heads(source)
+        source = read_heads_file(source)
     if isinstance(source, Mapping):
         return HeadMask.from_dict(source)
     if hasattr(source, "detach"):  # a tensor
@@ -147,7 +147,7 @@ def as_head_mask(source: Any) -> HeadMask:
     return HeadMask(table, np.zeros_like(table))
 
 
-def read_heads(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_heads_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a heads file.
 
     Raises:
@@ -172,7 +172,7 @@ def read_heads(path: str | os.PathLike[str]) -> dict[str, Any]:
     return content
 
 
-def write_heads(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Path:
+def write_heads_file(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Path:
     """Write a heads file: readable JSON, with each row of numbers on one line."""
     text = dump_json(content, indent=1)
     # Innermost lists and objects go on one line.

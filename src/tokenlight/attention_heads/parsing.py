@@ -258,7 +258,7 @@ def find_pairs(
     """
     if align == "official":
         return _find_pairs_official(sentence, row, frozenset(relations))
-    positions_by_word = [_overlapping_positions(word.span, row) for word in sentence.words]
+    positions_by_word = [_find_overlapping_positions(word.span, row) for word in sentence.words]
     pairs = []
     for word, positions in zip(sentence.words, positions_by_word, strict=True):
         if word.relation not in relations or word.head is None or not positions:
@@ -270,7 +270,7 @@ def find_pairs(
     return pairs
 
 
-def _overlapping_positions(span: tuple[int, int], row: TokenRow) -> list[int]:
+def _find_overlapping_positions(span: tuple[int, int], row: TokenRow) -> list[int]:
     """Return the positions of the tokens that overlap a character span."""
     positions = []
     for position, token_span in enumerate(row.spans):

@@ -45,7 +45,7 @@ class StatisticsOptions:
     explain_mask: ExplainMask = "none"
 
     @classmethod
-    def for_alignment(
+    def from_alignment(
         cls, align: Alignment, runner: ModelRunner, tokenizer: Any, **overrides: Any
     ) -> "StatisticsOptions":
         """Return the options that belong to an alignment.
@@ -112,13 +112,13 @@ class HeadStatistics:
             shares[..., self.max_offset] = 0.0
         return np.asarray(shares)
 
-    def offset_shares(self, relation: str) -> dict[int, float]:
+    def compute_offset_shares(self, relation: str) -> dict[int, float]:
         r"""Return :math:`\lambda_k`: position of the dependent minus that of its head, to its share."""
         counts = self.offsets.get(relation, {})
         total = sum(counts.values())
         return {offset: count / total for offset, count in sorted(counts.items())}
 
-    def thresholds(self, margin: Margin = SYNTACTIC_MARGIN) -> list[float]:
+    def compute_thresholds(self, margin: Margin = SYNTACTIC_MARGIN) -> list[float]:
         r"""Return :math:`\max\lambda_k+\xi_{synt}` for each relation.
 
         Args:
@@ -128,16 +128,21 @@ class HeadStatistics:
             return [float(threshold) for threshold in margin]
         thresholds = []
         for relation in self.options.relations:
-            shares = self.offset_shares(relation)
+            shares = self.compute_offset_shares(relation)
             thresholds.append(max(shares.values(), default=1.0) + margin)
         return thresholds
 
     def build_mask(
         self, margin: Margin = SYNTACTIC_MARGIN, share: float = POSITIONAL_SHARE
     ) -> HeadMask:
-        r"""Return the heads above the :meth:`thresholds`, and those above ``share`` (:math:`\xi_{pos}`)."""
+        r"""Build the mask of heads above their threshold of syntax, and above that of position.
+
+        Args:
+            margin: As in :meth:`compute_thresholds`.
+            share: :math:`\xi_{pos}`.
+        """
         # relation 1 1, to compare with relation layer head
-        thresholds = np.array(self.thresholds(margin))[:, None, None]
+        thresholds = np.array(self.compute_thresholds(margin))[:, None, None]
         syntactic = (self.relation_shares > thresholds).sum(axis=0)
         positional = (self.position_shares > share).sum(axis=-1)
         return HeadMask(syntactic, positional)
@@ -166,14 +171,14 @@ class HeadStatistics:
         }
 
     def _describe_relations(self, margin: Margin) -> dict[str, Any]:
-        thresholds = self.thresholds(margin)
+        thresholds = self.compute_thresholds(margin)
         relations = {}
         for index, relation in enumerate(self.options.relations):
             relations[relation] = {
                 "dependents": sum(self.offsets.get(relation, {}).values()),
                 "tested": int(self.num_tested[index]),
                 "threshold": round(thresholds[index], 6),
-                "offsets": _list_shares(self.offset_shares(relation).items()),
+                "offsets": _list_shares(self.compute_offset_shares(relation).items()),
                 "heads": np.round(self.relation_shares[index], 6).tolist(),
             }
         return relations

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tokenlight import registry
-from tokenlight.attention_heads.mask import write_heads
+from tokenlight.attention_heads.mask import write_heads_file
 from tokenlight.attention_heads.parsing import read_conllu
 from tokenlight.attention_heads.statistics import StatisticsOptions, compute_head_statistics
 from tokenlight.bench.plan import Cell, Part, map_labels, read_chosen_examples
@@ -179,7 +179,7 @@ class PartRunner:
         sentences = list(read_conllu(conllu))[: heads_entry.limit]
         self._check_unchanged("parsed text", conllu, digest_file(conllu))
         alignment: Any = heads_entry.align
-        statistics_options = StatisticsOptions.for_alignment(
+        statistics_options = StatisticsOptions.from_alignment(
             alignment, explainer.runner, explainer.tokenizer
         )
         statistics = compute_head_statistics(
@@ -187,7 +187,7 @@ class PartRunner:
         )
         content = statistics.to_dict(heads_entry.margin, heads_entry.share)
         content |= {"model": cell.checkpoint, "sources": [conllu.rpartition("/")[2]]}
-        write_heads(path, content)
+        write_heads_file(path, content)
         return str(path)
 
 

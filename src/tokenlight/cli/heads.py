@@ -104,7 +104,7 @@ def heads(  # noqa: PLR0917 - one parameter per option
     if limit:
         sentences = sentences[:limit]
     explainer = load_explainer(model, device=device, verbose=verbose)
-    statistics_options = StatisticsOptions.for_alignment(
+    statistics_options = StatisticsOptions.from_alignment(
         align,
         explainer.runner,
         explainer.tokenizer,
@@ -157,13 +157,13 @@ def _write_results(
     content: Mapping[str, Any], output: Path | None, html: Path | None
 ) -> list[Path]:
     """Write the heads file and the page, as far as they are wanted; return the paths written."""
-    from tokenlight.attention_heads.mask import write_heads
+    from tokenlight.attention_heads.mask import write_heads_file
     from tokenlight.files.write import write_text
 
     written_paths = []
     if output is not None:
         with write_errors_reported(output):
-            write_heads(output, content)
+            write_heads_file(output, content)
         written_paths.append(output)
     if html is not None:
         from tokenlight.plots.figures import render_heads_page

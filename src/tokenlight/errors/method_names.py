@@ -10,8 +10,35 @@ ALIASES = {
     "attention": "raw_att",
 }
 
-# Options that earlier versions spelled differently.
-OLD_OPTION_NAMES = {"way": "propagation"}
+# Options that earlier versions spelled differently: the old name and the present one. It is read where a
+# method or metric has an option of the present name and none of the old one.
+OLD_OPTION_NAMES = {
+    "abs": "absolute",
+    "abs_diff": "absolute",
+    "area": "integration",
+    "at": "site",
+    "beam": "beam_width",
+    "bins": "shares",
+    "first": "order",
+    "iou_over": "iou_average",
+    "longest": "max_tokens",
+    "min_len": "min_tokens",
+    "n_steps": "num_steps",
+    "overlap": "min_iou",
+    "reference": "target",
+    "samples": "num_samples",
+    "share": "selected_share",
+    "steps": "num_steps",
+    "until": "max_share",
+    "way": "propagation",
+}
+# By the present name of an option: values that earlier versions spelled differently.
+OLD_OPTION_VALUES = {
+    "order": {"least": "bottom", "most": "top"},
+    "removal": {"mask": "hide"},
+    "rules": {"gpt2_official": "mask_lrp_gpt2", "orig": "chefer_orig", "ours": "chefer"},
+    "site": {"hidden": "embeddings", "words": "token_embeddings"},
+}
 
 # Names of other libraries, in lower case and without underscores: the name here, and what is meant. They are
 # suggested in error messages.

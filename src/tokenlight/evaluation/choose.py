@@ -193,7 +193,7 @@ def _pick_best(
 
 def _estimate_cost(method: str) -> float:
     """Return the cost of a method in forward passes; a backward pass costs about two."""
-    cost = registry.build("methods", method, {}).cost(COST_LENGTH)
+    cost = registry.build("methods", method, {}).count_passes(COST_LENGTH)
     return float(cost.forwards + 2 * cost.backwards)
 
 

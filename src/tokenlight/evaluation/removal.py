@@ -18,7 +18,7 @@ from tokenlight.data.units import group_by_word
 from tokenlight.evaluation.word_filler import draw_replacement_ids
 from tokenlight.explainer import Explainer
 from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
-from tokenlight.perturb.target_probability import target_probability
+from tokenlight.perturb.target_probability import compute_target_probability
 
 LogitsCache = dict[Hashable, np.ndarray]  # logits of perturbed texts by their deduplication keys
 # Names of removals, as files have them.
@@ -193,7 +193,9 @@ class TargetProbability:
             for (weight, _), key in zip(self.windows, window_keys, strict=True):
                 logits = logits + weight * self.logits_cache[key]
             probabilities.append(
-                target_probability(self.runner.head, self.target, variants[0], np.asarray(logits))
+                compute_target_probability(
+                    self.runner.head, self.target, variants[0], np.asarray(logits)
+                )
             )
         return np.array(probabilities)
 

@@ -50,7 +50,7 @@ def _different_removals(
     phrases_and_keys: dict[str | int, tuple[str, str]] = {}
     for perturb, key in keys_by_perturb.items():
         phrase = PERTURB_PHRASES[token_names.get(perturb, perturb)]
-        phrases_and_keys.setdefault(replacement_ids.removal(perturb), (phrase, key))
+        phrases_and_keys.setdefault(replacement_ids.find_replacement(perturb), (phrase, key))
     return dict(phrases_and_keys.values())
 
 

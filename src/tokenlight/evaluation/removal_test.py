@@ -43,7 +43,7 @@ from tokenlight.evaluation.verdict import (
 from tokenlight.explainer import Explainer
 from tokenlight.metrics.base import check_has_probabilities
 from tokenlight.perturb.engine import Variant
-from tokenlight.perturb.target_probability import target_probability
+from tokenlight.perturb.target_probability import compute_target_probability
 
 # Number of the random stream of a text, which differs from those that methods draw from.
 RANDOM_STREAM = 34
@@ -202,7 +202,7 @@ class RemovalTest:
             return None
         variant = Variant.from_row(attribution.row)
         head = self.explainer.runner.head
-        return target_probability(head, attribution.target, variant, attribution.logits)
+        return compute_target_probability(head, attribution.target, variant, attribution.logits)
 
     def _collect_evidence(
         self, subtexts: RandomSubtexts, attribution: Attribution

@@ -62,7 +62,7 @@ def _describe_replacements(
         is_hidden = getattr(metric, "masks_attention", False)
         if perturb not in ("pad", "mask") or is_hidden:
             continue
-        note = replacement_ids.note(perturb)
+        note = replacement_ids.describe_stand_in(perturb)
         if note is not None:
             keys_by_note.setdefault(note, []).append(key)
     for note, keys in keys_by_note.items():
@@ -75,7 +75,7 @@ def _describe_equal_removals(
     for keys_by_perturb in removals_by_metric(metrics).values():
         keys_by_removal: dict[object, list[str]] = {}
         for perturb, key in keys_by_perturb.items():
-            keys_by_removal.setdefault(replacement_ids.removal(perturb), []).append(key)
+            keys_by_removal.setdefault(replacement_ids.find_replacement(perturb), []).append(key)
         for keys in keys_by_removal.values():
             if len(keys) > 1:
                 yield f"{' and '.join(keys)} remove tokens in the same way here, so they are not compared."

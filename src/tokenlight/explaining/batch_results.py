@@ -13,7 +13,7 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.session import Session, describe_row
-from tokenlight.methods.base import Method, class_path, code_digest
+from tokenlight.methods.base import Method, compute_code_digest, get_class_path
 from tokenlight.perturb.engine import ReplacementIds
 from tokenlight.registry import find_registered_name
 from tokenlight.version import VERSION
@@ -144,7 +144,7 @@ def build_shared_fields(
     # Some models have no padding token; the note says which token stands for it.
     if getattr(method, "baseline", None) == "pad":
         replacements = ReplacementIds.from_model(session.runner, session.tokenizer)
-        all_notes.append(replacements.note("pad"))
+        all_notes.append(replacements.describe_stand_in("pad"))
     all_notes += session.model_notes
     return {
         "method": method.name,
@@ -160,7 +160,10 @@ def _describe_class(method: Method) -> dict[str, str]:
     """Name the class of a method that is not registered; the name of a registered one says enough."""
     if find_registered_name(type(method)) is not None:
         return {}
-    return {METHOD_CLASS: class_path(type(method)), METHOD_CODE: code_digest(type(method))}
+    return {
+        METHOD_CLASS: get_class_path(type(method)),
+        METHOD_CODE: compute_code_digest(type(method)),
+    }
 
 
 @cache

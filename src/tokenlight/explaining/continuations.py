@@ -93,7 +93,7 @@ def is_prefix_invariant(method: Method) -> bool:
     return (
         bool(method.needs)
         and method.recorded_sites <= PREFIX_INVARIANT_SITES
-        and method.cost(1).forwards == 1
+        and method.count_passes(1).forwards == 1
     )
 
 
@@ -169,6 +169,6 @@ def _score_tokens(
             token_scores.append(scores[0])
         scores_by_token.append(token_scores)
         tape.run_deferred_checks()
-        notes = [method.note(tape) for method in methods]
+        notes = [method.write_note(tape) for method in methods]
         call_between_passes()
     return scores_by_token, notes

@@ -53,7 +53,7 @@ def check_effort(effort: Any, stable: Any, method: Any) -> None:
     if len(specs) != 1 or not is_auto(specs[0]):
         raise BadInput(
             f"{_describe_request(effort, stable)} chooses the method, but method={method!r} is given, too. "
-            "Leave out the method, or set its own options, such as method='subset_relevance:samples=64'.",
+            "Leave out the method, or set its own options, such as method='subset_relevance:num_samples=64'.",
             code="effort-with-method",
         )
     if stable is not None and effort is not None and count_samples(effort) == 0:
@@ -145,7 +145,9 @@ def list_sampling_specs(session: Session, example: Any) -> list[tuple[str, dict[
     kind = detect_input_kind(session, example)
     if _explain_why_not_sampled(session, kind, example) is not None:
         return []
-    return [(SAMPLING_METHOD, {"samples": number}) for number in EFFORT_SAMPLES.values() if number]
+    return [
+        (SAMPLING_METHOD, {"num_samples": number}) for number in EFFORT_SAMPLES.values() if number
+    ]
 
 
 def _describe_request(effort: str | int | None, stable: float | None) -> str:
@@ -179,7 +181,7 @@ def _plan_sampling(effort: str | int | None, stable: float | None) -> tuple[dict
     if stable is not None:
         max_samples = STABLE_MAX_SAMPLES if effort is None else count_samples(effort)
         options = {
-            "samples": min(STABLE_ROUND, max_samples),
+            "num_samples": min(STABLE_ROUND, max_samples),
             "stable": float(stable),
             "max_samples": max_samples,
         }
@@ -191,4 +193,4 @@ def _plan_sampling(effort: str | int | None, stable: float | None) -> tuple[dict
     reason = f"{SAMPLING_METHOD}, {num_samples} subtexts ({num_samples + 1} passes)"
     if effort in EFFORT_REASONS:
         reason += f", {EFFORT_REASONS[str(effort)]}"
-    return {"samples": num_samples}, reason
+    return {"num_samples": num_samples}, reason

@@ -72,8 +72,8 @@ class PendingScores:
             scores = scores.detach().double()
             self.summed_layers = AsyncTensor(sum_layers(scores))
         self.values = AsyncTensor(scores)
-        self.note = method.note(tape)
-        self.extras = method.extras(tape)
+        self.note = method.write_note(tape)
+        self.extras = method.measure_extras(tape)
         if isinstance(self.extras, list):
             # Measurements that are already on the host would be those of the first replay for ever.
             get_current_executor().check_can_read()

@@ -200,4 +200,4 @@ def _needs_one_pass(method: Method) -> bool:
         hash(method)
     except TypeError:  # An option is a list or a table.
         return False
-    return Site.GRAPH not in method.recorded_sites and method.cost(1).forwards == 1
+    return Site.GRAPH not in method.recorded_sites and method.count_passes(1).forwards == 1

@@ -19,7 +19,7 @@ from tokenlight.lrp.rules import (
     OperandRelevances,
     Operation,
     RuleCase,
-    contributions,
+    compute_contributions,
     halved_product,
 )
 
@@ -200,7 +200,7 @@ def values_only_product(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     has_active_values = case.activation_mask[1]
     if not has_active_values:
         return halved_product(relevance, case, epsilon_divide)
-    return None, contributions(relevance, case, epsilon_divide)[1]
+    return None, compute_contributions(relevance, case, epsilon_divide)[1]
 
 
 def epsilon_shift(relevance: Tensor, case: RuleCase) -> OperandRelevances:

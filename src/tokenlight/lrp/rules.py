@@ -248,14 +248,14 @@ def halved_product(
     Chefer et al., CVPR 2021; with denominators stabilized by their sign, AttnLRP, proposition 3.3. A
     constant factor takes nothing; its half goes to the other.
     """
-    factor_relevances = contributions(relevance / sum(case.activation_mask), case, divide)
+    factor_relevances = compute_contributions(relevance / sum(case.activation_mask), case, divide)
     results: list[Tensor | None] = []
     for factor_relevance, is_active in zip(factor_relevances, case.activation_mask, strict=True):
         results.append(factor_relevance if is_active else None)
     return tuple(results)
 
 
-def contributions(
+def compute_contributions(
     relevance: Tensor, case: RuleCase, divide: Divide = safe_divide
 ) -> tuple[Tensor, Tensor]:
     """Return what each factor of a product contributed; each sums to the whole relevance.

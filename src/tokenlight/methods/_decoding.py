@@ -138,7 +138,7 @@ class Decoder:
         token_mask = self.tape.token_mask
         ids_per_token = self.type_ids[:, None, :].expand(*token_mask.shape, -1)
         matrix = states.new_zeros((*token_mask.shape, self.type_ids.shape[1]))
-        matrix[token_mask] = token_probabilities(
+        matrix[token_mask] = compute_token_probabilities(
             self.head, states[token_mask], ids_per_token[token_mask]
         )
         matrix = matrix.masked_fill(~self.type_mask[:, None, :], 0.0)
@@ -152,7 +152,7 @@ class Decoder:
 
 
 @torch.no_grad()
-def token_probabilities(head: Any, states: Tensor, ids: Tensor) -> Tensor:
+def compute_token_probabilities(head: Any, states: Tensor, ids: Tensor) -> Tensor:
     """Return the probability of some tokens at each hidden state.
 
     The softmax runs over the whole vocabulary, for a few states at a time.

@@ -21,7 +21,7 @@ Layer = int | Literal["middle", "all"]
 Reduce = Literal["auto", "cls_row", "mean_query"]
 
 
-def roll_out(
+def iterate_rollout(
     steps: Iterable[Tensor], *, row_normalize: bool, residual: bool = True
 ) -> Iterator[Tensor]:
     r"""Yield the product :math:`\hat A^l\cdots\hat A^1` for each block l.
@@ -46,13 +46,13 @@ def roll_out(
         yield product
 
 
-def take_last(products: Iterable[Tensor]) -> Tensor:
-    """Return the last product of :func:`roll_out`; a list would keep those of all blocks in memory."""
+def take_last_product(products: Iterable[Tensor]) -> Tensor:
+    """Return the last product of :func:`iterate_rollout`; a list would keep those of all blocks in memory."""
     (last_product,) = collections.deque(products, maxlen=1)
     return last_product
 
 
-def read_roll_out(
+def compute_rollout_row(
     steps: Sequence[Tensor],
     tape: Tape,
     *,
@@ -62,8 +62,8 @@ def read_roll_out(
 ) -> Tensor:
     r"""Return the row of :math:`\hat A^L\cdots\hat A^1` that the head reads: ``batch key``.
 
-    Equals :meth:`Tape.read_rows` of the last product of :func:`roll_out`, but multiplies a vector with each
-    map, from the top down, instead of one map with another: n² operations per block, not n³.
+    Equals :meth:`Tape.read_rows` of the last product of :func:`iterate_rollout`, but multiplies a vector with
+    each map, from the top down, instead of one map with another: n² operations per block, not n³.
 
     Args:
         steps: The maps M, bottom first, each ``batch query key``; read once each, from the top down.
@@ -74,7 +74,9 @@ def read_roll_out(
     """
     if tape.has_span_targets and zero_readout:
         # The cell [0, 0] becomes zero, and the row of another token is read: the whole product is needed.
-        product = take_last(roll_out(steps, row_normalize=row_normalize, residual=residual))
+        product = take_last_product(
+            iterate_rollout(steps, row_normalize=row_normalize, residual=residual)
+        )
         return tape.read_rows(product)
     row: Tensor | None = None
     for block in reversed(range(len(steps))):
@@ -183,7 +185,7 @@ def sum_over_sides(
         is_side_independent: Whether both sides have the same scores, which are then computed once.
     """
     if not is_side_independent:
-        return weighted_sum(tape.side_tapes, score)
+        return sum_weighted_scores(tape.side_tapes, score)
     scores = score(tape)
     if not tape.has_span_targets:
         return scores
@@ -191,7 +193,7 @@ def sum_over_sides(
     return to_device(num_sides, scores.device, scores.dtype)[:, None] * scores
 
 
-def weighted_sum(
+def sum_weighted_scores(
     weighted_tapes: Sequence[tuple[Tensor, Tape]], score: Callable[[Tape], Tensor]
 ) -> Tensor:
     """Return Σ weight · score, ``batch token`` or ``batch layer token``; weights are ``batch``."""

@@ -23,7 +23,7 @@ from tokenlight.trace.tape import Tape
 
 Multiply = Literal["own", "first", "none"]
 # From positions in ``examples`` and step numbers, each ``pass``, to points, ``pass position hidden``.
-PointFunction = Callable[[Tensor, Tensor], Tensor]
+ComputePoint = Callable[[Tensor, Tensor], Tensor]
 # What the epsilon of a norm leaves of terms that cancel, as a share of them.
 MAX_CANCELLED_SHARE = 1e-3
 
@@ -51,18 +51,18 @@ class PathEndpoints(NamedTuple):
         text: Embeddings of the text, ``batch position hidden``.
         baseline: Embeddings of the baseline, ``batch position hidden``.
         target_gain: How much the target grows from the baseline to the text, ``batch``.
-        at: Where the embeddings were captured.
+        site: Where the embeddings were captured.
     """
 
     text: Tensor
     baseline: Tensor
     target_gain: Tensor
-    at: EmbeddingSite
+    site: EmbeddingSite
 
 
-def get_embeddings(tape: Tape, at: EmbeddingSite) -> CapturedEmbeddings:
-    """Return h^0, or the output of the token embedding tables (``at="words"``)."""
-    return tape.token_embeddings if at == "words" else tape.embeddings
+def get_embeddings(tape: Tape, site: EmbeddingSite) -> CapturedEmbeddings:
+    """Return h^0, or the output of the token embedding tables (``site="token_embeddings"``)."""
+    return tape.token_embeddings if site == "token_embeddings" else tape.embeddings
 
 
 def compute_endpoints(
@@ -70,7 +70,7 @@ def compute_endpoints(
     baseline: BaselineToken | int,
     *,
     special: bool = False,
-    at: EmbeddingSite = "hidden",
+    site: EmbeddingSite = "embeddings",
 ) -> PathEndpoints:
     """Compute both ends of the path from a baseline to the text.
 
@@ -79,10 +79,10 @@ def compute_endpoints(
         baseline: What replaces every token: ``"zero"`` for the zero vector, or a token, which keeps the
             position and segment of the token it replaces.
         special: Whether it replaces special tokens, too.
-        at: Where the path runs.
+        site: Where the path runs.
     """
     extra_passes = tape.extra_passes
-    embeddings = get_embeddings(tape, at)
+    embeddings = get_embeddings(tape, site)
     text_vectors = embeddings.values  # computed each time it is read
     removed = []
     for row in tape.rows:
@@ -94,18 +94,18 @@ def compute_endpoints(
         removed_positions = embeddings.spread_to_positions(removed_tokens)
         vectors = text_vectors.masked_fill(removed_positions[..., None], 0.0)
     else:
-        baseline_id = extra_passes.baseline_id(baseline)
+        baseline_id = extra_passes.find_baseline_id(baseline)
         rows = []
         for row, removed_in_row in zip(tape.rows, removed, strict=True):
             rows.append(extra_passes.replace_ids(row, removed_in_row, baseline_id))
-        vectors = extra_passes.compute_embeddings(rows, at)
+        vectors = extra_passes.compute_embeddings(rows, site)
     # The text's ids accompany the baseline's embeddings, as they do along the whole path: a model may
     # use the ids to find the token that it reads.
-    target_gain = extra_passes.target_value - extra_passes.compute_value_at(vectors, site=at)
-    return PathEndpoints(text_vectors, vectors, target_gain, at)
+    target_gain = extra_passes.target_value - extra_passes.compute_value_at(vectors, site=site)
+    return PathEndpoints(text_vectors, vectors, target_gain, site)
 
 
-def all_examples(tape: Tape) -> Tensor:
+def make_example_indices(tape: Tape) -> Tensor:
     """Return the indices of the tape's examples."""
     return torch.arange(len(tape.rows), device=tape.token_mask.device)
 
@@ -114,9 +114,9 @@ def average_gradient(
     tape: Tape,
     examples: Tensor,
     weights: Tensor,
-    point: PointFunction,
+    point: ComputePoint,
     *,
-    at: EmbeddingSite,
+    site: EmbeddingSite,
     gradient_of: Quantity = "target",
 ) -> Tensor:
     """Return Σ_s weight_s · gradient at ``point(examples, s)``; all passes are packed into batches.
@@ -127,7 +127,7 @@ def average_gradient(
         weights: ``example step``.
         point: Takes positions in ``examples`` and step numbers, each ``pass``, and returns embeddings,
             ``pass position hidden``.
-        at: Where the embeddings are put in.
+        site: Where the embeddings are put in.
         gradient_of: The target, or its loss.
 
     Returns:
@@ -140,7 +140,7 @@ def average_gradient(
     batches = tape.extra_passes.compute_gradients_at_points(
         examples[example_of_pass],
         lambda passes: point(example_of_pass[passes], step_of_pass[passes]),
-        site=at,
+        site=site,
         quantity=gradient_of,
     )
     for passes, _, gradient in batches:
@@ -176,15 +176,15 @@ def integrate_path(
         share = shares[indices, steps].to(difference)[:, None, None]
         return path.baseline[examples[indices]] + share * difference[indices]
 
-    gradient = average_gradient(tape, examples, weights, point, at=path.at)
-    hooks = get_embeddings(tape, path.at).hooks
+    gradient = average_gradient(tape, examples, weights, point, site=path.site)
+    hooks = get_embeddings(tape, path.site).hooks
     token_mask = tape.token_mask[examples]
     scores = hooks.fold_to_tokens((gradient * difference).sum(dim=-1), token_mask)
     scores = scores.masked_fill(~token_mask, 0.0)
-    return scores, convergence_gap_percent(scores, path.target_gain[examples])
+    return scores, compute_gap_percent(scores, path.target_gain[examples])
 
 
-def convergence_gap_percent(scores: Tensor, target_gain: Tensor) -> Tensor:
+def compute_gap_percent(scores: Tensor, target_gain: Tensor) -> Tensor:
     """Return how far the sum of the scores is from the target's gain, in percent of it."""
     gap = (scores.sum(dim=-1) - target_gain).abs()
     # Without any gain, the gap is given in percent of the scores.
@@ -200,18 +200,18 @@ class PathMethod(Method):
         return frozenset({Site.EMBEDDINGS})
 
     def __call__(self, tape: Tape) -> Tensor:
-        return self._cached_scores(tape).scores
+        return self._get_scores(tape).scores
 
-    def extras(self, tape: Tape) -> Extras:
+    def measure_extras(self, tape: Tape) -> Extras:
         """Return ``gap_percent`` between the sum of the scores and ``rise``, after ``steps`` passes."""
-        _, gaps, gains, num_passes = self._cached_scores(tape)
+        _, gaps, gains, num_passes = self._get_scores(tape)
         extras = []
         for gap, gain, steps in zip(gaps, gains, num_passes, strict=True):
             convergence = {"gap_percent": float(gap), "rise": float(gain), "steps": int(steps)}
             extras.append({"convergence": convergence})
         return extras
 
-    def _cached_scores(self, tape: Tape) -> PathScores:
+    def _get_scores(self, tape: Tape) -> PathScores:
         return tape.extra_passes.compute_once(self, lambda: self.compute_path_scores(tape))
 
     @abc.abstractmethod
@@ -235,17 +235,17 @@ class WordGradientMethod(Method):
     needs = frozenset({Site.TOKEN_EMBEDDINGS})
 
     def __call__(self, tape: Tape) -> Tensor:
-        gradient = self.loss_gradient(tape).masked_fill(~_lookup_mask(tape), 0.0)
-        terms = gradient * self._factors(tape)
+        gradient = self.compute_loss_gradient(tape).masked_fill(~_lookup_mask(tape), 0.0)
+        terms = gradient * self._select_factors(tape)
         values = terms.sum(dim=-1)
         runner = tape.recording.runner
         self._check_rounding_noise(
             values, terms, compute_arithmetic_eps(runner.device, runner.dtype)
         )
         scores = tape.token_embeddings.fold_to_tokens(values)
-        return l1_normalize(scores.masked_fill(~tape.token_mask, 0.0))
+        return normalize_l1(scores.masked_fill(~tape.token_mask, 0.0))
 
-    def _factors(self, tape: Tape) -> Tensor:
+    def _select_factors(self, tape: Tape) -> Tensor:
         """Return m, ``batch position hidden`` or ``batch 1 hidden``."""
         embeddings = get_word_embeddings(tape)
         if self.multiply == "own":
@@ -255,11 +255,11 @@ class WordGradientMethod(Method):
         return torch.ones_like(embeddings[:, :1])
 
     @abc.abstractmethod
-    def loss_gradient(self, tape: Tape) -> Tensor:
+    def compute_loss_gradient(self, tape: Tape) -> Tensor:
         """Return G, the loss's gradient at the token embeddings, ``batch position hidden``."""
 
     @staticmethod
-    def average_loss_gradient(tape: Tape, num_points: int, point: PointFunction) -> Tensor:
+    def average_loss_gradient(tape: Tape, num_points: int, point: ComputePoint) -> Tensor:
         """Return the mean of G over ``num_points`` points (see :func:`average_gradient`).
 
         Args:
@@ -267,9 +267,11 @@ class WordGradientMethod(Method):
             num_points: How many points between baseline and text.
             point: Returns the embeddings at a point of the path.
         """
-        examples = all_examples(tape)
+        examples = make_example_indices(tape)
         weights = torch.full((len(examples), num_points), 1 / num_points, device=examples.device)
-        return average_gradient(tape, examples, weights, point, at="words", gradient_of="loss")
+        return average_gradient(
+            tape, examples, weights, point, site="token_embeddings", gradient_of="loss"
+        )
 
     def _check_rounding_noise(self, values: Tensor, terms: Tensor, eps: float) -> None:
         """Raise if the terms cancel up to rounding errors.
@@ -302,7 +304,7 @@ def _lookup_mask(tape: Tape) -> Tensor:
     return tape.token_mask.repeat(1, num_lookups)[..., None]
 
 
-def l1_normalize(values: Tensor) -> Tensor:
+def normalize_l1(values: Tensor) -> Tensor:
     """Return |v| divided by its sum, row by row; a row of zeros stays zero."""
     magnitude = values.abs()
     total = magnitude.sum(dim=-1, keepdim=True)

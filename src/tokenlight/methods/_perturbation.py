@@ -50,13 +50,13 @@ class UnitMethod(Method, abstract=True):
     def __call__(self, tape: Tape) -> Tensor:
         scores = []
         for unit_mask, draws in zip(
-            self.unit_masks(tape), self.cached_measurements(tape), strict=True
+            self.make_unit_masks(tape), self.get_measurements(tape), strict=True
         ):
             token_shares = unit_mask / unit_mask.sum(axis=1, keepdims=True)
             scores.append(self.estimate(draws) @ token_shares)
         return pad_scores(tape, scores)
 
-    def cached_measurements(self, tape: Tape) -> list[np.ndarray]:
+    def get_measurements(self, tape: Tape) -> list[np.ndarray]:
         """Return the result of :meth:`measure_units`, computed once per tape."""
         return tape.extra_passes.compute_once(self, lambda: self.measure_units(tape))
 
@@ -68,14 +68,16 @@ class UnitMethod(Method, abstract=True):
         """Reduce ``draw unit`` to the value of each ``unit``."""
         return np.asarray(draws.mean(axis=0))
 
-    def unit_masks(self, tape: Tape) -> list[np.ndarray]:
+    def make_unit_masks(self, tape: Tape) -> list[np.ndarray]:
         """Return for each example ``unit token``: the tokens of each unit that may be removed.
 
         With units larger than a token, a question about documents and written text are no units.
         """
-        return [_unit_mask(row, self.units) for row in tape.rows]
+        return [_build_unit_mask(row, self.units) for row in tape.rows]
 
-    def interval_extras(self, row: TokenRow, low: np.ndarray, high: np.ndarray) -> dict[str, Any]:
+    def build_interval_extras(
+        self, row: TokenRow, low: np.ndarray, high: np.ndarray
+    ) -> dict[str, Any]:
         """Return the interval of each unit for the ``extras`` of an Attribution.
 
         Args:
@@ -83,7 +85,7 @@ class UnitMethod(Method, abstract=True):
             low: The lower end of each unit's interval, in the order of the units.
             high: The upper end.
         """
-        positions = [np.flatnonzero(mask).tolist() for mask in _unit_mask(row, self.units)]
+        positions = [np.flatnonzero(mask).tolist() for mask in _build_unit_mask(row, self.units)]
         intervals = {
             "unit": self.units,
             "positions": positions,
@@ -93,7 +95,7 @@ class UnitMethod(Method, abstract=True):
         return {"units": intervals}
 
 
-def _unit_mask(row: TokenRow, unit: Unit) -> np.ndarray:
+def _build_unit_mask(row: TokenRow, unit: Unit) -> np.ndarray:
     """Return ``unit token``: true at the tokens of each removable unit of one row."""
     protected = find_protected_tokens(row)
     if unit == "token":
@@ -154,13 +156,13 @@ def compute_values_without(
         removed: For each example ``variant token``, true where the baseline token replaces the token.
         baseline: The baseline token. Attention, segments and positions stay as they are.
     """
-    baseline_id = tape.extra_passes.baseline_id(baseline)
+    baseline_id = tape.extra_passes.find_baseline_id(baseline)
     variants = []
     for row, removed_tokens in zip(tape.rows, removed, strict=True):
         original = Variant.from_row(row)
         ids = np.where(removed_tokens, baseline_id, original.ids).astype(np.int32)
         variants.append([replace(original, ids=variant_ids) for variant_ids in ids])
-    return tape.extra_passes.target_values(variants)
+    return tape.extra_passes.compute_target_values(variants)
 
 
 def pad_scores(tape: Tape, scores: Sequence[np.ndarray]) -> Tensor:

@@ -11,18 +11,18 @@ from tokenlight.accel.tensors import LazyTensors
 from tokenlight.accel.transfer import AsyncTensor, Deferred
 from tokenlight.lrp.rule_sets import CHEFER, CHEFER_ORIG, MASK_LRP_GPT2
 from tokenlight.lrp.rules import RuleSet
-from tokenlight.methods._maps import read_roll_out, weighted_sum
+from tokenlight.methods._maps import compute_rollout_row, sum_weighted_scores
 from tokenlight.methods.base import Extras, Method, check_activations
 from tokenlight.trace.relevance import RelevancePath, RelevanceResult
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 
-Rules = Literal["ours", "orig", "gpt2_official"]
+Rules = Literal["chefer", "chefer_orig", "mask_lrp_gpt2"]
 QaRelevance = Literal["position", "broadcast"]
 RULE_SETS: dict[str, RuleSet] = {
-    "ours": CHEFER,
-    "orig": CHEFER_ORIG,
-    "gpt2_official": MASK_LRP_GPT2,
+    "chefer": CHEFER,
+    "chefer_orig": CHEFER_ORIG,
+    "mask_lrp_gpt2": MASK_LRP_GPT2,
 }
 HALF_PRECISION_NOTE = (
     "computed in {}: relevance is divided by sums that nearly cancel, so scores differ from those in "
@@ -66,7 +66,7 @@ class InputRelevance(Method):
     def supports_encoder_decoder(self) -> bool:  # type: ignore[override]  # depends on an option
         return self.propagation == "gradient"
 
-    def note(self, tape: Tape) -> str | None:
+    def write_note(self, tape: Tape) -> str | None:
         return collect_notes(tape, divides_relevance=self.propagation == "rules")
 
     def propagate(self, tape: Tape) -> RelevanceResult:
@@ -79,7 +79,7 @@ class InputRelevance(Method):
 
     def __call__(self, tape: Tape) -> Tensor:
         if self.propagation == "rules":
-            return weighted_sum(tape.term_tapes, self.score_logits)
+            return sum_weighted_scores(tape.term_tapes, self.score_logits)
         return self.score_logits(tape)
 
     def score_logits(self, tape: Tape) -> Tensor:
@@ -90,10 +90,10 @@ class InputRelevance(Method):
         # Of an encoder-decoder model, the tokens of the source come first, then the written ones.
         return torch.cat([relevance.sum(dim=-1) for relevance in hidden_relevance], dim=1)
 
-    def extras(self, tape: Tape) -> Extras:
+    def measure_extras(self, tape: Tape) -> Extras:
         if self.propagation == "gradient":
             return None
-        return conservation_extras(tape, self.propagate)
+        return measure_conservation(tape, self.propagate)
 
 
 def collect_notes(tape: Tape, *, divides_relevance: bool) -> str | None:
@@ -124,7 +124,7 @@ def _has_unmerged_adapter(model: nn.Module) -> bool:
     return False
 
 
-def conservation_extras(tape: Tape, propagate: Callable[[Tape], RelevanceResult]) -> Deferred:
+def measure_conservation(tape: Tape, propagate: Callable[[Tape], RelevanceResult]) -> Deferred:
     """Return ``conservation``: relevance at h^0 … h^L divided by relevance at the output, per example.
 
     1 means that no relevance was lost or created. Of several logits it is the weighted mean.
@@ -146,8 +146,8 @@ class RuleBasedRelevance(Method):
     """A method that propagates relevance by a named rule set; it records the conservation meter.
 
     Args:
-        rules: The rule set: ``"ours"`` conserves relevance, ``"orig"`` is the "original LRP" of Chefer et
-            al., ``"gpt2_official"`` that of the Mask-LRP code for GPT-2.
+        rules: The rule set: ``"chefer"`` conserves relevance, ``"chefer_orig"`` is the "original LRP" of
+            Chefer et al., ``"mask_lrp_gpt2"`` that of the Mask-LRP code for GPT-2.
         qa_relevance: Where the relevance of an answer starts: at its ``"position"``, or ``"broadcast"``
             over all tokens, as the official code does.
 
@@ -156,16 +156,16 @@ class RuleBasedRelevance(Method):
         reads_maps: Whether the scores are made of the relevance of attention maps.
     """
 
-    rules: Rules = "ours"
+    rules: Rules = "chefer"
     qa_relevance: QaRelevance = "position"
     needs_precision = True
-    presets = {"official": {"qa_relevance": "broadcast"}, "chefer_orig": {"rules": "orig"}}
+    presets = {"official": {"qa_relevance": "broadcast"}, "chefer_orig": {"rules": "chefer_orig"}}
     last_block_only: ClassVar[bool] = False
     reads_maps: ClassVar[bool] = True
 
     @classmethod
     def adapt_options(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
-        """Use ``rules="gpt2_official"`` with ``preset="official"`` for a model built of Conv1D.
+        """Use ``rules="mask_lrp_gpt2"`` with ``preset="official"`` for a model built of Conv1D.
 
         The official code has rules of its own for GPT-2's Conv1D. An explicit ``rules`` takes precedence.
         """
@@ -173,13 +173,13 @@ class RuleBasedRelevance(Method):
             return options
         has_conv1d = any(type(module).__name__ == "Conv1D" for module in model.modules())
         if has_conv1d:
-            return {**options, "rules": "gpt2_official"}
+            return {**options, "rules": "mask_lrp_gpt2"}
         return options
 
-    def note(self, tape: Tape) -> str | None:
+    def write_note(self, tape: Tape) -> str | None:
         return collect_notes(tape, divides_relevance=True)
 
-    def relevance_path(self, tape: Tape, **gate_options: Any) -> RelevancePath:
+    def choose_relevance_path(self, tape: Tape, **gate_options: Any) -> RelevancePath:
         """Return the path of propagation: its rules, its extent, and whether an answer is broadcast."""
         spread = self.qa_relevance == "broadcast" and tape.has_span_targets
         # Methods of one call share a pass, so that the maps are kept if any of them reads maps.
@@ -194,21 +194,21 @@ class RuleBasedRelevance(Method):
 
     def propagate(self, tape: Tape) -> RelevanceResult:
         """Return the relevance of a tape of one logit, computed once."""
-        return tape.propagate_relevance(self.relevance_path(tape))
+        return tape.propagate_relevance(self.choose_relevance_path(tape))
 
     def __call__(self, tape: Tape) -> Tensor:
         """Return Σ weight · score over the logits of the target.
 
         A contrast is the difference of two explanations, a span the sum of those of its start and end.
         """
-        return weighted_sum(tape.term_tapes, self.score_logit)
+        return sum_weighted_scores(tape.term_tapes, self.score_logit)
 
     @abc.abstractmethod
     def score_logit(self, tape: Tape) -> Tensor:
         """Return the scores of one logit."""
 
-    def extras(self, tape: Tape) -> Extras:
-        return conservation_extras(tape, self.propagate)
+    def measure_extras(self, tape: Tape) -> Extras:
+        return measure_conservation(tape, self.propagate)
 
     @staticmethod
     def roll_out_relevance(
@@ -234,4 +234,6 @@ class RuleBasedRelevance(Method):
 
         # Computed when they are read, so that only one pair of maps is in memory at a time.
         steps = LazyTensors(relevance, compute_step, range(len(relevance)))
-        return read_roll_out(steps, tape, row_normalize=row_normalize, zero_readout=zero_readout)
+        return compute_rollout_row(
+            steps, tape, row_normalize=row_normalize, zero_readout=zero_readout
+        )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.errors import UnsupportedModel
-from tokenlight.methods._maps import roll_out, take_last
+from tokenlight.methods._maps import iterate_rollout, take_last_product
 from tokenlight.plugin import Method, Site, Tape
 from tokenlight.trace.mixing import Mixing
 
@@ -42,16 +42,16 @@ class TokenToTokenInteractions(Method):
     needs = frozenset({Site.ATTENTION, Site.HIDDEN_STATES, Site.MIXING, Site.READOUT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        product = take_last(self.roll_out_blocks(tape))
+        product = take_last_product(self.roll_out_blocks(tape))
         return tape.read_rows(product, zero_readout=False)
 
     def roll_out_blocks(self, tape: Tape) -> Iterator[Tensor]:
         """Yield after each block the share of every token in every state, ``batch query key``."""
         blocks = zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
-        steps = (self._contributions(tape.token_mask, *block) for block in blocks)
-        return roll_out(steps, row_normalize=False, residual=False)
+        steps = (self._compute_contributions(tape.token_mask, *block) for block in blocks)
+        return iterate_rollout(steps, row_normalize=False, residual=False)
 
-    def _contributions(
+    def _compute_contributions(
         self, token_mask: Tensor, maps: Tensor, values: Tensor, mixing: Mixing
     ) -> Tensor:
         """Return the row-normalized c of one block, ``batch query key``."""
@@ -69,12 +69,12 @@ class TokenToTokenInteractions(Method):
             queries = slice(first, first + chunk_size)
             vectors = torch.einsum("bhij,bhjk->bijk", maps[:, :, queries], projected)
             vectors = vectors + identity[queries][None, :, :, None] * residual
-            chunks.append(self._closeness(vectors, mixing, queries))
+            chunks.append(self._compute_closeness(vectors, mixing, queries))
         closeness = torch.cat(chunks, dim=1).masked_fill(~token_mask[:, None, :], 0.0)
         total = closeness.sum(dim=-1, keepdim=True)
         return closeness / torch.where(total == 0, 1.0, total)
 
-    def _closeness(self, vectors: Tensor, mixing: Mixing, queries: slice) -> Tensor:
+    def _compute_closeness(self, vectors: Tensor, mixing: Mixing, queries: slice) -> Tensor:
         """Return c of some queries, ``batch query key``, from F, ``batch query key hidden``."""
         output = mixing.stream
         if mixing.norm is not None:

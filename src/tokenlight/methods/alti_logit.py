@@ -32,14 +32,14 @@ class LogitContributions(Method):
     needs = TokenToTokenInteractions.needs
 
     def __call__(self, tape: Tape) -> Tensor:
-        scores, *upper_contributions = self._block_contributions(tape)
+        scores, *upper_contributions = self._compute_block_contributions(tape)
         products = TokenToTokenInteractions(p=self.p).roll_out_blocks(tape)
         # Block l reads the states after block l - 1, so the last product is not needed.
         for contributions, product in zip(upper_contributions, products, strict=False):
             scores = scores + torch.einsum("bj,bjk->bk", contributions, product)
         return scores
 
-    def _block_contributions(self, tape: Tape) -> list[Tensor]:
+    def _compute_block_contributions(self, tape: Tape) -> list[Tensor]:
         """Return Δ^l of each block, bottom first: what each token's value adds, ``batch token``."""
         recording = tape.recording
         blocks = list(zip(tape.attention, recording.values, recording.mixings, strict=True))

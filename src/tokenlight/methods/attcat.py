@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tokenlight.methods._maps import sum_over_sides
 from tokenlight.methods.base import GradientMethod
-from tokenlight.methods.cat import ClassActivationTokens, Hidden, class_activations
+from tokenlight.methods.cat import ClassActivationTokens, Hidden, compute_class_activations
 from tokenlight.plugin import Site, Tape
 
 
@@ -30,14 +30,14 @@ class AttentiveClassActivationTokens(GradientMethod):
         hidden: The state before (``"input"``) or after (``"output"``) each block.
         attn_reduce: The attention of a token: what it ``"received"``; the read-out token's row
             (``"cls"``); or the mean that it gives, which is the constant 1/n (``"given"``).
-        abs: Return :math:`|s_i|`, as two official notebooks do (QQP, SQuAD v2). ``layers`` then holds the
-            terms times the sign of their sum.
+        absolute: Return :math:`|s_i|`, as two official notebooks do (QQP, SQuAD v2). ``layers`` then holds
+            the terms times the sign of their sum.
         gradient: As in cat.
     """
 
     hidden: Hidden = "input"
     attn_reduce: Literal["received", "cls", "given"] = "received"
-    abs: bool = False
+    absolute: bool = False
     supports_encoder_decoder = True
     cites = "qiang2022attcat"
     per_layer = True
@@ -54,18 +54,18 @@ class AttentiveClassActivationTokens(GradientMethod):
 
     def __call__(self, tape: Tape) -> Tensor:
         # The other options are linear in the gradient, so the sides of an answer need no separate maps.
-        if self.abs or self.attn_reduce == "cls":
+        if self.absolute or self.attn_reduce == "cls":
             return sum_over_sides(tape, self._terms)
         return self._terms(tape)
 
     def _terms(self, tape: Tape) -> Tensor:
         """Return the term of each layer, ``batch layer token``."""
-        terms = class_activations(tape, self.hidden)
+        terms = compute_class_activations(tape, self.hidden)
         if self.attn_reduce == "given":
             terms = terms / tape.lengths[:, None, None].to(terms.dtype)
         else:
             terms = terms * self._attention(tape)
-        if self.abs:
+        if self.absolute:
             terms = terms * terms.sum(dim=1, keepdim=True).sign()
         return terms
 

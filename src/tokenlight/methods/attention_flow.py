@@ -35,7 +35,7 @@ class AttentionFlow(Method):
         for example, row in enumerate(tape.rows):
             length = len(row)
             sources = is_read[example, :length].nonzero().flatten().tolist()
-            flows = _max_flows(maps[example, :, :length, :length].numpy(), sources)
+            flows = _compute_max_flows(maps[example, :, :length, :length].numpy(), sources)
             # The score of a single read-out token is zero, as in Tape.read_rows.
             has_single_readout = len(sources) == 1 and not tape.has_span_targets
             if has_single_readout or sources == [0]:
@@ -44,7 +44,7 @@ class AttentionFlow(Method):
         return pad_scores(tape, scores)
 
 
-def _max_flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
+def _compute_max_flows(maps: np.ndarray, sources: list[int]) -> np.ndarray:
     """Return the maximum flow from ``sources`` at the top to each input token.
 
     Args:

@@ -33,7 +33,7 @@ Extras = Sequence[dict[str, Any]] | Deferred | None  # one dict per example, now
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cost:
+class PassCounts:
     """How often a text passes forward and backward through the model."""
 
     forwards: int
@@ -42,8 +42,8 @@ class Cost:
 
 def describe_cost(method: "Method") -> str:
     """Return the cost as a line in the number n of tokens, such as ``1F + 1B`` or ``(n − 1)F``."""
-    short = method.cost(100)
-    long = method.cost(200)
+    short = method.count_passes(100)
+    long = method.count_passes(200)
     forwards = _describe_line(short.forwards, long.forwards)
     backwards = _describe_line(short.backwards, long.backwards)
     terms = []
@@ -94,8 +94,8 @@ class Method(registry.Component, abc.ABC):
         ...
         ...     def __call__(self, tape):
         ...         return sum(gradient.norm(dim=-1) for gradient in tape.hidden_gradients)
-        >>> GradientNorm().cost(num_tokens=10)
-        Cost(forwards=1, backwards=1)
+        >>> GradientNorm().count_passes(num_tokens=10)
+        PassCounts(forwards=1, backwards=1)
     """
 
     cites: ClassVar[str]
@@ -110,7 +110,27 @@ class Method(registry.Component, abc.ABC):
 
     @classmethod
     def adapt_options(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:  # noqa: ARG003
-        """Return the options to use for ``model``, for which a preset may mean something else."""
+        """Change the options of a call for one model, for which a preset may mean something else.
+
+        Most methods leave this as it is.
+
+        Args:
+            options: The options as they were given, with the name of a preset under ``preset``.
+            model: The explained model.
+
+        Returns:
+            The options to build the method with.
+
+        Example:
+            >>> from tokenlight.plugin import Method
+            >>> class Smoothed(Method, abstract=True):
+            ...     '''Read one layer fewer of a shallow model.'''
+            ...
+            ...     @classmethod
+            ...     def adapt_options(cls, options, model):
+            ...         is_shallow = model.config.num_hidden_layers < 4
+            ...         return {"num_layers": 1, **options} if is_shallow else options
+        """
         return options
 
     @classmethod
@@ -124,6 +144,16 @@ class Method(registry.Component, abc.ABC):
             options: Its options.
             seed: The seed of a stochastic method, unless its options have one.
             model: The model, for which a preset may mean something else.
+
+        Returns:
+            The method, with its options checked.
+
+        Example:
+            >>> from tokenlight import Explainer
+            >>> from tokenlight.plugin import Method
+            >>> model = Explainer.from_pretrained("tokenlight/sentiment").runner.model
+            >>> Method.build_for_model("smooth", {"num_samples": 4}, seed=7, model=model).seed
+            7
         """
         method_class: type[Method] = registry.load_class("methods", name)
         if method_class.stochastic:
@@ -152,21 +182,62 @@ class Method(registry.Component, abc.ABC):
         return self.needs
 
     def compute_scores(self, tape: Tape) -> Tensor:
-        """Score one batch; subclasses may change the tape before they are called with it."""
+        """Score one batch: call the method, perhaps with another tape (rewritten gradients).
+
+        Args:
+            tape: The recorded pass.
+
+        Returns:
+            ``batch token`` or ``batch layer token``.
+
+        Example:
+            >>> from tokenlight.plugin import Method, Tape
+            >>> def score(method: Method, tape: Tape):
+            ...     return method.compute_scores(tape).sum(dim=-1)
+        """
         return self(tape)
 
     @abc.abstractmethod
     def __call__(self, tape: Tape) -> Tensor:
         """Return scores, ``batch token`` or ``batch layer token``; those at padding are ignored."""
 
-    def note(self, tape: Tape) -> str | None:  # noqa: ARG002 - a hook that most methods leave alone
-        """Return a sentence for the Attribution if the reader must know how it was computed."""
+    def write_note(self, tape: Tape) -> str | None:  # noqa: ARG002 - a hook that most methods leave alone
+        """Write a note for the Attribution if its reader must know how the scores were computed.
+
+        Args:
+            tape: The pass that was scored.
+
+        Returns:
+            A phrase for ``attribution.notes``; None if there is nothing to say.
+
+        Example:
+            >>> from tokenlight.plugin import Method
+            >>> class EncoderOnly(Method, abstract=True):
+            ...     '''Scores of the encoder.'''
+            ...
+            ...     def write_note(self, tape):
+            ...         has_decoder = tape.recording.encoder_decoder is not None
+            ...         return "the decoder is left out" if has_decoder else None
+        """
         return None
 
-    def extras(self, tape: Tape) -> Extras:  # noqa: ARG002 - a hook that most methods leave alone
-        """Return measurements for the Attribution of each example, as JSON values by name.
+    def measure_extras(self, tape: Tape) -> Extras:  # noqa: ARG002 - a hook that most methods leave alone
+        """Measure what belongs into the Attribution besides the scores.
 
-        ``standard_errors``, one number per token, becomes the field of that name; all others its extras.
+        Args:
+            tape: The pass that was scored.
+
+        Returns:
+            For each example JSON values by name; None if there is nothing. ``standard_errors``, one number
+            per token, becomes the field of that name of the Attribution; all others become its ``extras``.
+
+        Example:
+            >>> from tokenlight.plugin import Method
+            >>> class WithLengths(Method, abstract=True):
+            ...     '''Scores, and the length of each text.'''
+            ...
+            ...     def measure_extras(self, tape):
+            ...         return [{"length": length} for length in tape.lengths.tolist()]
         """
         return None
 
@@ -178,18 +249,32 @@ class Method(registry.Component, abc.ABC):
             return "decoded"
         if self.needs & RELEVANCE_SITES:
             return "relevance"
-        if self.cost(100).forwards > 1:
+        if self.count_passes(100).forwards > 1:
             return "many passes"
         reads_gradients = bool(self.needs & (GRADIENT_SITES - {Site.READOUT}))
         if Site.READOUT in self.needs and not reads_gradients:
             return "attention"
         return "gradients" if self.needs else "control"
 
-    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - the cost of one pass has no length
-        """Return the largest number of passes for a text of ``num_tokens`` and a target of one logit."""
+    def count_passes(self, num_tokens: int) -> PassCounts:  # noqa: ARG002 - the cost of one pass has no length
+        """Count the passes through the model that one text takes at most, for a target of one logit.
+
+        Override this in a method that runs the model itself (``tape.extra_passes``).
+
+        Args:
+            num_tokens: The length of the text.
+
+        Returns:
+            The forward and backward passes, the recorded pass included.
+
+        Example:
+            >>> from tokenlight import registry
+            >>> registry.build("methods", "occlusion").count_passes(num_tokens=10)
+            PassCounts(forwards=9, backwards=0)
+        """
         has_gradient_pass = bool(self.needs & (GRADIENT_SITES - RELEVANCE_SITES))
         has_relevance_pass = bool(self.recorded_sites & RELEVANCE_SITES)
-        return Cost(1, has_gradient_pass + has_relevance_pass)
+        return PassCounts(1, has_gradient_pass + has_relevance_pass)
 
 
 def check_declarations(methods: Sequence[Method]) -> None:
@@ -208,33 +293,33 @@ def check_declarations(methods: Sequence[Method]) -> None:
             other = registry.load_class("methods", name)
         if other is not cls:
             raise BadInput(
-                f"{class_path(cls)} and {class_path(other)} are two methods with one name, {name!r}, so "
-                "their results could not be told apart. Rename one of the classes.",
+                f"{get_class_path(cls)} and {get_class_path(other)} are two methods with one name, {name!r}, "
+                "so their results could not be told apart. Rename one of the classes.",
                 code="duplicate-method-name",
             )
         if registry.find_registered_name(cls) is None:
             known_name = registry.find_respelled_method(name)
             if known_name is not None:
                 raise BadInput(
-                    f"{class_path(cls)} would be named {name!r}, which a reader takes for the method "
+                    f"{get_class_path(cls)} would be named {name!r}, which a reader takes for the method "
                     f"{known_name!r}. Rename the class.",
                     code="method-name-like-another",
                 )
         sites = method.needs
         if not isinstance(sites, frozenset) or not all(isinstance(site, Site) for site in sites):
             raise BadInput(
-                f"{class_path(cls)} has needs = {short_repr(sites)}, which is not a frozenset of sites. "
+                f"{get_class_path(cls)} has needs = {short_repr(sites)}, which is not a frozenset of sites. "
                 "Declare what it reads, for example needs = frozenset({Site.HIDDEN_STATES}).",
                 code="needs-not-sites",
             )
 
 
-def class_path(cls: type) -> str:
+def get_class_path(cls: type) -> str:
     """Return the module and name of a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def code_digest(cls: type) -> str:
+def compute_code_digest(cls: type) -> str:
     """Return a digest of the code of a class, so that two versions of one class can be told apart.
 
     A cell of a notebook that is edited and run again defines another class with the same name.
@@ -308,9 +393,9 @@ class GradientMethod(Method):
             sites |= {Site.NO_MODEL_GRADIENT}
         return sites
 
-    def cost(self, num_tokens: int) -> Cost:
+    def count_passes(self, num_tokens: int) -> PassCounts:
         """Return the passes: a rewritten gradient takes the place of the model's own."""
-        cost = super().cost(num_tokens)
+        cost = super().count_passes(num_tokens)
         if self.gradient == "model":
             return cost
         return dataclasses.replace(cost, backwards=cost.backwards - 1)
@@ -333,21 +418,21 @@ class EmbeddingGradientMethod(GradientMethod):
     """A method that reads the gradient at the embeddings.
 
     Args:
-        at: ``"hidden"`` is h^0, the input of the first block; ``"words"`` the output of the token
-            embedding tables, before positions and norm.
+        site: ``"embeddings"`` is h^0, the input of the first block; ``"token_embeddings"`` the output of the
+            token embedding tables, before positions and norm.
     """
 
-    at: EmbeddingSite = "hidden"
+    site: EmbeddingSite = "embeddings"
 
     @property
     def needs(self) -> frozenset[Site]:
-        if self.at == "words":
+        if self.site == "token_embeddings":
             return frozenset({Site.TOKEN_EMBEDDINGS, Site.GRAPH})
         return frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT})
 
-    def embedding_gradients(self, tape: Tape) -> tuple[CapturedEmbeddings, Tensor]:
+    def read_embedding_gradients(self, tape: Tape) -> tuple[CapturedEmbeddings, Tensor]:
         """Return the embeddings and the gradient of the target at them, ``batch position hidden``."""
-        if self.at == "hidden":
+        if self.site == "embeddings":
             return tape.embeddings, tape.embedding_gradient
         embeddings = tape.token_embeddings
         gradients = tape.extra_passes.take_recorded_gradients(embeddings.tensors)

@@ -10,7 +10,7 @@ from tokenlight.plugin import Site, Tape
 Hidden = Literal["input", "output"]
 
 
-def class_activations(tape: Tape, hidden: Hidden) -> Tensor:
+def compute_class_activations(tape: Tape, hidden: Hidden) -> Tensor:
     """Return CAT of the states before each block (h^0 … h^{L-1}) or after it, ``batch layer token``."""
     states = tape.list_state_indices(hidden)
     is_contiguous = len(states) == states[-1] - states[0] + 1
@@ -49,4 +49,4 @@ class ClassActivationTokens(GradientMethod):
     needs = frozenset({Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        return class_activations(tape, self.hidden)
+        return compute_class_activations(tape, self.hidden)

@@ -8,7 +8,7 @@ from tokenlight.data.units import Unit
 from tokenlight.errors import NotFinite
 from tokenlight.errors.arguments import Seed
 from tokenlight.methods._perturbation import UnitMethod
-from tokenlight.methods.base import Cost, Extras
+from tokenlight.methods.base import Extras, PassCounts
 from tokenlight.perturb.engine import ReplacementIds
 from tokenlight.plugin import Count, Perturber, Tape
 
@@ -36,30 +36,30 @@ class ContextCite(UnitMethod):
 
     Args:
         units: What a source is.
-        samples: The number of ablations S.
+        num_samples: The number of ablations S.
         alpha: The weight of the L1 penalty.
         seed: Seed of the ablations.
     """
 
     units: Unit = "sentence"
-    samples: Count = 64
+    num_samples: Count = 64
     alpha: float = 0.01
     seed: Seed = 0
     cites = "cohenwang2024contextcite"
     stochastic = True
 
-    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
-        return Cost(1 + self.samples, 0)
+    def count_passes(self, num_tokens: int) -> PassCounts:  # noqa: ARG002 - passes do not depend on the length
+        return PassCounts(1 + self.num_samples, 0)
 
     def estimate(self, draws: np.ndarray) -> np.ndarray:
         """Return the first fit, which is the one to all ablations."""
         return np.asarray(draws[0])
 
-    def extras(self, tape: Tape) -> Extras:
+    def measure_extras(self, tape: Tape) -> Extras:
         extras = []
-        for row, fits in zip(tape.rows, self.cached_measurements(tape), strict=True):
+        for row, fits in zip(tape.rows, self.get_measurements(tape), strict=True):
             low, high = np.percentile(fits[1:], (2.5, 97.5), axis=0)
-            extras.append(self.interval_extras(row, low, high))
+            extras.append(self.build_interval_extras(row, low, high))
         return extras
 
     def measure_units(self, tape: Tape) -> list[np.ndarray]:
@@ -68,18 +68,18 @@ class ContextCite(UnitMethod):
         replacement_ids = ReplacementIds.from_model(runner, runner.tokenizer)
         presence = []
         variants = []
-        for row, units in zip(tape.rows, self.unit_masks(tape), strict=True):
+        for row, units in zip(tape.rows, self.make_unit_masks(tape), strict=True):
             perturber = Perturber(row, replacement_ids)
             # If the answer is a position in the text, no token may move.
             ablate = perturber.remove_tokens
             if tape.has_span_targets:
                 ablate = perturber.replace_tokens
-            is_present = row.make_generator(self.seed).random((self.samples, len(units))) < 0.5
+            is_present = row.make_generator(self.seed).random((self.num_samples, len(units))) < 0.5
             presence.append(is_present)
             variants.append(
-                [ablate(positions) for positions in _removed_positions(units, is_present)]
+                [ablate(positions) for positions in _find_removed_positions(units, is_present)]
             )
-        values = tape.extra_passes.target_values(
+        values = tape.extra_passes.compute_target_values(
             variants, lambda *arguments: target_log_odds(runner.head, *arguments)
         )
         fits = []
@@ -101,12 +101,12 @@ class ContextCite(UnitMethod):
     def _fit_weights(self, row: TokenRow) -> np.ndarray:
         """Return ``fit sample``: equal weights first, then those of bootstrap samples."""
         generator = row.make_generator(self.seed, 1)
-        equal = np.full(self.samples, 1 / self.samples)
-        counts = generator.multinomial(self.samples, equal, NUM_BOOTSTRAP_FITS)
-        return np.concatenate((np.ones((1, self.samples)), counts)) / self.samples
+        equal = np.full(self.num_samples, 1 / self.num_samples)
+        counts = generator.multinomial(self.num_samples, equal, NUM_BOOTSTRAP_FITS)
+        return np.concatenate((np.ones((1, self.num_samples)), counts)) / self.num_samples
 
 
-def _removed_positions(units: np.ndarray, is_present: np.ndarray) -> list[np.ndarray]:
+def _find_removed_positions(units: np.ndarray, is_present: np.ndarray) -> list[np.ndarray]:
     """Return for each sample the positions of the tokens whose units are absent."""
     return [np.flatnonzero(units[~present_units].any(axis=0)) for present_units in is_present]
 

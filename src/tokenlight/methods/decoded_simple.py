@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods._decoding import DecodedMethod, Decoder
-from tokenlight.methods._path import l1_normalize
+from tokenlight.methods._path import normalize_l1
 
 
 class DecodedSimple(DecodedMethod):
@@ -21,12 +21,12 @@ class DecodedSimple(DecodedMethod):
     no product with the state (``times_input=False``), while AllenNLP intends one.
 
     Args:
-        abs: Where the magnitude is taken: ``"inside"`` the sum, or ``"outside"``,
+        absolute: Where the magnitude is taken: ``"inside"`` the sum, or ``"outside"``,
             :math:`r_u = |\sum_j \hat D_l[u, j] v_j|`.
         times_input: Multiply the gradient by the state.
     """
 
-    abs: Literal["inside", "outside"] = "inside"
+    absolute: Literal["inside", "outside"] = "inside"
     times_input: bool = True
     gradient_of = "loss"
 
@@ -34,6 +34,6 @@ class DecodedSimple(DecodedMethod):
         saliency = gradient.sum(dim=-1)
         if self.times_input:
             saliency = torch.linalg.vecdot(states, gradient)
-        if self.abs == "inside":
+        if self.absolute == "inside":
             saliency = saliency.abs()
-        return l1_normalize(decoder(states, saliency))
+        return normalize_l1(decoder(states, saliency))

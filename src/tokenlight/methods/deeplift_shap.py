@@ -6,7 +6,7 @@ from torch import Tensor
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods import _path
 from tokenlight.methods._path import PathMethod, PathScores
-from tokenlight.methods.base import Cost
+from tokenlight.methods.base import PassCounts
 from tokenlight.plugin import Tape
 from tokenlight.trace.rescale import RescaledModules, applied_rescale_rule
 
@@ -32,23 +32,23 @@ class DeepLiftShap(PathMethod):
     baseline = "pad"  # of the second path; not an option
     cites = "lundberg2017unified"
 
-    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+    def count_passes(self, num_tokens: int) -> PassCounts:  # noqa: ARG002 - passes do not depend on the length
         # The text once, each baseline once, and text and baseline together for each path.
-        return Cost(7, 4)
+        return PassCounts(7, 4)
 
     def compute_path_scores(self, tape: Tape) -> PathScores:
         paths = [
             _path.compute_endpoints(tape, 0, special=True),
             _path.compute_endpoints(tape, "pad"),
         ]
-        path_scores = [self._scores_from_baseline(tape, path) for path in paths]
+        path_scores = [self._compute_scores_from_baseline(tape, path) for path in paths]
         scores = torch.stack(path_scores).mean(dim=0)
         target_gain = torch.stack([path.target_gain for path in paths]).mean(dim=0)
-        gap_percent = _path.convergence_gap_percent(scores, target_gain)
+        gap_percent = _path.compute_gap_percent(scores, target_gain)
         num_passes = torch.full(target_gain.shape, len(paths), device=target_gain.device)
         return PathScores(scores, gap_percent, target_gain, num_passes)
 
-    def _scores_from_baseline(self, tape: Tape, path: _path.PathEndpoints) -> Tensor:
+    def _compute_scores_from_baseline(self, tape: Tape, path: _path.PathEndpoints) -> Tensor:
         """Return scores against one baseline, ``batch token``; each text shares a batch with its baseline."""
         runner = tape.recording.runner
         if not runner.batching.is_batch_invariant:
@@ -61,13 +61,13 @@ class DeepLiftShap(PathMethod):
         num_positions = tape.token_mask.shape[1]
         chunk_size = max(1, tape.recording.batch_tokens // (2 * num_positions))
         chunks = []
-        for examples in torch.split(_path.all_examples(tape), chunk_size):
+        for examples in torch.split(_path.make_example_indices(tape), chunk_size):
             text = path.text[examples]
             baseline = path.baseline[examples]
             pairs = torch.cat((text, baseline))
             with applied_rescale_rule(runner.model, self.rescale):
                 _, gradient = tape.extra_passes.compute_gradient_at(
-                    examples.repeat(2), pairs, site="hidden"
+                    examples.repeat(2), pairs, site="embeddings"
                 )
             text_gradient = gradient[: len(examples)]
             chunks.append((text_gradient * (text - baseline)).sum(dim=-1))

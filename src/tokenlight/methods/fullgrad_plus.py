@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods.base import GradientMethod
-from tokenlight.methods.cat import class_activations
+from tokenlight.methods.cat import compute_class_activations
 from tokenlight.plugin import Site, Tape
 
 
@@ -33,5 +33,5 @@ class FullGradPlus(GradientMethod):
     needs = frozenset({Site.HIDDEN_STATES, Site.HIDDEN_GRADIENT, Site.BIAS_GRADIENT})
 
     def __call__(self, tape: Tape) -> Tensor:
-        state_terms = class_activations(tape, "input")
+        state_terms = compute_class_activations(tape, "input")
         return state_terms + torch.stack(tape.bias_x_gradient, dim=1).to(state_terms)

@@ -8,7 +8,7 @@ from torch import Tensor
 from tokenlight.methods._maps import (
     AttentionGradientMethod,
     Reduce,
-    read_roll_out,
+    compute_rollout_row,
     reduce_to_tokens,
     resolve_reduce,
 )
@@ -56,7 +56,7 @@ class GenericAttention(GradientMethod, AttentionGradientMethod):
         layout = tape.recording.encoder_decoder
         maps = tape.attention_maps.mean_positive_products()
         if layout is None and resolve_reduce(tape, self.reduce) == "cls_row":
-            return read_roll_out(maps, tape, row_normalize=False)
+            return compute_rollout_row(maps, tape, row_normalize=False)
         steps = iter(maps)
         first = next(steps)
         relevance = torch.eye(first.shape[-1], device=first.device, dtype=first.dtype) + first

@@ -26,7 +26,8 @@ class GradientInteractionModifications(EmbeddingGradientMethod):
     do we.
 
     Args:
-        at: ``"words"`` reads the output of the token table, before positions and norm, as the package does.
+        site: ``"token_embeddings"`` reads the output of the token table, before positions and norm, as the
+            package does.
         gradient: Always ``"gim"``, which cat and others take by that name, too.
     """
 
@@ -34,5 +35,5 @@ class GradientInteractionModifications(EmbeddingGradientMethod):
     cites = "edin2025gim"
 
     def __call__(self, tape: Tape) -> Tensor:
-        embeddings, gradient = self.embedding_gradients(tape)
+        embeddings, gradient = self.read_embedding_gradients(tape)
         return embeddings.fold_to_tokens(torch.linalg.vecdot(embeddings.values, gradient))

@@ -17,12 +17,13 @@ class GradientTimesInput(EmbeddingGradientMethod):
     Differs from the paper: nothing, with the gradient of the model.
 
     Args:
-        at: ``"words"`` reads the output of the token table, before positions and norm, as inseq does.
+        site: ``"token_embeddings"`` reads the output of the token table, before positions and norm, as inseq
+            does.
         gradient: As in cat.
     """
 
     cites = "shrikumar2017learning"
 
     def __call__(self, tape: Tape) -> Tensor:
-        embeddings, gradient = self.embedding_gradients(tape)
+        embeddings, gradient = self.read_embedding_gradients(tape)
         return embeddings.fold_to_tokens(torch.linalg.vecdot(embeddings.values, gradient))

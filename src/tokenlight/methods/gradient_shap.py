@@ -6,7 +6,7 @@ import torch
 from tokenlight.errors.arguments import Seed
 from tokenlight.methods import _path
 from tokenlight.methods._path import PathMethod, PathScores
-from tokenlight.methods.base import Cost
+from tokenlight.methods.base import PassCounts
 from tokenlight.plugin import Count, Tape
 from tokenlight.trace.extra_passes import BaselineToken
 
@@ -23,26 +23,26 @@ class GradientShap(PathMethod):
     Differs from the paper: one baseline in place of a distribution of them.
 
     Args:
-        samples: The number of points S.
+        num_samples: The number of points S.
         baseline: As in integrated_gradients.
         seed: Seed of the points.
     """
 
-    samples: Count = 5
+    num_samples: Count = 5
     baseline: BaselineToken | int = "pad"
     seed: Seed = 0
     cites = "lundberg2017unified"
     stochastic = True
 
-    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
-        return Cost(2 + self.samples, self.samples)
+    def count_passes(self, num_tokens: int) -> PassCounts:  # noqa: ARG002 - passes do not depend on the length
+        return PassCounts(2 + self.num_samples, self.num_samples)
 
     def compute_path_scores(self, tape: Tape) -> PathScores:
         path = _path.compute_endpoints(tape, self.baseline)
-        examples = _path.all_examples(tape)
-        draws = [row.make_generator(self.seed).random(self.samples) for row in tape.rows]
+        examples = _path.make_example_indices(tape)
+        draws = [row.make_generator(self.seed).random(self.num_samples) for row in tape.rows]
         shares = torch.from_numpy(np.stack(draws)).to(examples.device)
-        weights = torch.full_like(shares, 1 / self.samples)
+        weights = torch.full_like(shares, 1 / self.num_samples)
         scores, gap_percent = _path.integrate_path(tape, path, examples, shares, weights)
-        num_passes = torch.full_like(examples, self.samples)
+        num_passes = torch.full_like(examples, self.num_samples)
         return PathScores(scores, gap_percent, path.target_gain, num_passes)

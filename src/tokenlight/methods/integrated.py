@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
-from tokenlight.methods.base import Cost
+from tokenlight.methods.base import PassCounts
 from tokenlight.plugin import Count, Tape
 
 
@@ -19,21 +19,21 @@ class Integrated(WordGradientMethod):
     those of Sundararajan et al. 2017, for which see ``integrated_gradients``.
 
     Args:
-        n_steps: The number of points S.
+        num_steps: The number of points S.
         multiply: As in simple.
     """
 
-    n_steps: Count = 10
+    num_steps: Count = 10
     cites = "wallace2019allennlp"
 
-    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
-        return Cost(1 + self.n_steps, self.n_steps)
+    def count_passes(self, num_tokens: int) -> PassCounts:  # noqa: ARG002 - passes do not depend on the length
+        return PassCounts(1 + self.num_steps, self.num_steps)
 
-    def loss_gradient(self, tape: Tape) -> Tensor:
+    def compute_loss_gradient(self, tape: Tape) -> Tensor:
         embeddings = get_word_embeddings(tape)
 
         def shrink(examples: Tensor, steps: Tensor) -> Tensor:
-            shares = steps.to(embeddings) / self.n_steps
+            shares = steps.to(embeddings) / self.num_steps
             return embeddings[examples] * shares[:, None, None]
 
-        return self.average_loss_gradient(tape, self.n_steps, shrink)
+        return self.average_loss_gradient(tape, self.num_steps, shrink)

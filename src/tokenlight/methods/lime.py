@@ -10,7 +10,7 @@ from tokenlight.errors import MissingExtra
 from tokenlight.errors.arguments import Seed
 from tokenlight.methods import _perturbation
 from tokenlight.methods._perturbation import Baseline
-from tokenlight.methods.base import Cost
+from tokenlight.methods.base import PassCounts
 from tokenlight.plugin import Count, Tape
 from tokenlight.registry import Range
 
@@ -29,7 +29,7 @@ class Lime(_perturbation.UnitMethod):
     are selected.
 
     Args:
-        samples: The number of variants S.
+        num_samples: The number of variants S.
         mask_probability: The probability that a token is replaced.
         alpha: The weight of the L2 penalty.
         features: What is regressed on: presence bits (``"binary"``) or token ids (``"ids"``).
@@ -39,7 +39,7 @@ class Lime(_perturbation.UnitMethod):
         seed: Seed of the variants.
     """
 
-    samples: Count = 25
+    num_samples: Count = 25
     mask_probability: Annotated[float, Range(0.001, 0.999)] = 0.3  # all or none would say nothing
     alpha: Annotated[float, Range(0, 10**9)] = 1.0
     features: Literal["binary", "ids"] = "binary"
@@ -52,15 +52,15 @@ class Lime(_perturbation.UnitMethod):
     token_only_options = ("features",)
     presets = {"thermostat": {"features": "ids", "width": 512}}
 
-    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
-        return Cost(1 + self.samples, 0)
+    def count_passes(self, num_tokens: int) -> PassCounts:  # noqa: ARG002 - passes do not depend on the length
+        return PassCounts(1 + self.num_samples, 0)
 
     def measure_units(self, tape: Tape) -> list[np.ndarray]:
         linear = MissingExtra.import_or_raise(
             "sklearn.linear_model", "baselines", "lime", "scikit-learn"
         )
-        baseline_id = tape.extra_passes.baseline_id(self.baseline)
-        unit_masks = self.unit_masks(tape)
+        baseline_id = tape.extra_passes.find_baseline_id(self.baseline)
+        unit_masks = self.make_unit_masks(tape)
         removed_units = [  # ``sample unit`` of each example
             self._draw_removed_units(row, len(units))
             for row, units in zip(tape.rows, unit_masks, strict=True)
@@ -87,7 +87,7 @@ class Lime(_perturbation.UnitMethod):
 
     def _draw_removed_units(self, row: TokenRow, num_units: int) -> np.ndarray:
         """Draw which units each sample removes, ``sample unit``."""
-        draws = row.make_generator(self.seed).random((self.samples, num_units))
+        draws = row.make_generator(self.seed).random((self.num_samples, num_units))
         return np.asarray(draws < self.mask_probability)
 
     def _select_features(

@@ -19,9 +19,9 @@ class LayerwiseRelevance(RuleBasedRelevance):
 
     Args:
         zero_readout: Set :math:`s_r = 0`.
-        rules: ``"ours"`` conserves relevance; ``"orig"`` is the "original LRP" of Chefer et al., whose sums
-            double in every linear layer; ``"gpt2_official"``, which ``preset="official"`` takes for models
-            of Conv1D, is what the Mask-LRP code does for GPT-2.
+        rules: ``"chefer"`` conserves relevance; ``"chefer_orig"`` is the "original LRP" of Chefer et al.,
+            whose sums double in every linear layer; ``"mask_lrp_gpt2"``, which ``preset="official"`` takes
+            for models of Conv1D, is what the Mask-LRP code does for GPT-2.
         qa_relevance: ``"broadcast"`` starts the relevance of an answer at all tokens, as the official code
             does.
     """

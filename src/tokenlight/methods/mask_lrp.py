@@ -9,10 +9,10 @@ from torch import Tensor
 
 from tokenlight.accel.tensors import upcast_all
 from tokenlight.accel.transfer import to_device
-from tokenlight.attention_heads.mask import MaskKind, MaskValues, as_head_mask
+from tokenlight.attention_heads.mask import MaskKind, MaskValues, make_head_mask
 from tokenlight.attention_heads.statistics import find_positional_heads
 from tokenlight.errors.arguments import Seed
-from tokenlight.lrp.rules import RuleCase, contributions, safe_divide
+from tokenlight.lrp.rules import RuleCase, compute_contributions, safe_divide
 from tokenlight.methods._relevance import RuleBasedRelevance
 from tokenlight.plugin import BadInput, Site, Tape
 from tokenlight.registry import Share
@@ -90,7 +90,7 @@ class MaskedRelevance(RuleBasedRelevance):
                 code="mask-needs-heads",
             )
         if heads is not None and not isinstance(heads, str):
-            heads = as_head_mask(heads).to_dict()  # options are written to files as plain values
+            heads = make_head_mask(heads).to_dict()  # options are written to files as plain values
         self.__dict__.update(seed=seed, heads=heads)  # the dataclass is frozen
 
     @property
@@ -100,19 +100,19 @@ class MaskedRelevance(RuleBasedRelevance):
             sites |= {Site.ATTENTION_VALUES, Site.ATTENTION}
         return frozenset(sites)
 
-    def note(self, tape: Tape) -> str | None:
+    def write_note(self, tape: Tape) -> str | None:
         notes = []
         if self.heads is None and self.mask != "none":
             notes.append(OWN_HEADS_NOTE)
-        relevance_note = super().note(tape)
+        relevance_note = super().write_note(tape)
         if relevance_note:
             notes.append(relevance_note)
         return "; ".join(notes) or None
 
-    def relevance_path(self, tape: Tape, **gate_options: Any) -> RelevancePath:
+    def choose_relevance_path(self, tape: Tape, **gate_options: Any) -> RelevancePath:
         if self.mask != "none":
             gate_options = {"gates": self._build_gates(tape, self.mask), "gates_key": id(self)}
-        return super().relevance_path(tape, **gate_options)
+        return super().choose_relevance_path(tape, **gate_options)
 
     def _build_gates(self, tape: Tape, mask: MaskKind) -> dict[int, RelevanceGate]:
         """Return a gate for every block, lowest first.
@@ -120,7 +120,7 @@ class MaskedRelevance(RuleBasedRelevance):
         Without conservation, the parts of the mask act as their sum, which is at most one if the mask is
         binary (a head may be both syntactic and positional).
         """
-        parts = self._mask_parts(tape, mask)
+        parts = self._build_mask_parts(tape, mask)
         if self.conserve == "none":
             total = torch.stack(parts).sum(dim=0)
             if self.mask_values == "binary":
@@ -133,12 +133,12 @@ class MaskedRelevance(RuleBasedRelevance):
             gates[block] = partial(_apply_head_masks, block_masks, self.conserve)
         return gates
 
-    def _mask_parts(self, tape: Tape, mask: MaskKind) -> list[Tensor]:
+    def _build_mask_parts(self, tape: Tape, mask: MaskKind) -> list[Tensor]:
         """Return the parts of the mask, each ``layer batch head`` or ``layer 1 head``."""
         attention = tape.recording.attention
         if self.heads is None:
             return [find_positional_heads(attention, tape.token_mask)]
-        components = as_head_mask(self.heads).component_masks(
+        components = make_head_mask(self.heads).build_components(
             mask, values=self.mask_values, rate=self.corruption, seed=self.seed
         )
         first_map = attention[0]
@@ -160,10 +160,10 @@ class MaskedRelevance(RuleBasedRelevance):
         result = self.propagate(tape)
         if self.score == "input":
             return tape.zero_readout_token(result.hidden_states[0].sum(dim=-1))
-        saved = self.saved_relevance(tape, result)
+        saved = self.select_map_relevance(tape, result)
         return self.roll_out_relevance(tape, saved, row_normalize=self.row_normalize)
 
-    def saved_relevance(self, tape: Tape, result: RelevanceResult) -> Sequence[Tensor]:
+    def select_map_relevance(self, tape: Tape, result: RelevanceResult) -> Sequence[Tensor]:
         """Return the relevance of each map that the rollout reads, ``batch head query key``."""
         if self.mask == "none":
             return result.attention
@@ -175,7 +175,7 @@ class MaskedRelevance(RuleBasedRelevance):
                 return scale * result.attention[block]
             operands = (recording.attention[block].detach(), recording.values[block].detach())
             case = RuleCase(recording.contexts[block].detach(), operands, len(tape.rows))
-            return scale / 2 * contributions(context_relevance, case)[0]
+            return scale / 2 * compute_contributions(context_relevance, case)[0]
 
         return upcast_all(result.contexts, compute_saved, is_lazy=True)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from tokenlight.data.units import Unit
 from tokenlight.methods import _perturbation
 from tokenlight.methods._perturbation import Baseline
-from tokenlight.methods.base import Cost
+from tokenlight.methods.base import PassCounts
 from tokenlight.plugin import BadInput, Count, Tape
 
 
@@ -48,8 +48,8 @@ class Occlusion(_perturbation.UnitMethod):
                 code="stride-over-window",
             )
 
-    def cost(self, num_tokens: int) -> Cost:
-        return Cost(1 + len(self._window_mask(num_tokens)), 0)
+    def count_passes(self, num_tokens: int) -> PassCounts:
+        return PassCounts(1 + len(self._build_window_mask(num_tokens)), 0)
 
     def __call__(self, tape: Tape) -> Tensor:
         if self.units != "token":
@@ -58,21 +58,21 @@ class Occlusion(_perturbation.UnitMethod):
         window_masks = []
         removed_tokens = []
         for row in tape.rows:
-            windows = self._window_mask(len(row))
+            windows = self._build_window_mask(len(row))
             protected = _perturbation.find_protected_tokens(row, protect_special=protect_special)
             window_masks.append(windows)
             removed_tokens.append(windows & ~protected)
-        drops = self._target_drops(tape, removed_tokens)
+        drops = self._measure_target_drops(tape, removed_tokens)
         scores = []
         for window_drops, windows in zip(drops, window_masks, strict=True):
             scores.append(window_drops @ windows / windows.sum(axis=0))
         return _perturbation.pad_scores(tape, scores)
 
     def measure_units(self, tape: Tape) -> list[np.ndarray]:
-        drops = self._target_drops(tape, self.unit_masks(tape))
+        drops = self._measure_target_drops(tape, self.make_unit_masks(tape))
         return [unit_drops[None] for unit_drops in drops]
 
-    def _target_drops(self, tape: Tape, removed: list[np.ndarray]) -> list[np.ndarray]:
+    def _measure_target_drops(self, tape: Tape, removed: list[np.ndarray]) -> list[np.ndarray]:
         """Return for each example how far the target drops in each variant."""
         values = _perturbation.compute_values_without(tape, removed, self.baseline)
         full_values = tape.extra_passes.target_value.tolist()
@@ -83,7 +83,7 @@ class Occlusion(_perturbation.UnitMethod):
             drops.append(np.where(is_changed, full - without, 0.0))
         return drops
 
-    def _window_mask(self, num_tokens: int) -> np.ndarray:
+    def _build_window_mask(self, num_tokens: int) -> np.ndarray:
         """Return ``window token``: true where a window covers a token; the last may pass the end."""
         width = min(self.window, num_tokens)
         num_steps = -(-(num_tokens - width) // self.stride)  # rounded up

@@ -67,12 +67,14 @@ class AttentionRollout(Method):
         return has_row_steps and _maps.resolve_reduce(tape, self.reduce) == "cls_row"
 
     def _read_row(self, steps: Sequence[Tensor], tape: Tape) -> Tensor:
-        return _maps.read_roll_out(
+        return _maps.compute_rollout_row(
             steps, tape, row_normalize=self.row_normalize, residual=self.residual
         )
 
     def _compute_product(self, steps: Sequence[Tensor]) -> Tensor:
-        products = _maps.roll_out(steps, row_normalize=self.row_normalize, residual=self.residual)
+        products = _maps.iterate_rollout(
+            steps, row_normalize=self.row_normalize, residual=self.residual
+        )
         if self.average_layers:
             return torch.stack(list(products)).mean(dim=0)
         # The last product; a deque of length 1 keeps only one of them in memory.

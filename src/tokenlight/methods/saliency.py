@@ -17,7 +17,8 @@ class Saliency(EmbeddingGradientMethod):
     Differs from the paper: the length of the gradient, where the paper takes its largest entry.
 
     Args:
-        at: ``"words"`` reads the output of the token table, before positions and norm, as inseq does.
+        site: ``"token_embeddings"`` reads the output of the token table, before positions and norm, as inseq
+            does.
         gradient: As in cat.
     """
 
@@ -25,6 +26,6 @@ class Saliency(EmbeddingGradientMethod):
     signed = False
 
     def __call__(self, tape: Tape) -> Tensor:
-        embeddings, gradient = self.embedding_gradients(tape)
+        embeddings, gradient = self.read_embedding_gradients(tape)
         lengths: Tensor = torch.linalg.vector_norm(embeddings.fold_to_tokens(gradient), dim=-1)
         return lengths

@@ -10,7 +10,7 @@ from tokenlight.data.units import Unit
 from tokenlight.errors.arguments import Seed
 from tokenlight.methods import _perturbation
 from tokenlight.methods._perturbation import Baseline
-from tokenlight.methods.base import Cost, Extras
+from tokenlight.methods.base import Extras, PassCounts
 from tokenlight.plugin import Count, Tape
 
 
@@ -27,7 +27,7 @@ class Shapley(_perturbation.UnitMethod):
     Differs from the paper: nothing.
 
     Args:
-        samples: The number of orders S.
+        num_samples: The number of orders S.
         baseline: The token that stands for a missing one.
         orders: ``"captum"`` draws the orders of Captum for a text explained alone after
             ``torch.manual_seed(seed)``.
@@ -35,7 +35,7 @@ class Shapley(_perturbation.UnitMethod):
         seed: Seed of the orders.
     """
 
-    samples: Count = 25
+    num_samples: Count = 25
     baseline: Baseline = "pad"
     orders: Literal["text", "captum"] = "text"
     units: Unit = "token"
@@ -45,13 +45,13 @@ class Shapley(_perturbation.UnitMethod):
     token_only_options = ("orders",)
     presets = {"captum": {"orders": "captum"}}
 
-    def cost(self, num_tokens: int) -> Cost:
-        return Cost(2 + self.samples * (num_tokens - 1), 0)
+    def count_passes(self, num_tokens: int) -> PassCounts:
+        return PassCounts(2 + self.num_samples * (num_tokens - 1), 0)
 
-    def extras(self, tape: Tape) -> Extras:
+    def measure_extras(self, tape: Tape) -> Extras:
         extras = []
         examples = zip(
-            tape.rows, self.unit_masks(tape), self.cached_measurements(tape), strict=True
+            tape.rows, self.make_unit_masks(tape), self.get_measurements(tape), strict=True
         )
         for row, units, gains in examples:
             mean = gains.mean(axis=0)
@@ -68,7 +68,7 @@ class Shapley(_perturbation.UnitMethod):
             if self.units != "token":
                 low = mean - 1.96 * error
                 high = mean + 1.96 * error
-                example |= self.interval_extras(row, low, high)
+                example |= self.build_interval_extras(row, low, high)
             extras.append(example)
         return extras
 
@@ -77,10 +77,10 @@ class Shapley(_perturbation.UnitMethod):
         all_orders = []
         removed_tokens = []
         set_indices = []
-        for row, units in zip(tape.rows, self.unit_masks(tape), strict=True):
+        for row, units in zip(tape.rows, self.make_unit_masks(tape), strict=True):
             orders = self._draw_orders(row, units)
             # Different orders pass through the same sets of units, which are measured once.
-            sets, inverse = np.unique(_missing_before(orders), axis=0, return_inverse=True)
+            sets, inverse = np.unique(_find_missing_before(orders), axis=0, return_inverse=True)
             all_orders.append(orders)
             removed_tokens.append(_perturbation.expand_units(units, sets))
             set_indices.append(inverse.reshape(len(orders), -1))
@@ -100,11 +100,11 @@ class Shapley(_perturbation.UnitMethod):
     def _draw_orders(self, row: TokenRow, units: np.ndarray) -> np.ndarray:
         """Return ``order step``: the unit that joins at each step of each order."""
         if self.orders == "captum":
-            return self._captum_orders(units)
-        unshuffled = np.tile(np.arange(len(units)), (self.samples, 1))
+            return self._draw_captum_orders(units)
+        unshuffled = np.tile(np.arange(len(units)), (self.num_samples, 1))
         return row.make_generator(self.seed).permuted(unshuffled, axis=1)
 
-    def _captum_orders(self, units: np.ndarray) -> np.ndarray:
+    def _draw_captum_orders(self, units: np.ndarray) -> np.ndarray:
         """Return the orders of Captum, which shuffles all tokens.
 
         Tokens that always stay add nothing when they join, so they are left out of the orders.
@@ -112,13 +112,13 @@ class Shapley(_perturbation.UnitMethod):
         generator = torch.Generator().manual_seed(self.seed)  # as after torch.manual_seed(seed)
         joining = np.flatnonzero(units.any(axis=0))
         orders = []
-        for _ in range(self.samples):
+        for _ in range(self.num_samples):
             shuffled = torch.randperm(units.shape[1], generator=generator).numpy()
             orders.append(shuffled[np.isin(shuffled, joining)])
         return np.searchsorted(joining, np.stack(orders))
 
 
-def _missing_before(orders: np.ndarray) -> np.ndarray:
+def _find_missing_before(orders: np.ndarray) -> np.ndarray:
     """Return ``order × step, unit``: which units are still missing before each step."""
     join_steps = np.argsort(orders, axis=1)  # ``order unit``: the step at which each unit joins
     num_steps = max(orders.shape[1], 1)

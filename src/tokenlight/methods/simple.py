@@ -27,7 +27,7 @@ class Simple(WordGradientMethod):
     presets = {"official": {"multiply": "first"}, "paper": {"multiply": "none"}}
     needs = frozenset({Site.TOKEN_EMBEDDINGS, Site.GRAPH})
 
-    def loss_gradient(self, tape: Tape) -> Tensor:
+    def compute_loss_gradient(self, tape: Tape) -> Tensor:
         embeddings = tape.token_embeddings
         gradients = tape.extra_passes.take_recorded_gradients(embeddings.tensors, "loss")
         return embeddings.concatenate(gradients)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tokenlight.errors.arguments import Seed
 from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
-from tokenlight.methods.base import Cost
+from tokenlight.methods.base import PassCounts
 from tokenlight.plugin import Count, Tape
 
 
@@ -22,23 +22,23 @@ class Smooth(WordGradientMethod):
     only rounding noise if a model normalizes its embeddings (BERT, RoBERTa), and is then an error.
 
     Args:
-        samples: The number of draws S.
+        num_samples: The number of draws S.
         noise: The deviation :math:`\sigma`, as a share of the range of the embeddings.
         seed: Seed of the noise.
         multiply: As in simple.
     """
 
-    samples: Count = 10
+    num_samples: Count = 10
     noise: float = 0.01
     seed: Seed = 0
     cites = "smilkov2017smoothgrad"
     stochastic = True
     presets = {"official": {"multiply": "none"}}
 
-    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
-        return Cost(1 + self.samples, self.samples)
+    def count_passes(self, num_tokens: int) -> PassCounts:  # noqa: ARG002 - passes do not depend on the length
+        return PassCounts(1 + self.num_samples, self.num_samples)
 
-    def loss_gradient(self, tape: Tape) -> Tensor:
+    def compute_loss_gradient(self, tape: Tape) -> Tensor:
         embeddings = get_word_embeddings(tape)
         num_tokens = tape.token_mask.shape[1]
         is_padding = ~tape.token_mask[..., None]
@@ -64,4 +64,4 @@ class Smooth(WordGradientMethod):
             )
             return embeddings[examples] + position_noise
 
-        return self.average_loss_gradient(tape, self.samples, add_noise)
+        return self.average_loss_gradient(tape, self.num_samples, add_noise)

@@ -18,7 +18,13 @@ from tokenlight.lrp.rules import Operation
 from tokenlight.methods._perturbation import Baseline, pad_scores
 from tokenlight.methods._sampling import ScoreSamples
 from tokenlight.methods.attcat import AttentiveClassActivationTokens
-from tokenlight.methods.base import GRADIENT_RULE_SETS, Cost, Extras, Gradient, check_activations
+from tokenlight.methods.base import (
+    GRADIENT_RULE_SETS,
+    Extras,
+    Gradient,
+    PassCounts,
+    check_activations,
+)
 from tokenlight.methods.cat import ClassActivationTokens
 from tokenlight.methods.grad_x_input import GradientTimesInput
 from tokenlight.perturb.subtexts import (
@@ -58,7 +64,7 @@ class SubsetRelevance(Method):
     passes per token and set; :math:`r_i` stands for that difference to first order, for all tokens in one
     backward pass. So the score lies between a gradient, which knows the whole text alone, and a Shapley
     value, which knows all parts of it. It equals cat, attcat or grad_x_input with the same ``gradient`` for
-    ``samples=0`` or ``keep_probability=1``; with ``readout="embeddings"`` these are cp_lrp
+    ``num_samples=0`` or ``keep_probability=1``; with ``readout="embeddings"`` these are cp_lrp
     (``gradient="cp"``) and attnlrp (``gradient="attnlrp"``). It equals the Shapley value, the Banzhaf value
     and occlusion of single tokens where the target is a sum of one term per token and the read-out returns
     the terms.
@@ -73,7 +79,7 @@ class SubsetRelevance(Method):
     their place, the whole text among the samples, and the balanced draws are our own.
 
     Args:
-        samples: The number of subtexts M; 0 reads the whole text alone. With ``stable``, of each round.
+        num_samples: The number of subtexts M; 0 reads the whole text alone. With ``stable``, of each round.
         keep_probability: The probability p that a unit stays.
         gradient: Which gradient is read: as in cat. ``"cp"`` treats attention maps and the norms'
             deviations as constants, and the slope of an activation is output over input.
@@ -81,8 +87,8 @@ class SubsetRelevance(Method):
             attention that a token receives, ``"embeddings"`` reads h^0 alone.
         units: What is kept or removed as a whole: tokens, words, sentences, documents or roles. Scores are
             still those of tokens.
-        removal: How units go: ``"delete"`` closes the gap, which is fastest; ``"mask"`` puts [MASK] there
-            and hides it from attention; ``"replace"`` puts ``baseline`` there. Patches of an image are
+        removal: How units go: ``"delete"`` closes the gap, which is fastest; ``"hide"`` puts [MASK] there
+            and sets its attention mask to 0; ``"replace"`` puts ``baseline`` there. Patches of an image are
             occluded.
         baseline: The token for ``removal="replace"``.
         stable: Go on in rounds until ``stability`` reaches this share, or ``max_samples``; each text
@@ -92,7 +98,7 @@ class SubsetRelevance(Method):
         seed: Seed of the subtexts.
     """
 
-    samples: Annotated[int, Range(0, 1 << 20)] = 8
+    num_samples: Annotated[int, Range(0, 1 << 20)] = 8
     keep_probability: Annotated[float, Range(0.01, 1)] = 0.5
     gradient: Gradient = "cp"
     readout: Readout = "cat"
@@ -115,9 +121,9 @@ class SubsetRelevance(Method):
                 f"but removal={self.removal!r}. Leave out the baseline, or set removal='replace'.",
                 code="baseline-without-replace",
             )
-        if self.stable is not None and self.samples == 0:
+        if self.stable is not None and self.num_samples == 0:
             raise BadInput(
-                "stable needs subtexts to compare, but samples=0 draws none. Give at least 1 sample per "
+                "stable needs subtexts to compare, but num_samples=0 draws none. Give at least 1 sample per "
                 "round.",
                 code="stable-without-samples",
             )
@@ -147,17 +153,17 @@ class SubsetRelevance(Method):
     def family(self) -> str:
         return "many passes"
 
-    def cost(self, num_tokens: int) -> Cost:  # noqa: ARG002 - passes do not depend on the length
+    def count_passes(self, num_tokens: int) -> PassCounts:  # noqa: ARG002 - passes do not depend on the length
         num_passes = 1 + self._max_samples
-        return Cost(num_passes, num_passes)
+        return PassCounts(num_passes, num_passes)
 
     def __call__(self, tape: Tape) -> Tensor:
-        if self.samples == 0:
+        if self.num_samples == 0:
             return self._score_whole_texts(tape)
         return pad_scores(tape, [samples.mean for samples in self._collect_samples(tape)])
 
-    def extras(self, tape: Tape) -> Extras:
-        if self.samples == 0:
+    def measure_extras(self, tape: Tape) -> Extras:
+        if self.num_samples == 0:
             return None
         return [samples.to_extras(self.top_k) for samples in self._collect_samples(tape)]
 
@@ -184,7 +190,7 @@ class SubsetRelevance(Method):
     def _draw_samples(self, tape: Tape) -> list[ScoreSamples]:
         # On their way from the device while the subtexts are drawn.
         whole_scores = AsyncTensor(self._score_whole_texts(tape))
-        replacement_id = self._replacement_id(tape)
+        replacement_id = self._choose_replacement_id(tape)
         texts = []
         for index, (row, target) in enumerate(zip(tape.rows, tape.targets, strict=True)):
             samples = ScoreSamples(row, self.seed)
@@ -210,7 +216,7 @@ class SubsetRelevance(Method):
     @property
     def _max_samples(self) -> int:
         """The most subtexts of a text."""
-        return self.samples if self.stable is None else max(self.samples, self.max_samples)
+        return self.num_samples if self.stable is None else max(self.num_samples, self.max_samples)
 
     def _describe_work(self) -> str:
         if self.stable is None:
@@ -220,8 +226,8 @@ class SubsetRelevance(Method):
     def _needs_more(self, text: "_SampledText") -> bool:
         if self.stable is None or not len(text.units):
             return False
-        num_drawn = text.num_rounds * self.samples
-        if num_drawn + self.samples > self.max_samples:
+        num_drawn = text.num_rounds * self.num_samples
+        if num_drawn + self.num_samples > self.max_samples:
             return False
         return text.samples.compute_stability(self.top_k) < self.stable
 
@@ -232,7 +238,7 @@ class SubsetRelevance(Method):
         replacement_id: int,
         advance: Callable[[float], None],
     ) -> None:
-        """Draw ``samples`` further subtexts of each text and add their scores."""
+        """Draw ``num_samples`` further subtexts of each text and add their scores."""
         # Subtexts of all texts are sorted into common batches, so that short ones of a long text share a pass
         # with those of short texts. ``owners`` finds the way back.
         owners: list[_SampledText] = []
@@ -281,11 +287,11 @@ class SubsetRelevance(Method):
         )
         return group_removable_units(row, self.units, is_kept)
 
-    def _replacement_id(self, tape: Tape) -> int:
+    def _choose_replacement_id(self, tape: Tape) -> int:
         if self.removal == "replace":
-            return tape.extra_passes.baseline_id(self.baseline)
-        if self.removal == "mask" and tape.recording.runner.patch_inputs is None:
-            return tape.extra_passes.baseline_id("mask")
+            return tape.extra_passes.find_baseline_id(self.baseline)
+        if self.removal == "hide" and tape.recording.runner.patch_inputs is None:
+            return tape.extra_passes.find_baseline_id("mask")
         return 0  # nothing is replaced
 
 
@@ -311,7 +317,7 @@ class _SampledText:
         generator = self.row.make_generator(method.seed, self.num_rounds)
         self.num_rounds += 1
         num_units = len(self.units)
-        is_kept = draw_kept_units(generator, num_units, method.samples, method.keep_probability)
+        is_kept = draw_kept_units(generator, num_units, method.num_samples, method.keep_probability)
         subtexts = []
         for kept_units in is_kept:
             if kept_units.any():

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from tokenlight.methods._maps import roll_out, take_last
-from tokenlight.methods.base import Cost
+from tokenlight.methods._maps import iterate_rollout, take_last_product
+from tokenlight.methods.base import PassCounts
 from tokenlight.plugin import Method, Site, Tape
 from tokenlight.trace.value_zeroing import compute_value_zeroing_distances
 
@@ -28,8 +28,8 @@ class ValueZeroing(Method):
     class_agnostic = True
     needs = frozenset({Site.ATTENTION, Site.READOUT})
 
-    def cost(self, num_tokens: int) -> Cost:
-        return Cost(num_tokens + 2, 1)
+    def count_passes(self, num_tokens: int) -> PassCounts:
+        return PassCounts(num_tokens + 2, 1)
 
     def __call__(self, tape: Tape) -> Tensor:
         is_padding = ~tape.token_mask[:, None, :]
@@ -37,5 +37,5 @@ class ValueZeroing(Method):
         steps = []
         for distances in compute_value_zeroing_distances(tape.recording):
             steps.append(distances.masked_fill(is_padding, 0.0).to(dtype))
-        product = take_last(roll_out(steps, row_normalize=True, residual=False))
+        product = take_last_product(iterate_rollout(steps, row_normalize=True, residual=False))
         return tape.read_rows(product, zero_readout=False)

@@ -1,4 +1,4 @@
-"""Metrics that remove ranked tokens from a text and watch the probability of a target."""
+"""Metrics that remove ranked tokens from a text and measure the probability of a target."""
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
@@ -12,11 +12,11 @@ from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Count
 from tokenlight.metrics.base import Case, Direction, Measurement, Metric, VariantOutputs
 from tokenlight.perturb.engine import Perturber
-from tokenlight.perturb.target_probability import target_probability
+from tokenlight.perturb.target_probability import compute_target_probability
 from tokenlight.perturb.variants import Variant
 
 Perturb = Literal["delete", "pad", "mask"]
-WatchedTarget = Literal["explained", "predicted", "label"]
+MeasuredTarget = Literal["explained", "predicted", "label"]
 PAPER_GRID = tuple(step / 10 for step in range(11))
 MIN_PROBABILITY = 1e-12  # smaller probabilities are clipped to this before their logarithm
 
@@ -46,7 +46,7 @@ class PerturbationMetric(Metric, abstract=True):
 
     @property
     def needs_labels(self) -> bool:
-        return "label" in (getattr(self, "target", ""), getattr(self, "reference", ""))
+        return bool(getattr(self, "target", "") == "label")
 
     @property
     def masks_attention(self) -> bool:
@@ -60,8 +60,8 @@ class PerturbationMetric(Metric, abstract=True):
             positions = case.perturber.rankable_positions
         return rank_subset(case.attribution.scores, positions, self.removal_order)
 
-    def select_removed(self, order: np.ndarray, counts: Iterable[int]) -> list[np.ndarray]:
-        """Return the positions that are removed at each step.
+    def split_order(self, order: np.ndarray, counts: Iterable[int]) -> list[np.ndarray]:
+        """Return the positions that are removed at each step, from the order of removal.
 
         Args:
             order: Positions in the order of their removal.
@@ -71,14 +71,14 @@ class PerturbationMetric(Metric, abstract=True):
             return [order[count:] for count in counts]
         return [order[:count] for count in counts]
 
-    def removal_counts(self, num_tokens: int) -> Iterable[int]:
-        """Return how many of the ranked tokens each step counts."""
-        return shares_to_counts(self.curve_points, num_tokens)
+    def count_ranked(self, num_tokens: int) -> Iterable[int]:
+        """Return how many of the first ranked tokens each step removes or, if ``keeps_top``, keeps."""
+        return convert_shares_to_counts(self.curve_points, num_tokens)
 
     def select_removed_positions(self, case: Case) -> Iterable[np.ndarray]:
         """Return the positions that each perturbed text lacks."""
         order = self.rank_removable(case)
-        return self.select_removed(order, self.removal_counts(len(order)))
+        return self.split_order(order, self.count_ranked(len(order)))
 
     def remove_positions(self, perturber: Perturber, positions: np.ndarray) -> Variant:
         """Return the text without some positions.
@@ -92,18 +92,18 @@ class PerturbationMetric(Metric, abstract=True):
         if self.perturb == "pad":
             replacement_id = perturber.replacement_ids.pad_id
         if self.masks_attention:
-            return perturber.mask_tokens(positions, replacement_id)
+            return perturber.hide_tokens(positions, replacement_id)
         return perturber.replace_tokens(positions, replacement_id)
 
     def build_variants(self, case: Case) -> list[Variant]:
-        variants = [case.perturber.unperturbed()]
+        variants = [case.perturber.make_unperturbed()]
         for positions in self.select_removed_positions(case):
             variants.append(self.remove_positions(case.perturber, positions))
         return variants
 
     def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
-        watched: WatchedTarget = getattr(self, "target", "explained")
-        probabilities = target_probabilities(case, outputs, watched)
+        measured_target: MeasuredTarget = getattr(self, "target", "explained")
+        probabilities = compute_target_probabilities(case, outputs, measured_target)
         curve = self.compute_curve(float(probabilities[0]), probabilities[1:])
         return Measurement(self.reduce_curve(curve), tuple(map(float, curve)))
 
@@ -119,12 +119,12 @@ class PerturbationMetric(Metric, abstract=True):
 class AreaMetric(PerturbationMetric, abstract=True):
     """Area under a curve by the trapezoid rule, as the ranked tokens are removed share by share."""
 
-    steps: Count
+    num_steps: Count
     better: ClassVar[Direction] = "lower"
 
     @property
     def curve_points(self) -> tuple[float, ...]:
-        return tuple(step / self.steps for step in range(self.steps + 1))
+        return tuple(step / self.num_steps for step in range(self.num_steps + 1))
 
     def compute_curve(self, original: float, perturbed: np.ndarray) -> np.ndarray:  # noqa: ARG002 - not a fall
         return perturbed
@@ -133,13 +133,14 @@ class AreaMetric(PerturbationMetric, abstract=True):
         return float(np.trapezoid(curve, self.curve_points))
 
 
-def shares_to_counts(shares: Sequence[float], num_tokens: int) -> list[int]:
+def convert_shares_to_counts(shares: Sequence[float], num_tokens: int) -> list[int]:
     """Convert shares of ``num_tokens`` to counts, with Python's ``round``: halves go to even."""
     return [round(share * num_tokens) for share in shares]
 
 
-def find_sources(case: Case, unit: Unit) -> tuple[list[np.ndarray], np.ndarray]:
-    """Find the units of a text that may be removed; question and answer are not among them.
+def find_scored_units(case: Case, unit: Unit) -> tuple[list[np.ndarray], np.ndarray]:
+    """Find the units of a text that may be removed, with their scores; question and answer are not among
+    them.
 
     Args:
         case: The explanation under test.
@@ -190,24 +191,26 @@ def remove_units(case: Case, units: list[np.ndarray], is_removed: np.ndarray) ->
     return variants
 
 
-def target_probabilities(
-    case: Case, outputs: VariantOutputs, watched: WatchedTarget = "explained"
+def compute_target_probabilities(
+    case: Case, outputs: VariantOutputs, measured_target: MeasuredTarget = "explained"
 ) -> np.ndarray:
-    """Return the probability of a target in each perturbed text.
+    """Compute the probability of a target in each perturbed text.
 
     Args:
         case: The explanation under test.
         outputs: The perturbed texts with their logits.
-        watched: The explained target, the predicted class, or the true label. A span or continuation is
-            always the explained one.
+        measured_target: The explained target, the predicted class, or the true label. A span or continuation
+            is always the explained one.
 
     Raises:
-        BadInput: The true label is watched and not known.
+        BadInput: The true label is measured and not known.
     """
     target: ResolvedTarget = case.attribution.target
     has_classes = target.kind != "span" and not case.attribution.row.continuation_ids
-    if watched != "explained" and has_classes:
-        index = case.label if watched == "label" else case.attribution.prediction.index
+    if measured_target != "explained" and has_classes:
+        index: int | None = case.attribution.prediction.index
+        if measured_target == "label":
+            index = case.label
         if index is None:
             raise BadInput(
                 "target='label' needs the true label of every text, but this one has none. Give labels=….",
@@ -217,5 +220,5 @@ def target_probabilities(
         target = ResolvedTarget("class", case.head.labels[index], (((index,), 1.0),))
     probabilities = []
     for variant, logits in outputs:
-        probabilities.append(target_probability(case.head, target, variant, logits))
+        probabilities.append(compute_target_probability(case.head, target, variant, logits))
     return np.array(probabilities)

@@ -41,6 +41,13 @@ class Case:
         extra_attributions: Further explanations of the text, if the metric's ``extra_explanations`` requests
             them.
         bounds: The result of the metric's :meth:`Metric.search`, if it has one.
+
+    Example:
+        >>> from tokenlight.plugin import Case
+        >>> def find_top_token(case: Case) -> str:
+        ...     positions = case.perturber.rankable_positions
+        ...     scores = case.attribution.scores[positions]
+        ...     return case.attribution.row.pieces[positions[scores.argmax()]]
     """
 
     attribution: Attribution
@@ -168,6 +175,11 @@ class Metric(Component, abc.ABC):
 
         Raises:
             BadTarget: The head has no probability or no classes, and the metric needs them.
+
+        Example:
+            >>> from tokenlight import Explainer, registry
+            >>> head = Explainer.from_pretrained("tokenlight/sentiment").runner.head
+            >>> registry.build("metrics", "aopc").check(head)
         """
         if self.needs_probability:
             check_has_probabilities(head, self.name)
@@ -185,6 +197,18 @@ class Metric(Component, abc.ABC):
 
         Returns:
             The variants, in the order in which :meth:`measure` receives their logits.
+
+        Example:
+            >>> from tokenlight.plugin import Metric
+            >>> class FirstTokenDrop(Metric, abstract=True):
+            ...     '''What the first token adds to the logit.'''
+            ...
+            ...     def build_variants(self, case):
+            ...         first = case.perturber.rankable_positions[:1]
+            ...         return [case.perturber.make_unperturbed(), case.perturber.remove_tokens(first)]
+            ...
+            ...     def measure(self, case, outputs):
+            ...         raise NotImplementedError
         """
         return []
 
@@ -201,6 +225,22 @@ class Metric(Component, abc.ABC):
 
         Returns:
             The lowest and highest value that any explanation could have.
+
+        Example:
+            >>> from tokenlight.plugin import Metric
+            >>> class Scaled(Metric, abstract=True):
+            ...     '''A number between those of the whole and of the empty text.'''
+            ...
+            ...     has_search = True
+            ...
+            ...     def search(self, case):
+            ...         everything = case.perturber.rankable_positions
+            ...         outputs = yield [case.perturber.remove_tokens(everything)]
+            ...         ((_, logits),) = outputs
+            ...         return float(logits.min()), float(logits.max())
+            ...
+            ...     def measure(self, case, outputs):
+            ...         raise NotImplementedError
         """
         raise NotImplementedError
 
@@ -217,12 +257,34 @@ class Metric(Component, abc.ABC):
 
         Raises:
             TokenlightError: This text cannot be measured; the record keeps the reason.
+
+        Example:
+            >>> from tokenlight.plugin import Measurement, Metric
+            >>> class NumTokens(Metric, abstract=True):
+            ...     '''The length of the text.'''
+            ...
+            ...     needs_model = False
+            ...
+            ...     def measure(self, case, outputs):
+            ...         return Measurement(float(len(case.perturber)))
         """
 
     def combine(self, measurements: Sequence[Measurement]) -> Measurement:
         """Average the measurements of several explanations of one text, of each class for example.
 
         Override this if ``detail`` holds more than numbers.
+
+        Args:
+            measurements: One per explanation.
+
+        Returns:
+            One measurement for the text.
+
+        Example:
+            >>> from tokenlight import registry
+            >>> from tokenlight.plugin import Measurement
+            >>> registry.build("metrics", "aopc").combine([Measurement(0.25), Measurement(0.75)]).value
+            0.5
         """
         if len(measurements) == 1:
             return measurements[0]
@@ -248,6 +310,16 @@ class Metric(Component, abc.ABC):
             measurements: One measurement per text.
             seed: Seed of the intervals.
             frequencies: Document frequencies of token ids in a corpus, as ``counts`` and ``num_documents``.
+
+        Returns:
+            The mean of the values, and of each point of the curve and each part, with intervals.
+
+        Example:
+            >>> from tokenlight import registry
+            >>> from tokenlight.plugin import Measurement
+            >>> summary = registry.build("metrics", "aopc").summarize([Measurement(0.25), Measurement(0.75)])
+            >>> summary.interval.mean
+            0.5
         """
         values = [measurement.value for measurement in measurements]
         curves = [measurement.curve for measurement in measurements]

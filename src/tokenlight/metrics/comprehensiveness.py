@@ -10,20 +10,26 @@ class Comprehensiveness(PerturbationMetric):
 
     .. math:: \frac1{|B|}\sum_{b\in B} p(c\mid x) - p(c\mid x\setminus r_b)
 
-    :math:`r_b` holds the max(1, round(b·m)) highest-ranked of the m tokens that are not special, for the bins
-    B = 1, 5, 10, 20, 50 %. Higher is better. The curve has one point per bin. DeYoung et al. 2020 (ERASER).
-    Differs from the paper: it does not say how a bin is rounded; here a bin removes at least one token, so
-    that short texts can be measured. c is the explained class, which need not be the predicted one.
+    :math:`r_b` holds the max(1, round(b·m)) highest-ranked of the m tokens that are not special, for the
+    shares B = 1, 5, 10, 20, 50 % (the paper's bins). Higher is better. The curve has one point per share.
+    DeYoung et al. 2020 (ERASER).
+    Differs from the paper: it does not say how a bin is rounded; here at least one token is removed, so that
+    short texts can be measured. c is the explained class, which need not be the predicted one.
+
+    Args:
+        perturb: What happens to a removed token, as in aopc.
+        shares: The shares B of the text.
+        protect_special: Keep special tokens in the text.
     """
 
     perturb: Perturb = "delete"
-    bins: tuple[float, ...] = ERASER_BINS
+    shares: tuple[float, ...] = ERASER_BINS
     protect_special: bool = True
     cites = "deyoung2020eraser"
 
     @property
     def curve_points(self) -> tuple[float, ...]:
-        return self.bins
+        return self.shares
 
-    def removal_counts(self, num_tokens: int) -> list[int]:
-        return [max(1, round(share * num_tokens)) for share in self.bins]
+    def count_ranked(self, num_tokens: int) -> list[int]:
+        return [max(1, round(share * num_tokens)) for share in self.shares]

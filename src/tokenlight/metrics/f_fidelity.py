@@ -20,14 +20,24 @@ class FineTunedFidelity(PerturbationMetric):
     .. math:: \frac1{|B|\,n}\sum_{b\in B}\sum_{j=1}^n p(c\mid x) - p(c\mid x\setminus z_{b,j}), \quad
         P(t\in z_{b,j}) = \min(\alpha,\,\beta\,m/k)
 
-    Each token t of a pool of k tokens is masked with this probability, in n = ``samples`` draws that are the
-    same for every method. With ``side="plus"`` (FFid+) the pool is the b·m highest-ranked of the m tokens
-    that are not special, and higher is better. With ``side="minus"`` (FFid−) it is all others, and lower is
-    better. The model must have been fine-tuned on texts with as many tokens masked at random (``python -m
+    Each token t of a pool of k tokens is masked with this probability, in n draws that are the same for every
+    method. With ``side="plus"`` (FFid+) the pool is the b·m highest-ranked of the m tokens that are not
+    special, and higher is better. With ``side="minus"`` (FFid−) it is all others, and lower is better. The
+    model must have been fine-tuned on texts with as many tokens masked at random (``python -m
     training.finetune --only masked_sst2``); the metric cannot check this. Zheng et al., ICLR 2025.
     Differs from the paper: α, β and explaining the fine-tuned model itself follow the official code. That
     code counts correct predictions at twenty shares; here it is the probability of the explained class at
     five.
+
+    Args:
+        side: Whether tokens of the explanation (``"plus"``) or of the rest (``"minus"``) are masked.
+        perturb: What happens to a removed token, as in aopc.
+        shares: The shares B of the text that count as the explanation.
+        alpha: The largest probability α that a token of the pool is masked.
+        beta: The share β of the text that is masked on average, where α allows it.
+        num_samples: The number n of draws for each share.
+        seed: Seed of the draws.
+        protect_special: Keep special tokens in the text.
     """
 
     side: Literal["plus", "minus"] = "plus"
@@ -35,7 +45,7 @@ class FineTunedFidelity(PerturbationMetric):
     shares: tuple[float, ...] = DEFAULT_SHARES
     alpha: float = 0.5
     beta: float = 0.1
-    samples: Count = 10
+    num_samples: Count = 10
     seed: Seed = 0
     protect_special: bool = True
     cites = "zheng2025ffidelity"
@@ -61,7 +71,7 @@ class FineTunedFidelity(PerturbationMetric):
         order = self.rank_removable(case)
         generator = case.attribution.row.make_generator(self.seed, RANDOM_STREAM)
         # One draw per token, shared by all shares, so that methods differ only in their pools.
-        draws = generator.random((self.samples, len(case.perturber)))  # sample token
+        draws = generator.random((self.num_samples, len(case.perturber)))  # sample token
         for share in self.shares:
             num_top = max(1, round(share * len(order)))
             pool = order[:num_top] if self.side == "plus" else order[num_top:]
@@ -70,5 +80,5 @@ class FineTunedFidelity(PerturbationMetric):
                 yield np.sort(pool[sample[pool] < probability])
 
     def compute_curve(self, original: float, perturbed: np.ndarray) -> np.ndarray:
-        falls = original - perturbed.reshape(len(self.shares), self.samples)
+        falls = original - perturbed.reshape(len(self.shares), self.num_samples)
         return np.asarray(falls.mean(axis=1))

@@ -16,26 +16,28 @@ class HidingGame(AreaMetric):
 
     .. math:: \mathrm{AUC} = \int_0^1 \Pr\bigl[\arg\max_c p(c\mid x\setminus \mathrm{top}_f) = y\bigr]\,df
 
-    by the trapezoid rule over f = 0, 1/``steps``, …, 1. At f, round(f·m) of the m tokens that are not special
-    become [MASK] with attention 0. Lower is better. With ``reference="predicted"``, y is the model's own
-    prediction for the original text. Hou & Castañón 2023.
+    by the trapezoid rule. At f, round(f·m) of the m tokens that are not special become [MASK] with attention
+    0. Lower is better. Hou & Castañón 2023.
     Differs from the paper: its section 4.1 masks the least important tokens first, its appendix, figures and
-    ↓ the most important; here it is the most important (``first="least"`` is the other reading). The paper
+    ↓ the most important; here it is the most important (``order="bottom"`` is the other reading). The paper
     gives no grid and does not say whether special tokens are masked (``protect_special``).
+
+    Args:
+        num_steps: The number S of steps: f = 0, 1/S, …, 1.
+        order: Whether the highest-ranked tokens are masked first (``"top"``), or the lowest-ranked
+            (``"bottom"``).
+        protect_special: Keep special tokens as they are.
+        target: The correct class y: the true ``"label"``, or the ``"predicted"`` class of the original text.
     """
 
-    steps: Count = 20
-    first: Literal["most", "least"] = "most"
+    num_steps: Count = 20
+    order: RankOrder = "top"
     protect_special: bool = True
-    reference: Literal["label", "predicted"] = "label"
+    target: Literal["label", "predicted"] = "label"
     cites = "hou2023decoding"
     presets = {"paper": {}}
     perturb = "mask"
     mask_pad_attention = True
-
-    @property
-    def removal_order(self) -> RankOrder:
-        return "top" if self.first == "most" else "bottom"
 
     def check(self, head: Head) -> None:
         super().check(head)
@@ -57,10 +59,10 @@ class HidingGame(AreaMetric):
         predictions = np.argmax(logits, axis=1)
         # The first variant is the original text.
         true_class = predictions[0]
-        if self.reference == "label":
+        if self.target == "label":
             if case.label is None:
                 raise BadInput(
-                    "The text has no label. Give one, or use reference=predicted.",
+                    "The text has no label. Give one, or use target=predicted.",
                     code="text-without-label",
                 )
             true_class = case.label

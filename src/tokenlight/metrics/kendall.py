@@ -22,6 +22,11 @@ class KendallConfidence(Metric):
     (``kendall_on="order"``), which is near 0 for unrelated permutations and not monotone in the agreement of
     ranks; here the ranks are correlated. The code takes one other class (0→1, 1→0, 2→1): ``others="one"``.
     Both are in ``preset="attcat"``.
+
+    Args:
+        kendall_on: What is correlated: the ``"ranks"`` of the tokens, or the ``"order"`` that sorting
+            returns.
+        others: Whether the explained class is compared with ``"all"`` other classes, or with ``"one"``.
     """
 
     kendall_on: Literal["ranks", "order"] = "ranks"

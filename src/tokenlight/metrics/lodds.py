@@ -12,11 +12,15 @@ class LogOdds(AreaOverPerturbationCurve):
 
     .. math:: \mathrm{LOdds} = \frac1{|K|}\sum_{k\in K} \ln\frac{p(c\mid \tilde x^{k})}{p(c\mid x)}
 
-    Grid, order and options are those of aopc. Probabilities below 1e-12 are clipped to 1e-12. Lower is
-    better; with ``order="bottom"`` higher is. The [PAD] tokens are attended to unless
-    ``mask_pad_attention``. Shrikumar et al. 2017; Qiang et al. 2022.
+    Grid, order and further options are those of aopc. Lower is better; with ``order="bottom"`` higher is.
+    The [PAD] tokens are attended to unless ``mask_pad_attention``. Shrikumar et al. 2017; Qiang et al. 2022.
     Differs from the paper: the clipping. The official codes (``preset="attcat"``, ``"mask_lrp"``) do not
-    clip, and a text with a probability of zero is skipped (``clip=False``).
+    clip.
+
+    Args:
+        perturb: What happens to a removed token, as in aopc.
+        clip: Clip probabilities below 1e-12 to 1e-12; without it, a text with a probability of zero is
+            skipped.
     """
 
     perturb: Perturb = "pad"
@@ -24,8 +28,8 @@ class LogOdds(AreaOverPerturbationCurve):
     better = "lower"
     presets = {
         "paper": {},
-        "attcat": {**OFFICIAL_OPTIONS, "clip": False, "min_len": 10},
-        "mask_lrp": {**OFFICIAL_OPTIONS, "clip": False, "min_len": 20},
+        "attcat": {**OFFICIAL_OPTIONS, "clip": False, "min_tokens": 10},
+        "mask_lrp": {**OFFICIAL_OPTIONS, "clip": False, "min_tokens": 20},
     }
 
     def compute_curve(self, original: float, perturbed: np.ndarray) -> np.ndarray:

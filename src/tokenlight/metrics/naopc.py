@@ -4,7 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tokenlight.metrics._perturbation import Perturb, PerturbationMetric, target_probabilities
+from tokenlight.metrics._perturbation import (
+    Perturb,
+    PerturbationMetric,
+    compute_target_probabilities,
+)
 from tokenlight.metrics.base import Search
 from tokenlight.plugin import BadInput, Case, Count, Measurement, VariantOutputs
 
@@ -21,32 +25,38 @@ class NormalizedAopc(PerturbationMetric):
 
     :math:`a` is AOPC over the m tokens that are not special, removed one by one in the order r. 0 is the
     worst order, 1 the best, so that models, each with its own range, can be compared. Both ends are found by
-    beam search (``beam`` sets per step); an order beyond them becomes an end itself. A text costs about beam
-    · m² forward passes, so texts with more than ``longest`` tokens are skipped. Edin et al., ACL 2025.
+    beam search; an order beyond them becomes an end itself. A text costs about ``beam_width`` · m² forward
+    passes. Edin et al., ACL 2025.
     Differs from the paper: nothing known. Its exhaustive search is a beam as wide as the number of sets.
+
+    Args:
+        perturb: What happens to a removed token, as in aopc.
+        beam_width: How many sets of removed tokens the search keeps at each step.
+        max_tokens: Skip texts with more tokens that may be removed.
+        protect_special: Keep special tokens in the text.
     """
 
     perturb: Perturb = "mask"
-    beam: Count = 5
-    longest: int = 60
+    beam_width: Count = 5
+    max_tokens: int = 60
     protect_special: bool = True
     cites = "edin2025normalized"
     informational = ("lowest", "highest")
     has_search = True
 
-    def removal_counts(self, num_tokens: int) -> range:
+    def count_ranked(self, num_tokens: int) -> range:
         return range(1, num_tokens + 1)
 
     def search(self, case: Case) -> Search:
         positions = self.rank_removable(case).tolist()
-        if len(positions) > self.longest:
+        if len(positions) > self.max_tokens:
             raise BadInput(
                 f"The text has {len(positions)} tokens, and the cost of finding their best order grows "
-                f"with the square of that. It is skipped: the limit is longest={self.longest}.",
+                f"with the square of that. It is skipped: the limit is max_tokens={self.max_tokens}.",
                 code="longer-than-longest",
             )
-        outputs = yield [case.perturber.unperturbed()]
-        original_probability = target_probabilities(case, outputs)[0]
+        outputs = yield [case.perturber.make_unperturbed()]
+        original_probability = compute_target_probabilities(case, outputs)[0]
         bounds = []
         for sign in (-1.0, 1.0):  # first the lowest AOPC, then the highest
             # Sets of removed tokens are searched, not orders: the output depends on the set only.
@@ -57,15 +67,15 @@ class NormalizedAopc(PerturbationMetric):
                     self.remove_positions(case.perturber, np.array(sorted(removed)))
                     for removed in candidates
                 ]
-                falls = sign * (original_probability - target_probabilities(case, outputs))
-                beam = _select_best(candidates, falls, self.beam)
+                falls = sign * (original_probability - compute_target_probabilities(case, outputs))
+                beam = _select_best(candidates, falls, self.beam_width)
             bounds.append(sign * max(beam.values()) / max(1, len(positions)))
         lowest, highest = bounds
         return lowest, highest
 
     def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
         assert case.bounds is not None, "naopc needs the bounds that its search found"
-        probabilities = target_probabilities(case, outputs)
+        probabilities = compute_target_probabilities(case, outputs)
         aopc = 0.0
         if len(probabilities) > 1:
             aopc = float(np.mean(probabilities[0] - probabilities[1:]))

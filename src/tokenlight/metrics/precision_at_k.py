@@ -26,12 +26,16 @@ class PrecisionAtK(Metric):
 
     .. math:: \bigl|\{a,\dots,b\} \cap \mathrm{TopK}\bigr|
 
-    :math:`a \dots b` are the tokens of the first true answer. ``report="count"`` averages the counts (Qiang
-    et al. 2022; the largest possible value is the mean length of answers). ``report="ratio"`` is 100 · Σ
-    count / Σ answer length, in percent (Mask-LRP). Higher is better. An answer that was truncated counts as
-    the span [CLS], as in the official code, unless ``drop_truncated``; questions without an answer are
-    skipped.
+    :math:`a \dots b` are the tokens of the first true answer. An answer that was truncated counts as the span
+    [CLS], as in the official code. Higher is better. Qiang et al. 2022.
     Differs from the paper: a token belongs to the answer if it shares a character with it.
+
+    Args:
+        k: The number K of tokens.
+        report: ``"count"`` averages the counts; the largest possible value is the mean length of answers.
+            ``"ratio"`` is 100 · Σ count / Σ answer length, in percent (Mask-LRP).
+        drop_unanswerable: Skip questions without an answer.
+        drop_truncated: Skip questions whose answer was truncated.
     """
 
     k: Count = 20

@@ -14,13 +14,17 @@ class ParameterRandomization(Metric):
     .. math:: \frac1{S}\sum_{s=1}^S \rho\bigl(s^{\theta}, s^{\theta_s}\bigr)
 
     At stage s the head and the top s − 1 blocks are randomized, at the last stage the embeddings too. Each
-    weight tensor is drawn from a normal distribution with its own mean and standard deviation (``seed``).
+    weight tensor is drawn from a normal distribution with its own mean and standard deviation.
     :math:`\rho` is a rank correlation over the tokens that are not special. Lower is better. A stage with
     all scores equal counts as 0: nothing of the ranking is left. Adebayo et al. 2018 (model parameter
     randomisation test).
     Differs from the paper: weights keep the mean and standard deviation of their tensor instead of the
-    initial distribution, so that activations stay in range; signed scores are compared (``absolute=True``
-    compares magnitudes).
+    initial distribution, so that activations stay in range; signed scores are compared.
+
+    Args:
+        similarity: The rank correlation :math:`\rho`.
+        absolute: Compare the magnitudes of scores.
+        seed: Seed of the random weights.
     """
 
     similarity: RankCorrelation = "spearman"

@@ -6,7 +6,7 @@ import numpy as np
 
 from tokenlight.data.ranks import check_rankable
 from tokenlight.errors.arguments import Seed
-from tokenlight.metrics._perturbation import target_probabilities
+from tokenlight.metrics._perturbation import compute_target_probabilities
 from tokenlight.plugin import BadInput, Case, Count, Measurement, Metric, Variant, VariantOutputs
 
 RANDOM_STREAM = 3  # number of this metric's random stream of a text
@@ -21,22 +21,26 @@ class SoftComprehensiveness(Metric):
 
     :math:`x` are the embeddings before the first layer (``token hidden``), :math:`a_t` the scores scaled to
     [0, 1] by the lowest and highest of the text, and :math:`x^0` embeddings of zeros. The fall is the mean
-    over ``samples`` draws, which are the same for every method. The part ``kept`` is the mean probability of
-    keeping an element: compare methods that differ in it with care, since scores that keep less of a text
-    lose more of it. Higher is better. Zhao and Aletras, ACL 2023.
+    over draws, which are the same for every method. The part ``mean_keep_probability`` is the mean
+    probability of keeping an element: compare methods that differ in it with care, since scores that keep
+    less of a text lose more of it. Higher is better. Zhao and Aletras, ACL 2023.
     Differs from the paper: it draws once; special tokens are kept here; c is the explained class; the share
     is clipped to [0, 1], and a text with tokens that do not favor the class is skipped.
+
+    Args:
+        num_samples: The number of draws.
+        seed: Seed of the draws.
     """
 
-    samples: Count = 10
+    num_samples: Count = 10
     seed: Seed = 0
     cites = "zhao2023incorporating"
-    informational = ("kept",)
+    informational = ("mean_keep_probability",)
     needs_probability = True
     keeps_top: ClassVar[bool] = False
 
-    def keep_probabilities(self, case: Case) -> np.ndarray:
-        """Return the probability with which elements of each embedding are kept, of shape ``token``."""
+    def compute_keep_probabilities(self, case: Case) -> np.ndarray:
+        """Compute the probability with which elements of each embedding are kept, of shape ``token``."""
         positions = case.perturber.rankable_positions
         scores = case.attribution.scores[positions]
         check_rankable(scores)
@@ -47,18 +51,18 @@ class SoftComprehensiveness(Metric):
 
     def build_variants(self, case: Case) -> list[Variant]:
         perturber = case.perturber
-        keep_probabilities = self.keep_probabilities(case)
+        keep_probabilities = self.compute_keep_probabilities(case)
         keep_special_only = np.ones(len(perturber))
         keep_special_only[perturber.rankable_positions] = 0.0
         # The whole text, the text without any word, and the draws.
-        variants = [perturber.unperturbed(), perturber.drop_embeddings(keep_special_only, 0)]
+        variants = [perturber.make_unperturbed(), perturber.drop_embeddings(keep_special_only, 0)]
         generator = case.attribution.row.make_generator(self.seed, RANDOM_STREAM)
-        for seed in generator.integers(2**32, size=self.samples):
+        for seed in generator.integers(2**32, size=self.num_samples):
             variants.append(perturber.drop_embeddings(keep_probabilities, int(seed)))
         return variants
 
     def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
-        original, empty, *dropped = target_probabilities(case, outputs)
+        original, empty, *dropped = compute_target_probabilities(case, outputs)
         contribution = original - empty
         if contribution < MIN_CONTRIBUTION:
             raise BadInput(
@@ -68,5 +72,6 @@ class SoftComprehensiveness(Metric):
         mean_fall = float(np.maximum(0.0, original - np.array(dropped)).mean())
         lost_share = min(1.0, mean_fall / float(contribution))
         value = 1 - lost_share if self.keeps_top else lost_share
-        keep_probabilities = self.keep_probabilities(case)[case.perturber.rankable_positions]
-        return Measurement(value, parts={"kept": float(keep_probabilities.mean())})
+        keep_probabilities = self.compute_keep_probabilities(case)
+        mean_keep_probability = keep_probabilities[case.perturber.rankable_positions].mean()
+        return Measurement(value, parts={"mean_keep_probability": float(mean_keep_probability)})

@@ -9,8 +9,9 @@ class SoftSufficiency(SoftComprehensiveness):
     .. math:: \frac{S(x')-S(x^0)}{1-S(x^0)}, \quad S(z)=1-\max(0,\,p(c\mid x)-p(c\mid z)), \quad
         e_{td}\sim\mathrm{Bernoulli}(a_t)
 
-    Symbols, options and the part ``kept`` are those of soft comprehensiveness, but an element is kept with
-    probability :math:`a_t`. Higher is better, unlike for hard sufficiency. Zhao and Aletras, ACL 2023.
+    Symbols, options and the part ``mean_keep_probability`` are those of soft comprehensiveness, but an
+    element is kept with probability :math:`a_t`. Higher is better, unlike for hard sufficiency. Zhao and
+    Aletras, ACL 2023.
     Differs from the paper: as soft comprehensiveness does.
     """
 

@@ -23,15 +23,21 @@ class TokenOverlap(Metric):
     .. math:: W_c(v) = \mathrm{idf}(v)\sum_{x:\,\hat y(x)=c} s_x(v), \qquad
         \mathrm{Overlap}(k) = \frac{\sum_{c<c'} |\mathrm{Top}_k(c)\cap\mathrm{Top}_k(c')|}{\binom C2\,k}
 
-    over token types v that are not special. Lower is better. ``report="count"`` omits the division by k. The
-    curve runs over k = 10, 20, …, 100. ``idf="log"`` is ln(N / max(df, 1)), ``"smooth"`` is ln((1 + N)/(1 +
-    df)) + 1, ``"none"`` is 1. Document frequencies come from ``corpus``, which names a file of texts or a
-    file that ``tokenlight idf`` wrote (.json), else from the explained texts. ``normalize="l1"`` divides the
-    scores of each text by their L1 norm. ``tokens="positive"`` keeps only types of positive weight, so that
-    a list may be shorter than k. Hou & Castañón 2023.
+    over token types v that are not special. Lower is better. The curve runs over k = 10, 20, …, 100. Hou &
+    Castañón 2023.
     Differs from the paper: it takes df from 50,000 Wikipedia articles and gives no formula for idf. Here C
     counts the classes that some text was predicted as, v runs over the types in their texts, and the score
     of a type by a decoded method counts once per text.
+
+    Args:
+        k: The length of the lists.
+        idf: The inverse document frequency: ``"log"`` is ln(N / max(df, 1)), ``"smooth"`` is
+            ln((1 + N)/(1 + df)) + 1, ``"none"`` is 1, with N documents of which df hold the type.
+        normalize: ``"l1"`` divides the scores of each text by their L1 norm.
+        report: ``"share"`` as above; ``"count"`` omits the division by k.
+        tokens: ``"positive"`` keeps only types of positive weight, so that a list may be shorter than k.
+        corpus: Where document frequencies come from: a file of texts, or one that ``tokenlight idf`` wrote
+            (.json); by default the explained texts.
     """
 
     k: Count = 50
@@ -74,8 +80,8 @@ class TokenOverlap(Metric):
     def combine(self, measurements: Sequence[Measurement]) -> Measurement:
         details: list[Mapping[str, Any]] = []
         for measurement in measurements:
-            details += _explanation_details(measurement)
-        return Measurement(float("nan"), detail={"several": details})
+            details += _list_details(measurement)
+        return Measurement(float("nan"), detail={"explanations": details})
 
     def summarize(
         self, measurements: Sequence[Measurement], *, seed: int = 0, frequencies: Any = None
@@ -87,7 +93,7 @@ class TokenOverlap(Metric):
         def compute_overlaps(texts: np.ndarray, sizes: Sequence[int]) -> list[float]:
             ranked = self._rank_tokens(table, idf, texts)
             as_share = self.report == "share"
-            return [_mean_overlap(ranked, size, as_share=as_share) for size in sizes]
+            return [_compute_mean_overlap(ranked, size, as_share=as_share) for size in sizes]
 
         def compute_overlap(texts: np.ndarray) -> float:
             return compute_overlaps(texts, (self.k,))[0]
@@ -165,7 +171,7 @@ class _WeightTable:
         classes: list[int] = []
         entries: list[tuple[int, int, float]] = []
         for text_index, measurement in enumerate(measurements):
-            for detail in _explanation_details(measurement):
+            for detail in _list_details(measurement):
                 explanation_index = len(texts)
                 texts.append(text_index)
                 classes.append(int(detail["class"]))
@@ -195,10 +201,14 @@ class _WeightTable:
         return np.bincount(unique_pairs % max(1, num_types), minlength=num_types)
 
 
-def _explanation_details(measurement: Measurement) -> Sequence[Mapping[str, Any]]:
+def _list_details(measurement: Measurement) -> Sequence[Mapping[str, Any]]:
     """Return class and weights of each explanation of a text."""
-    details: Sequence[Mapping[str, Any]] = measurement.detail.get("several", (measurement.detail,))
-    return details
+    # Records of earlier versions have "several".
+    for key in ("explanations", "several"):
+        if key in measurement.detail:
+            details: Sequence[Mapping[str, Any]] = measurement.detail[key]
+            return details
+    return (measurement.detail,)
 
 
 def compute_idf(variant: IdfVariant, frequency: int, num_documents: int) -> float:
@@ -216,7 +226,7 @@ def compute_idf(variant: IdfVariant, frequency: int, num_documents: int) -> floa
     return log(num_documents / max(frequency, 1))
 
 
-def _mean_overlap(ranked: Sequence[Sequence[int]], k: int, *, as_share: bool) -> float:
+def _compute_mean_overlap(ranked: Sequence[Sequence[int]], k: int, *, as_share: bool) -> float:
     """Return the mean overlap of the top-k lists over pairs of classes."""
     if len(ranked) < 2:
         return float("nan")  # all texts were predicted as one class

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tokenlight.accel.tensors import upcast
 from tokenlight.hooks.patching import forward_hooks
 
-EmbeddingSite = Literal["hidden", "words"]
+EmbeddingSite = Literal["embeddings", "token_embeddings"]
 SwappedAxes = tuple[int, int] | None
 
 

@@ -125,8 +125,8 @@ def find_embedding_hooks(runner: ModelRunner, row: TokenRow, site: EmbeddingSite
     Args:
         runner: The model to run.
         row: A row that it reads.
-        site: ``hidden`` for h^0, the input of the first block; ``words`` for the output of the token
-            tables, before positions, segments and norm. Where h^0 cannot be replaced, the token tables
+        site: ``embeddings`` for h^0, the input of the first block; ``token_embeddings`` for the output of the
+            token tables, before positions, segments and norm. Where h^0 cannot be replaced, the token tables
             stand in for it.
 
     Raises:
@@ -174,7 +174,7 @@ def _search_hooks(runner: ModelRunner, row: TokenRow, site: EmbeddingSite) -> Em
     num_parts = max(min_parts, len(trace.first_states))
     table_hooks = _find_table_hooks(runner, trace, row, num_parts)
     # In a vision-language model, words and patches are joined only after the token table.
-    uses_states = site == "hidden" or runner.vision_inputs is not None
+    uses_states = site == "embeddings" or runner.vision_inputs is not None
     state_candidates: list[tuple[HookPoint, ...]] = []
     if uses_states and len(trace.first_states) >= min_parts:
         state_candidates = _list_state_candidates(trace)

@@ -193,7 +193,7 @@ def _dropped_embeddings(
     """Set entries of embeddings to zero inside the block, as the ``embedding_dropout`` of each row says."""
     if all(row.embedding_dropout is None for row in rows):
         return nullcontext()
-    embedding_hooks = find_embedding_hooks(runner, rows[0].row, "hidden")
+    embedding_hooks = find_embedding_hooks(runner, rows[0].row, "embeddings")
     source_length = get_shared_source_length(rows)
     zero_masks: list[Tensor] = []  # one per hook point, drawn when the hidden size is known
 

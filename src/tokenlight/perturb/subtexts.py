@@ -17,7 +17,7 @@ from tokenlight.data.units import (
     make_unit_mask,
 )
 
-RemovalMode = Literal["delete", "mask", "replace"]
+RemovalMode = Literal["delete", "hide", "replace"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ def find_kept_tokens(
     """Return ``token``: true where a token is part of every subtext.
 
     These are special tokens and templates; the tokens that the target is read at; the question about
-    documents or a context; what was already written; and the patches of an image in a prompt.
+    documents or a context; tokens that were already generated; and the patches of an image in a prompt.
 
     Args:
         row: The whole text.
@@ -62,10 +62,10 @@ def find_kept_tokens(
     is_kept[row.required_positions] = True
     for segment, name in enumerate(row.segment_names):
         if name in (QUESTION_SEGMENT, CONTINUATION_SEGMENT):
-            is_kept |= _in_segment(row, segment)
+            is_kept |= _is_in_segment(row, segment)
     if target.kind == "span":
         # The question is the first of the two texts; the answer stays as a whole.
-        is_kept |= _in_segment(row, 0)
+        is_kept |= _is_in_segment(row, 0)
         answer = [position for (position, *_), _ in target.terms]
         is_kept[min(answer) : max(answer) + 1] = True
     if row.source_length is not None:
@@ -77,7 +77,7 @@ def find_kept_tokens(
     return is_kept
 
 
-def _in_segment(row: TokenRow, segment: int) -> np.ndarray:
+def _is_in_segment(row: TokenRow, segment: int) -> np.ndarray:
     return np.array([token_segment == segment for token_segment in row.segments])
 
 
@@ -124,7 +124,7 @@ def make_subtext(
     Args:
         row: The whole text.
         is_removed: ``token``: true where a token is removed.
-        removal: ``"delete"`` closes the gap; ``"replace"`` puts ``replacement_id`` there; ``"mask"`` does
+        removal: ``"delete"`` closes the gap; ``"replace"`` puts ``replacement_id`` there; ``"hide"`` does
             so, too, and sets the attention mask to 0. Patches of an image are always occluded, because
             the image would lose its grid.
         replacement_id: The id of the token that takes the place of others.
@@ -138,7 +138,7 @@ def make_subtext(
         deleted = row.take(kept_positions.tolist())
         return Subtext(deleted, np.arange(len(kept_positions)), kept_positions)
     replaced = _replace_ids(row, is_removed, replacement_id)
-    if removal == "mask":
+    if removal == "hide":
         replaced = replaced.mask_positions(is_removed.tolist())
     return Subtext(replaced, kept_positions, kept_positions)
 

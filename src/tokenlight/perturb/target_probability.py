@@ -10,10 +10,10 @@ from tokenlight.errors import NotFinite
 from tokenlight.perturb.variants import Variant
 
 
-def target_probability(
+def compute_target_probability(
     head: Head, target: ResolvedTarget, variant: Variant, logits: np.ndarray
 ) -> float:
-    """Return the probability of a target in a perturbed text.
+    """Compute the probability of a target in a perturbed text.
 
     - Class: softmax, or sigmoid if the labels do not exclude each other.
     - Token of a language model: softmax over the vocabulary, whichever alternatives it was contrasted with.
@@ -37,7 +37,7 @@ def target_probability(
             code="perturbed-logits-not-finite",
         )
     if target.kind == "span":
-        return _span_probability(target, variant, logits)
+        return _compute_span_probability(target, variant, logits)
     if target.kind == "answer":
         answer_logits = logits[target.answer_positions]
         return float(np.exp(answer_log_probability(answer_logits)))
@@ -50,7 +50,9 @@ def target_probability(
     return float(softmax(logits)[target.index])
 
 
-def _span_probability(target: ResolvedTarget, variant: Variant, logits: np.ndarray) -> float:
+def _compute_span_probability(
+    target: ResolvedTarget, variant: Variant, logits: np.ndarray
+) -> float:
     """Return the probability of a span, or of the first of two spans in contrast."""
     # The two spans of a contrast have weights of opposite sign. A side that they share has weight zero.
     positive = 1.0
@@ -58,7 +60,7 @@ def _span_probability(target: ResolvedTarget, variant: Variant, logits: np.ndarr
     for (original_position, side), weight in target.terms:
         if not weight:
             continue
-        position = variant.position_of(original_position)
+        position = variant.find_position(original_position)
         probability = 0.0
         if position is not None:
             probability = float(softmax(logits[:, side])[position])

@@ -1,7 +1,17 @@
-"""Perturbed inputs: one input row with some of its tokens deleted, replaced, masked or faded.
+"""Perturbed inputs: one row of tokens, some of which are deleted, replaced or hidden, or lose embeddings.
 
 A :class:`Perturber` holds one input and builds its :class:`Variant` objects; :class:`ReplacementIds` says
 which token ids take the place of the removed ones. ``engine.py`` sends the variants through the model.
+
+===================  =======================  ==================  ================================
+``Perturber``        token id                 attention mask      position
+===================  =======================  ==================  ================================
+``delete_tokens``    gone                     gone                later tokens move up
+``replace_tokens``   [PAD] or another id      as before           as before
+``hide_tokens``      [MASK] or another id     0                   as before
+``drop_embeddings``  as before                as before           as before; random entries are 0
+``remove_tokens``    ``delete_tokens`` for texts, ``replace_tokens`` (occlusion) for patches of an image
+===================  ============================================================================
 """
 
 from collections.abc import Hashable, Sequence
@@ -43,7 +53,7 @@ class EmbeddingDropout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variant:
-    """One perturbed input as the model will read it. Every array has one entry per token.
+    """One perturbed input, as it goes into the model. Every array has one entry per token.
 
     Attributes:
         row: The input that was perturbed.
@@ -55,6 +65,13 @@ class Variant:
         source_length: The number of tokens that an encoder reads; None if one stack reads all.
         original_positions: Where each token stood in ``row``; None if no token has moved.
         embedding_dropout: Random zeros in the embeddings, or None.
+
+    Example:
+        >>> from tokenlight import Tokens
+        >>> from tokenlight.plugin import Variant
+        >>> variant = Variant.from_row(Tokens.from_ids([[2, 7, 8, 3]]).rows[0])
+        >>> variant.ids.tolist(), variant.attention_mask.tolist()
+        ([2, 7, 8, 3], [1, 1, 1, 1])
     """
 
     row: TokenRow
@@ -69,7 +86,20 @@ class Variant:
 
     @classmethod
     def from_row(cls, row: TokenRow) -> "Variant":
-        """Return the unperturbed variant of ``row``."""
+        """Build the unperturbed variant of a row.
+
+        Args:
+            row: A row of tokens.
+
+        Returns:
+            A variant with copies of its ids and masks, which may be changed.
+
+        Example:
+            >>> from tokenlight import Tokens
+            >>> from tokenlight.plugin import Variant
+            >>> len(Variant.from_row(Tokens.from_ids([[2, 7, 8, 3]]).rows[0]))
+            4
+        """
         token_type_ids = None
         if row.token_type_ids is not None:
             token_type_ids = np.array(row.token_type_ids, dtype=np.int8)
@@ -124,8 +154,25 @@ class Variant:
             dropout_key,
         )
 
-    def position_of(self, position: int) -> int | None:
-        """Return where the token at ``position`` of the original input stands now; None if deleted."""
+    def find_position(self, position: int) -> int | None:
+        """Find where a token of the original input stands now.
+
+        Args:
+            position: Its position in ``row``.
+
+        Returns:
+            Its position here; None if it was deleted.
+
+        Example:
+            >>> from dataclasses import replace
+            >>> import numpy as np
+            >>> from tokenlight import Tokens
+            >>> from tokenlight.plugin import Variant
+            >>> variant = Variant.from_row(Tokens.from_ids([[2, 8, 3]]).rows[0])
+            >>> shortened = replace(variant, original_positions=np.array([0, 2, 3]))
+            >>> shortened.find_position(2), shortened.find_position(1)
+            (1, None)
+        """
         if self.original_positions is None:
             return position
         matches = np.flatnonzero(self.original_positions == position)
@@ -183,8 +230,11 @@ class ReplacementIds:
         mask_name = "mask" if "mask" in ids else pad_name
         return cls(ids[pad_name], ids[mask_name], pad_name, mask_name)
 
-    def removal(self, perturb: str) -> str | int:
-        """Return what ``perturb`` amounts to; two values that give equal inputs return equal results.
+    def find_replacement(self, perturb: str) -> str | int:
+        """Find what takes the place of removed tokens: an id, ``patch`` for images, or ``delete`` for
+        nothing.
+
+        Two settings that give equal inputs have equal results.
 
         Args:
             perturb: ``delete``, ``pad`` or ``mask``.
@@ -197,8 +247,8 @@ class ReplacementIds:
             return self.mask_id
         return perturb
 
-    def note(self, perturb: str) -> str | None:
-        """Return a note that names the token that stands in for [PAD] or [MASK]; None if none does.
+    def describe_stand_in(self, perturb: str) -> str | None:
+        """Return a note that names the token used for want of [PAD] or [MASK]; None if the model has it.
 
         Args:
             perturb: ``pad`` or ``mask``.
@@ -238,6 +288,15 @@ class Perturber:
 
     Attributes:
         rankable_positions: Positions of the tokens that metrics rank and remove.
+
+    Example:
+        >>> from tokenlight import Tokens
+        >>> from tokenlight.perturb.variants import ReplacementIds
+        >>> from tokenlight.plugin import Perturber
+        >>> row = Tokens.from_ids([[2, 7, 8, 3]]).rows[0]
+        >>> perturber = Perturber(row, ReplacementIds(pad_id=0, mask_id=4))
+        >>> perturber.delete_tokens([1]).ids.tolist(), perturber.hide_tokens([1]).ids.tolist()
+        ([2, 8, 3], [2, 4, 8, 3])
     """
 
     def __init__(self, row: TokenRow, replacement_ids: ReplacementIds) -> None:
@@ -256,8 +315,21 @@ class Perturber:
     def __len__(self) -> int:
         return len(self.row)
 
-    def unperturbed(self) -> Variant:
-        """Return the input with all its tokens."""
+    def make_unperturbed(self) -> Variant:
+        """Make the variant with all tokens of the input.
+
+        Returns:
+            The variant with which perturbed ones are compared.
+
+        Example:
+            >>> from tokenlight import Tokens
+            >>> from tokenlight.perturb.variants import ReplacementIds
+            >>> from tokenlight.plugin import Perturber
+            >>> row = Tokens.from_ids([[2, 7, 8, 3]]).rows[0]
+            >>> perturber = Perturber(row, ReplacementIds(pad_id=0, mask_id=4))
+            >>> perturber.make_unperturbed().ids.tolist()
+            [2, 7, 8, 3]
+        """
         return self._unperturbed
 
     def delete_tokens(self, positions: Sequence[int] | np.ndarray) -> Variant:
@@ -272,6 +344,16 @@ class Perturber:
 
         Raises:
             BadInput: The input is an image, or the target refers to a deleted token.
+
+        Example:
+            >>> from tokenlight import Tokens
+            >>> from tokenlight.perturb.variants import ReplacementIds
+            >>> from tokenlight.plugin import Perturber
+            >>> row = Tokens.from_ids([[2, 7, 8, 3]]).rows[0]
+            >>> perturber = Perturber(row, ReplacementIds(pad_id=0, mask_id=4))
+            >>> shorter = perturber.delete_tokens([1])
+            >>> shorter.ids.tolist(), shorter.original_positions.tolist()
+            ([2, 8, 3], [0, 2, 3])
         """
         if self.row.image is not None:
             raise BadInput(
@@ -355,6 +437,18 @@ class Perturber:
         Args:
             positions: Positions of the tokens to replace.
             token_id: The new id, or one for each position; by default that of [PAD].
+
+        Returns:
+            A variant of the same length.
+
+        Example:
+            >>> from tokenlight import Tokens
+            >>> from tokenlight.perturb.variants import ReplacementIds
+            >>> from tokenlight.plugin import Perturber
+            >>> row = Tokens.from_ids([[2, 7, 8, 3]]).rows[0]
+            >>> perturber = Perturber(row, ReplacementIds(pad_id=0, mask_id=4))
+            >>> perturber.replace_tokens([1, 2], 9).ids.tolist()
+            [2, 9, 9, 3]
         """
         if token_id is None:
             token_id = self.replacement_ids.pad_id
@@ -362,7 +456,7 @@ class Perturber:
         ids[_as_positions(positions)] = token_id
         return replace(self._unperturbed, ids=ids)
 
-    def mask_tokens(
+    def hide_tokens(
         self, positions: Sequence[int] | np.ndarray, token_id: int | None = None
     ) -> Variant:
         """Replace tokens by ``token_id`` and set their attention mask to 0.
@@ -371,8 +465,20 @@ class Perturber:
         not a valid input of any model.
 
         Args:
-            positions: Positions of the tokens to mask.
+            positions: Positions of the tokens to hide.
             token_id: The new id; by default that of [MASK].
+
+        Returns:
+            A variant of the same length.
+
+        Example:
+            >>> from tokenlight import Tokens
+            >>> from tokenlight.perturb.variants import ReplacementIds
+            >>> from tokenlight.plugin import Perturber
+            >>> row = Tokens.from_ids([[2, 7, 8, 3]]).rows[0]
+            >>> perturber = Perturber(row, ReplacementIds(pad_id=0, mask_id=4))
+            >>> perturber.hide_tokens([1]).attention_mask.tolist()
+            [1, 0, 1, 1]
         """
         if self.row.image is not None:
             # The pixels of an occluded patch are replaced, so no attention mask is needed.
@@ -394,12 +500,42 @@ class Perturber:
         Args:
             keep_probabilities: For each token, the probability that an entry of its embedding is kept.
             seed: Seed of the draw.
+
+        Returns:
+            A variant with the same tokens, whose embeddings are changed in the pass.
+
+        Example:
+            >>> import numpy as np
+            >>> from tokenlight import Tokens
+            >>> from tokenlight.perturb.variants import ReplacementIds
+            >>> from tokenlight.plugin import Perturber
+            >>> row = Tokens.from_ids([[2, 7, 8, 3]]).rows[0]
+            >>> perturber = Perturber(row, ReplacementIds(pad_id=0, mask_id=4))
+            >>> variant = perturber.drop_embeddings(np.array([1.0, 0.0, 1.0, 1.0]), seed=0)
+            >>> variant.embedding_dropout.draw_zeros(hidden_size=2).any(axis=1).tolist()
+            [False, True, False, False]
         """
         dropout = EmbeddingDropout(keep_probabilities.astype(np.float32), seed)
         return replace(self._unperturbed, embedding_dropout=dropout)
 
     def remove_tokens(self, positions: Sequence[int] | np.ndarray) -> Variant:
-        """Delete tokens of a text, or occlude patches of an image."""
+        """Delete tokens of a text, or occlude patches of an image.
+
+        Args:
+            positions: Positions of the tokens or patches to remove.
+
+        Returns:
+            The shorter text, or the image with its fill in place of the patches.
+
+        Example:
+            >>> from tokenlight import Tokens
+            >>> from tokenlight.perturb.variants import ReplacementIds
+            >>> from tokenlight.plugin import Perturber
+            >>> row = Tokens.from_ids([[2, 7, 8, 3]]).rows[0]
+            >>> perturber = Perturber(row, ReplacementIds(pad_id=0, mask_id=4))
+            >>> perturber.remove_tokens([1, 2]).ids.tolist()
+            [2, 3]
+        """
         if self.row.image is not None:
             return self.replace_tokens(positions)
         return self.delete_tokens(positions)

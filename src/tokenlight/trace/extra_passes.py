@@ -189,19 +189,19 @@ class ExtraPasses:
             return self.objective(logits, examples, quantity)
 
     def compute_embeddings(
-        self, rows: Sequence[TokenRow], site: EmbeddingSite = "hidden"
+        self, rows: Sequence[TokenRow], site: EmbeddingSite = "embeddings"
     ) -> Tensor:
         """Compute embeddings of other tokens, ``batch position hidden``.
 
         Args:
             rows: One row per example, as long as that example.
-            site: ``hidden`` for h^0, ``words`` for the output of the token tables.
+            site: ``embeddings`` for h^0, ``token_embeddings`` for the output of the token tables.
         """
         hooks = find_embedding_hooks(self.runner, self.recording.rows[0], site)
         width = self.recording.token_mask.shape[1]
         return self._upcast(compute_embeddings(self.runner, rows, width, hooks))
 
-    def target_values(
+    def compute_target_values(
         self,
         variants: Sequence[Sequence[Variant]],
         read_logits: ReadLogits = ResolvedTarget.compute_value,
@@ -224,7 +224,7 @@ class ExtraPasses:
             values.append(np.array(logit_values))
         return values
 
-    def baseline_id(self, name: BaselineToken | int) -> int:
+    def find_baseline_id(self, name: BaselineToken | int) -> int:
         """Return the token id of a baseline.
 
         Args:

@@ -26,8 +26,8 @@ from tokenlight.trace.sites import (
 # What is recomputed rather than kept: blocks and maps (True), only maps, or nothing (False).
 Recompute = bool | Literal["maps"]
 SITES_BY_EMBEDDING: dict[EmbeddingSite, Sites] = {
-    "hidden": frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}),
-    "words": frozenset({Site.TOKEN_EMBEDDINGS}),
+    "embeddings": frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}),
+    "token_embeddings": frozenset({Site.TOKEN_EMBEDDINGS}),
 }
 INPUT_GRADIENT_SITES: Sites = RELEVANCE_SITES | {Site.HIDDEN_GRADIENT}
 # Sites that read maps, values or the graph through them, which a kernel without maps does not provide.
@@ -222,7 +222,11 @@ def _find_all_embedding_hooks(
     for site, reading_sites in SITES_BY_EMBEDDING.items():
         if sites & reading_sites:
             hooks[site] = find_embedding_hooks(runner, row, site)
-        elif site == "hidden" and runner.vision_inputs is not None and sites & INPUT_GRADIENT_SITES:
+        elif (
+            site == "embeddings"
+            and runner.vision_inputs is not None
+            and sites & INPUT_GRADIENT_SITES
+        ):
             # This refuses a model whose image enters at other points, too.
             find_embedding_hooks(runner, row, site)
     return hooks

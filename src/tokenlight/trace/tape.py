@@ -77,6 +77,15 @@ class Tape:
 
         Args:
             rules: The rule set; None for the model's own gradients.
+
+        Returns:
+            A tape of the same recording and targets.
+
+        Example:
+            >>> from tokenlight.lrp.rule_sets import CP_LRP
+            >>> from tokenlight.plugin import Tape
+            >>> def score(tape: Tape):
+            ...     return tape.with_gradient_rules(CP_LRP).hidden_x_gradient[:, 0]
         """
         if rules is self.gradient_rules:
             return self
@@ -191,7 +200,19 @@ class Tape:
         return self._expand_states(self._gradients["hidden state"])
 
     def list_state_indices(self, side: Literal["input", "output"]) -> list[int]:
-        """Return the indices of the hidden states that enter a block, or that leave one."""
+        """List the hidden states that enter a block, or those that leave one.
+
+        Args:
+            side: ``input`` or ``output`` of the blocks.
+
+        Returns:
+            Indices into :attr:`hidden_states`, in ascending order.
+
+        Example:
+            >>> from tokenlight.plugin import Tape
+            >>> def score(tape: Tape):
+            ...     return tape.hidden_x_gradient[:, tape.list_state_indices("input")]
+        """
         num_states = len(self.recording.hidden_states)
         if side == "input":
             # The last state of an encoder enters the blocks of its decoder.
@@ -248,23 +269,53 @@ class Tape:
         Args:
             matrix: ``batch query key``.
             zero_readout: Call :meth:`zero_readout_cell` first, as most official codes that read rows do.
+
+        Returns:
+            One row per example.
+
+        Example:
+            >>> from tokenlight.plugin import Tape
+            >>> def score(tape: Tape):
+            ...     return tape.read_rows(tape.attention[-1].mean(dim=1))
         """
         if zero_readout:
             matrix = self.zero_readout_cell(matrix)
         return torch.einsum("bq,bqk->bk", self.readout.to(matrix.dtype), matrix)
 
     def zero_readout_cell(self, matrix: Tensor) -> Tensor:
-        """Return ``batch query key`` with zero where a class's single read-out token attends to itself.
+        """Set the cell to zero where a class's single read-out token attends to itself.
 
         For answer spans the cell is [0, 0], wherever they are, since their own tokens matter.
+
+        Args:
+            matrix: ``batch query key``.
+
+        Returns:
+            A copy.
+
+        Example:
+            >>> from tokenlight.plugin import Tape
+            >>> def score(tape: Tape):
+            ...     return tape.zero_readout_cell(tape.attention[-1].mean(dim=1)).sum(dim=1)
         """
         is_zeroed = self._zeroed_tokens
         return matrix.masked_fill(is_zeroed[:, :, None] & is_zeroed[:, None, :], 0.0)
 
     def zero_readout_token(self, scores: Tensor) -> Tensor:
-        """Return scores (``batch token``) with zero at a class's single read-out token.
+        """Set the score of a class's single read-out token to zero.
 
         For answer spans it is the first token, as in the official codes.
+
+        Args:
+            scores: ``batch token``.
+
+        Returns:
+            A copy.
+
+        Example:
+            >>> from tokenlight.plugin import Tape
+            >>> def score(tape: Tape):
+            ...     return tape.zero_readout_token(tape.hidden_x_gradient[:, 0])
         """
         return scores.masked_fill(self._zeroed_tokens, 0.0)
 
@@ -278,7 +329,19 @@ class Tape:
         return is_first
 
     def average_over_queries(self, matrix: Tensor) -> Tensor:
-        """Average ``batch query key`` over real queries: ``batch key``."""
+        """Average a matrix over the queries that are no padding.
+
+        Args:
+            matrix: ``batch query key``.
+
+        Returns:
+            ``batch key``.
+
+        Example:
+            >>> from tokenlight.plugin import Tape
+            >>> def score(tape: Tape):
+            ...     return tape.average_over_queries(tape.attention[-1].mean(dim=1))
+        """
         weights = self.token_mask.to(matrix.dtype) / self.lengths[:, None].to(matrix.dtype)
         return torch.einsum("bq,bqk->bk", weights, matrix)
 
@@ -331,6 +394,16 @@ class Tape:
 
         Args:
             relevance_path: The rules and where relevance goes. A path is followed only once.
+
+        Returns:
+            Relevance at hidden states and attention maps.
+
+        Example:
+            >>> from tokenlight.lrp.rule_sets import CHEFER
+            >>> from tokenlight.plugin import Tape
+            >>> from tokenlight.trace.relevance import RelevancePath
+            >>> def score(tape: Tape):
+            ...     return tape.propagate_relevance(RelevancePath(CHEFER)).hidden_states[0].sum(dim=-1)
         """
         require_recorded(self.recording.backward_mode is not None, Site.RELEVANCE)
         key = (

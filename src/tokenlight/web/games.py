@@ -16,7 +16,7 @@ from tokenlight.errors import BadInput, join_first
 from tokenlight.evaluation.measure import check_single_window
 from tokenlight.metrics.base import check_has_probabilities
 from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
-from tokenlight.perturb.target_probability import target_probability
+from tokenlight.perturb.target_probability import compute_target_probability
 from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.descriptions import format_percent
 from tokenlight.web.attribution_store import StoredAttribution
@@ -254,7 +254,7 @@ def _compute_outputs(
         _check_playable(served_model, entry)
         perturber = Perturber(entry.attribution.row, replacement_ids)
         masked_positions = select_masked(entry, perturber.rankable_positions)
-        variants = [perturber.mask_tokens(positions) for positions in masked_positions]
+        variants = [perturber.hide_tokens(positions) for positions in masked_positions]
         variants_by_entry.append(variants)
         all_variants += variants
     # One stream over all games, so that they share batches.
@@ -263,7 +263,7 @@ def _compute_outputs(
         logits = [next(logits_stream) for _ in variants]
         target_values: list[float] = []
         for variant, row in zip(variants, logits, strict=True):
-            value = target_probability(runner.head, entry.attribution.target, variant, row)
+            value = compute_target_probability(runner.head, entry.attribution.target, variant, row)
             target_values.append(value)
         yield np.array(target_values), logits
 

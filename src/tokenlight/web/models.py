@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight import registry
-from tokenlight.attention_heads.mask import HeadMask, read_heads
+from tokenlight.attention_heads.mask import HeadMask, read_heads_file
 from tokenlight.errors import BadInput, UnknownName, UnsupportedModel, truncate_text
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.default_method import AUTO_METHOD
@@ -234,7 +234,7 @@ def load_models(
     descriptions = {entry.name: entry.task for entry in embedded.list_models()}
     head_maps: dict[str, Mapping[str, Any]] = {}
     for model_name, file in (heads or {}).items():
-        head_maps[public_name(model_name)] = read_heads(file)
+        head_maps[public_name(model_name)] = read_heads_file(file)
     served_models: list[ServedModel] = []
     for name_or_path in names:
         explainer = Explainer.from_pretrained(name_or_path, **load_options)

@@ -64,7 +64,7 @@ def _check_option(kind: registry.ComponentKind, name: str, option: str, value: s
             hint=f"Set {option} in Python or on the command line.",
         )
     limit = MAX_OPTION_VALUE
-    if (kind, option) == ("metrics", "steps"):
+    if (kind, option) == ("metrics", "num_steps"):
         limit = MAX_CURVE_STEPS
     try:
         parsed = float(value)
@@ -139,7 +139,10 @@ def build_metric_info(name: str) -> dict[str, Any]:
 
 def is_slow(method: Method) -> bool:
     """Return whether a method runs the model so often that others should not wait for it."""
-    return bool(type(method).slow) or method.cost(SHORT_TEXT_TOKENS).forwards > SLOW_FORWARD_PASSES
+    return (
+        bool(type(method).slow)
+        or method.count_passes(SHORT_TEXT_TOKENS).forwards > SLOW_FORWARD_PASSES
+    )
 
 
 def count_token_passes(methods: Collection[Method], num_tokens: int, num_targets: int) -> int:
@@ -152,7 +155,7 @@ def count_token_passes(methods: Collection[Method], num_tokens: int, num_targets
     """
     cost_per_target = 0
     for method in methods:
-        cost = method.cost(num_tokens)
+        cost = method.count_passes(num_tokens)
         cost_per_target += num_tokens * (cost.forwards + 2 * cost.backwards)
         if method.name == "attention_flow":
             cost_per_target += num_tokens**3 // FLOW_COST_DIVISOR

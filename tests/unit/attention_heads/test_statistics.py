@@ -14,7 +14,12 @@ from typer.testing import CliRunner
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_config, tiny_tokenizer
 from tokenlight import Explainer, Tokens
-from tokenlight.attention_heads.mask import HeadMask, as_head_mask, read_heads, write_heads
+from tokenlight.attention_heads.mask import (
+    HeadMask,
+    make_head_mask,
+    read_heads_file,
+    write_heads_file,
+)
 from tokenlight.attention_heads.parsing import ParsedSentence, Word
 from tokenlight.attention_heads.statistics import (
     StatisticsOptions,
@@ -115,14 +120,14 @@ def test_the_shares_equal_the_constructed_ones(statistics):
     assert statistics.relation_shares[0].tolist() == [[0.0, 1.0, pytest.approx(0, abs=0.2)]]
     one_left = statistics.position_shares[0, 0, statistics.max_offset - 1]
     assert one_left == 1.0
-    assert statistics.offset_shares("nsubj") == {
+    assert statistics.compute_offset_shares("nsubj") == {
         -r: pytest.approx(1 / 6) for r in range(2, 8)
     }  # a subject stands two to seven words before its verb
 
 
 def test_the_official_reading_counts_special_tokens_and_offset_zero():
     explainer = Explainer(build_planted_model(), TOKENIZER)
-    reading = StatisticsOptions.for_alignment("official", explainer.runner, TOKENIZER)
+    reading = StatisticsOptions.from_alignment("official", explainer.runner, TOKENIZER)
     assert reading == StatisticsOptions(
         align="official", include_zero_offset=True, exclude_special=False, explain_mask="sep"
     )
@@ -138,15 +143,15 @@ def test_the_official_reading_masks_no_separator_for_questions_or_where_there_is
     runner = Explainer(build_planted_model(), TOKENIZER).runner
     asks = SimpleNamespace(head=Head("span"))
     bare = SimpleNamespace(sep_token_id=None)
-    assert StatisticsOptions.for_alignment("official", asks, TOKENIZER).explain_mask == "none"
-    assert StatisticsOptions.for_alignment("official", runner, bare).explain_mask == "none"
-    assert StatisticsOptions.for_alignment("offsets", runner, TOKENIZER) == StatisticsOptions()
+    assert StatisticsOptions.from_alignment("official", asks, TOKENIZER).explain_mask == "none"
+    assert StatisticsOptions.from_alignment("official", runner, bare).explain_mask == "none"
+    assert StatisticsOptions.from_alignment("offsets", runner, TOKENIZER) == StatisticsOptions()
 
 
 def test_explicit_options_take_precedence_over_the_official_alignment():
     runner = Explainer(build_planted_model(), TOKENIZER).runner
     overrides = {"include_zero_offset": False, "exclude_special": None, "explain_mask": "none"}
-    assert StatisticsOptions.for_alignment(
+    assert StatisticsOptions.from_alignment(
         "official", runner, TOKENIZER, **overrides
     ) == StatisticsOptions(
         align="official", include_zero_offset=False, exclude_special=False, explain_mask="none"
@@ -224,10 +229,10 @@ def test_no_sentence_is_refused():
 
 
 def test_a_heads_file_is_read_back_as_its_mask(statistics, tmp_path):
-    path = write_heads(tmp_path / "heads.json", statistics.to_dict())
-    assert as_head_mask(path) == statistics.build_mask()
-    assert as_head_mask(str(path)) == statistics.build_mask()
-    content = read_heads(path)
+    path = write_heads_file(tmp_path / "heads.json", statistics.to_dict())
+    assert make_head_mask(path) == statistics.build_mask()
+    assert make_head_mask(str(path)) == statistics.build_mask()
+    content = read_heads_file(path)
     assert content["relations"]["nsubj"]["heads"][0][1] == 1.0
     assert content["relations"]["nsubj"]["threshold"] == pytest.approx(1 / 6 + 0.1, abs=1e-6)
     assert content["positions"][0][0] == {"-1": 1.0}
@@ -236,22 +241,22 @@ def test_a_heads_file_is_read_back_as_its_mask(statistics, tmp_path):
 
 def test_a_damaged_heads_file_is_refused(tmp_path):
     with expect_error(DamagedFile, "heads-file-unreadable"):
-        as_head_mask(tmp_path / "none.json")
+        make_head_mask(tmp_path / "none.json")
     (tmp_path / "text.json").write_text("heads")
     with expect_error(DamagedFile, "heads-file-unreadable"):
-        as_head_mask(tmp_path / "text.json")
+        make_head_mask(tmp_path / "text.json")
     (tmp_path / "other.json").write_text("{}")
     with expect_error(DamagedFile, "heads-file-format"):
-        as_head_mask(tmp_path / "other.json")
+        make_head_mask(tmp_path / "other.json")
     with expect_error(BadInput, "head-mask-shape"):
-        as_head_mask({"syntactic": [[1, 0]]})
+        make_head_mask({"syntactic": [[1, 0]]})
 
 
 def test_arrays_become_masks_and_odd_shapes_are_refused():
-    assert as_head_mask(np.eye(2)).syntactic == ((1, 0), (0, 1))
-    assert as_head_mask(torch.eye(2)) == as_head_mask([[1, 0], [0, 1]])
+    assert make_head_mask(np.eye(2)).syntactic == ((1, 0), (0, 1))
+    assert make_head_mask(torch.eye(2)) == make_head_mask([[1, 0], [0, 1]])
     with expect_error(BadInput, "head-mask-shape"):
-        as_head_mask([1, 0, 1])
+        make_head_mask([1, 0, 1])
     with expect_error(BadInput, "head-mask-shape"):
         HeadMask(((1, 0),), ((1,),))
 
@@ -264,38 +269,38 @@ def test_a_fraction_of_a_head_is_refused(value):
         {"syntactic": [[1]], "positional": [[value]]},
     ):
         with expect_error(BadInput, "head-mask-shape"):
-            as_head_mask(source)
+            make_head_mask(source)
 
 
 MASK = HeadMask(((2, 0, 0, 1), (0, 0, 0, 0)), ((1, 0, 1, 0), (0, 0, 0, 0)))
 
 
 def test_parts_are_binary_unless_summed():
-    syntactic, positional = MASK.component_masks()
+    syntactic, positional = MASK.build_components()
     np.testing.assert_array_equal(syntactic, [[1, 0, 0, 1], [0, 0, 0, 0]])
     np.testing.assert_array_equal(positional, MASK.positional)
     np.testing.assert_array_equal(
-        MASK.component_masks("syntactic", values="sum")[0], MASK.syntactic
+        MASK.build_components("syntactic", values="sum")[0], MASK.syntactic
     )
-    (only,) = MASK.component_masks("positional")
+    (only,) = MASK.build_components("positional")
     np.testing.assert_array_equal(only, MASK.positional)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_random_mask_has_as_many_distinct_heads(seed):
-    (result,) = MASK.component_masks("random", seed=seed)
+    (result,) = MASK.build_components("random", seed=seed)
     assert result.sum() == 3  # one head meets both criteria and counts once
-    np.testing.assert_array_equal(result, MASK.component_masks("random", seed=seed)[0])
+    np.testing.assert_array_equal(result, MASK.build_components("random", seed=seed)[0])
 
 
 def test_random_masks_differ_by_seed():
-    masks = {MASK.component_masks("random", seed=seed)[0].tobytes() for seed in range(20)}
+    masks = {MASK.build_components("random", seed=seed)[0].tobytes() for seed in range(20)}
     assert len(masks) > 5
 
 
 @pytest.mark.parametrize(("rate", "heads"), [(0.0, 3), (0.4, 5), (1.0, 8)])
 def test_corruption_lets_in_a_share_of_the_other_heads(rate, heads):
-    (results,) = MASK.component_masks("corrupted", rate=rate, seed=1)
+    (results,) = MASK.build_components("corrupted", rate=rate, seed=1)
     assert results.sum() == heads
     assert results[MASK.selected_heads].all()
 
@@ -324,7 +329,7 @@ ROWS = Tokens.from_ids([[2, 9, 11, 13, 7, 22, 3]])
 def test_mask_lrp_takes_a_file_a_mask_or_an_array(tmp_path):
     explainer = Explainer(tiny_bert())
     table = np.eye(3, 4, dtype=int)
-    mask = as_head_mask(table)
+    mask = make_head_mask(table)
     content = {"format": 1, "mask": mask.to_dict()}
     (tmp_path / "heads.json").write_text(json.dumps(content))
     sources = [table, mask, str(tmp_path / "heads.json"), torch.tensor(table)]
@@ -477,7 +482,7 @@ def test_the_command_prints_the_counts_and_names_its_files(heads_command_run):
 
 def test_the_command_writes_masks_with_their_sources(heads_command_run):
     _, folder = heads_command_run
-    content = read_heads(folder / "heads.json")
+    content = read_heads_file(folder / "heads.json")
     assert content["sources"] == ["corpus.conllu"]
     assert content["sentences"] == 60
 
@@ -495,11 +500,11 @@ def test_the_command_reads_as_the_official_code_does_and_explicit_options_win(fo
     arguments = (folder / "model", "--conllu", folder / "corpus.conllu", "-o", position)
     official = {"include_zero_offset": True, "exclude_special": False, "explain_mask": "sep"}
     assert run(*arguments, "--align", "official").exit_code == 0
-    assert read_heads(position)["reading"].items() >= official.items()
+    assert read_heads_file(position)["reading"].items() >= official.items()
     completed = run(*arguments, "--align", "official", "--no-zero-offset", "--no-special",
                "--explain-mask", "none", "--synt-thres", "0.5, 0.6,1,1")  # fmt: skip
     assert completed.exit_code == 0, completed.output
-    content = read_heads(position)
+    content = read_heads_file(position)
     assert content["reading"].items() >= {name: not value for name, value in official.items()
                                           if name != "explain_mask"}.items()  # fmt: skip
     assert content["reading"]["explain_mask"] == "none"

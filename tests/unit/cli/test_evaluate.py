@@ -43,7 +43,7 @@ def data_file(tmp_path):
 def test_evaluate_prints_the_table_and_writes_everything(bert_folder, data_file, tmp_path):
     out = tmp_path / "out"
     result = run("evaluate", data_file, "-m", bert_folder, "-x", "attcat", "-x", "random",
-               "--metric", "aopc", "--metric", "hiding_game:steps=4", "-o", out)  # fmt: skip
+               "--metric", "aopc", "--metric", "hiding_game:num_steps=4", "-o", out)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "aopc ↑" in result.output
     assert "written:" in result.output
@@ -56,7 +56,7 @@ def test_evaluate_prints_the_table_and_writes_everything(bert_folder, data_file,
     summary = json.loads((out / "summary.json").read_text())
     assert summary["methods"]["attcat"]["hiding_game"]["count"] == 4
     second_run = run("evaluate", data_file, "-m", bert_folder, "-x", "attcat", "-x", "random",
-                "--metric", "aopc", "--metric", "hiding_game:steps=4", "-o", out)  # fmt: skip
+                "--metric", "aopc", "--metric", "hiding_game:num_steps=4", "-o", out)  # fmt: skip
     assert second_run.exit_code == 0
     assert second_run.output == result.output
 

@@ -331,7 +331,7 @@ def test_an_error_that_concerns_every_text_ends_the_command_at_once(
     ("options", "message"),
     [
         (("--target", "7"), "Label number 7 does not exist"),
-        (("-x", "lime:samples=0"), "samples"),
+        (("-x", "lime:num_samples=0"), "samples"),
         (("--target", "positive", "--rather-than", "positive"), "names one class twice"),
         (("--target", "predicted", "--rather-than", "predicted"), "names one class twice"),
         (("--rather-than", "9"), "Label number 9 does not exist"),

@@ -65,7 +65,7 @@ def test_a_missing_library_names_the_line_to_install(library, get_refusal, monke
 def test_wrong_options_are_reported_before_listening(bert_folder, tmp_path, get_refusal):
     assert "MODEL=FILE" in get_refusal("--heads", "nothing")
     assert "No model found" in get_refusal("--model", tmp_path / "none")
-    message = get_refusal("--model", bert_folder, "--heads", f"other={write_heads(tmp_path)}")
+    message = get_refusal("--model", bert_folder, "--heads", f"other={write_heads_file(tmp_path)}")
     assert "'other'" in message
     assert "none.json cannot be opened: No such file or directory." in get_refusal(
         "--open", tmp_path / "none.json"
@@ -102,7 +102,7 @@ def test_an_invalid_port_is_refused(get_refusal):
     assert "65535" in get_refusal("--port", 65536)
 
 
-def write_heads(folder):
+def write_heads_file(folder):
     path = folder / "heads.json"
     path.write_text(json.dumps(HEADS))
     return path

@@ -103,7 +103,7 @@ def test_a_file_of_refused_texts_only_still_has_a_report(bert_folder, tmp_path):
     [
         (("--target", "nonsense"), "Unknown label 'nonsense'"),
         (("--target", "7"), "Label number 7 does not exist"),
-        (("-x", "lime:samples=0"), "samples"),
+        (("-x", "lime:num_samples=0"), "samples"),
         (("-x", "gae", "-x", "attcat", "-x", "gae"), "--method gae is given twice. Leave one out."),
     ],
 )

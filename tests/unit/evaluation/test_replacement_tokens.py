@@ -88,8 +88,8 @@ def test_replacement_ids_have_names(missing, expected):
     explainer = make_explainer_without(*missing)
     replacement_ids = ReplacementIds.from_model(explainer.runner, explainer.tokenizer)
     assert (replacement_ids.pad_name, replacement_ids.mask_name) == expected
-    assert (replacement_ids.note("pad") is None) == ("pad" not in missing)
-    assert (replacement_ids.note("mask") is None) == ("mask" not in missing)
+    assert (replacement_ids.describe_stand_in("pad") is None) == ("pad" not in missing)
+    assert (replacement_ids.describe_stand_in("mask") is None) == ("mask" not in missing)
 
 
 def test_a_metric_that_masks_its_replacement_token_gets_no_warning():
@@ -109,6 +109,9 @@ def test_a_method_without_its_baseline_token_gets_a_note():
 
 def test_patches_are_occluded_by_every_removal():
     replacement_ids = ReplacementIds.from_model(Explainer(build_model("vit")).runner)
-    assert len({replacement_ids.removal(perturb) for perturb in ("delete", "pad", "mask")}) == 1
+    assert (
+        len({replacement_ids.find_replacement(perturb) for perturb in ("delete", "pad", "mask")})
+        == 1
+    )
     (sentence,) = replacement_warnings(build_metrics(["aopc", *PAD_AND_MASK]), replacement_ids)
     assert sentence.startswith("aopc and aopc(perturb=pad) and aopc(perturb=mask) remove")

@@ -71,7 +71,7 @@ def test_incomparable_removals_give_no_warning():
     assert not list(compare_removal_orders(one_metric, make_means(delete="abc")))
     other = {
         **one_metric,
-        "mask": registry.build("metrics", "aopc", {"perturb": "mask", "until": 0.5}),
+        "mask": registry.build("metrics", "aopc", {"perturb": "mask", "max_share": 0.5}),
     }
     assert not list(compare_removal_orders(other, make_means(delete="abc", mask="cba")))
     missing = make_means(delete="abc", mask="cba", pad="abc")

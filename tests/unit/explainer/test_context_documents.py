@@ -87,7 +87,7 @@ class TestAWholeAnswer:
 
     def test_the_gradients_of_log_odds_sum_to_their_change(self, explainer: Explainer) -> None:
         """Integrated gradients of an answer follow the odds of each token along the path."""
-        method = ("integrated_gradients", {"n_steps": 200})
+        method = ("integrated_gradients", {"num_steps": 200})
         with EverythingInFloat64():
             (joint,) = explainer.explain(PROMPT, method, JOINT_CONTINUATION)
             alone = compute_log_probabilities(explainer, joint)
@@ -164,7 +164,7 @@ def test_the_cross_entropy_of_an_answer_is_minus_its_log_probability(weights: An
 
 
 def test_the_generated_tokens_of_an_answer_are_never_removed(llama: Explainer) -> None:
-    (attribution,) = llama.explain(PROMPT, ("shapley", {"samples": 2}), JOINT_CONTINUATION)
+    (attribution,) = llama.explain(PROMPT, ("shapley", {"num_samples": 2}), JOINT_CONTINUATION)
     assert not attribution.scores[-2:].any()
     assert attribution.scores[:-2].any()
 
@@ -179,7 +179,7 @@ def test_a_generated_answer_is_explained_as_a_whole(llama: Explainer) -> None:
 
 def test_an_answer_to_an_emptied_prompt_is_predicted_from_a_padding_token(llama: Explainer) -> None:
     # The prompt is one unit and no special token precedes it, so an ablation leaves the answer alone.
-    method = ("context_cite", {"units": "sentence", "samples": 8})
+    method = ("context_cite", {"units": "sentence", "num_samples": 8})
     (attribution,) = llama.explain("the cat sat", method, JOINT_CONTINUATION)
     perturber = Perturber(attribution.row, ReplacementIds.from_model(llama.runner, llama.tokenizer))
     emptied = perturber.delete_tokens([0, 1, 2])

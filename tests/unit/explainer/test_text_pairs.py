@@ -131,7 +131,7 @@ def test_deleting_a_whole_segment_keeps_separators_and_segment_ids(family):
 
 
 @for_both_families
-@pytest.mark.parametrize("way", ["replace_tokens", "mask_tokens"])
+@pytest.mark.parametrize("way", ["replace_tokens", "hide_tokens"])
 def test_masking_a_whole_segment_keeps_every_position_and_separator(family, way):
     explainer, row, original, premise = make_inputs(family)
     changed = getattr(original, way)(premise)
@@ -147,7 +147,7 @@ def test_masking_a_whole_segment_keeps_every_position_and_separator(family, way)
         else:
             assert new == old
     assert changed.attention_mask.tolist() == [
-        0 if way == "mask_tokens" and i in premise else 1 for i in range(len(row))
+        0 if way == "hide_tokens" and i in premise else 1 for i in range(len(row))
     ]
     assert explainer.tokenizer.mask_token_id == replacement_ids.mask_id
 

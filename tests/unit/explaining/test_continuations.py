@@ -114,7 +114,7 @@ def test_a_whole_answer_takes_the_passes_that_its_cost_states(
     passes.clear()
     attributions = explainer.explain(PROMPT, method, target_object)
     tokens = len(attributions[0] if isinstance(attributions, list) else attributions)
-    cost = registry.build("methods", method, {}).cost(tokens)
+    cost = registry.build("methods", method, {}).count_passes(tokens)
     assert passes == {"forwards": cost.forwards, "backwards": cost.backwards}
 
 
@@ -133,5 +133,5 @@ def test_relevance_of_a_whole_answer_is_the_sum_of_its_tokens(
 def test_methods_that_read_more_than_embeddings_keep_a_row_for_each_token() -> None:
     built = {name: registry.build("methods", name, {}) for name in registry.list_names("methods")}
     assert sorted(METHODS) == sorted(name for name in built if is_prefix_invariant(built[name]))
-    other = registry.build("methods", "grad_x_input", {"at": "words"})
+    other = registry.build("methods", "grad_x_input", {"site": "token_embeddings"})
     assert not is_prefix_invariant(other)

@@ -42,7 +42,9 @@ def test_an_effort_chooses_the_method_and_reports_it(effort, method, samples, no
     assert (attribution.standard_errors is None) == (samples is None)
     if samples is not None:
         assert attribution.extras["sampling"]["samples"] == samples
-        explicit_attribution = EXPLAINER.explain(TEXT, ("subset_relevance", {"samples": samples}))
+        explicit_attribution = EXPLAINER.explain(
+            TEXT, ("subset_relevance", {"num_samples": samples})
+        )
         assert attribution.scores.tolist() == explicit_attribution.scores.tolist()
 
 

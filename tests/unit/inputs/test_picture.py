@@ -118,7 +118,7 @@ def test_the_engine_gives_the_bare_models_logits_of_filled_pictures(explainer):
         original = Perturber(row, ReplacementIds.from_model(runner))
         for _ in range(7):
             masked_patches = np.flatnonzero(generator.random(16) < 0.4)
-            variants.append(original.mask_tokens(1 + masked_patches))
+            variants.append(original.hide_tokens(1 + masked_patches))
             values = draw_pixels(3)[number].copy()
             mean = values.mean(axis=(1, 2))
             for patch in masked_patches:
@@ -138,7 +138,7 @@ def test_occlusion_is_the_fall_when_one_patch_shows_the_filling(explainer):
     runner = explainer.runner
     original = Perturber(attribution.row, ReplacementIds.from_model(runner))
     variants = [
-        original.unperturbed(),
+        original.make_unperturbed(),
         *(original.replace_tokens([patch]) for patch in range(1, 17)),
     ]
     logits = np.array(list(stream_logits(runner, variants)))[:, attribution.target.index]
@@ -438,7 +438,7 @@ def test_classes_can_be_compared(explainer):
 
 def test_ids_mark_visible_and_occluded_patches(explainer):
     row = explainer.explain(draw_photo()).row
-    hidden = Perturber(row, ReplacementIds.from_model(explainer.runner)).mask_tokens([1, 2])
+    hidden = Perturber(row, ReplacementIds.from_model(explainer.runner)).hide_tokens([1, 2])
     assert OCCLUDED_ID in hidden.ids
     assert hidden.attention_mask.all()
 

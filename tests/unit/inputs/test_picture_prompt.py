@@ -123,7 +123,7 @@ def test_integrated_gradients_equal_a_computation_by_hand(family, request):
     target = 14
     model = explainer.model
     with EverythingInFloat64():
-        method = ("integrated_gradients", {"n_steps": steps})
+        method = ("integrated_gradients", {"num_steps": steps})
         actual = explainer.explain(make_picture(), method, target=NextToken(target, against=None))
         ids = actual.row.ids
         grey = np.broadcast_to(

@@ -290,7 +290,7 @@ def test_relevance_too_large_for_the_dtype_is_an_error_and_no_score():
     model = tiny_bert(torch.float16, num_hidden_layers=8)
     rows = Tokens.from_ids(torch.randint(5, 50, (1, 12)))
     with pytest.raises(NotFinite, match="lrp returns NaN or infinity"):
-        Explainer(model).explain(rows, ("lrp", {"rules": "orig"}))
+        Explainer(model).explain(rows, ("lrp", {"rules": "chefer_orig"}))
 
 
 def test_conservation_is_one_if_no_relevance_is_lost():

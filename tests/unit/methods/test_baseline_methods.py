@@ -61,7 +61,7 @@ def test_the_passes_that_run_equal_the_declared_cost(method):
     EXPLAINER.explain(TEXT, spec)  # what is found out once a model is
     with Counter(EXPLAINER.model) as counted:
         attribution = EXPLAINER.explain(TEXT, spec)
-    declared = registry.build("methods", *spec).cost(len(attribution))
+    declared = registry.build("methods", *spec).count_passes(len(attribution))
     assert counted.backwards == declared.backwards
     if method in ("shapley", "context_cite"):  # special tokens do not join, and orders share sets
         assert 0.7 * declared.forwards < counted.forwards <= declared.forwards
@@ -83,7 +83,7 @@ def test_a_cost_is_formatted_as_passes(method, words):
 
 
 def test_automatic_steps_cost_only_the_texts_that_need_them():
-    options = {"n_steps": "auto", "tolerance": 1e-9}
+    options = {"num_steps": "auto", "tolerance": 1e-9}
     attributions = EXPLAINER.explain(TEXTS, ("integrated_gradients", options))
     plain = EXPLAINER.explain(TEXTS, "integrated_gradients")
     steps = [attribution.extras["convergence"]["steps"] for attribution in attributions]
@@ -146,14 +146,14 @@ def test_a_baseline_without_its_token_is_refused():
     [
         (
             "integrated_gradients",
-            {"n_steps": 0},
-            "n_steps=0 of integrated_gradients is not valid. Give a number from 1",
+            {"num_steps": 0},
+            "num_steps=0 of integrated_gradients is not valid. Give a number from 1",
         ),
-        ("gradient_shap", {"samples": 0}, "samples=0"),
-        ("smooth", {"samples": -1}, "samples=-1"),
-        ("integrated", {"n_steps": 0}, "n_steps=0"),
-        ("shapley", {"samples": 0}, "samples=0"),
-        ("lime", {"samples": 0}, "samples=0"),
+        ("gradient_shap", {"num_samples": 0}, "num_samples=0"),
+        ("smooth", {"num_samples": -1}, "num_samples=-1"),
+        ("integrated", {"num_steps": 0}, "num_steps=0"),
+        ("shapley", {"num_samples": 0}, "num_samples=0"),
+        ("lime", {"num_samples": 0}, "num_samples=0"),
         (
             "lime",
             {"mask_probability": 1.0},
@@ -191,7 +191,7 @@ def test_windows_that_do_not_fit_reach_over_the_end():
 
 
 def test_lime_equals_a_ridge_regression_by_hand():
-    attribution = EXPLAINER.explain(TEXT, ("lime", {"samples": 300, "alpha": 0.5}), seed=4)
+    attribution = EXPLAINER.explain(TEXT, ("lime", {"num_samples": 300, "alpha": 0.5}), seed=4)
     text_positions = np.flatnonzero(~np.array(attribution.row.special_tokens_mask))
     removed = np.zeros((300, len(attribution)), dtype=bool)
     removed[:, text_positions] = (

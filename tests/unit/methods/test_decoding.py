@@ -23,7 +23,7 @@ from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_bert_lm, tiny_tokenizer
 from tokenlight import Attribution, Explainer, Tokens
 from tokenlight.errors import BadInput, UnknownName, UnsupportedModel
-from tokenlight.methods._decoding import extract_lm_head, token_probabilities
+from tokenlight.methods._decoding import compute_token_probabilities, extract_lm_head
 
 TOKENIZER = tiny_tokenizer()
 TEXT = "the film is not very charming , but we love it !"
@@ -176,7 +176,7 @@ def test_the_modules_after_the_encoder_are_the_head_in_any_family(family):
     language_model = kind(config).eval()
     states = torch.randn(5, 32)
     token_ids = torch.arange(5).expand(5, 5)
-    probabilities = token_probabilities(extract_lm_head(language_model), states, token_ids)
+    probabilities = compute_token_probabilities(extract_lm_head(language_model), states, token_ids)
     with torch.no_grad():
         expected = by_hand(language_model, states[None])[0].softmax(dim=-1)[:, :5]
     torch.testing.assert_close(probabilities, expected)

@@ -54,7 +54,7 @@ class TestUnitsOfABag:
         "method",
         [
             ("occlusion", {"units": "document"}),
-            ("shapley", {"units": "document", "samples": 3}),
+            ("shapley", {"units": "document", "num_samples": 3}),
             ("lime", {"units": "document", "alpha": 0.0, "mask_probability": 0.5}),
         ],
     )
@@ -201,7 +201,7 @@ class TestALanguageModel:
 
         monkeypatch.setattr(extra_passes, "stream_logits", count_passes)
         documents = Context([f"the {w} sat" for w in ("cat", "dog", "mat", "die", "red")], "a mat")
-        llama.explain(documents, ("shapley", {"units": "document", "samples": 25}))
+        llama.explain(documents, ("shapley", {"units": "document", "num_samples": 25}))
         assert num_distinct[0] <= 2**5
 
     def test_an_encoder_decoder_model_is_explained_by_units(self) -> None:

@@ -54,7 +54,9 @@ def draw_like_the_method(row: TokenRow, samples: int, seed: int = 0) -> np.ndarr
 
 
 class TestWhatItEquals:
-    @pytest.mark.parametrize("options", [{"samples": 0}, {"samples": 3, "keep_probability": 1.0}])
+    @pytest.mark.parametrize(
+        "options", [{"num_samples": 0}, {"num_samples": 3, "keep_probability": 1.0}]
+    )
     @pytest.mark.parametrize("gradient", ["model", "attnlrp", "attention_constant", "gim"])
     @pytest.mark.parametrize("readout", ["cat", "attcat"])
     def test_subset_relevance_without_removed_tokens_equals_the_read_out(
@@ -104,12 +106,12 @@ class TestWhatItEquals:
         actual = explain(TEXT, target="positive", readout=readout, gradient="attnlrp", samples=6)
         assert_close(actual.scores, total / count)
 
-    @pytest.mark.parametrize("removal", ["mask", "replace"])
+    @pytest.mark.parametrize("removal", ["hide", "replace"])
     def test_tokens_that_are_not_deleted_keep_their_positions(self, removal) -> None:
         whole = EXPLAINER.explain(TEXT, ("cat", {"gradient": "attnlrp"}), "positive")
         total = whole.scores.copy()
         count = np.ones(len(total))
-        token_id = TOKENIZER.mask_token_id if removal == "mask" else TOKENIZER.pad_token_id
+        token_id = TOKENIZER.mask_token_id if removal == "hide" else TOKENIZER.pad_token_id
         for is_drawn in draw_like_the_method(whole.row, 4):
             row = make_subtext(whole.row, ~is_drawn, removal, token_id).row
             assert row.ids == tuple(np.where(is_drawn, whole.row.ids, token_id))
@@ -317,7 +319,7 @@ class TestRefusals:
         assert refusal.value.code == "stable-without-samples"
 
     @pytest.mark.parametrize(
-        "options", [{"keep_probability": 0.0}, {"samples": -1}, {"gradient": "x"}]
+        "options", [{"keep_probability": 0.0}, {"num_samples": -1}, {"gradient": "x"}]
     )
     def test_values_out_of_range_are_refused(self, options) -> None:
         with pytest.raises(BadInput):

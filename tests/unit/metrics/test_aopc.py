@@ -31,7 +31,7 @@ def test_aopc_stops_at_half_of_the_tokens():
     explainer = make_planted_explainer(make_weights())
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     original, half = (
-        measure_value(explainer, attribution, ("aopc", {"until": k}))[1] for k in (1.0, 0.5)
+        measure_value(explainer, attribution, ("aopc", {"max_share": k}))[1] for k in (1.0, 0.5)
     )
     assert len(half) == 6
     assert half == original[:6]

@@ -20,6 +20,6 @@ def test_comprehensiveness_and_sufficiency_equal_the_values_by_hand():
 def test_a_bin_takes_at_least_one_token():
     explainer = make_planted_explainer(make_weights())
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
-    assert measure_value(explainer, attribution, ("comprehensiveness", {"bins": (0.01,)}))[
+    assert measure_value(explainer, attribution, ("comprehensiveness", {"shares": (0.01,)}))[
         0
     ] == pytest.approx(sigmoid(2) - 0.5)

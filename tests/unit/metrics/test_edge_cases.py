@@ -202,7 +202,7 @@ def test_short_texts_are_left_out_where_the_official_code_leaves_them_out():
     explainer = make_planted_explainer()
     attribution = make_attribution(explainer, [10, 11], [1, 2])
     row = explainer.evaluate(attribution, ("aopc", {"preset": "attcat"}), labels=[0]).rows[0]
-    assert "fewer than min_len=10" in row["aopc.skipped"]
+    assert "fewer than min_tokens=10" in row["aopc.skipped"]
     low = ("aopc", {"min_probability": 1.0})
     assert "below min_probability" in explainer.evaluate(attribution, low).rows[0]["aopc.skipped"]
 
@@ -211,8 +211,8 @@ def test_short_texts_are_left_out_where_the_official_code_leaves_them_out():
     ("metric", "message"),
     [
         (
-            ("hiding_game", {"steps": 0}),
-            "steps=0 of hiding_game is not valid. Give a number from 1",
+            ("hiding_game", {"num_steps": 0}),
+            "num_steps=0 of hiding_game is not valid. Give a number from 1",
         ),
         (("token_overlap", {"k": 0}), "k=0 of token_overlap is not valid. Give a number from 1"),
         (("precision_at_k", {"k": 0}), "k=0 of precision_at_k is not valid. Give a number from 1"),

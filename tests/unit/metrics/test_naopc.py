@@ -26,7 +26,7 @@ def test_naopc_is_zero_for_the_worst_and_one_for_the_best_order():
     for order in itertools.permutations(range(4)):
         ranks = [4 - order.index(i) for i in range(4)]
         attribution = make_attribution(explainer, WORDS, ranks)
-        row = explainer.evaluate([attribution], [("naopc", {"beam": 24})]).rows[0]
+        row = explainer.evaluate([attribution], [("naopc", {"beam_width": 24})]).rows[0]
         assert row["naopc"] == pytest.approx((falls[order] - low) / (high - low), abs=1e-9)
     best = make_attribution(explainer, WORDS, [2, 1, 0, -1])
     assert measure_value(explainer, best, "naopc")[0] == pytest.approx(1.0)
@@ -37,10 +37,10 @@ def test_naopc_is_zero_for_the_worst_and_one_for_the_best_order():
 def test_naopc_skips_long_texts_and_texts_that_no_token_decides():
     explainer = make_planted_explainer(make_weights())
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
-    evaluation = explainer.evaluate([attribution], [("naopc", {"longest": 3})])
-    assert "longest=3" in str(evaluation.summary["naopc"]["skipped"])
+    evaluation = explainer.evaluate([attribution], [("naopc", {"max_tokens": 3})])
+    assert "max_tokens=3" in str(evaluation.summary["naopc"]["skipped"])
     nothing = make_planted_explainer(np.zeros((VOCABULARY, 2)))
     evaluation = nothing.evaluate([make_attribution(nothing, WORDS, [2, 1, 0, -1])], ["naopc"])
     assert "same AOPC" in str(evaluation.summary["naopc"]["skipped"])
-    with pytest.raises(BadInput, match="beam=0"):
-        explainer.evaluate([attribution], [("naopc", {"beam": 0})])
+    with pytest.raises(BadInput, match="beam_width=0"):
+        explainer.evaluate([attribution], [("naopc", {"beam_width": 0})])

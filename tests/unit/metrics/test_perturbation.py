@@ -65,17 +65,17 @@ def test_presets_are_the_official_readings():
 
 
 def test_contrasts_and_independent_labels_have_a_target_probability():
-    from tokenlight.perturb.target_probability import target_probability
+    from tokenlight.perturb.target_probability import compute_target_probability
 
     logits = np.array([1.0, 3.0, -2.0])
     single = Head("classification", ("a", "b", "c"))
     multi = Head("classification", ("a", "b", "c"), "multi")
     contrast = ResolvedTarget("contrast", "b rather than a", (((1,), 1.0), ((0,), -1.0)))
     plain = ResolvedTarget("class", "b", (((1,), 1.0),))
-    assert target_probability(single, contrast, None, logits) == pytest.approx(sigmoid(2))
-    assert target_probability(multi, plain, None, logits) == pytest.approx(sigmoid(3))
+    assert compute_target_probability(single, contrast, None, logits) == pytest.approx(sigmoid(2))
+    assert compute_target_probability(multi, plain, None, logits) == pytest.approx(sigmoid(3))
     total = exp(1) + exp(3) + exp(-2)
-    assert target_probability(single, plain, None, logits) == pytest.approx(exp(3) / total)
+    assert compute_target_probability(single, plain, None, logits) == pytest.approx(exp(3) / total)
 
 
 def test_a_span_whose_token_is_deleted_has_probability_zero(tokenizer):

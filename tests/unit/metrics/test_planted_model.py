@@ -134,35 +134,35 @@ class RatioTurned(lodds.LogOdds):
 
 @dataclass(frozen=True)
 class KeptInsteadOfErased(comprehensiveness.Comprehensiveness):
-    def select_removed(self, order, counts):
+    def split_order(self, order, counts):
         return [order[count:] for count in counts]
 
 
 @dataclass(frozen=True)
 class ErasedInsteadOfKept(sufficiency.Sufficiency):
-    def select_removed(self, order, counts):
+    def split_order(self, order, counts):
         return [order[:count] for count in counts]
 
 
 @dataclass(frozen=True)
 class HiddenInsteadOfShown(revealing_game.RevealingGame):
-    def select_removed(self, order, counts):
+    def split_order(self, order, counts):
         return [order[:count] for count in counts]
 
 
 @dataclass(frozen=True)
 class MostImportantKept(soft_comprehensiveness.SoftComprehensiveness):
-    def keep_probabilities(self, case):
-        return soft_sufficiency.SoftSufficiency.keep_probabilities(
+    def compute_keep_probabilities(self, case):
+        return soft_sufficiency.SoftSufficiency.compute_keep_probabilities(
             soft_sufficiency.SoftSufficiency(), case
         )
 
 
 @dataclass(frozen=True)
 class MostImportantGone(soft_sufficiency.SoftSufficiency):
-    def keep_probabilities(self, case):
+    def compute_keep_probabilities(self, case):
         plain = soft_comprehensiveness.SoftComprehensiveness()
-        return soft_comprehensiveness.SoftComprehensiveness.keep_probabilities(plain, case)
+        return soft_comprehensiveness.SoftComprehensiveness.compute_keep_probabilities(plain, case)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class RestMasked(f_fidelity.FineTunedFidelity):
 
 @dataclass(frozen=True)
 class LeastFirst(hiding_game.HidingGame):
-    def select_removed(self, order, counts):
+    def split_order(self, order, counts):
         return [order[::-1][:count] for count in counts]
 
 

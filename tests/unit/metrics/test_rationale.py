@@ -11,7 +11,7 @@ from tests.helpers.planted_model import MASK, PAD
 from tokenlight import registry
 from tokenlight.data.head import Head
 from tokenlight.metrics.base import Case, Measurement
-from tokenlight.metrics.rationale import precision_recall_area
+from tokenlight.metrics.rationale import compute_precision_recall_area
 from tokenlight.perturb.engine import Perturber, ReplacementIds
 
 
@@ -32,24 +32,28 @@ def test_rationale_scores_equal_the_values_by_hand():
     measurement = measure_rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),))
     # Points (recall, precision): (0, 1), (½, 1), (½, ½), (1, 2/3), …; by steps 1/1 and 2/3 count half.
     assert measurement.value == pytest.approx(0.5 * 1 + 0.5 * (1 / 2 + 2 / 3) / 2)
-    steps = measure_rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), area="steps")
+    steps = measure_rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), integration="steps")
     assert steps.value == pytest.approx(0.5 * 1 + 0.5 * 2 / 3)
     assert measurement.parts["f1"] == pytest.approx(0.5)  # chosen: two, five; one of two is right
     # Runs chosen {2}, {5}; marked {2, 3}: overlap ½ matches; precision ½, recall 1
     assert measurement.parts["iou"] == pytest.approx(2 / 3)
-    assert measurement.parts["seen"] == 1
+    assert measurement.parts["visible_share"] == 1
     strict = measure_rationale(
-        [0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), overlap=0.6, report="iou"
+        [0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), min_iou=0.6, report="iou"
     )
     assert strict.value == 0
-    third = measure_rationale([0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), share=0.5, report="f1")
+    third = measure_rationale(
+        [0.1, 0.9, 0.7, 0.2, 0.8, 0.0], ((0, 4, 13),), selected_share=0.5, report="f1"
+    )
     assert third.value == pytest.approx(2 * 2 / 5)  # chosen: two, five, three
 
 
 def test_average_precision_treats_equal_scores_as_one_threshold():
     gold = np.array([True, False, True, False])
     for scores, area in (([1.0, 1, 1, 1], 0.5), ([4.0, 3, 2, 1], 0.5 + 1 / 3), ([2.0, 1, 2, 1], 1)):
-        assert precision_recall_area(np.array(scores), gold, use_steps=True) == pytest.approx(area)
+        assert compute_precision_recall_area(
+            np.array(scores), gold, use_steps=True
+        ) == pytest.approx(area)
 
 
 def test_the_area_equals_the_value_of_scikit_learn():
@@ -60,11 +64,11 @@ def test_the_area_equals_the_value_of_scikit_learn():
         scores = generator.integers(0, 6, size).astype(float)
         gold[0] = True
         precision, recall, _ = sklearn.precision_recall_curve(gold, scores)
-        assert precision_recall_area(scores, gold) == pytest.approx(
+        assert compute_precision_recall_area(scores, gold) == pytest.approx(
             sklearn.auc(recall, precision), abs=1e-14
         )
         steps = sklearn.average_precision_score(gold, scores)
-        assert precision_recall_area(scores, gold, use_steps=True) == pytest.approx(
+        assert compute_precision_recall_area(scores, gold, use_steps=True) == pytest.approx(
             steps, abs=1e-14
         )
 
@@ -81,7 +85,7 @@ def test_iou_f1_over_texts_follows_its_chosen_average():
     for over, expected in f1.items():
         metric = registry.build("metrics", "rationale", {"report": "iou", "iou_over": over})
         measurements = [
-            measure_rationale(*arguments, report="iou", iou_over=over)
+            measure_rationale(*arguments, report="iou", iou_average=over)
             for arguments in (first, second)
         ]
         summary = metric.summarize(measurements)
@@ -96,4 +100,4 @@ def test_iou_f1_over_texts_follows_its_chosen_average():
 
 def test_a_truncated_rationale_reports_its_remaining_share():
     measurement = measure_rationale([1, 1, 1, 1, 1, 1], ((0, 4, 7), (0, 100, 103)), cut=9)
-    assert measurement.parts["seen"] == pytest.approx(0.5)
+    assert measurement.parts["visible_share"] == pytest.approx(0.5)

@@ -39,5 +39,5 @@ def test_texts_without_contribution_or_order_are_skipped():
     reasons = str(evaluation.summary["soft_comprehensiveness"]["skipped"])
     assert "all scores of this text are equal" in reasons
     assert "no more likely with the tokens" in reasons
-    with pytest.raises(BadInput, match="samples=0"):
-        explainer.evaluate([flat], [("soft_sufficiency", {"samples": 0})])
+    with pytest.raises(BadInput, match="num_samples=0"):
+        explainer.evaluate([flat], [("soft_sufficiency", {"num_samples": 0})])

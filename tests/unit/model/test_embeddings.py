@@ -78,7 +78,7 @@ def test_path_scores_add_up_to_the_rise_of_the_logit(family):
     with torch.no_grad():
         rises = (model(ids).logits - model(baseline).logits)[:, 1].tolist()
     methods = [
-        ("integrated_gradients", {"n_steps": 300, "baseline": 7}),
+        ("integrated_gradients", {"num_steps": 300, "baseline": 7}),
         ("gradient_shap", {"baseline": 7}),
     ]
     attributions = Explainer(model).explain(Tokens.from_ids(ids), methods, target=1)
@@ -138,7 +138,7 @@ def test_embeddings_that_a_model_scales_outside_its_modules_are_replaced():
     ids = make_ids(1)
     attribution = Explainer(model).explain(
         Tokens.from_ids(ids),
-        ("integrated_gradients", {"n_steps": 200, "baseline": 7}),
+        ("integrated_gradients", {"num_steps": 200, "baseline": 7}),
         target=NextToken(9, against=None),
     )
     with torch.no_grad():

@@ -218,7 +218,7 @@ def test_perturbed_texts_do_not_compete_for_experts():
 
 
 def test_steps_of_a_path_do_not_compete_for_experts():
-    path = ("integrated_gradients", {"n_steps": 4})
+    path = ("integrated_gradients", {"num_steps": 4})
     together = Explainer(build_experts(-1.0), make_seq2seq_tokenizer()).explain(
         SOURCE, path, Continuation(CONTINUATION)
     )

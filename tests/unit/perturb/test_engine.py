@@ -251,7 +251,7 @@ def test_faded_embeddings_follow_the_draw_in_any_batch():
     for seed, row in enumerate(make_rows(12)):
         original = Perturber(row, REPLACEMENTS)
         variants += [
-            original.unperturbed(),
+            original.make_unperturbed(),
             original.drop_embeddings(generator.random(len(row)), seed),
         ]
     before = take_snapshot(runner.model)
@@ -280,7 +280,7 @@ def test_embeddings_kept_with_probability_one_stay_and_two_draws_differ():
     original = Perturber(make_rows(1, longest=21)[0], REPLACEMENTS)
     half = np.full(len(original), 0.5)
     variants = [
-        original.unperturbed(),
+        original.make_unperturbed(),
         original.drop_embeddings(np.ones(len(original)), 3),
         *(original.drop_embeddings(half, seed) for seed in (1, 2, 1)),
     ]

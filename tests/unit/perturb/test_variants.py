@@ -30,19 +30,19 @@ def test_deletion_keeps_separators_and_segment_ids_of_a_pair():
     ]
     assert shorter.token_type_ids.tolist() == [0, 0, 0, 1]
     assert shorter.attention_mask.tolist() == [1, 1, 1, 1]
-    assert shorter.position_of(2) == 1
-    assert shorter.position_of(4) is None
+    assert shorter.find_position(2) == 1
+    assert shorter.find_position(4) is None
 
 
 def test_replacing_keeps_attention_and_masking_removes_it():
     original = Perturber(make_row([7, 8, 9]), REPLACEMENTS)
     padded = original.replace_tokens([2])
-    masked = original.mask_tokens([2, 3])
+    masked = original.hide_tokens([2, 3])
     assert padded.ids.tolist() == [2, 7, PAD, 9, 3]
     assert padded.attention_mask.tolist() == [1, 1, 1, 1, 1]
     assert masked.ids.tolist() == [2, 7, MASK, MASK, 3]
     assert masked.attention_mask.tolist() == [1, 1, 0, 0, 1]
-    assert original.unperturbed().ids.tolist() == [2, 7, 8, 9, 3]
+    assert original.make_unperturbed().ids.tolist() == [2, 7, 8, 9, 3]
 
 
 def test_an_emptied_text_becomes_one_padding_token():
@@ -50,13 +50,13 @@ def test_an_emptied_text_becomes_one_padding_token():
     empty = original.delete_tokens([0, 1])
     assert empty.ids.tolist() == [PAD]
     assert empty.attention_mask.tolist() == [1]
-    assert empty.position_of(0) is None
-    assert original.mask_tokens([0, 1]).attention_mask.tolist() == [1, 1]
+    assert empty.find_position(0) is None
+    assert original.hide_tokens([0, 1]).attention_mask.tolist() == [1, 1]
 
 
 def test_special_tokens_masked_for_the_explanation_are_seen_by_the_prediction():
     row = make_row([7, 8]).mask_positions([True, False, True, True])
-    assert Perturber(row, REPLACEMENTS).unperturbed().attention_mask.tolist() == [1, 1, 0, 1]
+    assert Perturber(row, REPLACEMENTS).make_unperturbed().attention_mask.tolist() == [1, 1, 0, 1]
 
 
 def test_replacement_ids_fall_back_to_unknown_and_end_tokens():
@@ -80,5 +80,5 @@ def test_deletion_keeps_all_other_tokens_in_their_order(words, data):
     shorter = original.delete_tokens(sorted(deleted_positions))
     kept_positions = [i for i in range(len(words) + 2) if i not in deleted_positions]
     assert shorter.ids.tolist() == [original.row.ids[i] for i in kept_positions]
-    assert [shorter.position_of(i) for i in kept_positions] == list(range(len(kept_positions)))
+    assert [shorter.find_position(i) for i in kept_positions] == list(range(len(kept_positions)))
     assert isinstance(shorter, Variant)

@@ -26,7 +26,7 @@ from tokenlight.hooks.instrument import supports_attention_hook
 METHODS_READING_MAPS = [
     "gae", ("gae", {"gradient": "attnlrp"}), "rollout", "raw_att", "grad_sam", "att_grads",
     "att_gradcam", "cam", "grads", "attention_flow", ("attcat", {"attn_reduce": "cls"}), "transatt",
-    ("transatt", {"start_layer": 1, "rules": "orig"}), "lrp", "partial_lrp", "mask_lrp",
+    ("transatt", {"start_layer": 1, "rules": "chefer_orig"}), "lrp", "partial_lrp", "mask_lrp",
     ("mask_lrp", {"preset": "paper"}), ("mask_lrp", {"heads": [[1, 0, 1, 0], [0, 1, 1, 0]]}),
     ("attnlrp", {"propagation": "rules"}), ("cp_lrp", {"propagation": "rules"}),
     ["gae", "attcat", "transatt", "grad_x_input"], ["gae", "attnlrp"],

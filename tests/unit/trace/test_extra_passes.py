@@ -33,7 +33,10 @@ def test_embeddings_replaced_by_themselves_do_not_change_the_logits(family):
     logits = recording.logits.detach().double().numpy()
     targets = [explainer.runner.head.resolve(1, logits[i], row)[0] for i, row in enumerate(rows)]
     rerun = recording.make_tape(targets, release_graph=True).extra_passes
-    for site, entered in (("hidden", recording.embeddings), ("words", recording.token_embeddings)):
+    for site, entered in (
+        ("embeddings", recording.embeddings),
+        ("token_embeddings", recording.token_embeddings),
+    ):
         value = rerun.compute_value_at(entered.values, site=site)
         torch.testing.assert_close(value, rerun.target_value, atol=1e-5, rtol=1e-5)
         scaled = entered.values * torch.linspace(-2, 2, entered.values.shape[2])

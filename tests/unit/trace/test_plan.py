@@ -84,7 +84,7 @@ def test_a_site_of_embeddings_needs_no_hidden_states(runner):
     plan = plan_recording(runner, ROWS, frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}))
     assert not plan.returns_hidden_states
     assert plan.needs_gradients
-    assert list(plan.embedding_hooks) == ["hidden"]
+    assert list(plan.embedding_hooks) == ["embeddings"]
 
 
 def test_the_input_of_the_first_block_is_enough_once_it_was_seen_to_be_h0(runner):

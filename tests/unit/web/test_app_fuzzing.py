@@ -76,9 +76,9 @@ def test_fuzzed_requests_get_valid_responses(address):
 
 # Requests that are right in shape and wrong in meaning go deeper than random ones.
 NAMES = st.sampled_from(
-    ["attcat", "gae", "rollout:start_layer=1", "transatt", "lrp:rules=orig", "gradcam:layer=2",
-     "integrated_gradients:n_steps=2", "random:seed=5", "lime:samples=3,width=0.5", "nope", ":", "=",
-     "attcat:", "attcat:a", "occlusion:window=0", "shapley:samples=0", "smooth:noise=-1,samples=1",
+    ["attcat", "gae", "rollout:start_layer=1", "transatt", "lrp:rules=chefer_orig", "gradcam:layer=2",
+     "integrated_gradients:num_steps=2", "random:seed=5", "lime:num_samples=3,width=0.5", "nope", ":", "=",
+     "attcat:", "attcat:a", "occlusion:window=0", "shapley:num_samples=0", "smooth:noise=-1,num_samples=1",
      "lime:mask_probability=2", "gradient_shap:baseline=-5", "decoded_simple:layer=all",
      "mask_lrp:mask=syntactic", "mask_lrp:heads=given,corruption=7,mask=corrupted"]
 )  # fmt: skip
@@ -141,7 +141,7 @@ def test_fuzzed_game_requests_get_valid_responses(
 
 JSON = {"content-type": "application/json"}
 NAMED = ("aopc", "lodds:perturb=mask", "comprehensiveness", "kendall", "rationale", "randomisation",
-         "hiding_game:steps=3,reference=predicted", "token_overlap", "precision_at_k", "x")  # fmt: skip
+         "hiding_game:num_steps=3,target=predicted", "token_overlap", "precision_at_k", "x")  # fmt: skip
 
 
 @settings(max_examples=12)

@@ -41,7 +41,7 @@ def test_an_option_of_a_metric_cannot_open_a_file(client):
 
 @pytest.mark.parametrize("value", ["99999999999", "1e30", "nan", "inf"])
 def test_huge_numbers_are_refused(client, value):
-    payload = {"text": TEXT, "method": f"shapley:samples={value}"}
+    payload = {"text": TEXT, "method": f"shapley:num_samples={value}"}
     assert_error(client.post("/api/explain", json=payload), 422, "not_allowed")
 
 

@@ -30,7 +30,7 @@ def test_attention_flow_costs_more_than_its_pass():
 
 @pytest.mark.parametrize("metric", ["hiding_game", "revealing_game", "deletion", "insertion"])
 def test_a_curve_has_a_few_hundred_points_at_most(metric):
-    allowed.parse_allowed_spec("metrics", f"{metric}:steps=200")
+    allowed.parse_allowed_spec("metrics", f"{metric}:num_steps=200")
     with pytest.raises(ApiError) as caught:
-        allowed.parse_allowed_spec("metrics", f"{metric}:steps=201")
+        allowed.parse_allowed_spec("metrics", f"{metric}:num_steps=201")
     assert caught.value.hint == "At most 200."

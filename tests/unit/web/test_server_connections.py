@@ -245,7 +245,7 @@ def test_a_long_request_is_finished_though_short_ones_keep_coming():
         payload = {
             "text": text,
             "long": "stride",
-            "method": ["gae", "integrated_gradients:n_steps=8"],
+            "method": ["gae", "integrated_gradients:num_steps=8"],
         }
         long = pool.submit(client.post, "/api/explain", json=payload)
         while not long.done():

@@ -156,7 +156,7 @@ def test_an_evaluation_with_labels_reports_an_empty_text(client):
     payload = {
         "texts": ["the film is good", "  ", "bad plot"],
         "labels": ["positive", None, "negative"],
-        "metrics": ["hiding_game:steps=4"],
+        "metrics": ["hiding_game:num_steps=4"],
     }
     answer = client.post("/api/evaluate", json=payload).json()
     assert {row["text"] for row in answer["rows"]} == {0, 2}
@@ -222,7 +222,7 @@ def test_a_preset_is_resolved_for_the_model():
     )
     expected = explainer.explain("good film", ("transatt", {"preset": "official"}))
     assert result.attributions[0].options == expected.options
-    assert expected.options["rules"] == "gpt2_official"
+    assert expected.options["rules"] == "mask_lrp_gpt2"
     np.testing.assert_allclose(result.attributions[0].scores, expected.scores, atol=1e-12)
 
 

@@ -10,7 +10,7 @@ from tokenlight.web.tasks import ExplainRequest, check_cost, encode_row, evaluat
 
 
 def test_costly_requests_are_refused_before_they_start(client):
-    payload = {"text": TEXT, "method": "shapley:samples=90000"}
+    payload = {"text": TEXT, "method": "shapley:num_samples=90000"}
     error = assert_error(client.post("/api/explain", json=payload), 422, "too_costly")
     assert "tokens through the model" in error["message"]
 
@@ -45,8 +45,8 @@ def test_the_cost_of_all_classes_counts_each_class():
     [
         ("kendall", "predicted", 1 + 3, 0),
         ("randomisation", "predicted", 1 + 5, 0),  # the head, three blocks, the embeddings
-        ("deletion:steps=50", "predicted", 1, 52),
-        ("deletion:steps=50", "all", 3, 3 * 52),
+        ("deletion:num_steps=50", "predicted", 1, 52),
+        ("deletion:num_steps=50", "all", 3, 3 * 52),
     ],
 )
 def test_the_cost_of_an_evaluation_counts_all_passes(metric, target, explanations, changed):

@@ -6,7 +6,7 @@ from itertools import cycle
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from tokenlight.attention_heads.mask import read_heads
+from tokenlight.attention_heads.mask import read_heads_file
 from tokenlight.bench.report.comparison import SuiteReport
 from tokenlight.bench.report.values import Panel
 from tokenlight.bench.suite_entries import FigureSpec, MetricEntry
@@ -174,7 +174,7 @@ class FigureDrawer:
         for panel in self._select_panels(spec):
             path = paths[panel.model, panel.data]
             if path.is_file():
-                heads_by_title[panel.title] = read_heads(path)
+                heads_by_title[panel.title] = read_heads_file(path)
         return heads_by_title
 
     def relations(self, spec: FigureSpec) -> Any:
