@@ -80,10 +80,10 @@ def check_requirements(
     for metric in metrics:
         metric.check(head)
         if metric.needs_labels and not has_labels:
-            if hasattr(metric, "reference"):
+            if getattr(metric, "target", None) == "label":
                 raise BadInput(
                     f"{metric.name} compares with the true labels, but none were given. Give labels=…, or "
-                    "its option reference=predicted to compare with the model's own prediction.",
+                    "its option target=predicted to compare with the model's own prediction.",
                     code="labels-or-reference-required",
                 )
             raise BadInput(

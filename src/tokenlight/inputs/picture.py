@@ -78,6 +78,9 @@ class Picture:
             std: See ``mean``.
             fields: ``fill``, ``name`` and ``text`` of the Picture.
 
+        Returns:
+            A Picture that is neither resized nor normalized again.
+
         Raises:
             BadInput: The values have another shape, or are not finite.
 

@@ -69,7 +69,20 @@ class Context:
         self.build_layout()
 
     def build_layout(self) -> PromptLayout:
-        """Return the prompt as one text, with the span of each document and of the question."""
+        """Lay out the prompt as one text.
+
+        Returns:
+            The text, with the span of each document and of the question.
+
+        Raises:
+            BadInput: There are no documents, one has a reserved name, or the template lacks a placeholder.
+
+        Example:
+            >>> from tokenlight import Context
+            >>> layout = Context(["Rain is likely."], "Will it rain?").build_layout()
+            >>> [name for _, name in layout.parts]
+            ['document 1', 'question']
+        """
         slots = {
             DOCUMENTS_SLOT: self._named_documents(),
             QUESTION_SLOT: {QUESTION_SEGMENT: self.question or ""},

@@ -68,7 +68,18 @@ class Tape:
     checks: list[Deferred] = field(default_factory=list)
 
     def run_deferred_checks(self) -> None:
-        """Run the checks that had to wait for the device, such as that a readout was found."""
+        """Run the checks that had to wait for the device, such as that a read-out was found.
+
+        Raises:
+            TokenlightError: A check fails.
+
+        Example:
+            >>> from tokenlight.plugin import Method, Tape
+            >>> def fetch_scores(method: Method, tape: Tape):
+            ...     scores = method.compute_scores(tape).cpu()  # waits for the device
+            ...     tape.run_deferred_checks()
+            ...     return scores
+        """
         for check in self.checks:
             check(self.targets)
 

@@ -13,8 +13,8 @@ def test_informational_parts_have_no_direction():
     directions = {key: summary["better"] for key, summary in evaluation.summary.items()}
     assert directions["soft_sufficiency"] == directions["naopc.aopc"] == "higher"
     assert {
-        directions["soft_sufficiency.kept"],
+        directions["soft_sufficiency.mean_keep_probability"],
         directions["naopc.lowest"],
         directions["naopc.highest"],
     } == {"neither"}
-    assert "soft_sufficiency.kept  " in evaluation.format_table()
+    assert "soft_sufficiency.mean_keep_probability  " in evaluation.format_table()

@@ -149,7 +149,7 @@ def test_one_text_without_label_is_left_out_of_the_game_and_kept_elsewhere():
     assert [row["hiding_game"] is None for row in evaluation.rows] == [False, True, False]
     assert (
         evaluation.rows[1]["hiding_game.skipped"]
-        == "The text has no label. Give one, or use reference=predicted."
+        == "The text has no label. Give one, or use target=predicted."
     )
     assert evaluation.summary["aopc"]["count"] == 3
 

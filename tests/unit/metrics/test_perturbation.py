@@ -53,14 +53,14 @@ def test_presets_are_the_official_readings():
     assert attcat == pytest.approx(np.mean(np.abs(curve)))
     assert attcat != pytest.approx(signed)
     built = registry.build("metrics", "aopc", {"preset": "mask_lrp"})
-    assert (built.perturb, built.min_len, built.abs_diff, built.target) == (
+    assert (built.perturb, built.min_tokens, built.absolute, built.target) == (
         "pad",
         20,
         False,
         "label",
     )
     built = registry.build("metrics", "lodds", {"preset": "attcat"})
-    assert (built.perturb, built.grid, built.min_len) == ("pad", "linspace9", 10)
+    assert (built.perturb, built.grid, built.min_tokens) == ("pad", "linspace9", 10)
     assert built.display_name == "lodds(preset=attcat)"
 
 

@@ -113,7 +113,7 @@ def test_masking_the_least_important_first_reverses_the_direction(name):
 )
 def test_the_official_readings_agree_on_the_planted_truth(name, preset):
     oracle_beats_random_beats_inverted(
-        registry.build("metrics", name, {"preset": preset, "min_len": 0})
+        registry.build("metrics", name, {"preset": preset, "min_tokens": 0})
     )
 
 

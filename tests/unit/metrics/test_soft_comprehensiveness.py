@@ -27,8 +27,8 @@ def test_binary_scores_zero_whole_embeddings():
         remaining = 1 - max(0.0, sigmoid(2) - sigmoid(alone)) / room
         assert row["soft_comprehensiveness"] == pytest.approx(lost)
         assert row["soft_sufficiency"] == pytest.approx(remaining)
-        assert row["soft_comprehensiveness.kept"] == pytest.approx(1 - named_share)
-        assert row["soft_sufficiency.kept"] == pytest.approx(named_share)
+        assert row["soft_comprehensiveness.mean_keep_probability"] == pytest.approx(1 - named_share)
+        assert row["soft_sufficiency.mean_keep_probability"] == pytest.approx(named_share)
 
 
 def test_texts_without_contribution_or_order_are_skipped():
