@@ -49,8 +49,19 @@ CAUSAL_ONLY_FAMILIES: dict[str, dict[str, Any]] = {
         "layer_types": SLIDING_AND_FULL * 2, "num_kv_shared_layers": 0, "laurel_rank": 4,
         "activation_sparsity_pattern": [0.0] * 4,
     },
+    "Gemma4": {
+        **PLAIN, "vocab_size_per_layer_input": 120, "hidden_size_per_layer_input": 8,
+        "num_kv_shared_layers": 0, "global_head_dim": 8, "layer_types": SLIDING_AND_FULL,
+    },
     "GraniteMoeHybrid": {
         **PLAIN, **MAMBA, "shared_intermediate_size": 16, "layers_block_type": ["mamba", "attention"],
+    },
+    "KimiLinear": {
+        **PLAIN, **LATENT, "num_experts_per_token": 2, "num_expert_group": 1,
+        "linear_attn_config": {
+            "kda_layers": [1], "full_attn_layers": [2], "head_dim": 8, "num_heads": 4,
+            "short_conv_kernel_size": 4,
+        },
     },
     "Lfm2Moe": {**PLAIN, "num_dense_layers": 1, "layer_types": ["conv", "full_attention"]},
     "Llama4": {

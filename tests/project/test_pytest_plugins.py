@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -171,3 +172,20 @@ def test_garbage_is_collected_while_another_thread_is_collecting():
     assert not was_collected  # else nothing would be tested
     assert circle() is None
     thread.join()
+
+
+def test_children_receive_ctrl_c_where_the_shell_ignores_it():
+    """A shell without job control starts the suite with Ctrl-C ignored when it puts it in the background."""
+    child = "import signal; print(signal.getsignal(signal.SIGINT).__name__)"
+    script = (
+        "import subprocess, sys, tests.conftest\n"
+        f"subprocess.run([sys.executable, '-c', {child!r}], check=True)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        capture_output=True,
+        text=True,
+    )
+    assert (result.stdout, result.stderr) == ("default_int_handler\n", "")

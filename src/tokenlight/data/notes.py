@@ -6,3 +6,6 @@ AUTO_NOTE = "method='auto': "
 FALLBACK_NOTE = "method='auto' took "
 # Two texts were given to a classifier that may not be trained on pairs.
 PAIR_NOTE = "a pair of texts: "
+# What the weights of a file became when they were read, and what was not read.
+WEIGHTS_NOTE = "the weights of "
+UNREAD_TENSORS_NOTE = "transformers does not read "

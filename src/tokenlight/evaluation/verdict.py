@@ -164,13 +164,14 @@ def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]
     """Say under which other removals the probability falls; where not under all, what the half does."""
     first, *others = result["removals"]
     falling = [other["action"] for other in others if _has_visible_fall(other)]
+    they_are = f"the {units.noun} is" if len(result["top_words"]) == 1 else "they are"
     if len(falling) == len(others) and _has_visible_fall(first):
-        return [f"it also falls when they are {_join(falling, 'or')}"] if others else []
+        return [f"it also falls when {they_are} {_join(falling, 'or')}"] if others else []
     parts = []
     if falling and _has_visible_fall(first):
-        parts.append(f"it also falls when they are {_join(falling, 'or')}")
+        parts.append(f"it also falls when {they_are} {_join(falling, 'or')}")
     elif falling:
-        parts.append(f"it falls when they are {_join(falling, 'or')}")
+        parts.append(f"it falls when {they_are} {_join(falling, 'or')}")
     halves = [removal["curve"][2] for removal in result["removals"]]
     low, high = format_percent(min(halves)), format_percent(max(halves))
     value = low if low == high else f"{low} to {high}"

@@ -4,7 +4,7 @@ The weights are dequantized: gradients need numbers, not blocks of a few bits. O
 with the tokenizer in it; files next to it may belong to another model.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from transformers import AutoConfig, PreTrainedTokenizerFast
+from transformers import AutoConfig, PreTrainedTokenizerFast, modeling_gguf_pytorch_utils
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
+from tokenlight.data.notes import UNREAD_TENSORS_NOTE, WEIGHTS_NOTE
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnsupportedModel, join_first
+from tokenlight.hooks.patching import patched_attributes
 from tokenlight.models.embedded import quiet_transformers
 from tokenlight.models.gguf_header import SUFFIX, GGUFHeader, read_header
 from tokenlight.models.implementations import check_config
@@ -101,6 +103,7 @@ def load_gguf(
         with (
             model_file_error_context(name, description),
             quiet_transformers(),
+            _hidden_progress_bar(),
             # Tensors created in inference mode could never have a gradient.
             torch.inference_mode(False),
         ):
@@ -157,13 +160,13 @@ def describe_gguf(path: Path, model: Any) -> tuple[str, ...]:
     dtype = str(next(iter(parameters)).dtype).removeprefix("torch.")
     verb = "dequantized" if header.is_quantized else "converted"
     notes = [
-        f"the weights of {path.name} ({', '.join(header.tensor_types)}) were {verb} to {dtype}: "
+        f"{WEIGHTS_NOTE}{path.name} ({', '.join(header.tensor_types)}) were {verb} to {dtype}: "
         f"{_megabytes(header.num_bytes)} in the file, {_megabytes(num_bytes)} in memory"
     ]
     ignored = [tensor for tensor in header.shapes if tensor.startswith("rope_freqs.")]
     if ignored:
         notes.append(
-            f"transformers does not read {', '.join(ignored)} from GGUF files, so long texts may get other "
+            f"{UNREAD_TENSORS_NOTE}{', '.join(ignored)} from GGUF files, so long texts may get other "
             "probabilities than in llama.cpp"
         )
     return tuple(notes)
@@ -189,6 +192,18 @@ def _check_options(name: str, options: Mapping[str, Any]) -> None:
             "Uninstall kernels.",
             code="gguf-downloads-code",
         )
+
+
+@contextmanager
+def _hidden_progress_bar() -> Iterator[None]:
+    """Hide the bar that transformers draws while it dequantizes, which none of its settings turns off."""
+    # transformers 5.22: the reader calls tqdm by this name. A release without it draws its bar.
+    with patched_attributes([modeling_gguf_pytorch_utils], tqdm=_iterate_silently):
+        yield
+
+
+def _iterate_silently(iterable: Iterable[Any], **_: Any) -> Iterable[Any]:
+    return iterable
 
 
 @contextmanager

@@ -37,7 +37,8 @@ _SYMBOLS: dict[int, str] = {
     # Half of a surrogate pair is no character: no file and no terminal accepts it.
     **{code: f"⟨{code:X}⟩" for code in range(0xD800, 0xE000)},
 }
-_SINGLE_LINE_SYMBOLS = _SYMBOLS | {0x0A: "␊", 0x09: "␉", 0x2028: "⟨2028⟩", 0x2029: "⟨2029⟩"}
+# Fonts that lack the control pictures of Unicode have this arrow; line breaks are what answers are full of.
+_SINGLE_LINE_SYMBOLS = _SYMBOLS | {0x0A: "↵", 0x09: "␉", 0x2028: "⟨2028⟩", 0x2029: "⟨2029⟩"}
 # Joiners next to a Latin letter, a digit or a space join nothing. At the start and the end of a string
 # they are kept: a text is shown in pieces, and an emoji may be split between two of them.
 _JOINERS = {"\u200c": "⟨ZWNJ⟩", "\u200d": "⟨ZWJ⟩"}
@@ -65,7 +66,7 @@ def to_single_line(text: str) -> str:
 
     Example:
         >>> to_single_line("two\nlines")
-        'two␊lines'
+        'two↵lines'
     """
     if text in _JOINERS:
         return _JOINERS[text]

@@ -227,8 +227,10 @@ def build_chips(attribution: Attribution) -> list[AlternativeChip]:
         if alternative.probability is not None:
             percent = format_percent(alternative.probability)
         name = alternative.token
-        if name != name.strip():
-            name = f"‘{name}’"  # so that its blanks are seen
+        has_letter = any(character.isalpha() for character in name)
+        if name != name.strip() or not has_letter:
+            # So that blanks are seen, and a number is not read as a part of the percentage.
+            name = f"‘{name}’"
         hint = f"token {alternative.id}; to contrast with it alone: against=[{alternative.id}]"
         chips.append(AlternativeChip(name, percent, hint))
     return chips

@@ -14,7 +14,7 @@ import numpy as np
 
 from tokenlight import registry
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.notes import AUTO_NOTE, PAIR_NOTE
+from tokenlight.data.notes import AUTO_NOTE, PAIR_NOTE, UNREAD_TENSORS_NOTE, WEIGHTS_NOTE
 from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.plots.agreement import describe_agreement
@@ -26,7 +26,14 @@ from tokenlight.plots.score_tables import ScoreTable, build_class_table
 from tokenlight.plots.views import View
 
 # How notes begin that hold for all texts: on the choice of a method, and on what the model reads.
-REPEATED_NOTES = ("method=", "effort=", "stable=", PAIR_NOTE)
+REPEATED_NOTES = (
+    "method=",
+    "effort=",
+    "stable=",
+    PAIR_NOTE,
+    WEIGHTS_NOTE,
+    UNREAD_TENSORS_NOTE,
+)
 TOKEN_VIEW = "tokens"
 WORD_VIEW = "words"
 

@@ -13,8 +13,10 @@ from tokenlight.data.units import group_by_word
 from tokenlight.errors import BadInput
 from tokenlight.files.write import dump_json
 from tokenlight.plots.charts import render_figure
+from tokenlight.plots.descriptions import describe_attention_sink
 from tokenlight.plots.figures import draw_heat_map, draw_token_bars
 from tokenlight.plots.html import render_page
+from tokenlight.plots.prompt_parts import describe_deciding_part
 from tokenlight.registry import format_spec
 from tokenlight.web.attribution_store import StoredAttribution
 
@@ -58,7 +60,14 @@ def serialize_entry(
         "words": _serialize_words(attribution),
         "has_layers": attribution.layers is not None,
         "attribution": values,
+        "remarks": _list_remarks(attribution),
     }
+
+
+def _list_remarks(attribution: Attribution) -> list[str]:
+    """Return which part of a prompt decided, and what the first token takes, as pictures say them."""
+    remarks = (describe_deciding_part(attribution), describe_attention_sink(attribution))
+    return [remark for remark in remarks if remark]
 
 
 def format_method_name(attribution: Attribution) -> str:

@@ -101,6 +101,16 @@ def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
 
 
 @pytest.mark.parametrize(
+    ("units", "subject"),
+    [(WORDS, "the word is"), (RemovedUnits("patch", "patches", "positive"), "the patch is")],
+)
+def test_one_removed_unit_is_no_plural(units, subject):
+    verdict = describe("faithful", units=units, top_words=["warm"])
+    assert f"it also falls when {subject} masked or replaced by likely words; " in verdict
+    assert "they" not in verdict
+
+
+@pytest.mark.parametrize(
     ("curve", "stronger", "rivals"),
     [
         ([0.9, 0.4, 0.2, 0.1], 0, "lowers it as much or more in none of 18 tries"),

@@ -190,7 +190,7 @@ class TestBlanks:
         assert row.surface_forms == ("a", "\n", "\r", " ", "b")
 
     @pytest.mark.parametrize(
-        ("blank", "visible"), [(" ", "␣"), ("\n", "␊"), ("\r\n", "␍␊"), ("\u00a0", "␣"), ("", "")]
+        ("blank", "visible"), [(" ", "␣"), ("\n", "↵"), ("\r\n", "␍↵"), ("\u00a0", "␣"), ("", "")]
     )
     def test_only_rendered_output_makes_blanks_visible(self, blank, visible):
         assert to_single_line(blank) == visible

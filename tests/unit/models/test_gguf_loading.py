@@ -8,10 +8,11 @@ import torch
 
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny_gguf import byte_tokens, gguf_tensors, tiny_llama, write_tiny_gguf
-from tokenlight import Explainer, cli
+from tokenlight import Continuation, Explainer, cli
 from tokenlight.errors import BadInput, DamagedFile, MissingExtra, UnsupportedModel
 from tokenlight.evaluation.corpus import load_model_tokenizer
 from tokenlight.models import gguf_loading
+from tokenlight.plots.html import render_page
 
 TEXT = "the cat sat on the"
 
@@ -50,9 +51,16 @@ def test_an_explanation_notes_the_dtype_of_the_weights(explainer, gguf_path):
     assert f"the weights of tiny.gguf (F32) were converted to float32: {sizes}" in attribution.notes
 
 
-def test_quantized_weights_are_dequantized_with_a_note(tmp_path):
+def test_pictures_show_the_note_on_weights_once(explainer, gguf_path):
+    written = explainer.explain(TEXT, "attnlrp", Continuation(max_new_tokens=3))
+    assert len(written) > 1
+    assert render_page(written).count(f"the weights of {gguf_path.name}") == 1
+
+
+def test_quantized_weights_are_dequantized_with_a_note(tmp_path, capfd):
     path = write_tiny_gguf(tmp_path / "tiny.gguf", quantized=True)
     explainer = Explainer.from_pretrained(path, device="cpu")
+    assert capfd.readouterr().err == ""  # transformers would draw a progress bar
     assert {parameter.dtype for parameter in explainer.model.parameters()} == {torch.float32}
     expected = tiny_llama().model.layers[0].mlp.up_proj.weight
     weight = explainer.model.model.layers[0].mlp.up_proj.weight

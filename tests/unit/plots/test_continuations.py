@@ -164,8 +164,8 @@ def test_targets_are_numbered_in_order(rows):
 def test_blank_tokens_of_a_prediction_are_seen(rows):
     prediction = Prediction(" three", 7, (" three", " ", "\n"), (0.4, 0.06, 0.05), ids=(7, 8, 9))
     blank = replace(rows[0], prediction=prediction)
-    assert "‘three’ 40.0 %  ‘ ’ 6.0 %  ‘␊’ 5.0 %" in render_terminal(blank)
-    for name in ("‘three’", "‘ ’", "‘␊’"):
+    assert "‘three’ 40.0 %  ‘ ’ 6.0 %  ‘↵’ 5.0 %" in render_terminal(blank)
+    for name in ("‘three’", "‘ ’", "‘↵’"):
         assert f">{name}</span>" in render_page(blank)
 
 

@@ -74,6 +74,13 @@ def test_the_terminal_has_the_question_and_chips_below_it():
     assert f"for ‘Paris’ rather than its likely alternatives\n{chips}\n" in text
 
 
+def test_an_alternative_without_letters_is_quoted():
+    prediction = Prediction("two", 0, ("two", "2", "deux"), (0.5, 0.3, 0.1), ids=(0, 1, 2))
+    target = replace(explain_token().target, alternatives=("2", "deux"))
+    attribution = replace(explain_token(), prediction=prediction, target=target)
+    assert describe_chips(attribution, 2).startswith("rather than: ‘2’ 20.0 % · deux 10.0 %")
+
+
 def test_a_page_has_the_question_and_chips_below_it():
     page = render_page(explain_token())
     assert '<b dir="auto">‘Paris’ rather than its likely alternatives</b></h2>' in page

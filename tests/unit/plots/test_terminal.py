@@ -306,7 +306,7 @@ def test_tokens_of_a_language_model_are_quoted_without_the_blank_that_begins_a_w
     prediction = Prediction(" L", 0, labels, (0.4, 0.2, 0.1, 0.1, 0.1, 0.06, 0.04), ids)
     output = render_terminal(replace(make_sample(), prediction=prediction, model=""))
     first = output.splitlines()[0]
-    assert first.startswith("prediction  ‘L’ 40.0 %  ‘␊Amy’ 20.0 %  ‘ a’ 10.0 %  ‘a’ 10.0 %")
+    assert first.startswith("prediction  ‘L’ 40.0 %  ‘↵Amy’ 20.0 %  ‘ a’ 10.0 %  ‘a’ 10.0 %")
     assert first.endswith("  and others")
 
 

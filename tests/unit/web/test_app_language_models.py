@@ -7,6 +7,8 @@ from tests.helpers.api_server import assert_error, make_language_model
 from tests.helpers.expect import expect_error
 from tokenlight import Context, Continuation, Contrast, NextToken
 from tokenlight.errors import UnsupportedModel
+from tokenlight.plots.descriptions import describe_attention_sink
+from tokenlight.plots.prompt_parts import describe_deciding_part
 from tokenlight.web.models import AllowList, ServedModel, load_models
 
 PROMPT = "the film was very"
@@ -120,6 +122,16 @@ def test_documents_a_question_and_an_answer_are_explained_as_a_whole(client, mod
     assert trust["verdict"]
     game = client.post("/api/perturb", json={"ids": [entry["id"]], "random_orders": 1})
     assert game.status_code == 200, game.text
+
+
+def test_what_pictures_remark_is_an_entry_of_the_page(client, models):
+    payload = {**ABOUT, "answer": "very good", "method": "gae"}
+    entry = client.post("/api/explain", json=payload).json()["attributions"][0]
+    context = Context(["the red film", "a blue cat", "a dog"], ABOUT["question"])
+    continuation = Continuation(" very good", joint=True)
+    (attribution,) = models.get_model("writer").explainer.explain(context, "gae", continuation)
+    assert entry["remarks"][0] == describe_deciding_part(attribution) != ""
+    assert entry["remarks"][1:] == [note for note in [describe_attention_sink(attribution)] if note]
 
 
 def test_documents_without_a_question_are_refused(client):

@@ -33,7 +33,7 @@ const STRAY_JOINERS = /(?<=[\u0000-\u02ff])[\u200c\u200d]|[\u200c\u200d](?=[\u00
 const BLANK = /^[\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$/;
 // Accents, joiners, skin tones, letters within a flag: they belong to the character before (marks.py).
 const MARK = /^[\p{M}\u200c\u200d\uff9e\uff9f\u{1f3fb}-\u{1f3ff}\u{e0020}-\u{e007f}]$/u;
-const BREAKS = { "\n": "␊", "\t": "␉", "\u2028": "⟨2028⟩", "\u2029": "⟨2029⟩" };
+const BREAKS = { "\n": "↵", "\t": "␉", "\u2028": "⟨2028⟩", "\u2029": "⟨2029⟩" };
 
 /** Show control characters as symbols; keep line breaks and tabs. */
 export function visible(text) {

@@ -108,7 +108,7 @@ function drawRow(entry, number) {
       text,
       specialLine(shown, { always: state.special, of: shown.of }),
       errorLine(shown),
-      entry.attribution.notes
+      [...(reference ? [] : (entry.remarks ?? [])), ...entry.attribution.notes]
         .filter((note) => !note.includes("long="))
         .map((note) => make("p", { class: "note", text: note })),
       reference || isContinuation() ? null : trustLine(entry),
