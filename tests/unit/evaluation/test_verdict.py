@@ -105,7 +105,8 @@ def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
     [(WORDS, "the word is"), (RemovedUnits("patch", "patches", "positive"), "the patch is")],
 )
 def test_one_removed_unit_is_no_plural(units, subject):
-    verdict = describe("faithful", units=units, top_words=["warm"])
+    result = make_result("faithful") | {"top_words": ["warm"]}
+    verdict = describe_result(result, ["faithful"] * 3, units, "")
     assert f"it also falls when {subject} masked or replaced by likely words; " in verdict
     assert "they" not in verdict
 
