@@ -255,8 +255,8 @@ def test_pooling_shares_in_proportion(seed, batch, tokens, width, keeps_axis, is
     )
     pooled = (x.mean if is_mean else x.sum)(axis=1, keepdims=keeps_axis)
     for rule, divide in (
-        (rules.proportional_total, divide_safely),
-        (partial(rules.proportional_total, divide=epsilon_divide), divide_by_epsilon),
+        (rules.proportional_sum, divide_safely),
+        (partial(rules.proportional_sum, divide=epsilon_divide), divide_by_epsilon),
     ):
         rule_case = make_case(
             pooled, x, detail=([] if keeps_axis else [1], tokens if is_mean else 1)
@@ -374,11 +374,13 @@ def test_a_rule_that_passes_relevance_passes_all_of_it(seed, rows, width):
 def test_a_constant_term_keeps_its_share_of_the_relevance(seed, rows, width):
     x, constant, relevance = draw_arrays(seed, (rows, width), width, (rows, width))
     y = x + constant
-    actual = apply_rule(attnlrp.epsilon_shift, relevance, make_case(y, x, constant, active=[0]))[0]
+    actual = apply_rule(
+        attnlrp.epsilon_add_constant, relevance, make_case(y, x, constant, active=[0])
+    )[0]
     twin = np.vectorize(lambda term, r, s: term * divide_by_epsilon(r, s))(x, relevance, y)
     assert_relevance_close(actual, np.where(constant == 0, relevance, twin))
     with_number = apply_rule(
-        attnlrp.epsilon_shift, relevance, make_case(x + 1, x, None, active=[0])
+        attnlrp.epsilon_add_constant, relevance, make_case(x + 1, x, None, active=[0])
     )[0]
     assert_relevance_close(
         with_number,

@@ -1,7 +1,7 @@
 """How the pass of the current thread reaches its device: eagerly, or while a CUDA graph is captured.
 
 Code inside a pass never asks whether a graph is being captured. It asks the current :class:`Executor` to send
-numbers, to read a flag or to copy a result, and each executor does what is possible in its situation. The
+numbers, to read a flag or to copy a result, and each executor does what it can at that moment. The
 default is eager. ``accel/graphs.py`` uses the two others: :class:`LoggingExecutor` remembers what one eager
 pass sends, and :class:`CaptureExecutor` reads the same tensors again while the pass is captured.
 """
@@ -73,7 +73,7 @@ class Executor:
         # Some devices have no float64, so the copy comes first.
         return tensor.cpu().double(), None
 
-    def is_true(self, condition: Callable[[], bool], *, fallback: bool) -> bool:  # noqa: ARG002
+    def read_flag(self, condition: Callable[[], bool], *, fallback: bool) -> bool:  # noqa: ARG002
         """Return ``condition()``, which may wait for the device; ``fallback`` where nothing can wait."""
         return condition()
 
@@ -125,7 +125,7 @@ class CaptureExecutor(Executor):
         """Leave the values on the device; they are copied after each replay."""
         return tensor.double(), None
 
-    def is_true(self, condition: Callable[[], bool], *, fallback: bool) -> bool:  # noqa: ARG002
+    def read_flag(self, condition: Callable[[], bool], *, fallback: bool) -> bool:  # noqa: ARG002
         """Return ``fallback``: the flag of another batch may differ, and nothing can be read now."""
         return fallback
 

@@ -158,7 +158,7 @@ class HeadStatistics:
             "model": "",
             "sources": [],
             "sentences": self.num_sentences,
-            "reading": {
+            "options": {
                 name: getattr(self.options, name) for name in StatisticsOptions.__dataclass_fields__
             },
             "thresholds": {

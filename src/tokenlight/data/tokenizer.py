@@ -66,7 +66,7 @@ def tokenize(tokenizer: Any, *texts: Any, **options: Any) -> Any:
     """
     runner = getattr(tokenizer, RUNNER, None)
     if runner is not None:
-        runner.rehearse(list(_flatten((*texts, options.get("text_target")))))
+        runner.try_under_limits(list(_flatten((*texts, options.get("text_target")))))
     with no_panic("The tokenizer"):
         return isolate_tokenizer(tokenizer)(*texts, **options)
 

@@ -196,7 +196,9 @@ def _append_sinks(scores: Tensor, sinks: Tensor) -> Tensor:
 
 def _has_fully_masked_query(allowed: Tensor) -> bool:
     """Return whether any row of the mask is masked as a whole; True, which changes no result, if unknown."""
-    return get_current_executor().is_true(partial(_find_fully_masked_query, allowed), fallback=True)
+    return get_current_executor().read_flag(
+        partial(_find_fully_masked_query, allowed), fallback=True
+    )
 
 
 def _find_fully_masked_query(allowed: Tensor) -> bool:

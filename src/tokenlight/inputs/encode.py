@@ -315,7 +315,7 @@ def select_kept_positions(
         else:
             positions[segment].append(position)
     lengths = [len(text_positions) for text_positions in positions]
-    kept_lengths = _truncated_lengths(
+    kept_lengths = _divide_max_tokens(
         lengths, max_tokens - len(special_positions), last_only=last_only
     )
     for length, kept_length in zip(lengths, kept_lengths, strict=True):
@@ -336,7 +336,7 @@ def select_kept_positions(
     return sorted(kept_positions)
 
 
-def _truncated_lengths(lengths: list[int], max_tokens: int, *, last_only: bool) -> list[int]:
+def _divide_max_tokens(lengths: list[int], max_tokens: int, *, last_only: bool) -> list[int]:
     """Return how many tokens of each text are kept so that they sum to ``max_tokens``."""
     if len(lengths) == 1 or last_only:
         return [*lengths[:-1], max_tokens - sum(lengths[:-1])]

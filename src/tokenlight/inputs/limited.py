@@ -20,14 +20,15 @@ from typing import Any
 from tokenlight.data.tokenizer import RUNNER
 from tokenlight.errors import BadInput, DamagedFile, truncate_text
 
-SCRIPT = Path(__file__).with_name("limited_process.py")
-SECONDS = 10  # of CPU time per request, besides those for its characters
+PROCESS_SCRIPT = Path(__file__).with_name("limited_process.py")
+BASE_CPU_SECONDS = 10  # of CPU time per request, besides those for its characters
 CHARACTERS_PER_SECOND = 100_000  # a tenth of the usual speed of a tokenizer
 # Of memory, including that of the libraries.
-BYTES = 2 << 30
+BASE_BYTES = 2 << 30
 BYTES_PER_CHARACTER = 1 << 10
 MAX_CHARACTERS = 1 << 26  # of a rendered chat
-PATIENCE = 10  # seconds to wait per second of CPU time: other processes use the CPU, too
+# Other processes use the CPU, too, so an answer may take longer than its CPU time.
+WALL_SECONDS_PER_CPU_SECOND = 10
 
 
 class LimitedRunner:
@@ -49,11 +50,11 @@ class LimitedRunner:
     def __reduce__(self) -> tuple[Any, ...]:
         return LimitedRunner, (self.name, self.rules)
 
-    def rehearse(self, texts: Sequence[str]) -> None:
+    def try_under_limits(self, texts: Sequence[str]) -> None:
         """Refuse texts for which the tokenizer's rules take too much time or memory."""
         if self.rules is None or not texts:
             return
-        answer = self._ask({"texts": list(texts)}, sum(map(len, texts)), "tokenizer")
+        answer = self._request({"texts": list(texts)}, sum(map(len, texts)), "tokenizer")
         if "error" in answer:
             raise DamagedFile(
                 f"The tokenizer of {self.name} fails for this text: "
@@ -68,8 +69,8 @@ class LimitedRunner:
         """Return the text that a chat template makes of messages.
 
         Args:
-            template: A chat template in Jinja, as the model folder holds it. It is somebody's program, so
-                it runs in a process of its own, with little time and memory.
+            template: A chat template in Jinja, as the model folder holds it. It is a program of unknown
+                origin, so it runs in a process of its own, with little time and memory.
             messages: Role and content of each message.
             variables: Other variables of the template, such as special tokens.
         """
@@ -80,7 +81,7 @@ class LimitedRunner:
             "characters": MAX_CHARACTERS,
         }
         num_characters = sum(len(str(message)) for message in messages)
-        answer = self._ask(request, num_characters, "chat template")
+        answer = self._request(request, num_characters, "chat template")
         if "error" in answer:
             error = truncate_text(answer["error"], 400)
             raise BadInput(
@@ -89,22 +90,25 @@ class LimitedRunner:
             )
         return str(answer["text"])
 
-    def _ask(self, request: dict[str, Any], num_characters: int, part: str) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any], num_characters: int, part: str) -> dict[str, Any]:
         """Return the process's answer, or raise if it went beyond its limits."""
-        seconds = SECONDS + num_characters // CHARACTERS_PER_SECOND
-        num_bytes = BYTES + num_characters * BYTES_PER_CHARACTER
+        seconds = BASE_CPU_SECONDS + num_characters // CHARACTERS_PER_SECOND
+        num_bytes = BASE_BYTES + num_characters * BYTES_PER_CHARACTER
         request = {**request, "seconds": seconds, "bytes": num_bytes}
-        line = json.dumps(request, default=_as_plain).encode() + b"\n"
+        line = json.dumps(request, default=_convert_to_json).encode() + b"\n"
         answer: dict[str, Any] = {}
         exit_status: int | None = None
         with self._lock:
-            process = self._running()
+            process = self._get_process()
             # Windows has no limit of CPU time, so there the time on the clock counts.
             is_limited = sys.platform != "win32"
-            watch = threading.Timer(seconds * (PATIENCE if is_limited else 1), process.kill)
+            wall_seconds = seconds
+            if is_limited:
+                wall_seconds *= WALL_SECONDS_PER_CPU_SECOND
+            watch = threading.Timer(wall_seconds, process.kill)
             watch.start()
             try:
-                answer = _exchange(process, line)
+                answer = _send_and_receive(process, line)
             finally:
                 watch.cancel()
                 if not answer:
@@ -126,7 +130,7 @@ class LimitedRunner:
             )
         return answer
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _get_process(self) -> subprocess.Popen[bytes]:
         """Return the process; a new one if it has ended, or after a fork, where it belongs to the parent."""
         process = self._process
         if process is not None:
@@ -134,7 +138,7 @@ class LimitedRunner:
                 return process
             _stop(process, self._owner)
         process = subprocess.Popen(
-            [sys.executable, "-I", str(SCRIPT)],
+            [sys.executable, "-I", str(PROCESS_SCRIPT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -147,13 +151,13 @@ class LimitedRunner:
         return process
 
 
-def runner_of(holder: Any) -> LimitedRunner | None:
+def find_limited_runner(holder: Any) -> LimitedRunner | None:
     """Return the runner of a tokenizer or processor from a folder; None for one that a user made."""
     tokenizer = getattr(holder, "tokenizer", None)  # a processor holds its tokenizer
     return getattr(holder, RUNNER, None) or getattr(tokenizer, RUNNER, None)
 
 
-def _exchange(process: subprocess.Popen[bytes], line: bytes) -> dict[str, Any]:
+def _send_and_receive(process: subprocess.Popen[bytes], line: bytes) -> dict[str, Any]:
     """Send a request and wait for its answer; empty if the process ended."""
     _write(process, line)
     if process.stdout is None:
@@ -174,16 +178,16 @@ def _write(process: subprocess.Popen[bytes], line: bytes) -> None:
 
 def _stop(process: subprocess.Popen[bytes], owner: int) -> None:
     """End our process and close its pipes; after a fork, only close the copies of its pipes."""
-    for stream in _streams(process):
+    for stream in _iterate_streams(process):
         try:
             stream.close()
         except BrokenPipeError:
             continue
     if owner == os.getpid() and process.poll() is None:
-        _end(process)
+        _wait_or_kill(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
     """Wait for a process after closing its input; kill it if it is still computing."""
     try:
         process.wait(timeout=0.2)
@@ -192,13 +196,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _streams(process: subprocess.Popen[bytes]) -> Iterator[Any]:
+def _iterate_streams(process: subprocess.Popen[bytes]) -> Iterator[Any]:
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             yield stream
 
 
-def _as_plain(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     """Convert a value that JSON cannot hold: a mapping to a dict, anything else to the name of its type."""
     if isinstance(value, Mapping):
         return dict(value)

@@ -10,7 +10,7 @@ from tokenlight.data.tokenizer import no_panic
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.inputs.encode import check_text, check_tokenizer
-from tokenlight.inputs.limited import runner_of
+from tokenlight.inputs.limited import find_limited_runner
 from tokenlight.inputs.picture import (
     Picture,
     build_patch_image,
@@ -18,7 +18,7 @@ from tokenlight.inputs.picture import (
     run_processor,
     split_into_patches,
 )
-from tokenlight.inputs.prompt import Chat, encode_prompt, layout_chat
+from tokenlight.inputs.prompt import Chat, encode_prompt, lay_out_chat
 from tokenlight.inputs.prompt_layout import PromptLayout, locate_parts
 
 IMAGE_SEGMENT = "image"  # name of the image among the segments
@@ -72,7 +72,7 @@ class PicturePromptEncoder:
             # Pixel values are given, so there is nothing to process.
             return replace(self, processor=None).encode(picture, max_tokens, continuation)
         check_tokenizer(self.tokenizer)
-        layout = self._layout_prompt(picture)
+        layout = self._lay_out_prompt(picture)
         processed = self._process(picture, layout)
         prompt = self._locate_prompt(layout, processed)
         row = encode_prompt(prompt, self.tokenizer, max_tokens=None, continuation=continuation)
@@ -101,13 +101,13 @@ class PicturePromptEncoder:
                 return str(marker)
         return str(self.tokenizer.convert_ids_to_tokens(self.image_token_id))
 
-    def _layout_prompt(self, picture: Picture) -> PromptLayout:
+    def _lay_out_prompt(self, picture: Picture) -> PromptLayout:
         """Return the text with one marker of the image: where the user wrote it, else at the beginning."""
         prompt = picture.text
         if isinstance(prompt, Chat):
             has_template = getattr(self.processor, "chat_template", None)
             template_holder = self.processor if has_template else self.tokenizer
-            layout = layout_chat(prompt, template_holder, has_image=True)
+            layout = lay_out_chat(prompt, template_holder, has_image=True)
         elif prompt is None:
             raise BadInput(
                 "This model reads an image with a text. Give Picture(…, text='What is this?').",
@@ -210,8 +210,8 @@ class _RecordingTokenizer:
     def __call__(self, text: Any, *args: Any, **options: Any) -> Any:
         self.text = text if isinstance(text, str) else text[0]
         self.adds_special_tokens = options.get("add_special_tokens", True)
-        runner = runner_of(self._tokenizer)
+        runner = find_limited_runner(self._tokenizer)
         if runner is not None:
-            runner.rehearse([self.text])
+            runner.try_under_limits([self.text])
         with no_panic("The tokenizer"):
             return self._tokenizer(text, *args, **options)

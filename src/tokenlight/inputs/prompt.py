@@ -17,11 +17,11 @@ from tokenlight.inputs.encode import (
     check_tokenizer,
     run_tokenizer,
 )
-from tokenlight.inputs.limited import runner_of
+from tokenlight.inputs.limited import find_limited_runner
 from tokenlight.inputs.prompt_layout import (
     PromptLayout,
     locate_parts,
-    message_parts,
+    split_message_parts,
     split_thinking,
 )
 
@@ -84,12 +84,12 @@ class Context:
             ['document 1', 'question']
         """
         slots = {
-            DOCUMENTS_SLOT: self._named_documents(),
+            DOCUMENTS_SLOT: self._name_documents(),
             QUESTION_SLOT: {QUESTION_SEGMENT: self.question or ""},
         }
         text = ""
         parts = []
-        for piece in re.split(f"({DOCUMENTS_SLOT}|{QUESTION_SLOT})", self._full_template()):
+        for piece in re.split(f"({DOCUMENTS_SLOT}|{QUESTION_SLOT})", self._build_full_template()):
             if piece not in slots:
                 text += piece
                 continue
@@ -101,7 +101,7 @@ class Context:
                 text += part
         return PromptLayout(text, tuple(parts))
 
-    def _named_documents(self) -> Mapping[str, str]:
+    def _name_documents(self) -> Mapping[str, str]:
         """Return the documents by name."""
         documents = self.documents
         if not isinstance(documents, tuple | Mapping) or not documents:
@@ -119,7 +119,7 @@ class Context:
             )
         return documents
 
-    def _full_template(self) -> str:
+    def _build_full_template(self) -> str:
         """Return the template with placeholders for the documents and, if there is one, the question."""
         has_question = self.question is not None
         message = CHAT_MESSAGE if has_question else DOCUMENTS_SLOT
@@ -223,7 +223,7 @@ def encode_prompt(
         TextTooLong: The prompt has more than ``max_tokens`` tokens, and may not be truncated.
     """
     check_tokenizer(tokenizer)
-    layout = _layout_prompt(prompt, tokenizer)
+    layout = _lay_out_prompt(prompt, tokenizer)
     if continuation is not None:
         layout = _append_continuation(layout, continuation)
     add_special_tokens = not layout.has_special_tokens
@@ -256,11 +256,11 @@ def _truncate_start(row: TokenRow, max_tokens: int) -> TokenRow:
     return replace(row.take(positions), num_truncated=len(row) - len(positions))
 
 
-def _layout_prompt(prompt: str | Chat | Context | PromptLayout, tokenizer: Any) -> PromptLayout:
+def _lay_out_prompt(prompt: str | Chat | Context | PromptLayout, tokenizer: Any) -> PromptLayout:
     if isinstance(prompt, PromptLayout):
         return prompt
     if isinstance(prompt, Chat):
-        return layout_chat(prompt, tokenizer)
+        return lay_out_chat(prompt, tokenizer)
     if isinstance(prompt, str):
         check_text(prompt)
         return PromptLayout(prompt, (((0, len(prompt)), "prompt"),))
@@ -268,7 +268,7 @@ def _layout_prompt(prompt: str | Chat | Context | PromptLayout, tokenizer: Any) 
     if prompt.template != CHAT_TEMPLATE:
         return layout
     # The documents and the question are one message of a chat.
-    chat_layout = layout_chat(Chat([{"role": "user", "content": layout.text}]), tokenizer)
+    chat_layout = lay_out_chat(Chat([{"role": "user", "content": layout.text}]), tokenizer)
     message_start = chat_layout.parts[0][0][0]
     # Templates strip white space at the beginning of a message.
     num_stripped = len(layout.text) - len(layout.text.lstrip())
@@ -294,7 +294,7 @@ def _append_continuation(layout: PromptLayout, continuation: str) -> PromptLayou
     )
 
 
-def layout_chat(chat: Chat, tokenizer: Any, *, has_image: bool = False) -> PromptLayout:
+def lay_out_chat(chat: Chat, tokenizer: Any, *, has_image: bool = False) -> PromptLayout:
     """Format a chat by its template, and find its messages in the result.
 
     Args:
@@ -329,14 +329,14 @@ def layout_chat(chat: Chat, tokenizer: Any, *, has_image: bool = False) -> Promp
         ) from error
     expected: list[tuple[list[str], str]] = []
     for chat_message in chat.messages:
-        expected.extend(message_parts(chat_message))
+        expected.extend(split_message_parts(chat_message))
     return locate_parts(text, expected)
 
 
 def _render_chat(holder: Any, messages: list[dict[str, Any]], chat: Chat) -> str:
     """Format messages by the template of ``holder``; one from a model folder runs under limits."""
     add_generation_prompt = bool(chat.add_generation_prompt)
-    runner = runner_of(holder)
+    runner = find_limited_runner(holder)
     if runner is None:
         text = holder.apply_chat_template(
             messages,
@@ -377,11 +377,11 @@ def _build_row(encoding: Any, layout: PromptLayout, keep_end_tokens: bool) -> To
         offsets.append((max(start, part_start) - part_start, min(end, part_end) - part_start))
     texts = tuple(layout.text[slice(*span)] for span in part_spans)
     row = build_row(encoding, texts, tuple(segments), offsets)
-    num_tokens = len(encoding.ids) if keep_end_tokens else _length_without_end_tokens(is_special)
+    num_tokens = len(encoding.ids) if keep_end_tokens else _count_without_end_tokens(is_special)
     return replace(row.take(range(num_tokens)), segment_names=names)
 
 
-def _length_without_end_tokens(is_special: Sequence[int]) -> int:
+def _count_without_end_tokens(is_special: Sequence[int]) -> int:
     """Return the number of tokens up to the last one that is not special."""
     length = len(is_special)
     while length and is_special[length - 1]:

@@ -99,7 +99,7 @@ def _find_pieces(text: str, pieces: list[str], search_start: int) -> Span | None
     return None if min(starts) < 0 else (starts[0], end)
 
 
-def message_parts(message: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
+def split_message_parts(message: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
     """Yield the parts of a chat message, as :func:`locate_parts` expects them."""
     thinking = message.get("reasoning_content") or ""
     content = message.get("content") or ""

@@ -203,7 +203,7 @@ def values_only_product(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     return None, compute_contributions(relevance, case, epsilon_divide)[1]
 
 
-def epsilon_shift(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def epsilon_add_constant(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     r""":math:`y = x + b`: :math:`R_x = x\,R/y`; the constant keeps its share.
 
     The epsilon rule of a bias. It makes :func:`softmax_taylor` invariant to a constant added to all scores

@@ -7,9 +7,9 @@ from tokenlight.lrp.operations import OperationCall, is_activation
 from tokenlight.lrp.rules import Operation
 
 # Operations with a gradient of their own in place of the model's.
-NONLINEAR = frozenset({Operation.ACTIVATION, Operation.NORM})
+ALWAYS_REWRITTEN = frozenset({Operation.ACTIVATION, Operation.NORM})
 # Operations with a gradient of their own besides the model's, which some rules leave as it is.
-OPTIONAL = frozenset({Operation.SOFTMAX})
+OPTIONALLY_REWRITTEN = frozenset({Operation.SOFTMAX})
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def plan_call(
     """
     call, root = roots.resolve_call(call)
     rewrites_gradients = requirements.needs_rewritten_gradients
-    is_nonlinear = call.operation in NONLINEAR
-    is_optional = rewrites_gradients and call.operation in OPTIONAL
+    is_nonlinear = call.operation in ALWAYS_REWRITTEN
+    is_optional = rewrites_gradients and call.operation in OPTIONALLY_REWRITTEN
     shares_gradient = rewrites_gradients and has_several_activations(call)
     return CallPlan(
         call=call,

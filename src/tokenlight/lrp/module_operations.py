@@ -159,7 +159,7 @@ def _measure_norm(module: nn.Module, operation: ModuleOperation, features: Tenso
 @torch.no_grad()
 def _probe_module(module: nn.Module, features: Tensor) -> ModuleOperation | None:
     if isinstance(module, nn.Linear):  # a quantized one, for example: affine but for its rounding
-        return ModuleOperation(Operation.MAP)
+        return ModuleOperation(Operation.LINEAR_MAP)
     width = features.shape[-1]
     if features.dim() < 2 or width < MIN_WIDTH or not features.is_floating_point():
         return None
@@ -256,7 +256,7 @@ def _classify_module(
     if not probe.outputs:
         return None
     if probe.is_affine():
-        return ModuleOperation(Operation.MAP)
+        return ModuleOperation(Operation.LINEAR_MAP)
     if not probe.keeps_shape:
         return None
     if probe.is_elementwise():
@@ -382,7 +382,7 @@ class ElementwiseRoots(WeakIdKeyDictionary):
         root = self._find_root_of(call.operands[0])
         if operation is Operation.ACTIVATION:
             return ElementwiseRoot(root.tensor, is_nonlinear=True)
-        if operation in (Operation.SCALE, Operation.SHIFT):
+        if operation in (Operation.SCALE, Operation.ADD_CONSTANT):
             is_by_number = call.operands[1] is None
             if is_by_number:
                 return root

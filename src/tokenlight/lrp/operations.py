@@ -136,7 +136,7 @@ def _parse_division(input: Any, other: Any, *, rounding_mode: str | None = None)
     return OperationCall(Operation.SCALE, (input, None))
 
 
-def _parse_total(
+def _parse_sum(
     is_mean: bool, input: Tensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> ParsedCall:
     """Parse a sum or mean over some axes."""
@@ -150,7 +150,7 @@ def _parse_total(
     if is_mean:
         count = math.prod(input.shape[axis] for axis in axes)
     removed_axes = () if keepdim else axes
-    return OperationCall(Operation.TOTAL, (input,), (removed_axes, count))
+    return OperationCall(Operation.SUM, (input,), (removed_axes, count))
 
 
 # --- nonlinear functions and norms -----------------------------------------------------------------
@@ -200,12 +200,12 @@ def _parse_linear_map(*args: Any, **kwargs: Any) -> ParsedCall:
     num_activations = sum(map(is_activation, (*args, *kwargs.values())))
     if num_activations != 1:
         return None
-    return OperationCall(Operation.MAP, ())
+    return OperationCall(Operation.LINEAR_MAP, ())
 
 
 def _parse_placement(*_: Any, **__: Any) -> ParsedCall:
     """Parse a call that writes or adds activations into others at some positions."""
-    return OperationCall(Operation.MAP, ())
+    return OperationCall(Operation.LINEAR_MAP, ())
 
 
 _NAMES_AND_PARSERS: list[tuple[str, CallParser]] = [
@@ -215,7 +215,7 @@ _NAMES_AND_PARSERS: list[tuple[str, CallParser]] = [
     ("matmul __matmul__ bmm mm", _parse_matmul),
     (
         "add __add__ __radd__ sub subtract __sub__",
-        partial(_parse_pair, Operation.ADD, Operation.SHIFT),
+        partial(_parse_pair, Operation.ADD, Operation.ADD_CONSTANT),
     ),
     ("mul multiply __mul__ __rmul__", partial(_parse_pair, Operation.GATE, Operation.SCALE)),
     ("div divide true_divide __truediv__ __div__", _parse_division),
@@ -231,8 +231,8 @@ _NAMES_AND_PARSERS: list[tuple[str, CallParser]] = [
     ("grouped_mm _grouped_mm grouped_mm_fallback", _parse_linear_map),
     ("index_add index_add_ scatter_add scatter_add_", _parse_placement),
     ("copy_ __setitem__", _parse_placement),
-    ("sum", partial(_parse_total, False)),
-    ("mean", partial(_parse_total, True)),
+    ("sum", partial(_parse_sum, False)),
+    ("mean", partial(_parse_sum, True)),
 ]
 # By the name of the torch function.
 CALL_PARSERS: dict[str, CallParser] = {}

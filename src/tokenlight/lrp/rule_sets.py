@@ -14,11 +14,11 @@ _CHEFER_RULES: dict[Operation, Rule] = {
     Operation.MATMUL: rules.halved_product,
     Operation.GATE: rules.halved_gate,
     Operation.ADD: rules.balanced_add,
-    Operation.TOTAL: rules.proportional_total,
+    Operation.SUM: rules.proportional_sum,
     Operation.SCALE: rules.pass_through_scale,
     Operation.SOFTMAX: rules.balanced_mask,
     **dict.fromkeys(
-        (Operation.SHIFT, Operation.QUOTIENT, Operation.ACTIVATION, Operation.NORM),
+        (Operation.ADD_CONSTANT, Operation.QUOTIENT, Operation.ACTIVATION, Operation.NORM),
         rules.pass_through,
     ),
 }
@@ -80,8 +80,8 @@ _EPSILON_RULES: dict[Operation, Rule] = _CHEFER_RULES | {
     **dict.fromkeys((Operation.LINEAR, Operation.CONV1D), attnlrp.epsilon_linear),
     Operation.MATMUL: partial(rules.halved_product, divide=attnlrp.epsilon_divide),
     Operation.ADD: partial(rules.proportional_add, divide=attnlrp.epsilon_divide),
-    Operation.TOTAL: partial(rules.proportional_total, divide=attnlrp.epsilon_divide),
-    Operation.SHIFT: attnlrp.epsilon_shift,
+    Operation.SUM: partial(rules.proportional_sum, divide=attnlrp.epsilon_divide),
+    Operation.ADD_CONSTANT: attnlrp.epsilon_add_constant,
     Operation.SOFTMAX: attnlrp.softmax_taylor,
     Operation.NORM: attnlrp.norm_linear,
 }

@@ -1,6 +1,8 @@
 """Operations, rules and rule sets of LRP, and the rules of Chefer et al.
 
-A rule is a function: relevance of an operation's output in, relevance of its operands out.
+A rule is a function: relevance of an operation's output in, relevance of its operands out. Rules are called
+    as
+the papers call them (``z_plus``, ``halved_product``), so they are nouns; all other functions are verbs.
 """
 
 import enum
@@ -32,19 +34,19 @@ class Operation(enum.Enum):
     MATMUL = enum.auto()  # matrix product of two activations, or an einsum of them
     GATE = enum.auto()  # elementwise product of two activations
     ADD = enum.auto()  # sum of two activations
-    SHIFT = enum.auto()  # activation + constant
+    ADD_CONSTANT = enum.auto()  # activation + constant
     SCALE = enum.auto()  # activation × constant
     QUOTIENT = enum.auto()  # activation / activation
-    TOTAL = enum.auto()  # sum or mean over axes
+    SUM = enum.auto()  # sum or mean over axes
     SOFTMAX = enum.auto()
     ACTIVATION = enum.auto()  # nonlinear function, element by element
     NORM = enum.auto()  # LayerNorm or RMSNorm
     ATTENTION = enum.auto()  # queries, keys and values in one fused call
-    MAP = enum.auto()  # any other linear map, or a selection of values (top-k)
+    LINEAR_MAP = enum.auto()  # any other linear map, or a selection of values (top-k)
 
 
 # A gradient passes these by itself; a rule would have to take them apart.
-OPERATIONS_WITHOUT_RULE = frozenset({Operation.ATTENTION, Operation.MAP})
+OPERATIONS_WITHOUT_RULE = frozenset({Operation.ATTENTION, Operation.LINEAR_MAP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ def z_plus(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     rows = rows.to(dtype)
     abs_rows = rows.abs()
     abs_weight = weight.abs()
+    # First 2 Z = xW + |x||W|, in place where the product of the forward pass is no longer needed.
     product = _recover_linear_product(case, dtype)
     # Where all signs disagree, Z is 0, and what rounding leaves of xW + |x||W| is no relevance. So xW
     # weighs slightly more, and a denominator that is not positive becomes infinite.
@@ -171,6 +174,7 @@ def z_plus(relevance: Tensor, case: RuleCase) -> OperandRelevances:
         doubled_z = product.reshape(-1, weight.shape[0])
         doubled_z.addmm_(abs_rows, abs_weight.mT, beta=product_weight)
     torch.threshold_(doubled_z, 0.0, math.inf).add_(2 * STABILIZER)
+    # Then R_x = x ⊙ Wᵀ S/2 + |x| ⊙ |W|ᵀ S/2, in which the terms of unequal signs cancel.
     half_share = relevance.reshape(doubled_z.shape) / doubled_z  # S / 2
     row_relevance = torch.matmul(half_share, weight).mul_(rows)
     row_relevance.addcmul_(abs_rows, torch.matmul(half_share, abs_weight))
@@ -335,7 +339,7 @@ def proportional_mask(relevance: Tensor, case: RuleCase) -> tuple[Tensor]:
     return (stabilize_relevance(relevance, scores.clamp(min=torch.finfo(scores.dtype).min)),)
 
 
-def proportional_total(
+def proportional_sum(
     relevance: Tensor, case: RuleCase, divide: Divide = safe_divide
 ) -> OperandRelevances:
     r""":math:`R_i = x_i\,R/\sum_j x_j` along the summed axes; a mean is a sum of :math:`x_j/n`.

@@ -27,7 +27,7 @@ from tokenlight.lrp.backward import (
     is_function_node,
 )
 from tokenlight.lrp.call_plans import (
-    NONLINEAR,
+    ALWAYS_REWRITTEN,
     BackwardRequirements,
     CallPlan,
     has_several_activations,
@@ -225,7 +225,7 @@ class _TracingMode(TorchFunctionMode):
         call = parse(*args, **keywords)
         if call is None or not is_in_place:
             return call
-        if call.operation in NONLINEAR or has_several_activations(call):
+        if call.operation in ALWAYS_REWRITTEN or has_several_activations(call):
             return None  # to rewrite the gradient, the overwritten value would have to be kept
         return call
 
@@ -293,7 +293,7 @@ class _TracingMode(TorchFunctionMode):
             operands = (*operands, unshifted)
             self.unshifted_by_node.clear()
         value = self.backward_mode.attach_rule(call.operation, value, operands, call.settings)
-        if call.operation is Operation.SHIFT and operands[0] is not None:
+        if call.operation is Operation.ADD_CONSTANT and operands[0] is not None:
             self.unshifted_by_node[value.grad_fn] = operands[0].detach()
         return value
 
@@ -324,7 +324,7 @@ class _TracingMode(TorchFunctionMode):
         if module_operation is None:
             return self._trace_module(module, forward, *args, **kwargs)
         (features,) = args
-        if module_operation.operation is Operation.MAP:
+        if module_operation.operation is Operation.LINEAR_MAP:
             output = forward(features)
             if self.is_watching and self.requirements.needs_rewritten_gradients:
                 self.unsupported_ops.mark_supported(output, {features.grad_fn})

@@ -58,6 +58,10 @@ class DecodedMethod(GradientMethod):
     needs = frozenset({Site.HIDDEN_STATES, Site.GRAPH})
 
     @property
+    def family(self) -> str:
+        return "decoded"
+
+    @property
     def options(self) -> dict[str, Any]:
         """The options that differ from their defaults; a loaded language model by its name."""
         options = super().options

@@ -22,7 +22,8 @@ from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 
 Multiply = Literal["own", "first", "none"]
-# From positions in ``examples`` and step numbers, each ``pass``, to points, ``pass position hidden``.
+# Computes the embeddings at points of the paths, ``pass position hidden``: for each pass, the index of its
+# example among those that are scored, and the number of its step.
 ComputePoint = Callable[[Tensor, Tensor], Tensor]
 # What the epsilon of a norm leaves of terms that cancel, as a share of them.
 MAX_CANCELLED_SHARE = 1e-3

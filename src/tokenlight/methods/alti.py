@@ -59,6 +59,7 @@ class TokenToTokenInteractions(Method):
         batch, num_heads, num_tokens, head_width = values.shape
         projection = mixing.projection.view(-1, num_heads, head_width).to(values.dtype)
         # What each head's value of a token becomes in the residual stream, ``batch head key hidden``.
+        # Axes: b batch, h head, i query, j key, w width of a head, k hidden.
         projected = torch.einsum("bhjw,khw->bhjk", values, projection)
         identity = torch.eye(num_tokens, device=maps.device, dtype=maps.dtype)
         residual = mixing.residual[:, None].to(maps.dtype)

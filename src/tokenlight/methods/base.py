@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tokenlight import registry
 from tokenlight.accel.transfer import Deferred
 from tokenlight.errors import BadInput, UnsupportedModel, short_repr
-from tokenlight.lrp.call_plans import NONLINEAR
+from tokenlight.lrp.call_plans import ALWAYS_REWRITTEN
 from tokenlight.lrp.rule_sets import ATTENTION_CONSTANT, ATTNLRP, CP_LRP, GIM
 from tokenlight.lrp.rules import Operation, RuleSet
 from tokenlight.model.embeddings import CapturedEmbeddings, EmbeddingSite
@@ -244,9 +244,6 @@ class Method(registry.Component, abc.ABC):
     @property
     def family(self) -> str:
         """The entry of ``FAMILIES`` that it belongs to, by what it needs."""
-        option_names = {field.name for field in dataclasses.fields(self)}
-        if "lm" in option_names:
-            return "decoded"
         if self.needs & RELEVANCE_SITES:
             return "relevance"
         if self.count_passes(100).forwards > 1:
@@ -389,7 +386,7 @@ class GradientMethod(Method):
         if self.gradient == "model":
             return self.needs
         sites = self.needs | {Site.RELEVANCE_GRADIENT}
-        if GRADIENT_RULE_SETS[self.gradient].rules.keys() >= NONLINEAR:
+        if GRADIENT_RULE_SETS[self.gradient].rules.keys() >= ALWAYS_REWRITTEN:
             sites |= {Site.NO_MODEL_GRADIENT}
         return sites
 

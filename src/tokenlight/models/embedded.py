@@ -107,7 +107,7 @@ def verify_files(name: str) -> None:
     if not name.startswith(NAME_PREFIX) or task not in TASKS:
         names = [NAME_PREFIX + known_task for known_task in TASKS]
         raise UnknownName.from_choices("embedded model", name, names)
-    for relative_path, released in _released_files(task).items():
+    for relative_path, released in _list_released_files(task).items():
         path = MODELS_FOLDER / relative_path
         if not path.is_file():
             raise DamagedFile(
@@ -143,7 +143,7 @@ def list_models() -> list[EmbeddedModel]:
         model = EmbeddedModel(
             name=NAME_PREFIX + task,
             task=description,
-            size=sum(entry["bytes"] for entry in _released_files(task).values()),
+            size=sum(entry["bytes"] for entry in _list_released_files(task).values()),
             quality=", ".join(qualities),
             split=f"{figures['split']} ({figures['rows']:,})",
         )
@@ -184,7 +184,7 @@ def quiet_transformers(*, hide_warnings: bool = False) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _released_files(task: str) -> dict[str, dict[str, Any]]:
+def _list_released_files(task: str) -> dict[str, dict[str, Any]]:
     """Return the released size and hash of each file of one model, including the shared encoder."""
     files = {}
     for relative_path, entry in _read_json_file(CHECKSUMS_FILE).items():

@@ -96,7 +96,7 @@ def read_header(path: Path) -> GGUFHeader:
             code="gguf-architecture",
         )
     _check_fields(path, architecture, metadata, num_tensors)
-    _check_extents(path, table, sizes, _data_start(path, metadata, end_of_header), num_bytes)
+    _check_extents(path, table, sizes, _find_data_start(path, metadata, end_of_header), num_bytes)
     return GGUFHeader(
         path=path,
         architecture=architecture,
@@ -261,7 +261,7 @@ def _read_type_sizes() -> dict[int, _TypeSize]:
     return sizes
 
 
-def _data_start(path: Path, metadata: dict[str, Any], end_of_header: int) -> int:
+def _find_data_start(path: Path, metadata: dict[str, Any], end_of_header: int) -> int:
     """Return where the data of the tensors begins: at the next multiple of the alignment."""
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     is_power_of_two = type(alignment) is int and alignment > 0 and alignment & (alignment - 1) == 0

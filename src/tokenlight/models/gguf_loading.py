@@ -26,8 +26,8 @@ from tokenlight.models.safety import (
     NO_REMOTE_CODE,
     SAFE_WEIGHTS_OPTIONS,
     check_config_values,
-    first_message_line,
-    model_file_error_context,
+    get_first_message_line,
+    model_file_errors_described,
 )
 from tokenlight.models.shapes import Shapes, check_shapes
 from tokenlight.models.tokenizer_rules import limit_rules
@@ -101,7 +101,7 @@ def load_gguf(
         model_class = _find_class(name, config)
         description = f"The file {path.name}"
         with (
-            model_file_error_context(name, description),
+            model_file_errors_described(name, description),
             quiet_transformers(),
             _hidden_progress_bar(),
             # Tensors created in inference mode could never have a gradient.
@@ -117,7 +117,7 @@ def load_gguf(
                 config=config,
                 dtype=dtype,
                 output_loading_info=True,
-                **_dequantize_option(),
+                **_build_dequantize_option(),
                 **SAFE_WEIGHTS_OPTIONS,
                 **options,
             )
@@ -161,7 +161,7 @@ def describe_gguf(path: Path, model: Any) -> tuple[str, ...]:
     verb = "dequantized" if header.is_quantized else "converted"
     notes = [
         f"{WEIGHTS_NOTE}{path.name} ({', '.join(header.tensor_types)}) were {verb} to {dtype}: "
-        f"{_megabytes(header.num_bytes)} in the file, {_megabytes(num_bytes)} in memory"
+        f"{_format_megabytes(header.num_bytes)} in the file, {_format_megabytes(num_bytes)} in memory"
     ]
     ignored = [tensor for tensor in header.shapes if tensor.startswith("rope_freqs.")]
     if ignored:
@@ -172,7 +172,7 @@ def describe_gguf(path: Path, model: Any) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _megabytes(num_bytes: int) -> str:
+def _format_megabytes(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:,.0f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e6:.1f} MB"
 
 
@@ -215,14 +215,14 @@ def _isolated_file(path: Path) -> Iterator[dict[str, str]]:
 
 def _load_config(name: str, header: GGUFHeader, location: dict[str, str]) -> Any:
     """Return the config that transformers makes of the metadata, once its sizes are checked."""
-    with model_file_error_context(name, f"The metadata of {header.path.name}"):
+    with model_file_errors_described(name, f"The metadata of {header.path.name}"):
         try:
             with quiet_transformers(hide_warnings=True):
                 config = AutoConfig.from_pretrained(**location, **NO_REMOTE_CODE)
         except (NotImplementedError, ValueError) as error:
             raise UnsupportedModel(
                 f"transformers {transformers.__version__} cannot read {name} (architecture "
-                f"{header.architecture}) from a GGUF file: {first_message_line(error)} Give the model's "
+                f"{header.architecture}) from a GGUF file: {get_first_message_line(error)} Give the model's "
                 "safetensors folder instead.",
                 code="gguf-architecture-unsupported",
             ) from error
@@ -247,7 +247,7 @@ def _find_class(name: str, config: Any) -> Any:
     return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 
-def _dequantize_option() -> dict[str, Any]:
+def _build_dequantize_option() -> dict[str, Any]:
     """Return the option by which newer releases of transformers unpack all weights while loading."""
     gguf_config = getattr(transformers.utils.quantization_config, "GgufConfig", None)
     return {} if gguf_config is None else {"quantization_config": gguf_config(dequantize=True)}
@@ -279,7 +279,7 @@ def _forget_quantization(model: Any, name: str) -> None:
 
 def _load_tokenizer(name: str, location: dict[str, str], path: str) -> Any:
     with (
-        model_file_error_context(name, "The tokenizer in the file"),
+        model_file_errors_described(name, "The tokenizer in the file"),
         quiet_transformers(hide_warnings=True),
     ):
         # AutoTokenizer would read the whole file once more, only to name the class after the family.

@@ -35,7 +35,7 @@ def check_implementations(name: str, file: str, content: Mapping[str, Any]) -> N
     Raises:
         UnsupportedModel: A field, at any depth, names an implementation that is not on the list.
     """
-    for field, value in _fields(content):
+    for field, value in _iterate_fields(content):
         if field in PATCHES and value:
             raise UnsupportedModel(
                 f"{name} changes which code runs ({file}: {field} is {short_repr(value)}), but tokenlight "
@@ -54,10 +54,10 @@ def check_implementations(name: str, file: str, content: Mapping[str, Any]) -> N
 
 def _check_names(name: str, file: str, field: str, value: Any) -> None:
     """Refuse implementations in ``value`` that are not on the list of ``field``, if it has one."""
-    allowed = _allowed_names(field)
+    allowed = _list_allowed_names(field)
     if not allowed:
         return
-    for implementation in _leaves(value):
+    for implementation in _iterate_leaves(value):
         # An array has no truth value to compare with, so only strings are looked up.
         is_allowed = isinstance(implementation, str) and implementation in allowed
         if implementation is not None and not is_allowed:
@@ -70,12 +70,12 @@ def _check_names(name: str, file: str, field: str, value: Any) -> None:
 
 def check_config(name: str, config: PreTrainedConfig) -> None:
     """Apply the same lists to a config that transformers has read, and to all configs inside it."""
-    for part in _configs(config):
+    for part in _iterate_configs(config):
         for field in ("_attn_implementation", "_experts_implementation"):
             check_implementations(name, "config.json", {field: getattr(part, field, None)})
 
 
-def _allowed_names(field: str) -> tuple[str, ...]:
+def _list_allowed_names(field: str) -> tuple[str, ...]:
     """Return the implementations that ``field`` may name; empty if it names no implementation."""
     field = field.removesuffix("_internal")
     if not field.endswith("_implementation"):
@@ -83,32 +83,32 @@ def _allowed_names(field: str) -> tuple[str, ...]:
     return EXPERTS if "experts" in field else ATTENTION
 
 
-def _fields(content: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_fields(content: Any) -> Iterator[tuple[str, Any]]:
     """Yield every field with its value, at any depth of mappings and lists."""
     if isinstance(content, Mapping):
         for field, value in content.items():
             yield str(field), value
-            yield from _fields(value)
+            yield from _iterate_fields(value)
     elif isinstance(content, list | tuple):
         for value in content:
-            yield from _fields(value)
+            yield from _iterate_fields(value)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _iterate_leaves(value: Any) -> Iterator[Any]:
     """Yield the values inside nested mappings and lists: one implementation per part of a model."""
     if isinstance(value, Mapping):
         for inner in value.values():
-            yield from _leaves(inner)
+            yield from _iterate_leaves(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _leaves(inner)
+            yield from _iterate_leaves(inner)
     else:
         yield value
 
 
-def _configs(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
+def _iterate_configs(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
     """Yield a config and all configs inside it."""
     yield config
     for value in vars(config).values():
         if isinstance(value, PreTrainedConfig):
-            yield from _configs(value)
+            yield from _iterate_configs(value)

@@ -34,13 +34,13 @@ from tokenlight.models.safety import (
     SAFE_WEIGHTS_OPTIONS,
     add_offline_option,
     check_model_files,
-    first_message_line,
-    model_file_error_context,
+    get_first_message_line,
+    model_file_errors_described,
     refuse_forbidden_options,
     select_hub_options,
 )
 from tokenlight.models.shapes import Shapes, check_num_labels, check_shapes, read_shapes
-from tokenlight.models.tokenizer_rules import limit_rules, rehearse_rules
+from tokenlight.models.tokenizer_rules import limit_rules, try_rules_under_limits
 
 logger = logging.getLogger("tokenlight")
 WEIGHT_FILES = "weights (model.safetensors)"
@@ -118,12 +118,12 @@ def load_model(
     # before transformers allocates the model.
     weights = _read_weights(name, folder_or_id, transformers_options)
     config, model_class = _load_checked_config(name, folder_or_id, transformers_options)
-    model_options = {**transformers_options, **_head_options(model_class)}
+    model_options = {**transformers_options, **_build_head_options(model_class)}
     if dtype is None:
-        dtype = _default_dtype(model_class, config)
+        dtype = _choose_default_dtype(model_class, config)
     load_options = {"dtype": _resolve_dtype(dtype), **model_options}
     with (
-        model_file_error_context(name, f"The {WEIGHT_FILES}"),
+        model_file_errors_described(name, f"The {WEIGHT_FILES}"),
         # A download deserves a progress bar.
         quiet_transformers() if is_local else nullcontext(),
         # Tensors created in inference mode could never have a gradient.
@@ -132,7 +132,7 @@ def load_model(
     ):
         if quantize is not None:
             # Quantized weights are loaded onto their device, and cannot be moved there later.
-            load_options |= _quantization_options(quantize, device)
+            load_options |= _build_quantization_options(quantize, device)
             device = None
         if weights is not None:
             check_shapes(f"config.json of {name}", model_class, config, *weights, model_options)
@@ -148,13 +148,13 @@ def load_model(
 
 def _load_checked_config(name: str, folder_or_id: str, options: dict[str, Any]) -> tuple[Any, Any]:
     """Return the config of a model and the class that loads it."""
-    with model_file_error_context(name, "config.json"):
+    with model_file_errors_described(name, "config.json"):
         config = _load_config(name, folder_or_id, options)
         check_config(name, config)
         return config, _resolve_model_class(name, config)
 
 
-def _default_dtype(model_class: Any, config: Any) -> torch.dtype | str:
+def _choose_default_dtype(model_class: Any, config: Any) -> torch.dtype | str:
     """Return the dtype of the file for a model that generates text, else float32."""
     return "auto" if _generates_text(model_class, config) else torch.float32
 
@@ -190,7 +190,7 @@ def _choose_device(
     return "cuda"
 
 
-def _head_options(model_class: Any) -> dict[str, Any]:
+def _build_head_options(model_class: Any) -> dict[str, Any]:
     """Return the options that leave out a pooling layer that is never used.
 
     Sentence vectors are pooled from the tokens; the pooling layer of a model without a head is often
@@ -225,7 +225,7 @@ def _read_weights(
     """Return shapes and size of the weights; None for an embedded model, which has checksums."""
     if name.startswith(NAME_PREFIX):
         return None
-    with model_file_error_context(name, f"The {WEIGHT_FILES}"):
+    with model_file_errors_described(name, f"The {WEIGHT_FILES}"):
         weights = read_shapes(folder_or_id, hub_options)
     if weights is not None:
         check_num_labels(name, folder_or_id, weights[0], hub_options)
@@ -255,7 +255,7 @@ def _check_quantized(name: str, model: Any) -> None:
             )
 
 
-def _quantization_options(quantize: str, device: str | torch.device | None) -> dict[str, Any]:
+def _build_quantization_options(quantize: str, device: str | torch.device | None) -> dict[str, Any]:
     """Return the options of transformers for quantized weights."""
     if quantize not in ("4bit", "8bit"):
         raise BadInput(
@@ -281,8 +281,8 @@ def move_to_device(model: Any, device: str | torch.device | None) -> None:
         model.to(device)
     except (AssertionError, RuntimeError, TypeError) as error:
         raise BadInput(
-            f"The model cannot be moved to device {str(device)!r}: {first_message_line(error)} Give cpu, or "
-            "cuda on a machine where torch finds a GPU with room for it.",
+            f"The model cannot be moved to device {str(device)!r}: {get_first_message_line(error)} Give cpu, "
+            "or cuda on a machine where torch finds a GPU with room for it.",
             code="device-unusable",
         ) from error
 
@@ -327,10 +327,10 @@ def load_tokenizer(folder_or_id: str, name: str, hub_options: dict[str, Any]) ->
             code="tokenizer-not-saved",
         )
     description = "The tokenizer (tokenizer.json, tokenizer_config.json …)"
-    with model_file_error_context(name, description):
+    with model_file_errors_described(name, description):
         try:
             if not name.startswith(NAME_PREFIX):
-                rehearse_rules(name, folder_or_id, hub_options)
+                try_rules_under_limits(name, folder_or_id, hub_options)
             tokenizer = AutoTokenizer.from_pretrained(
                 folder_or_id, **NO_REMOTE_CODE, **select_hub_options(hub_options)
             )
@@ -339,7 +339,7 @@ def load_tokenizer(folder_or_id: str, name: str, hub_options: dict[str, Any]) ->
             if folder.is_dir():
                 raise
             raise BadInput(
-                f"No tokenizer found at {name!r}: {first_message_line(error)} {MODEL_SOURCE_HINT}",
+                f"No tokenizer found at {name!r}: {get_first_message_line(error)} {MODEL_SOURCE_HINT}",
                 code="tokenizer-not-found",
             ) from error
 
@@ -354,9 +354,9 @@ def _load_processor(
 
     loader = AutoProcessor if reads_text else AutoImageProcessor
     description = "The processor (processor.save_pretrained(folder) writes it)"
-    with model_file_error_context(name, description):
+    with model_file_errors_described(name, description):
         if reads_text:
-            rehearse_rules(name, folder_or_id, hub_options)
+            try_rules_under_limits(name, folder_or_id, hub_options)
         processor = loader.from_pretrained(
             folder_or_id, backend="pil", **NO_REMOTE_CODE, **select_hub_options(hub_options)
         )
@@ -418,12 +418,12 @@ def _load_config(name: str, folder_or_id: str, hub_options: dict[str, Any]) -> A
     except (OSError, ValueError) as error:
         if not Path(folder_or_id, "config.json").is_file():
             raise BadInput(
-                f"No model found at {name!r}: {first_message_line(error)} {MODEL_SOURCE_HINT}",
+                f"No model found at {name!r}: {get_first_message_line(error)} {MODEL_SOURCE_HINT}",
                 code="model-not-found",
             ) from error
         raise UnsupportedModel(
             f"transformers {transformers.__version__} cannot read the config.json of {name!r}: "
-            f"{first_message_line(error)} Update transformers, or load the model yourself.",
+            f"{get_first_message_line(error)} Update transformers, or load the model yourself.",
             code="config-unsupported",
         ) from error
 

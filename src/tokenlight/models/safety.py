@@ -181,7 +181,7 @@ def select_hub_options(hub_options: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def model_file_error_context(name: str, description: str) -> Iterator[None]:
+def model_file_errors_described(name: str, description: str) -> Iterator[None]:
     """Turn whatever transformers raises inside the block into an error that names the file.
 
     Args:
@@ -195,17 +195,17 @@ def model_file_error_context(name: str, description: str) -> Iterator[None]:
         raise
     except ImportError as error:
         raise UnsupportedModel(
-            f"{description} of {name} needs a library: {first_message_line(error)}",
+            f"{description} of {name} needs a library: {get_first_message_line(error)}",
             code="model-needs-library",
         ) from error
     except Exception as error:  # other libraries raise anything, even a bare Exception
         raise DamagedFile(
-            f"{description} of {name} cannot be read: {first_message_line(error)}",
+            f"{description} of {name} cannot be read: {get_first_message_line(error)}",
             code="model-file-unreadable",
         ) from error
 
 
-def first_message_line(error: Exception) -> str:
+def get_first_message_line(error: Exception) -> str:
     """Return the first line of another library's message, as a sentence of at most 240 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:

@@ -53,7 +53,7 @@ def read_shapes(folder_or_id: str, hub_options: dict[str, Any]) -> tuple[Shapes,
     """
     shapes: dict[str, tuple[int, ...]] = {}
     num_bytes = 0
-    files = _weight_files(folder_or_id, hub_options)
+    files = _list_weight_files(folder_or_id, hub_options)
     for file in files:
         num_bytes += file.stat().st_size
         with safe_open(str(file), "pt") as tensors:
@@ -77,7 +77,7 @@ def check_num_labels(
     if file is None:
         return
     longest = max((max(shape, default=0) for shape in shapes.values()), default=0)
-    for config in _tables(read_model_json(file)):
+    for config in _iterate_tables(read_model_json(file)):
         num_labels = config.get("num_labels")
         if isinstance(num_labels, int) and num_labels > max(longest, MIN_REFUSED_LABELS):
             raise DamagedFile(
@@ -213,7 +213,7 @@ def _bounded_construction(
         yield
 
 
-def _weight_files(folder_or_id: str, hub_options: dict[str, Any]) -> list[Path]:
+def _list_weight_files(folder_or_id: str, hub_options: dict[str, Any]) -> list[Path]:
     """Return the safetensors files of a folder; for a hub id, download those that transformers would open."""
     folder = Path(folder_or_id, hub_options.get("subfolder") or "")
     if folder.resolve().parent == MODELS_FOLDER.resolve():
@@ -234,9 +234,9 @@ def _weight_files(folder_or_id: str, hub_options: dict[str, Any]) -> list[Path]:
     return [file for file in files if file is not None]
 
 
-def _tables(content: Any) -> Iterator[dict[str, Any]]:
+def _iterate_tables(content: Any) -> Iterator[dict[str, Any]]:
     """Yield a JSON object and every object inside it."""
     if isinstance(content, dict):
         yield content
         for value in content.values():
-            yield from _tables(value)
+            yield from _iterate_tables(value)

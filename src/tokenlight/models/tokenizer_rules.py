@@ -27,20 +27,20 @@ MAX_RULES = 16
 # That a table of characters writes for one; the usual tables write 33 at most.
 MAX_BYTES_PER_CHARACTER = 64
 # Rules that are fixed code.
-FIXED = {
+BUILT_IN_RULES = {
     "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "StripAccents", "Strip", "Prepend",
     "BertPreTokenizer", "ByteLevel", "CharDelimiterSplit", "Digits", "FixedLength", "Metaspace",
     "Punctuation", "UnicodeScripts", "Whitespace", "WhitespaceSplit",
 }  # fmt: skip
 # Rules that make a text longer, and so may occur only once.
-ONCE = ("ByteLevel", "Precompiled", "Prepend")
-DECODERS = {
+SINGLE_USE_RULES = ("ByteLevel", "Precompiled", "Prepend")
+KNOWN_DECODERS = {
     "BPEDecoder", "ByteFallback", "ByteLevel", "CTC", "Fuse", "Metaspace", "Strip", "WordPiece",
 }  # fmt: skip
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 # Regular expressions of common tokenizers, which are known to take linear time.
-PATTERNS = {
+LINEAR_TIME_PATTERNS = {
     " {2,}", r"\s+", r" +▁", r"^▁+$", r"[\n\r\t]", r"\d", r"\p{N}{1,3}", r"[0-9][0-9][0-9]",
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
@@ -52,17 +52,17 @@ PATTERNS = {
 }  # fmt: skip
 
 
-def uncertain_rules(content: dict[str, Any]) -> dict[str, Any] | None:
+def find_untrusted_rules(content: dict[str, Any]) -> dict[str, Any] | None:
     """Return the normalizer and pre-tokenizer of a tokenizer.json if they must be tried out, else None."""
     rules = {part: content.get(part) for part in ("normalizer", "pre_tokenizer")}
-    parts = list(_steps(rules["normalizer"])) + list(_steps(rules["pre_tokenizer"]))
+    parts = list(_iterate_rules(rules["normalizer"])) + list(_iterate_rules(rules["pre_tokenizer"]))
     names = [str(part.get("type")) for part in parts]
-    is_repeated = any(names.count(name) > 1 for name in ONCE)
+    is_repeated = any(names.count(name) > 1 for name in SINGLE_USE_RULES)
     is_harmless = all(map(_is_harmless, parts)) and len(parts) <= MAX_RULES
     return rules if is_repeated or not is_harmless else None
 
 
-def rehearse_rules(name: str, folder_or_id: str, hub_options: dict[str, Any]) -> None:
+def try_rules_under_limits(name: str, folder_or_id: str, hub_options: dict[str, Any]) -> None:
     """Run the rules of a model's tokenizer.json under limits before transformers does so while loading.
 
     Args:
@@ -70,20 +70,20 @@ def rehearse_rules(name: str, folder_or_id: str, hub_options: dict[str, Any]) ->
         folder_or_id: Where its files are.
         hub_options: Options of ``from_pretrained`` that say where the files of a hub id are.
     """
-    for file_name in _tokenizer_files(folder_or_id, hub_options):
+    for file_name in _list_tokenizer_files(folder_or_id, hub_options):
         path = fetch_file(folder_or_id, file_name, hub_options)
         if path is None:
             continue
         content = read_model_json(path)
         check_decoder(name, content)
-        rules = uncertain_rules(content)
+        rules = find_untrusted_rules(content)
         texts = [PROBE]
         if rules:
-            texts += _normalized_tokens(content)
-        LimitedRunner(name, rules).rehearse(texts)
+            texts += _list_normalized_tokens(content)
+        LimitedRunner(name, rules).try_under_limits(texts)
 
 
-def _tokenizer_files(folder_or_id: str, hub_options: dict[str, Any]) -> list[str]:
+def _list_tokenizer_files(folder_or_id: str, hub_options: dict[str, Any]) -> list[str]:
     """Return the names of all files that transformers may choose the tokenizer from."""
     file_names = ["tokenizer.json"]
     config = fetch_file(folder_or_id, "tokenizer_config.json", hub_options)
@@ -94,7 +94,7 @@ def _tokenizer_files(folder_or_id: str, hub_options: dict[str, Any]) -> list[str
     return list(dict.fromkeys(file_names))
 
 
-def _normalized_tokens(content: dict[str, Any]) -> list[str]:
+def _list_normalized_tokens(content: dict[str, Any]) -> list[str]:
     """Return the added tokens that the normalizer rewrites when they are added."""
     texts = []
     for token in content.get("added_tokens") or ():
@@ -111,14 +111,14 @@ def limit_rules(name: str, tokenizer: Any) -> Any:
         for part in ("normalizer", "pre_tokenizer"):
             rule = getattr(inner, part, None)
             loaded[part] = None if rule is None else json.loads(rule.__getstate__())
-        setattr(tokenizer, RUNNER, LimitedRunner(name, uncertain_rules(loaded)))
+        setattr(tokenizer, RUNNER, LimitedRunner(name, find_untrusted_rules(loaded)))
     return tokenizer
 
 
 def check_decoder(name: str, content: dict[str, Any]) -> None:
     """Refuse a decoder that could write more than the tokens hold; no usual tokenizer has one."""
-    for part in _steps(content.get("decoder")):
-        is_known = part.get("type") in DECODERS
+    for part in _iterate_rules(content.get("decoder")):
+        is_known = part.get("type") in KNOWN_DECODERS
         if not is_known and not (part.get("type") == "Replace" and _is_harmless(part)):
             raise DamagedFile(
                 f"tokenizer.json of {name} decodes tokens by {str(part)[:80]}, which could write any "
@@ -127,14 +127,14 @@ def check_decoder(name: str, content: dict[str, Any]) -> None:
             )
 
 
-def _steps(rule: Any) -> Iterator[dict[str, Any]]:
+def _iterate_rules(rule: Any) -> Iterator[dict[str, Any]]:
     """Yield the rules inside nested sequences."""
     if isinstance(rule, list):
         for inner in rule:
-            yield from _steps(inner)
+            yield from _iterate_rules(inner)
     elif isinstance(rule, dict) and rule.get("type") == "Sequence":
         for part in ("normalizers", "pretokenizers", "decoders"):
-            yield from _steps(rule.get(part))
+            yield from _iterate_rules(rule.get(part))
     elif rule is not None:
         yield rule if isinstance(rule, dict) else {"type": rule}
 
@@ -150,17 +150,20 @@ def _is_harmless(rule: dict[str, Any]) -> bool:
         content = str(rule.get("content"))
         if isinstance(literal, str):
             return len(content) <= len(literal)
-        return isinstance(regex, str) and regex in PATTERNS and len(content) <= 1
+        return isinstance(regex, str) and regex in LINEAR_TIME_PATTERNS and len(content) <= 1
     if kind == "Split":
-        return isinstance(literal, str) or regex in PATTERNS
+        return isinstance(literal, str) or regex in LINEAR_TIME_PATTERNS
     if kind == "Prepend":
         return len(str(rule.get("prepend"))) <= 8
     if kind == "Precompiled":
-        return _longest_replacement(rule.get("precompiled_charsmap")) <= MAX_BYTES_PER_CHARACTER
-    return kind in FIXED
+        return (
+            _measure_longest_replacement(rule.get("precompiled_charsmap"))
+            <= MAX_BYTES_PER_CHARACTER
+        )
+    return kind in BUILT_IN_RULES
 
 
-def _longest_replacement(table: Any) -> float:
+def _measure_longest_replacement(table: Any) -> float:
     """Return the most bytes that a character table of SentencePiece writes for a character."""
     try:
         content = base64.b64decode(table or "", validate=True)

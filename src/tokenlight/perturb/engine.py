@@ -26,10 +26,10 @@ from tokenlight.perturb.variants import EmbeddingDropout, Perturber, Replacement
 __all__ = ["EmbeddingDropout", "Perturber", "ReplacementIds", "Variant", "stream_logits"]
 
 # Number of inputs that are deduplicated, sorted and packed together, by device type.
-WINDOW_SIZES = {"cpu": 1024, "cuda": 16384}
-MAX_WINDOW_LOGITS = 1 << 25  # entries of all logits of a window; vocabularies are large
-# A GPU runs asynchronously: while it works on one window, the next one is prepared.
-PREFETCHED_WINDOWS = {"cpu": 0, "cuda": 1}
+CHUNK_SIZES = {"cpu": 1024, "cuda": 16384}
+MAX_CHUNK_LOGITS = 1 << 25  # entries of all logits of a chunk; vocabularies are large
+# A GPU runs asynchronously: while it works on one chunk, the next one is prepared.
+PREFETCHED_CHUNKS = {"cpu": 0, "cuda": 1}
 # No graph is kept, so a batch may be larger than in an explanation. On a CPU larger batches are not
 # faster, since their activations leave the cache.
 DEFAULT_BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
@@ -41,14 +41,14 @@ def stream_logits(
 ) -> Iterator[np.ndarray]:
     """Yield the logits of each input, in order.
 
-    Memory is bounded: one window of inputs at a time is deduplicated, sorted by length, packed into
+    Memory is bounded: one chunk of inputs at a time is deduplicated, sorted by length, packed into
     batches, smaller ones where little memory is free, and run without a graph. If a batch does not fit
     into memory all the same, it is halved. Logits that are not finite are yielded as well, because the
     caller knows what they mean.
 
     Args:
         runner: The model to run.
-        sequences: Rows or variants; read lazily, a window at a time.
+        sequences: Rows or variants; read lazily, a chunk at a time.
         batch_tokens: Number of tokens per batch, padding included.
 
     Yields:
@@ -62,18 +62,18 @@ def stream_logits(
         sequence if isinstance(sequence, Variant) else Variant.from_row(sequence)
         for sequence in sequences
     )
-    device_type = runner.device.type if runner.device.type in WINDOW_SIZES else "cpu"
+    device_type = runner.device.type if runner.device.type in CHUNK_SIZES else "cpu"
     batch_tokens = batch_tokens or runner.batch_tokens or DEFAULT_BATCH_TOKENS[device_type]
     batch_tokens = limit_pack_tokens(runner, batch_tokens, gradients=False, recorded_tokens=0)
-    max_rows = MAX_WINDOW_LOGITS // max(1, len(runner.head.labels))
-    window_size = min(WINDOW_SIZES[device_type], max(16, max_rows))
+    max_rows = MAX_CHUNK_LOGITS // max(1, len(runner.head.labels))
+    chunk_size = min(CHUNK_SIZES[device_type], max(16, max_rows))
     launched: deque[Iterator[np.ndarray]] = deque()
-    while window := list(islice(variants, window_size)):
-        keys = [variant.dedup_key for variant in window]
-        unique = dict(zip(keys, window, strict=True))
+    while chunk := list(islice(variants, chunk_size)):
+        keys = [variant.dedup_key for variant in chunk]
+        unique = dict(zip(keys, chunk, strict=True))
         batches, batch_tokens = _launch_batches(runner, list(unique.values()), batch_tokens)
         launched.append(_collect_logits(keys, unique, batches))
-        if len(launched) > PREFETCHED_WINDOWS[device_type]:
+        if len(launched) > PREFETCHED_CHUNKS[device_type]:
             yield from launched.popleft()
     while launched:
         yield from launched.popleft()

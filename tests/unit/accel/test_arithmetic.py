@@ -92,12 +92,12 @@ def test_a_product_is_known_by_what_it_computes_however_it_is_rounded():
     with torch.autocast("cpu", torch.bfloat16):
         in_autocast = detect_operation(module, features)
     in_float32 = detect_operation(module, features)
-    assert in_autocast.operation == in_float32.operation == Operation.MAP
+    assert in_autocast.operation == in_float32.operation == Operation.LINEAR_MAP
 
 
 def test_what_looks_linear_in_coarse_arithmetic_is_looked_at_again_in_a_finer_one():
     module = NearlyLinear()
     features = torch.ones(1, 3, 8)
     with torch.autocast("cpu", torch.bfloat16):
-        assert detect_operation(module, features).operation == Operation.MAP
+        assert detect_operation(module, features).operation == Operation.LINEAR_MAP
     assert detect_operation(module, features).operation == Operation.ACTIVATION

@@ -68,10 +68,10 @@ def test_a_deferred_result_of_a_captured_pass_reads_the_current_values():
 
 def test_a_captured_pass_reads_no_flag_and_no_values():
     executor = get_current_executor()
-    assert executor.is_true(lambda: False, fallback=True) is False
+    assert executor.read_flag(lambda: False, fallback=True) is False
     assert executor.guard_rows(["a", "b"]) == ("a", "b")
     with executing_with(CaptureExecutor([])):
-        assert get_current_executor().is_true(lambda: False, fallback=True) is True
+        assert get_current_executor().read_flag(lambda: False, fallback=True) is True
         with pytest.raises(NotCapturable):
             AsyncTensor(torch.zeros(1)).numpy()
         assert isinstance(get_current_executor().guard_rows(["a", "b"]), UnreadableRows)

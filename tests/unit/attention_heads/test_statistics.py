@@ -500,14 +500,14 @@ def test_the_command_reads_as_the_official_code_does_and_explicit_options_win(fo
     arguments = (folder / "model", "--conllu", folder / "corpus.conllu", "-o", position)
     official = {"include_zero_offset": True, "exclude_special": False, "explain_mask": "sep"}
     assert run(*arguments, "--align", "official").exit_code == 0
-    assert read_heads_file(position)["reading"].items() >= official.items()
+    assert read_heads_file(position)["options"].items() >= official.items()
     completed = run(*arguments, "--align", "official", "--no-zero-offset", "--no-special",
                "--explain-mask", "none", "--synt-thres", "0.5, 0.6,1,1")  # fmt: skip
     assert completed.exit_code == 0, completed.output
     content = read_heads_file(position)
-    assert content["reading"].items() >= {name: not value for name, value in official.items()
+    assert content["options"].items() >= {name: not value for name, value in official.items()
                                           if name != "explain_mask"}.items()  # fmt: skip
-    assert content["reading"]["explain_mask"] == "none"
+    assert content["options"]["explain_mask"] == "none"
     assert [relation["threshold"] for relation in content["relations"].values()] == [0.5, 0.6, 1, 1]
     assert content["mask"]["syntactic"] == [[0, 1, 0]]
 

@@ -156,7 +156,7 @@ def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
     heads = json.loads(run.heads_path(run.cells[0]).read_text())
     assert set(heads["mask"]) >= {"syntactic", "positional"}
     reading = {"include_zero_offset": True, "exclude_special": False, "explain_mask": "sep"}
-    assert heads["reading"].items() >= reading.items()
+    assert heads["options"].items() >= reading.items()
     rows = list(run.iterate_rows(method="mask_lrp"))
     assert [row["error"] for row in rows] == [None] * 4
     stored = json.loads(rows[0]["attribution"])

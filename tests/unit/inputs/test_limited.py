@@ -21,8 +21,8 @@ from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Chat, Explainer
 from tokenlight.errors import BadInput, DamagedFile, TokenlightError, UnsupportedTokenizer
 from tokenlight.inputs import limited
-from tokenlight.inputs.limited import LimitedRunner, runner_of
-from tokenlight.models.tokenizer_rules import uncertain_rules
+from tokenlight.inputs.limited import LimitedRunner, find_limited_runner
+from tokenlight.models.tokenizer_rules import find_untrusted_rules
 
 COVERED_MODULES = ("inputs/limited_process",)
 DOUBLING = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
@@ -54,9 +54,9 @@ BOMBS = {
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch):
     """What ends at all ends in milliseconds here; what does not, need not be watched for long."""
-    monkeypatch.setattr(limited, "SECONDS", 1)
+    monkeypatch.setattr(limited, "BASE_CPU_SECONDS", 1)
     # On a busy machine a second of CPU time may take a minute; nothing here waits without computing.
-    monkeypatch.setattr(limited, "PATIENCE", DEADLINE_SECONDS)
+    monkeypatch.setattr(limited, "WALL_SECONDS_PER_CPU_SECOND", DEADLINE_SECONDS)
 
 
 def write_folder(tmp_path, bert_folder, **parts):
@@ -111,8 +111,8 @@ def test_known_rules_are_not_tested_in_advance(bert_folder):
         {"normalizer": {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}},
         {"normalizer": None, "pre_tokenizer": None},
     ]
-    assert [uncertain_rules(rules) for rules in harmless] == [None] * 5
-    runner = runner_of(Explainer.from_pretrained(bert_folder).tokenizer)
+    assert [find_untrusted_rules(rules) for rules in harmless] == [None] * 5
+    runner = find_limited_runner(Explainer.from_pretrained(bert_folder).tokenizer)
     assert runner is not None
     assert runner.rules is None
     assert runner._process is None
@@ -128,21 +128,21 @@ def test_a_table_of_characters_is_known_by_its_longest_replacement():
     def make_rules(text: str):
         return {"normalizer": {"type": "Precompiled", "precompiled_charsmap": text}}
 
-    assert uncertain_rules(make_rules(make_table(b"a\x00" + b"b" * 33))) is None
-    assert uncertain_rules(make_rules(make_table(b"a\x00" + b"b" * 3300))) is not None
-    assert uncertain_rules(make_rules("not base64")) is not None
+    assert find_untrusted_rules(make_rules(make_table(b"a\x00" + b"b" * 33))) is None
+    assert find_untrusted_rules(make_rules(make_table(b"a\x00" + b"b" * 3300))) is not None
+    assert find_untrusted_rules(make_rules("not base64")) is not None
 
 
 def test_a_tokenizer_that_the_caller_passes_has_no_limits():
     tokenizer = tiny_tokenizer()
     tokenizer._tokenizer.normalizer = normalizers.Replace(Regex("g+"), "g")
     explainer = Explainer(tiny_bert(), tokenizer)
-    assert runner_of(explainer.tokenizer) is None
+    assert find_limited_runner(explainer.tokenizer) is None
     assert explainer.explain("good film").scores.any()
 
 
 def test_an_embedded_model_has_no_limits():
-    assert runner_of(Explainer.from_pretrained("tokenlight/sentiment").tokenizer) is None
+    assert find_limited_runner(Explainer.from_pretrained("tokenlight/sentiment").tokenizer) is None
 
 
 class TestTemplates:
@@ -169,7 +169,7 @@ class TestTemplates:
         )
         explainer = language_model(template)
         tokenizer = explainer.tokenizer
-        runner = runner_of(tokenizer)
+        runner = find_limited_runner(tokenizer)
         for messages in (HELLO, [{"role": "user", "content": "é 漢\n🙂"}, *HELLO]):
             for answers in (True, False):
                 options = {"add_generation_prompt": answers}
@@ -212,7 +212,7 @@ class TestTemplates:
 class TestProcess:
     def test_the_process_ends_with_its_owner(self):
         runner = LimitedRunner("it", RULES)
-        runner.rehearse(["good film"])
+        runner.try_under_limits(["good film"])
         process = runner._process
         assert process.poll() is None
         del runner
@@ -223,17 +223,17 @@ class TestProcess:
 
     def test_a_process_that_was_ended_is_started_again(self):
         runner = LimitedRunner("it", RULES)
-        runner.rehearse(["good film"])
+        runner.try_under_limits(["good film"])
         first = runner._process
         first.kill()
         first.wait()
-        runner.rehearse(["good film"])
+        runner.try_under_limits(["good film"])
         assert runner._process is not first
         assert first.stdout.closed
 
     def test_a_copied_tokenizer_has_a_separate_process(self):
         runner = LimitedRunner("it", RULES)
-        runner.rehearse(["good film"])
+        runner.try_under_limits(["good film"])
         for other in (copy.deepcopy(runner), pickle.loads(pickle.dumps(runner))):
             assert (other.name, other.rules) == (runner.name, runner.rules)
             assert other._process is None
@@ -241,11 +241,11 @@ class TestProcess:
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
     def test_a_fork_leaves_the_process_to_its_owner(self):
         runner = LimitedRunner("it", RULES)
-        runner.rehearse(["good film"])
+        runner.try_under_limits(["good film"])
         child = os.fork()
         if not child:
             limited._stop(runner._process, runner._owner)
             os._exit(0)
         os.waitpid(child, 0)
         assert runner._process.poll() is None
-        runner.rehearse(["good film"])
+        runner.try_under_limits(["good film"])

@@ -164,7 +164,7 @@ def _fail(_module, _arguments):
 
 
 def test_a_stream_is_read_a_window_at_a_time(monkeypatch):
-    monkeypatch.setitem(engine.WINDOW_SIZES, "cpu", 8)
+    monkeypatch.setitem(engine.CHUNK_SIZES, "cpu", 8)
     rows_read = []
 
     def stream():
@@ -183,7 +183,7 @@ def test_windows_launched_ahead_come_back_in_order(monkeypatch, num_windows):
     runner = ModelRunner(make_bag_model())
     input_rows = make_rows(50)
     expected = list(stream_logits(runner, input_rows))
-    monkeypatch.setitem(engine.WINDOW_SIZES, "cpu", 7)
+    monkeypatch.setitem(engine.CHUNK_SIZES, "cpu", 7)
     monkeypatch.setitem(engine.PREFETCHED_WINDOWS, "cpu", num_windows)
     np.testing.assert_allclose(list(stream_logits(runner, input_rows)), expected, atol=1e-12)
     assert list(stream_logits(runner, [])) == []
