@@ -149,7 +149,7 @@ def test_the_trust_verdict_is_shown_with_its_health_checks(visit):
     visit.open(text=TEXT)
     visit.page.locator(".grade").wait_for()
     trust_text = visit.page.locator(".trust").text_content()
-    assert "deleted, P(" in trust_text
+    assert "deleted, the probability of positive falls from" in trust_text
     assert "with the 3 top words" in trust_text
     assert "same alone and in a batch" in trust_text
 
