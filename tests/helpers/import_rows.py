@@ -40,7 +40,7 @@ ROWS = [
 ]
 RANKS = {name: rank for rank, (_, *names) in enumerate(ROWS) for name in names}
 # Packages whose methods may import from a higher row when they are called, as
-# attribution.show(), attribution.save(), evaluation.save(), explainer.evaluate(), explainer.mapper() do.
+# attribution.show(), attribution.save(), evaluation.save(), explainer.evaluate(), explainer.make_mapper() do.
 IMPORTED_WHEN_CALLED = {
     ("data", "files"), ("data", "plots"), ("data", "evaluation"), ("files", "plots"),
     ("explainer", "evaluation"), ("explainer", "scale"),

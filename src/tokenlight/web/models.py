@@ -151,7 +151,7 @@ class ServedModel:
             "heads": getattr(config, "num_attention_heads", None),
             "head_map": self.head_map is not None,
             "targets": self.targets,
-            "method": self.explainer.default_method(),
+            "method": self.explainer.get_default_method(),
             "sharper": self.sharper_methods,
             "examples": examples,
         }
@@ -160,7 +160,7 @@ class ServedModel:
         """Return the requested methods without duplicates, with ``auto`` replaced by its choice."""
         names = requested if isinstance(requested, list) else [requested]
         if AUTO_METHOD in names:
-            default_method = self.explainer.default_method(inputs)
+            default_method = self.explainer.get_default_method(inputs)
             names = [default_method if name == AUTO_METHOD else name for name in names]
         return tuple(dict.fromkeys(names))
 
