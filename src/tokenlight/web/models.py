@@ -157,7 +157,12 @@ class ServedModel:
         }
 
     def resolve_methods(self, requested: str | list[str], inputs: Any = "") -> tuple[str, ...]:
-        """Return the requested methods without duplicates, with ``auto`` replaced by its choice."""
+        """Return the requested methods without duplicates, with ``auto`` replaced by its choice.
+
+        Args:
+            requested: Names of methods, as a request has them.
+            inputs: The input, which decides what ``auto`` stands for.
+        """
         names = requested if isinstance(requested, list) else [requested]
         if AUTO_METHOD in names:
             default_method = self.explainer.get_default_method(inputs)
@@ -190,6 +195,10 @@ class AllowList(dict[str, ServedModel]):
 
     def find_model(self, name: str | None, fields: tuple[str, ...]) -> ServedModel:
         """Return the model of this name, or the first that reads these fields of a request.
+
+        Args:
+            name: The name of a model; None for the first one that fits.
+            fields: The fields of the request that hold the input.
 
         Raises:
             ApiError: There is no such model, or it does not read these fields.

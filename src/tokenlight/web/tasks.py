@@ -72,7 +72,12 @@ class ExplainRequest:
 
     @classmethod
     def from_body(cls, body: ExplainBody, served_model: ServedModel) -> "ExplainRequest":
-        """Check methods and options before the request is queued; duplicate methods count once."""
+        """Check methods and options before the request is queued; duplicate methods count once.
+
+        Args:
+            body: The body of a request.
+            served_model: The model that it asks.
+        """
         model = served_model.explainer.runner.model
         specs: dict[str, Any] = {}
         methods: dict[str, Method] = {}
@@ -103,6 +108,10 @@ def count_targets(target: Any, served_model: ServedModel) -> int:
     """Return how many targets a requested one stands for.
 
     "all" of a language model counts as one: it is refused when the target is resolved.
+
+    Args:
+        target: The target of a request.
+        served_model: The model, whose labels ``all`` stands for.
     """
     head = served_model.explainer.runner.head
     if isinstance(target, Continuation) and not target.joint:
@@ -487,7 +496,12 @@ def compute_attention_map(
 
 
 def try_method(served_model: ServedModel, name: str) -> None:
-    """Try one method on a short text, as ``tokenlight doctor`` does, and remember the result."""
+    """Try one method on a short text, as ``tokenlight doctor`` does, and remember the result.
+
+    Args:
+        served_model: The model.
+        name: The name of a method.
+    """
     error, seconds = try_explaining(served_model.explainer, name)
     reason: str | None = None
     if error is not None:
