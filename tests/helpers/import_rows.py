@@ -11,7 +11,7 @@ from collections.abc import Iterator
 ROWS = [
     ("facts", "errors", "version", "progress"),
     ("plain values, and names of methods", "data", "registry"),
-    ("what a person gives", "files", "inputs"),
+    ("user input", "files", "inputs"),
     ("CUDA graphs, kernels, transfers", "accel"),
     ("relevance as a second backward; traces modules while they run", "lrp"),
     ("hooks and patches of a live model, and its locks", "hooks"),
