@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tokenlight.errors import BadInput, UnknownName, UnsupportedModel, truncate_
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.default_method import AUTO_METHOD
 from tokenlight.explaining.effort import list_sampling_specs
+from tokenlight.inputs.prompt import CHAT_TEMPLATE, Context
 from tokenlight.models import embedded
 from tokenlight.registry import format_spec
 from tokenlight.web.api_errors import ApiError, hide_paths, not_found_error
@@ -92,6 +93,16 @@ class ServedModel:
         if EXAMPLES.get(self.name):
             return EXAMPLES[self.name]
         return EXAMPLES[EXAMPLE_MODEL_BY_TASK.get(self.task, self.task)]
+
+    def format_documents(self, explain_input: Any) -> Any:
+        """Return documents as one message of the chat template, where the model has one; else the input.
+
+        A model that was trained on chats often ends the text at once after documents in plain text.
+        """
+        has_chat_template = bool(getattr(self.explainer.tokenizer, "chat_template", None))
+        if isinstance(explain_input, Context) and has_chat_template:
+            return replace(explain_input, template=CHAT_TEMPLATE)
+        return explain_input
 
     @property
     def labels(self) -> list[str]:

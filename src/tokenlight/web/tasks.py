@@ -81,12 +81,13 @@ class ExplainRequest:
         model = served_model.explainer.runner.model
         specs: dict[str, Any] = {}
         methods: dict[str, Method] = {}
-        for name in served_model.resolve_methods(body.method, body.explain_input):
+        explain_input = served_model.format_documents(body.explain_input)
+        for name in served_model.resolve_methods(body.method, explain_input):
             specs[name] = parse_allowed_spec("methods", name, served_model.head_map)
             methods[name] = Method.build_for_model(*specs[name], seed=body.seed, model=model)
         options = {"long": body.long, "seed": body.seed, "progress": False}
         batch_key = json.dumps([specs, body.seed], default=str)
-        return cls(body.explain_input, methods, body.explain_target, options, batch_key)
+        return cls(explain_input, methods, body.explain_target, options, batch_key)
 
     @property
     def is_lengthy(self) -> bool:
@@ -465,7 +466,7 @@ def compute_attention_map(
         body: The checked body of the request: the text, the layer and the head.
         limits: How long the text may be.
     """
-    row = encode_row(served_model, body.explain_input, "error")
+    row = encode_row(served_model, served_model.format_documents(body.explain_input), "error")
     if len(row) > limits.attention_tokens:
         raise ApiError(
             f"A map of {len(row)} × {len(row)} tokens is too large for the page.",
