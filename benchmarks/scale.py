@@ -90,7 +90,7 @@ def factor(arguments: argparse.Namespace) -> None:
                     options = {
                         "model": arguments.model,
                         "method": "attcat",
-                        "keep": ["id"],
+                        "keep_columns": ["id"],
                         "part_size": part_size,
                     }
                     explain_files(
@@ -151,7 +151,7 @@ def memory(arguments: argparse.Namespace) -> None:
         options = {
             "model": arguments.model,
             "method": "attcat",
-            "keep": ["id"],
+            "keep_columns": ["id"],
             "device": arguments.device,
         }
         summary = explain_files(

@@ -1,10 +1,10 @@
-"""What mkdocs does not do by itself: pages for registered names, the commands' help, formulas.
+"""Pages and tables of the guide that mkdocs does not build by itself: methods, metrics, help, formulas.
 
 A method is a file under ``src/tokenlight/methods``; its page, its place in the navigation and its
 row in the table come from that file alone. Nothing here needs mkdocs to be imported, so that the
 tests can ask for the same pages.
 
-    python docs/update_tables.py        # write the tables into the pages, for who reads them in a checkout
+    python docs/update_tables.py        # write the tables into the pages of a checkout
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TABLE = re.compile(r"^<!-- table: (\w+) -->$.*?^<!-- end -->$", re.MULTILINE | 
 
 
 def on_config(config: Any) -> Any:
-    """Fill the sections of the navigation whose pages nobody lists by hand."""
+    """Fill the sections of the navigation whose pages are not listed by hand."""
     pages_by_section = {
         "Tutorials": list(notebooks.build_pages()),
         "Methods": ["methods/index.md", *generate_pages("methods")],
@@ -63,7 +63,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Fill the tables that class data and the command line know best; cut links out of the guide."""
+    """Fill the generated tables, and replace links that lead out of the guide."""
     return localize_links(fill_tables(markdown, page.file.src_uri), page.file.src_uri)
 
 
@@ -76,7 +76,7 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def list_pages(folder: str) -> list[str]:
-    """Addresses of the pages in a folder that others write, in order of their names."""
+    """Return the addresses of the pages in a folder, in order of their names."""
     return [str(path.relative_to(DOCS)) for path in sorted((DOCS / folder).rglob("*.md"))]
 
 
@@ -114,7 +114,7 @@ RESULT_GROUPS = {
 
 
 def build_results_menu() -> list[Any]:
-    """The index of the results, then four groups; a page that no group names stands in the last."""
+    """Return the index of the results, then four groups; a page of no group joins the last one."""
     remaining = list_pages("results")
     menu: list[Any] = ["results/README.md"]
     remaining.remove("results/README.md")
@@ -133,41 +133,44 @@ def build_results_menu() -> list[Any]:
 
 
 def generate_pages(kind: Kind) -> dict[str, str]:
-    """Address to content of the page of every registered name."""
+    """Return the page of every registered name, by its address."""
     from tokenlight import registry
 
     return {f"{kind}/{name}.md": build_page(kind, name) for name in registry.list_names(kind)}
 
 
 def build_page(kind: Kind, name: str) -> str:
-    """The page of one method or metric: its docstring, its facts, its options, how to ask for it."""
+    """Build the page of one method or metric: its docstring, properties, options and use."""
     from tokenlight import registry
 
     cls: Any = registry.load_class(kind, name)
-    sections = [
-        f"# {name}",
-        *([strip_html] if kind == "methods" and (strip_html := draw_picture(name)) else []),
+    is_method = kind == "methods"
+    sections = [f"# {name}"]
+    strip_html = draw_picture(name) if is_method else ""
+    if strip_html:
+        sections.append(strip_html)
+    sections += [
         f"::: {cls.__module__}.{cls.__qualname__}",
         "## Facts",
-        _format_list(_facts(kind, cls)),
-        *(_measured_section(name) if kind == "methods" else []),
-        "## Options",
-        _options(kind, name),
+        _format_list(_list_facts(kind, cls)),
     ]
+    if is_method:
+        sections += _build_measured_section(name)
+    sections += ["## Options", _build_options_table(kind, name)]
     presets = getattr(cls, "presets", {})
     if presets:
-        sections += [
-            "## Presets",
-            _format_list({f"`{key}`": _format_settings(presets[key]) for key in presets}),
-        ]
+        settings = {f"`{preset}`": _format_settings(presets[preset]) for preset in presets}
+        sections += ["## Presets", _format_list(settings)]
     source = inspect.getsource(inspect.getmodule(cls) or cls).rstrip()
-    sections += ["## Use", _usage_example(kind, name), "## Source"]
-    sections += ['??? note "The whole file"', textwrap.indent(f"```py\n{source}\n```", "    ")]
+    indented_source = textwrap.indent(f"```py\n{source}\n```", "    ")
+    sections += ["## Use", _build_usage_example(kind, name)]
+    sections += ["## Source", '??? note "The whole file"', indented_source]
     return "\n\n".join(sections) + "\n"
 
 
-def _facts(kind: Kind, cls: Any) -> dict[str, str]:
-    facts = {"Paper": _paper(cls)}
+def _list_facts(kind: Kind, cls: Any) -> dict[str, str]:
+    """List the properties of a method or metric, as its class declares them."""
+    facts = {"Paper": _link_paper(cls)}
     if kind == "methods":
         facts |= {
             "Depends on the target": _yes_or_no(not cls.class_agnostic),
@@ -175,53 +178,59 @@ def _facts(kind: Kind, cls: Any) -> dict[str, str]:
             "Per-layer terms": _yes_or_no(cls.per_layer),
         }
         if cls.slow:
-            facts["Slow"] = "yes: seconds a text"
+            facts["Slow"] = "yes: seconds per text"
         if cls.needs_precision:
             facts["Precision"] = "float32 or float64"
         return facts
+    extra_explanations = cls.extra_explanations
+    if extra_explanations == "none":
+        extra_explanations = "no"
     return facts | {
         "Better": cls.better,
-        "Asks the model about changed texts": _yes_or_no(cls.needs_model),
+        "Runs the model on perturbed texts": _yes_or_no(cls.needs_model),
         "Needs marked spans": _yes_or_no(cls.needs_spans),
-        "Needs further explanations": {"none": "no"}.get(
-            cls.extra_explanations, cls.extra_explanations
-        ),
+        "Needs further explanations": extra_explanations,
     }
 
 
-def _measured_section(name: str) -> list[str]:
-    """The numbers of a method, and its curve where there is one."""
+def _build_measured_section(name: str) -> list[str]:
+    """Build the section with the numbers of a method, and its curve where there is one."""
+    section = ["## Measured faithfulness", _build_faithfulness_table(name)]
     curve = draw_curve(name)
-    return ["## Measured faithfulness", _faithfulness_table(name), *([curve] if curve else [])]
+    if curve:
+        section.append(curve)
+    return section
 
 
-def _faithfulness_table(name: str) -> str:
-    """What a method reached on each kind of input, beside the best and random scores there; for one
-    that was no candidate for the default, its AOPC on two data sets."""
-    from tokenlight.explaining.default_method import KIND_DESCRIPTIONS as INPUTS
-    from tokenlight.explaining.default_method import load_leaderboard, load_table
+def _build_faithfulness_table(name: str) -> str:
+    """Build the table of what a method reached on each kind of input, beside the best and random scores.
+
+    For a method that was no candidate for the default, it has the AOPC on two data sets.
+    """
+    from tokenlight.explaining.default_method import KIND_DESCRIPTIONS
+    from tokenlight.explaining.default_method import load_leaderboard, load_measured_results
 
     rows = []
     board = load_leaderboard()
     if "ranks" in board and name in board["means"]:
         texts = f"[{board['texts']:,} texts](../results/leaderboard.md) of the leaderboard"
         rows.append(f"| {texts} | {_format_comparison(board['means'], name)} |")
-    means_by_kind = {
-        kind: entry["means"]
-        for kind, entry in load_table()["kinds"].items()
-        if name in entry["means"]
-    }
-    decides = "[what decides the default](../results/default/README.md)"
+    means_by_kind = {}
+    for kind, entry in load_measured_results()["kinds"].items():
+        if name in entry["means"]:
+            means_by_kind[kind] = entry["means"]
     if means_by_kind and name != "random":
-        rows += [
-            f"| {INPUTS[kind]} | {_format_comparison(means, name)} |"
-            for kind, means in means_by_kind.items()
-        ]
-        note = f"AOPC; of a picture insertion − deletion, of a likeness its fall. See {decides}."
+        for kind, means in means_by_kind.items():
+            rows.append(f"| {KIND_DESCRIPTIONS[kind]} | {_format_comparison(means, name)} |")
+        note = (
+            "AOPC; for an image, insertion − deletion; for the similarity of two texts, the drop of the "
+            "cosine. See [what decides the default](../results/default/README.md)."
+        )
     else:
         pages = {"SST-2": "faithfulness_sst2.md", "AG News": "faithfulness_ag_news.md"}
         for data, file in pages.items():
-            means = {entry[0]: float(entry[1]) for entry in _MEASURED.findall(read_result(file))}
+            measured = _MEASURED.findall(read_result(file))
+            means = {method: float(mean) for method, mean, _, _ in measured}
             if name in means:
                 rows.append(f"| [{data}](../results/{file}) | {_format_comparison(means, name)} |")
         note = "Mean AOPC; the pages that the links lead to have intervals."
@@ -232,30 +241,29 @@ def _faithfulness_table(name: str) -> str:
 
 
 def _format_comparison(means: dict[str, float], name: str) -> str:
-    """A method's mean, the highest, and that of random scores, as cells."""
+    """Format a method's mean, the highest, and that of random scores, as cells."""
     best = max(means, key=lambda method: means[method])
     return f"{means[name]:.2f} | {means[best]:.2f} (`{best}`) | {means['random']:.2f}"
 
 
 def read_result(file: str) -> str:
-    """A page of results."""
+    """Read a page of results."""
     return (DOCS / "results" / file).read_text("utf-8")
 
 
-def _options(kind: Kind, name: str) -> str:
+def _build_options_table(kind: Kind, name: str) -> str:
     from tokenlight import registry
 
     options = registry.describe_options(kind, name)
     if not options:
         return "None."
-    rows = [
-        f"| `{option}` | `{default!r}` | {_cell(takes)} |"
-        for option, (takes, default) in options.items()
-    ]
-    return "\n".join(["| option | default | takes |", "|---|---|---|", *rows])
+    rows = ["| option | default | type |", "|---|---|---|"]
+    for option, (type_names, default) in options.items():
+        rows.append(f"| `{option}` | `{default!r}` | {_format_types(type_names)} |")
+    return "\n".join(rows)
 
 
-def _usage_example(kind: Kind, name: str) -> str:
+def _build_usage_example(kind: Kind, name: str) -> str:
     if kind == "methods":
         return (
             f'```py\nexplainer.explain(text, method="{name}")\n```\n\n'
@@ -276,13 +284,12 @@ def _yes_or_no(holds: bool) -> str:
     return "yes" if holds else "no"
 
 
-def _cell(text: str) -> str:
-    return " or ".join(f"`{type_name}`" for type_name in text.split(" | "))
+def _format_types(type_names: str) -> str:
+    return " or ".join(f"`{type_name}`" for type_name in type_names.split(" | "))
 
 
 def localize_links(markdown: str, address: str) -> str:
-    """A page whose links to files beside the guide, which a checkout has and a site lacks, are text;
-    those to notebooks lead to their pages."""
+    """Replace links to files outside the guide, which a site lacks, by text, and let notebooks be pages."""
     folder = posixpath.dirname(address)
 
     def replace_link(link: re.Match[str]) -> str:
@@ -298,58 +305,66 @@ def localize_links(markdown: str, address: str) -> str:
 
 
 def fill_tables(markdown: str, address: str = "", *, site: bool = True) -> str:
-    """A page with what stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` made anew: for
-    the ``site``, which has a page for every name, or for a checkout, which has its file.
+    """Fill the tables of a page, between ``<!-- table: NAME -->`` and ``<!-- end -->``.
 
-    The page of the command line, which a checkout shows with its own short table, ends in the help
-    of every command; that of the methods, in one sentence as each of them sees it.
+    On the site, the page of the command line also ends in the help of every command, and that of the
+    methods in one sentence explained by each of them.
+
+    Args:
+        markdown: The page.
+        address: Its address in the guide.
+        site: Whether names link to their pages on the site, or to their files in a checkout.
     """
+
+    table_builders = {
+        "models": build_models_table,
+        "decisions": build_decisions_list,
+        "recommended": build_recommended_table,
+    }
 
     def render_table(match: re.Match[str]) -> str:
         name = match[1]
-        makers = {
-            "models": models_table,
-            "decisions": decisions_list,
-            "recommended": recommended_table,
-        }
         if name == "families":
-            table = families_table(site=site)
+            table = build_families_table(site=site)
+        elif name in table_builders:
+            table = table_builders[name]()
         else:
-            table = makers[name]() if name in makers else names_table(name, site=site)
+            table = build_names_table(name, site=site)
         return f"<!-- table: {name} -->\n\n{table}\n\n<!-- end -->"
 
     markdown = _TABLE.sub(render_table, markdown)
-    endings = {"cli.md": commands_help, "methods/index.md": draw_all_strips}
-    return f"{markdown}\n{endings[address]()}\n" if site and address in endings else markdown
+    endings = {"cli.md": build_commands_help, "methods/index.md": draw_all_strips}
+    if site and address in endings:
+        return f"{markdown}\n{endings[address]()}\n"
+    return markdown
 
 
-def recommended_table() -> str:
-    """The methods that measured best for a text, as ``tokenlight methods`` lists them first."""
+def build_recommended_table() -> str:
+    """Build the table of the methods that measured best on texts."""
     from tokenlight import registry
     from tokenlight.explaining.default_method import load_leaderboard, recommend_methods
     from tokenlight.methods.base import describe_cost
 
     leaderboard = load_leaderboard()
-    ranks = {
-        name: f" {rank_interval[0]:.1f} |"
-        for name, rank_interval in leaderboard.get("ranks", {}).items()
-    }
-    board = " [mean rank](results/leaderboard.md) |" if ranks else ""
+    mean_ranks = {}
+    for name, (mean_rank, *_) in leaderboard.get("ranks", {}).items():
+        mean_ranks[name] = f" {mean_rank:.1f} |"
+    rank_column = " [mean rank](results/leaderboard.md) |" if mean_ranks else ""
     rows = [
         f"These five measured best on {leaderboard['texts']:,} texts, where random scores reach "
         f"{leaderboard['means']['random']:.2f}.\n",
-        f"| method | meaning | passes | faithfulness (AOPC) |{board}",
-        "|---|---|---|---|" + "---|" * bool(ranks),
+        f"| method | meaning | passes | faithfulness (AOPC) |{rank_column}",
+        "|---|---|---|---|" + "---|" * bool(mean_ranks),
     ]
     for name, mean in recommend_methods().items():
-        cells = [f"`{name}`", _meaning(registry.load_class("methods", name))]
+        cells = [f"`{name}`", _read_first_sentence(registry.load_class("methods", name))]
         cost = describe_cost(registry.build("methods", name))
-        rows.append(f"| {' | '.join(cells)} | {cost} | {mean:.2f} |{ranks.get(name, '')}")
+        rows.append(f"| {' | '.join(cells)} | {cost} | {mean:.2f} |{mean_ranks.get(name, '')}")
     return "\n".join(rows)
 
 
-def families_table(*, site: bool) -> str:
-    """The methods that are not recommended, by family, with what they cost."""
+def build_families_table(*, site: bool) -> str:
+    """Build the table of the other methods, by family, with their cost."""
     from tokenlight import registry
     from tokenlight.explaining.default_method import recommend_methods
     from tokenlight.methods.base import FAMILIES, describe_cost
@@ -364,8 +379,8 @@ def families_table(*, site: bool) -> str:
     return "\n".join(["| family | methods |", "|---|---|", *rows])
 
 
-def names_table(kind: Kind, *, site: bool) -> str:
-    """One row a method or metric, from class data."""
+def build_names_table(kind: Kind, *, site: bool) -> str:
+    """Build a table with one row per method or metric, from their classes."""
     from tokenlight import registry
 
     fact_columns = ["target", "sign"] if kind == "methods" else ["better"]
@@ -373,22 +388,20 @@ def names_table(kind: Kind, *, site: bool) -> str:
     rows = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name in registry.list_names(kind):
         cls: Any = registry.load_class(kind, name)
-        facts = (
-            [_yes_or_no(not cls.class_agnostic), _yes_or_no(cls.signed)]
-            if kind == "methods"
-            else [cls.better]
-        )
+        facts = [cls.better] if kind == "metrics" else []
+        if kind == "methods":
+            facts = [_yes_or_no(not cls.class_agnostic), _yes_or_no(cls.signed)]
         address = f"{name}.md" if site else f"../../src/tokenlight/{kind}/{name}.py"
-        cells = [f"[`{name}`]({address})", _meaning(cls), *facts]
-        rows.append(f"| {' | '.join(cells)} | {_paper(cls)} |")
+        cells = [f"[`{name}`]({address})", _read_first_sentence(cls), *facts]
+        rows.append(f"| {' | '.join(cells)} | {_link_paper(cls)} |")
     return "\n".join(rows)
 
 
-def _paper(cls: Any) -> str:
-    """Link to the reference, by first author and year; a method or metric of one's own may have none."""
+def _link_paper(cls: Any) -> str:
+    """Link to the reference, by first author and year; a user's own method may have none."""
     cites = getattr(cls, "cites", "")
     authors_of = rf"^## {cites}\n\n(.+?)(?<!\b[A-Z])\.\s"  # an initial does not end them
-    match = re.search(authors_of, _citations(), re.MULTILINE | re.DOTALL)
+    match = re.search(authors_of, _read_citations(), re.MULTILINE | re.DOTALL)
     if not cites or match is None:
         return cites or "none"
     authors = re.split(r",\s|\sand\s", match[1])
@@ -399,16 +412,16 @@ def _paper(cls: Any) -> str:
 
 
 @cache
-def _citations() -> str:
+def _read_citations() -> str:
     return (DOCS / "citations.md").read_text("utf-8")
 
 
-def _meaning(cls: Any) -> str:
+def _read_first_sentence(cls: Any) -> str:
     return as_markdown(inspect.getdoc(cls) or "").partition("\n")[0].replace("|", "\\|")
 
 
-def models_table() -> str:
-    """The embedded models with size, measured figure, and a link to the card where there is one."""
+def build_models_table() -> str:
+    """Build the table of the embedded models, with size, quality and a link to the model card."""
     from tokenlight.models import list_models
 
     rows = ["| name | task | size | measured |", "|---|---|---|---|"]
@@ -420,40 +433,40 @@ def models_table() -> str:
     return "\n".join(rows)
 
 
-def decisions_list() -> str:
-    """The records of decisions by number and title."""
+def build_decisions_list() -> str:
+    """List the decision records by number and title."""
     titles = [
         (path, (DOCS / path).read_text("utf-8").partition("\n")[0]) for path in list_pages("adr")
     ]
     return "\n".join(f"- [{title.lstrip('# ')}]({path})" for path, title in titles)
 
 
-def commands_table() -> str:
-    """One row a command; docs/cli.md holds it as it stands, so that a checkout shows it too."""
+def build_commands_table() -> str:
+    """Build a table with one row per command; docs/cli.md holds a copy of it."""
     rows = ["| command | what it does |", "|---|---|"]
-    for name, command in _commands().items():
+    for name, command in _list_commands().items():
         first = inspect.cleandoc(command.help).partition("\n\n")[0].replace("\n", " ")
         rows.append(f"| `tokenlight {name}` | {first} |")
     return "\n".join(rows)
 
 
-def commands_help() -> str:
-    """The help of every command, as the terminal shows it."""
+def build_commands_help() -> str:
+    """Return the help of every command, as the terminal shows it."""
     from typer.testing import CliRunner
 
     from tokenlight.cli.app import app
 
     runner = CliRunner()
     sections = []
-    for name in _commands():
+    for name in _list_commands():
         arguments = [*name.split(), "--help"]
         result = runner.invoke(app, arguments, prog_name="tokenlight", env={"COLUMNS": "90"})
         sections.append(f"### tokenlight {name}\n\n```text\n{result.output.strip()}\n```")
     return "\n\n".join(sections)
 
 
-def _commands() -> dict[str, Any]:
-    """Every command by its words: ``bench``, ``bench run`` …"""
+def _list_commands() -> dict[str, Any]:
+    """Return every command by its words: ``bench``, ``bench run`` …"""
     from typer.main import get_command
 
     from tokenlight.cli.app import app

@@ -30,10 +30,10 @@ class Advice(NamedTuple):
 def advise() -> list[Advice]:
     """The rows of the picture, their numbers from the package's tables."""
     from tokenlight import registry
-    from tokenlight.explaining.default_method import load_table
+    from tokenlight.explaining.default_method import load_measured_results
     from tokenlight.methods.base import describe_cost
 
-    kinds = load_table()["kinds"]
+    kinds = load_measured_results()["kinds"]
     text_means = kinds["text"]["means"]
 
     def cost(name: str) -> str:

@@ -34,6 +34,7 @@ from tokenlight.explaining.default_method import (
 from tokenlight.explaining.effort import Effort, check_effort
 from tokenlight.explaining.explain_options import (
     AttributeKeywords,
+    CommonKeywords,
     EvaluateKeywords,
     ExplainKeywords,
     SingleInput,
@@ -50,7 +51,7 @@ from tokenlight.model.head_detection import SUPPORTED_SUFFIXES
 
 if TYPE_CHECKING:
     from tokenlight.evaluation.results import Evaluation  # returned by evaluate()
-    from tokenlight.scale.mapper import Mapper  # returned by mapper()
+    from tokenlight.scale.mapper import Mapper  # returned by make_mapper()
 
 MethodLike = str | tuple[str, dict[str, Any]] | Method
 Methods = MethodLike | Sequence[MethodLike]
@@ -248,7 +249,7 @@ class Explainer(Session):
         stable: float | None = None,
         batch_tokens: int | None = None,
         batch_size: int | None = None,
-        text: str | None = None,
+        text_column: str | None = None,
         progress: bool | None = None,
     ) -> Any:
         """Score the tokens of one or more texts.
@@ -275,7 +276,7 @@ class Explainer(Session):
                 be named again by other samples; with ``effort``, which then limits the number of passes.
             batch_tokens: The most tokens that go through the model at once.
             batch_size: The most texts that go through the model at once.
-            text: The column of the texts in a table; by default it is found by its name.
+            text_column: The column of the texts in a table; by default it is found by its name.
             progress: Whether to show a progress bar; by default on a terminal.
 
         Returns:
@@ -308,12 +309,12 @@ class Explainer(Session):
             progress=progress,
         )
         check_effort(effort, stable, method)
-        inputs = normalize_inputs(inputs, text)
+        inputs = normalize_inputs(inputs, text_column)
         if isinstance(method, str) and method == "best":
             from tokenlight.evaluation.choose import explain_best
 
-            # The column ``text`` is read by now.
-            names = set(ExplainKeywords.__annotations__) - {"text"}
+            # The column of the texts is read by now.
+            names = CommonKeywords.__annotations__
             keywords = {name: getattr(options, name) for name in names}
             return explain_best(self, inputs, target, **keywords)
         if isinstance(inputs, Iterator):
@@ -360,9 +361,9 @@ class Explainer(Session):
             >>> len(results[0].attributions), type(results[1].error).__name__
             (1, 'BadInput')
         """
-        column = options.pop("text", None)
-        texts, _ = list_texts(normalize_inputs(inputs, column))
-        checked_options = build_options(self, **options)  # type: ignore[misc]  # without ``text``
+        text_column = options.pop("text_column", None)
+        texts, _ = list_texts(normalize_inputs(inputs, text_column))
+        checked_options = build_options(self, **options)  # type: ignore[misc]  # without text_column
         return explain_list(self, texts, method, target, checked_options, keep_errors=keep_errors)
 
     @checked
@@ -497,7 +498,7 @@ class Explainer(Session):
             scores[index, unpadded.start : unpadded.stop] = row_scores
         return scores
 
-    def default_method(self, example: Any = "") -> str:
+    def get_default_method(self, example: Any = "") -> str:
         """Return the method that ``explain(example)`` takes by default.
 
         Args:
@@ -507,7 +508,7 @@ class Explainer(Session):
             The name of the method.
 
         Example:
-            >>> Explainer.from_pretrained("tokenlight/sentiment").default_method()
+            >>> Explainer.from_pretrained("tokenlight/sentiment").get_default_method()
             'attnlrp'
         """
         kind = detect_input_kind(self, example)
@@ -550,17 +551,17 @@ class Explainer(Session):
         return evaluate(self, attributions, metrics, labels=labels, spans=spans, **options)
 
     @checked
-    def mapper(
+    def make_mapper(
         self,
-        column: str | None = None,
+        text_column: str | None = None,
         method: MethodLike = AUTO_METHOD,
         target: TargetLike = "predicted",
-        **options: Unpack[ExplainKeywords],
+        **options: Unpack[CommonKeywords],
     ) -> Mapper:
         """Return a function for ``datasets.map(…, batched=True)``, Ray Data and Spark.
 
         Args:
-            column: The column of the texts; two names joined by ``+`` are a pair. By default it is found
+            text_column: The column of the texts; two names joined by ``+`` are a pair. By default it is found
                 by its name.
             method: One method.
             target: One target.
@@ -571,7 +572,7 @@ class Explainer(Session):
 
         Example:
             >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
-            >>> batch = explainer.mapper("review", "attcat")({"review": ["Never dull."]})
+            >>> batch = explainer.make_mapper("review", "attcat")({"review": ["Never dull."]})
             >>> batch["prediction"]
             ['positive']
         """
@@ -579,5 +580,8 @@ class Explainer(Session):
 
         keywords = {"method": method, "target": target, **options}
         return Mapper(
-            text=column, options=keywords, load_arguments=self._loading, loaded_explainer=self
+            text_column=text_column,
+            options=keywords,
+            load_arguments=self._loading,
+            loaded_explainer=self,
         )

@@ -90,7 +90,7 @@ def test_methods_are_added_in_the_picker_and_removed_by_their_chips(visit, expla
     visit.open(text=TEXT)
     visit.page.click("#picker-open")
     default = visit.page.locator("#picker label", has_text="the default here").locator("b")
-    assert default.all_text_contents() == [explainer.default_method()]
+    assert default.all_text_contents() == [explainer.get_default_method()]
     visit.page.check("[data-method=gae]")
     visit.page.locator("#why [data-method=gae] .token").first.wait_for()
     actual = [s for _, s in round_scores(explainer.explain(TEXT, "gae"))]
@@ -149,7 +149,7 @@ def test_the_trust_verdict_is_shown_with_its_health_checks(visit):
     visit.open(text=TEXT)
     visit.page.locator(".grade").wait_for()
     trust_text = visit.page.locator(".trust").text_content()
-    assert "deleted, P(" in trust_text
+    assert "deleted, the probability of positive falls from" in trust_text
     assert "with the 3 top words" in trust_text
     assert "same alone and in a batch" in trust_text
 

@@ -1,0 +1,1 @@
+"""Contract tests: the laws of CONTRIBUTING.md, for every registered name and every model family."""

@@ -219,7 +219,7 @@ def _list_explain_calls(fixtures: Fixtures) -> dict[str, Call]:
         "attribute": Call(plain.attribute, {"inputs": ids}, options=keywords),
         "default_method": Call(plain.default_method),
         "mapper": Call(plain.mapper, {"column": "text"}, lambda mapper: mapper(batch), keywords),
-        "a mapper's batch": Call(plain.mapper("text").__call__, {"batch": batch}),
+        "a mapper's batch": Call(plain.make_mapper("text").__call__, {"batch": batch}),
         "choose_best": Call(choose_best, {"explainer": plain, "texts": [TEXT], "candidates": ["cat"]}),
         "compare": Call(compare, {"first": ComparedModel(plain), "second": ComparedModel(plain), "examples": [datafiles.Example(TEXT)]}),
     }  # fmt: skip

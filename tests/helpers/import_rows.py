@@ -11,7 +11,7 @@ from collections.abc import Iterator
 ROWS = [
     ("facts", "errors", "version", "progress"),
     ("plain values, and names of methods", "data", "registry"),
-    ("what a person gives", "files", "inputs"),
+    ("user input", "files", "inputs"),
     ("CUDA graphs, kernels, transfers", "accel"),
     ("relevance as a second backward; traces modules while they run", "lrp"),
     ("hooks and patches of a live model, and its locks", "hooks"),
@@ -40,7 +40,7 @@ ROWS = [
 ]
 RANKS = {name: rank for rank, (_, *names) in enumerate(ROWS) for name in names}
 # Packages whose methods may import from a higher row when they are called, as
-# attribution.show(), attribution.save(), evaluation.save(), explainer.evaluate(), explainer.mapper() do.
+# attribution.show(), attribution.save(), evaluation.save(), explainer.evaluate(), explainer.make_mapper() do.
 IMPORTED_WHEN_CALLED = {
     ("data", "files"), ("data", "plots"), ("data", "evaluation"), ("files", "plots"),
     ("explainer", "evaluation"), ("explainer", "scale"),

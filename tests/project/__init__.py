@@ -1,0 +1,1 @@
+"""The project itself: import rows, docstrings, guide, README, examples, packaging."""

@@ -231,7 +231,7 @@ def test_a_metric_without_a_paper_has_a_page_too(hooks, monkeypatch):
     cls = registry.load_class("metrics", "aopc")
     monkeypatch.delattr(cls, "cites")
     assert "- Paper: none\n" in hooks.build_page("metrics", "aopc")
-    assert "| higher | none |" in hooks.names_table("metrics", site=True)
+    assert "| higher | none |" in hooks.build_names_table("metrics", site=True)
 
 
 def test_every_picture_of_the_gallery_has_its_script_and_all_stay_small():
@@ -314,7 +314,9 @@ def test_the_page_of_the_command_line_shows_every_command(pages):
 def test_the_page_of_the_command_line_reads_well_in_a_checkout_too(hooks):
     content = (DOCS / "cli.md").read_text("utf-8")
     assert "<!--" not in content
-    assert hooks.commands_table() in content, "put hooks.commands_table() into docs/cli.md"
+    assert hooks.build_commands_table() in content, (
+        "put hooks.build_commands_table() into docs/cli.md"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -472,14 +474,26 @@ def test_the_architecture_names_every_package_and_draws_it():
     )
 
 
+def test_the_call_tree_of_the_architecture_names_functions_of_these_files():
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    calls = re.findall(r"^[│├└─ ]*([\w.]+) {2,}((?:\w+/)?\w+\.py)", page, re.MULTILINE)
+    assert len(calls) > 10
+    missing = []
+    for function, file in calls:
+        source = (ROOT / "src" / "tokenlight" / file).read_text("utf-8")
+        if f"def {function.rpartition('.')[2]}(" not in source:
+            missing.append((function, file))
+    assert missing == []
+
+
 def test_every_module_that_the_architecture_names_is_there():
     page = (DOCS / "architecture.md").read_text("utf-8")
-    get_page_name = re.findall(r"`(\w+/\w+\.py)`", page)
-    get_page_name += [
+    named_modules = re.findall(r"`(\w+/\w+\.py)`", page)
+    named_modules += [
         f"{folder}/{file}"
         for folder, file in re.findall(r"^\| `(\w+)/` \|.*\| `(\w+\.py)` \|$", page, re.M)
     ]
-    assert len(get_page_name) > 25
+    assert len(named_modules) > 25
     assert [
-        name for name in get_page_name if not (ROOT / "src" / "tokenlight" / name).exists()
+        name for name in named_modules if not (ROOT / "src" / "tokenlight" / name).exists()
     ] == []

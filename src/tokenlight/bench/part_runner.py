@@ -28,6 +28,7 @@ from tokenlight.evaluation.run import Experiment, explain_part, measure_part
 from tokenlight.explainer import Explainer
 from tokenlight.files.tables import Example
 from tokenlight.files.write import dump_json
+from tokenlight.methods.base import Method
 from tokenlight.models.embedded import digest_file, digest_folder
 from tokenlight.scale.engine import load_explainer
 
@@ -200,11 +201,11 @@ def _describe_costs(
     if device.type == "cuda":
         device_name = torch.cuda.get_device_name(device)
     # Backward passes are those that the method declares, since torch offers no hook that sees all of them.
-    declared_cost = registry.build("methods", cell.name, options).cost
+    method: Method = registry.build("methods", cell.name, options)
     num_backwards = 0
     for attributions in result.attributions.values():
         for attribution in attributions:
-            num_backwards += declared_cost(len(attribution)).backwards
+            num_backwards += method.count_passes(len(attribution)).backwards
     replacement_ids = find_replacements(explainer)
     total_seconds = result.explain_seconds + result.measure_seconds
     return {

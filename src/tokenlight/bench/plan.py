@@ -264,7 +264,10 @@ def read_chosen_examples(
         BadInput: No example fits the entry, or the examples are for another task.
     """
     examples = read_examples(
-        source, text=data.text or None, label=data.label or None, split=data.hub_split
+        source,
+        text_column=data.text or None,
+        label_column=data.label or None,
+        split=data.hub_split,
     )
     if data.classes:
         examples = _select_classes(examples, data)

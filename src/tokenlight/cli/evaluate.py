@@ -82,7 +82,7 @@ def evaluate(
     check_not_overwritten({"DATA": data}, {f"{name} of -o": output / name for name in OUTPUT_FILES})
     metrics = [registry.parse_spec(spec) for spec in metric or ["aopc", "lodds"]]
     methods = parse_methods(method or ["auto", "random"], "auto", "best")
-    examples = read_examples(data, text=text, label=label, limit=limit, split=split)
+    examples = read_examples(data, text_column=text, label_column=label, limit=limit, split=split)
     columns = _describe_file_columns(data, examples)
     if columns:
         print_message(f"{Path(data).name}: {columns}")
@@ -148,7 +148,7 @@ def _resolve_method_names(
     resolved_names = {}
     if ("auto", {}) in methods:
         first_text = texts[0] if texts else ""
-        resolved_names["auto"] = explainer.default_method(first_text)
+        resolved_names["auto"] = explainer.get_default_method(first_text)
         print(f"auto: {resolved_names['auto']}, the default for this kind of input")
     if ("best", {}) in methods:
         from tokenlight.evaluation.choose import choose_best
@@ -263,7 +263,9 @@ def diff(
         from tokenlight.evaluation.compare import ComparedModel, compare
     check_not_overwritten({"DATA": data}, {"--json": json, "--html": html})
     (method_spec,) = parse_methods([method], "auto", is_single=True)
-    examples = read_examples(data, text=text, label=label, limit=limit, with_annotations=False)
+    examples = read_examples(
+        data, text_column=text, label_column=label, limit=limit, with_annotations=False
+    )
 
     def load_side(name: str, dtype: str | None, prompt: str) -> ComparedModel:
         explainer = load_explainer(
@@ -342,7 +344,9 @@ def idf(
     check_not_overwritten({"CORPUS": corpus}, {"-o": output})
     silence_libraries(verbose=verbose)
     tokenizer = load_model_tokenizer(model)
-    examples = read_examples(corpus, text=text, limit=limit, split=split, with_annotations=False)
+    examples = read_examples(
+        corpus, text_column=text, limit=limit, split=split, with_annotations=False
+    )
     documents = [_to_document(example.text) for example in examples]
     frequencies = DocumentFrequencies.from_texts(documents, tokenizer)
     with write_errors_reported(output):

@@ -10,7 +10,7 @@ import re
 from tokenlight.errors import TokenlightError
 
 _LONG_OPTION = (r"long='(\w+)'", r"--long \1")
-_COLUMN_OPTION = (r"(text|label)='COLUMN'", r"--\1 COLUMN")
+_COLUMN_OPTION = (r"(text|label)_column='COLUMN'", r"--\1 COLUMN")
 _EXPLAIN_MASK_OPTION = (r"explain_mask='(\w+)'", r"--explain-mask \1")
 _LABELS_OPTION = (r"labels=…", "--label COLUMN")
 _TARGET_OPTION = (r"target='(\w+)'", r"--target \1")

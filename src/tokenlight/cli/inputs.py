@@ -205,7 +205,11 @@ class TextFile:
     def _parse_row(self, location: RowLocation, row: Mapping[str, Any]) -> Example | BadInput:
         try:
             return parse_example(
-                row, location, text=self.column, label=self.label, with_annotations=False
+                row,
+                location,
+                text_column=self.column,
+                label_column=self.label,
+                with_annotations=False,
             )
         except BadInput as error:
             # The location is printed before the message, so it need not be repeated.

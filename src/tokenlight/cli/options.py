@@ -52,7 +52,13 @@ def declare_option(
 
 
 def declare_argument(metavar: str, help: str, default: Any = ...) -> Any:
-    """Declare a positional argument of a command; without ``default`` it is required."""
+    """Declare a positional argument of a command; without ``default`` it is required.
+
+    Args:
+        metavar: The name that the help shows.
+        help: The help text.
+        default: The value where the argument is left out; ``...`` makes it required.
+    """
     return typer.Argument(default, metavar=metavar, help=help)
 
 

@@ -106,6 +106,10 @@ class OutputWriter:
         """Show one of many texts immediately, so that complete texts are shown when Ctrl-C stops the command.
 
         Of texts that a file will hold, only the first are shown.
+
+        Args:
+            attributions: The explanations of one text.
+            location: Where the text stands in its file.
         """
         if self.prints_json or not self.files or self.num_explained < MAX_TEXTS_SHOWN:
             self._print(attributions, location)

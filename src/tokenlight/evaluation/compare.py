@@ -274,7 +274,7 @@ def compare(
     texts = [str(example.text) for example in kept_examples]
     _check_same_labels(first.explainer.labels, second.explainer.labels)
     if is_auto(method):  # both sides use one method
-        method = first.explainer.default_method()
+        method = first.explainer.get_default_method()
     options: dict[str, Any] = {"method": [method], "seed": seed, "long": long}
     # B explains the class that A predicts, so that the scores of both are for the same class.
     attributions_a = first.explain_texts(texts, **options)

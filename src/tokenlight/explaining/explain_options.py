@@ -66,8 +66,8 @@ class ExplainOptions:
         return join_sites(method.recorded_sites for method in self.methods)
 
 
-class ExplainKeywords(TypedDict, total=False):
-    """The keywords of explain(), as users may set them."""
+class CommonKeywords(TypedDict, total=False):
+    """The keywords of explain() that hold for any kind of input; see :meth:`Explainer.explain`."""
 
     explain_mask: ExplainMask
     token_types: Literal["tokenizer", "zeros"]
@@ -77,8 +77,13 @@ class ExplainKeywords(TypedDict, total=False):
     stable: float | None
     batch_tokens: int | None
     batch_size: int | None
-    text: str | None
     progress: bool | None
+
+
+class ExplainKeywords(CommonKeywords, total=False):
+    """The keywords of explain(), as users may set them; see :meth:`Explainer.explain`."""
+
+    text_column: str | None
 
 
 class FileKeywords(TypedDict, total=False):
@@ -139,7 +144,7 @@ def text_index_in_errors(index: int | None) -> Iterator[None]:
         raise type(error)(message, code=error.code) from error
 
 
-def normalize_inputs(inputs: Any, column: str | None) -> Any:
+def normalize_inputs(inputs: Any, text_column: str | None) -> Any:
     """Return the texts of a table, or other inputs as they are.
 
     Tables of pandas, Arrow and datasets are recognized by their attributes, so none of these libraries is
@@ -147,14 +152,14 @@ def normalize_inputs(inputs: Any, column: str | None) -> Any:
 
     Args:
         inputs: A table, what a tokenizer returned, or any other input of explain().
-        column: The column of the texts; None finds it by its name.
+        text_column: The column of the texts; None finds it by its name.
 
     Returns:
         A list of Examples for a table, or an iterator if the table has no length; Tokens for the output
         of a tokenizer; a Picture for an image with a text; anything else unchanged.
 
     Raises:
-        BadInput: ``inputs`` has several splits, or ``column`` is given for something that is not a table.
+        BadInput: ``inputs`` has several splits, or ``text_column`` is given without a table.
     """
     column_names = getattr(inputs, "column_names", None)
     if isinstance(column_names, Mapping):
@@ -167,12 +172,12 @@ def normalize_inputs(inputs: Any, column: str | None) -> Any:
     # A table comes first: other mappings may have a key named as a column.
     rows = _table_rows(inputs)
     if rows is not None:
-        examples = _iter_examples(rows, column)
+        examples = _iter_examples(rows, text_column)
         return list(examples) if hasattr(inputs, "__len__") else examples
-    if column is not None:
+    if text_column is not None:
         raise BadInput(
-            f"text={column!r} names a column, but an object of type {type(inputs).__name__} has none. Give a "
-            "data frame.",
+            f"text_column={text_column!r} names a column, but an object of type {type(inputs).__name__} has "
+            "none. Give a data frame.",
             code="column-without-table",
         )
     if isinstance(inputs, Mapping) and {*inputs} == {"image", "text"}:
@@ -194,10 +199,10 @@ def _table_rows(inputs: Any) -> Iterable[Mapping[str, Any]] | None:
     return None
 
 
-def _iter_examples(rows: Iterable[Mapping[str, Any]], column: str | None) -> Iterator[Example]:
+def _iter_examples(rows: Iterable[Mapping[str, Any]], text_column: str | None) -> Iterator[Example]:
     for number, row in enumerate(rows, start=1):
         location = RowLocation("row", number, "the table")
-        yield parse_example(row, location, text=column, with_annotations=False)
+        yield parse_example(row, location, text_column=text_column, with_annotations=False)
 
 
 def _read_tokenizer_output(inputs: Mapping[str, Any]) -> Tokens:

@@ -197,7 +197,8 @@ def _stream_tokens(
         if not written_ids:
             raise BadInput(
                 f"{model_class_name(session)} generates nothing after this prompt: its most likely next "
-                "token ends the text. Explain 'predicted', or give another prompt.",
+                "token ends the text. Explain 'predicted', give another prompt, or ask an instruct model in "
+                "its chat template.",
                 code="nothing-to-stream",
             )
         # Then explain what was written, by a pass over the whole text without a cache.

@@ -167,7 +167,8 @@ def _generate_continuation(session: Session, prompt: TokenRow, max_new_tokens: i
     if not written_ids:
         raise BadInput(
             f"{model_class_name(session)} generates nothing after this prompt: its most likely next token "
-            "ends the text. Give Continuation('…') or explain 'predicted'.",
+            "ends the text. Give Continuation('…'), explain 'predicted', or ask an instruct model in its "
+            "chat template.",
             code="nothing-generated",
         )
     return append_generated(prompt, written_ids, session.tokenizer, token_type)

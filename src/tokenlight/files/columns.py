@@ -52,8 +52,8 @@ class Columns:
     def from_row(
         cls,
         row: Mapping[str, Any],
-        text: str | None,
-        label: str | None,
+        text_column: str | None,
+        label_column: str | None,
         location: str,
         *,
         with_annotations: bool = True,
@@ -62,22 +62,22 @@ class Columns:
 
         Args:
             row: The cells by column name.
-            text: The column of the text, two joined by ``+`` for a pair; by default a usual name.
-            label: The column of the label; by default a usual name.
+            text_column: The column of the text, two joined by ``+`` for a pair; by default a usual name.
+            label_column: The column of the label; by default a usual name.
             location: Where the row stands, for messages.
             with_annotations: Whether annotated spans are needed.
 
         Raises:
             BadInput: A column does not exist.
         """
-        text_columns = _find_text_columns(row, text)
-        _check_columns_exist(row, text_columns, label, location)
+        text_columns = _find_text_columns(row, text_column)
+        _check_columns_exist(row, text_columns, label_column, location)
         if len(text_columns) > 2:
             raise BadInput(
-                f"{text} names {len(text_columns)} columns, more than 2. Name 1 or 2 with text='COLUMN'.",
+                f"{text_column} names {len(text_columns)} columns, more than 2. Name 1 or 2 with "
+                "text_column='COLUMN'.",
                 code="too-many-text-columns",
             )
-        label_column = label
         if label_column is None:
             label_column = _first_of(LABEL_COLUMNS, row, text_columns)
         annotation = None
@@ -90,11 +90,11 @@ class Columns:
         return cls(text_columns, label_column, annotation, unread)
 
 
-def _find_text_columns(row: Mapping[str, Any], text: str | None) -> tuple[str, ...]:
+def _find_text_columns(row: Mapping[str, Any], text_column: str | None) -> tuple[str, ...]:
     """Return the columns that a user named, or the first usual names that the row has."""
-    if text is not None:
+    if text_column is not None:
         # A name with a plus sign in it is possible, too.
-        return (text,) if text in row else tuple(text.split("+"))
+        return (text_column,) if text_column in row else tuple(text_column.split("+"))
     for names in TEXT_COLUMNS:
         if all(name in row for name in names):
             return names
@@ -108,7 +108,7 @@ def _check_columns_exist(
         raise BadInput(
             f"There is no column {label!r} in {location}, only {', '.join(map(str, row))}."
             f"{format_suggestion(label, map(str, row), cutoff=0.6)} Name the column of the label with "
-            "label='COLUMN'.",
+            "label_column='COLUMN'.",
             code="label-column-missing",
         )
     for name in text_columns:
@@ -116,7 +116,7 @@ def _check_columns_exist(
             raise BadInput(
                 f"There is no column {name!r} in {location}, only {', '.join(map(str, row))}."
                 f"{format_suggestion(name, map(str, row), cutoff=0.6)} Name the column of the text with "
-                "text='COLUMN' (two joined by + for a pair).",
+                "text_column='COLUMN' (two joined by + for a pair).",
                 code="text-column-missing",
             )
 
@@ -204,7 +204,7 @@ def parse_text(
             cell_type = CELL_TYPE_NAMES.get(type(cell), f"of type {type(cell).__name__}")
             raise BadInput(
                 f"In {location}, {name!r} is {cell_type} ({short_repr(cell)}), not a text. Name the "
-                "column of the text with text='COLUMN'.",
+                "column of the text with text_column='COLUMN'.",
                 code="column-not-text",
             )
     if not is_named and columns.text == QUESTION_COLUMNS:

@@ -113,8 +113,8 @@ class Example:
 def read_examples(
     source: str | os.PathLike[str],
     *,
-    text: str | None = None,
-    label: str | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
     limit: Annotated[int, Range(0, sys.maxsize)] | None = None,
     split: str | None = None,
     with_annotations: bool = True,
@@ -127,8 +127,8 @@ def read_examples(
 
     Args:
         source: The file, or the name of a data set.
-        text: The column of the text, two joined by ``+`` for a pair.
-        label: The column of the label.
+        text_column: The column of the text, two joined by ``+`` for a pair.
+        label_column: The column of the label.
         limit: Read at most this many rows.
         split: The split of a data set; ``"validation"`` by default.
         with_annotations: Whether annotated spans are needed; otherwise they are not parsed.
@@ -150,7 +150,11 @@ def read_examples(
     with closing(iterate_rows(source, split)) as rows:
         for location, row in islice(rows, limit):
             example = parse_example(
-                row, location, text=text, label=label, with_annotations=with_annotations
+                row,
+                location,
+                text_column=text_column,
+                label_column=label_column,
+                with_annotations=with_annotations,
             )
             examples.append(example)
     if not examples:
@@ -167,8 +171,8 @@ def parse_example(
     row: Mapping[str, Any],
     location: RowLocation | str,
     *,
-    text: str | None = None,
-    label: str | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
     with_annotations: bool = True,
 ) -> Example:
     """Return the example of a row; keywords as in :func:`read_examples`.
@@ -176,18 +180,20 @@ def parse_example(
     Args:
         row: The cells by column name.
         location: Where the row stands, for messages and for ``extras``.
-        text: The column of the text, two joined by ``+`` for a pair; None to find it by its name.
-        label: The column of the label; None to find it by its name.
+        text_column: The column of the text, two joined by ``+`` for a pair; None to find it by its name.
+        label_column: The column of the label; None to find it by its name.
         with_annotations: Whether annotated spans are parsed.
     """
     location_text = str(location)
-    columns = Columns.from_row(row, text, label, location_text, with_annotations=with_annotations)
+    columns = Columns.from_row(
+        row, text_column, label_column, location_text, with_annotations=with_annotations
+    )
     true_label = None if columns.label is None else row[columns.label]
     if true_label == "":
         true_label = None
     elif isinstance(true_label, str) and re.fullmatch(r"-?[0-9]{1,18}", true_label):
         true_label = int(true_label)
-    parsed_text = parse_text(row, columns, is_named=text is not None, location=location_text)
+    parsed_text = parse_text(row, columns, is_named=text_column is not None, location=location_text)
     spans = parse_annotated_spans(row, columns, parsed_text, location_text)
     extra_columns = {str(name): row[name] for name in row if str(name) in columns.unread}
     return Example(

@@ -58,7 +58,12 @@ def describe_agreement(attributions: Sequence[Attribution], names: Sequence[str]
 
 
 def compare_methods(attributions: Sequence[Attribution], names: Sequence[str]) -> list[MethodPair]:
-    """Compare every two methods on the words that either ranks among its first five."""
+    """Compare every two methods on the words that either ranks among its first five.
+
+    Args:
+        attributions: Explanations of one text, one per method.
+        names: The name of each method.
+    """
     first_row = attributions[0].row
     is_comparable = first_row.image is None and len(set(names)) == len(names)
     if not is_comparable or any(item.row.ids != first_row.ids for item in attributions):
@@ -107,7 +112,12 @@ def _find_agreement_phrase(correlation: float) -> str:
 
 
 def describe_support(attributions: Sequence[Attribution], names: Sequence[str]) -> str:
-    """Say which methods the trust tests support; empty if some method was not tested."""
+    """Say which methods the trust tests support; empty if some method was not tested.
+
+    Args:
+        attributions: Explanations of one text, one per method.
+        names: The name of each method.
+    """
     grades = [descriptions.get_grade(attribution) for attribution in attributions]
     if not all(grades):
         return ""

@@ -273,7 +273,13 @@ def set_title(axes: Any, title: str, font_size: int = 11) -> None:
 
 
 def set_tick_labels(axes: Any, axis: str, names: Sequence[str], **options: Any) -> None:
-    """Set tick labels as plain text; ``axis`` is x or y."""
+    """Set tick labels as plain text; ``axis`` is x or y.
+
+    Args:
+        axes: The axes of a figure.
+        axis: ``x`` or ``y``.
+        names: The labels.
+    """
     set_ticks = axes.set_xticks if axis == "x" else axes.set_yticks
     labels = list(map(_escape_unprintable, names))
     set_ticks(range(len(labels)), labels, parse_math=False, **options)
@@ -363,7 +369,12 @@ def draw_word_cloud(
 
 
 def select_top_tokens(weights: Mapping[str, float], k: int = 50) -> list[tuple[str, float]]:
-    """Return at most ``k`` tokens with positive weights, the largest first, ties by name."""
+    """Return at most ``k`` tokens with positive weights, the largest first, ties by name.
+
+    Args:
+        weights: The weight of each token.
+        k: The most tokens to return.
+    """
     positive = [(token, weight) for token, weight in weights.items() if weight > 0]
     return sorted(positive, key=lambda pair: (-pair[1], pair[0]))[:k]
 

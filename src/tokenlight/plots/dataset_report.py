@@ -187,7 +187,12 @@ class DataSetReport:
 
 
 def write_html(attributions: Sequence[Attribution], path: Path) -> None:
-    """Write one text, or pictures, as one page that shows all; several texts as a report."""
+    """Write one text, or pictures, as one page that shows all; several texts as a report.
+
+    Args:
+        attributions: The explanations, text by text.
+        path: The file of the page, or of the first page of a report.
+    """
     texts = set()
     # Aligned first, since all tokens of a continuation belong to one text.
     for attribution in align_continuations(attributions):
@@ -220,20 +225,25 @@ def _split_pages(entries: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def build_entry(text_scene: TextScene, text_number: int) -> dict[str, Any]:
-    """Return a text as ``report.js`` reads it, without empty values."""
+    """Return a text as ``report.js`` reads it, without empty values.
+
+    Args:
+        text_scene: The text with its explanations.
+        text_number: Its number in the report, from 1.
+    """
     attribution = text_scene.first
     source = str(attribution.extras.get("location", ""))
     true_label = find_true_label(attribution)
     explanations, lines = _build_explanations(text_scene)
     entry = {
         "number": attribution.extras.get("row_number", text_number),
-        "place": source.removesuffix(f"row {text_number} of the table"),
+        "location": source.removesuffix(f"row {text_number} of the table"),
         "label": None if true_label is None else to_single_line(true_label),
         "predicted": to_single_line(attribution.prediction.label),
-        "chance": round(max(attribution.prediction.probabilities, default=0.0), 4),
+        "probability": round(max(attribution.prediction.probabilities, default=0.0), 4),
         "probabilities_text": _format_probabilities(text_scene),
         "grade": descriptions.get_grade(attribution),
-        "cut": attribution.row.num_truncated,
+        "num_truncated": attribution.row.num_truncated,
         "columns": _list_columns(attribution),
         "explained": explanations,
         "lines": lines,

@@ -121,7 +121,12 @@ def describe_share(part: RoundedShare) -> str:
 
 
 def describe_special_share(attribution: Attribution, special_share: RoundedShare) -> str:
-    """Say what share of the scores falls on special tokens; name them if it is most of all."""
+    """Say what share of the scores falls on special tokens; name them if it is most of all.
+
+    Args:
+        attribution: The explanation.
+        special_share: The share of its special tokens.
+    """
     if special_share.share <= SPECIAL_SHARE_THRESHOLD:
         return f"{special_share.percent} % of the total score falls on special tokens, which are not words"
     row = attribution.row
@@ -273,7 +278,12 @@ def describe_chips(
 
 
 def describe_omitted_labels(attribution: Attribution, num_omitted: int) -> str:
-    """Say how much a list of likely labels leaves out; a vocabulary is not counted."""
+    """Say how much a list of likely labels leaves out; a vocabulary is not counted.
+
+    Args:
+        attribution: The explanation.
+        num_omitted: How many labels the list leaves out.
+    """
     if attribution.prediction.ids:
         return "and other tokens"
     return f"and {num_omitted} less probable" if num_omitted else ""

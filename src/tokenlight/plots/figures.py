@@ -63,6 +63,10 @@ def draw_token_bars(attributions: Attribution | Iterable[Attribution], *, k: int
     """Draw the ``k`` strongest tokens of each explanation as signed bars, one panel each.
 
     Scores with standard errors get error bars; those that could be 0 are hatched.
+
+    Args:
+        attributions: One explanation, or several.
+        k: The number of tokens per panel.
     """
     panels = []
     for text_scene in build_scenes(attributions):
@@ -316,7 +320,12 @@ def draw_attributions(attributions: Sequence[Attribution]) -> Any:
 
 
 def render_attributions(attributions: Sequence[Attribution], extension: str) -> bytes:
-    """Render :func:`draw_attributions` as a ``.png``, ``.svg`` or ``.pdf`` file."""
+    """Render :func:`draw_attributions` as a ``.png``, ``.svg`` or ``.pdf`` file.
+
+    Args:
+        attributions: One explanation, or several.
+        extension: ``.png``, ``.svg`` or ``.pdf``.
+    """
     return charts.render_figure(draw_attributions(attributions), extension[1:], FILE_DPI)
 
 

@@ -336,7 +336,12 @@ def shorten_choice(note: str) -> str:
 
 
 def select_new_notes(notes: Sequence[str], shown_notes: set[str]) -> tuple[str, ...]:
-    """Return the notes to show; how a method was chosen (``method='auto': …``) is shown only once."""
+    """Return the notes to show; how a method was chosen (``method='auto': …``) is shown only once.
+
+    Args:
+        notes: The notes of an explanation.
+        shown_notes: The notes that the picture has shown already.
+    """
     # A method may also be chosen by an effort or a stability.
     new_notes = tuple(note for note in notes if note not in shown_notes)
     for note in new_notes:

@@ -31,7 +31,12 @@ INDENT = (0, 0, 0, 2)  # cells above, right, below and left
 
 
 def render_top_tables(methods: Sequence[MethodScene], paint: StepPainter | None) -> Columns:
-    """Render the strongest tokens of each method side by side; a single method gets bars."""
+    """Render the strongest tokens of each method side by side; a single method gets bars.
+
+    Args:
+        methods: The explanations of one text.
+        paint: Returns the style of a token, by its score; None without colours.
+    """
     is_single = len(methods) == 1
     tables = []
     for method in methods:

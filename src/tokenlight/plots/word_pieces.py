@@ -49,7 +49,12 @@ class StrongToken(NamedTuple):
 def describe_strongest_tokens(
     attribution: Attribution, max_count: int = NUM_TOP
 ) -> list[StrongToken]:
-    """Return the strongest tokens with their scores and standard errors, the strongest first."""
+    """Return the strongest tokens with their scores and standard errors, the strongest first.
+
+    Args:
+        attribution: The explanation.
+        max_count: The most tokens to return.
+    """
     errors = attribution.standard_errors
     is_uncertain = attribution.uncertain_mask
     strongest = []
@@ -67,6 +72,10 @@ def find_strongest_tokens(
     """Return the strongest tokens with their scores, ranked as :meth:`Attribution.top` ranks them.
 
     Tokens with a score of exactly 0 are returned only if all scores are 0.
+
+    Args:
+        attribution: The explanation.
+        max_count: The most tokens to return.
     """
     return [
         (token.token, token.score) for token in describe_strongest_tokens(attribution, max_count)
@@ -87,6 +96,10 @@ def locate_in_word(row: TokenRow, position: int) -> TokenInWord:
     """Return the token at ``position`` inside its word.
 
     Punctuation is no part of a word. A token without a text, or without a letter, is a word by itself.
+
+    Args:
+        row: The row of the text.
+        position: The position of the token in the row.
     """
     text = row.surface_forms[position]
     if row.image is not None and position in row.image.token_positions:

@@ -59,8 +59,8 @@ def explain_files(  # noqa: PLR0913 - a public function with one keyword per opt
     *,
     model: str | None = None,
     method: Any = "auto",
-    text: str | None = None,
-    keep: Sequence[str] = (),
+    text_column: str | None = None,
+    keep_columns: Sequence[str] = (),
     limit: Annotated[int, Range(0, sys.maxsize)] | None = None,
     engine: TaskRunner | None = None,
     device: str = "cpu",
@@ -81,8 +81,8 @@ def explain_files(  # noqa: PLR0913 - a public function with one keyword per opt
         folder: Output folder, a path or a URL.
         model: Name or folder of the model; by default an embedded one that fits the columns.
         method: Method, as ``explain()`` takes it.
-        text: Column that holds the texts; by default it is recognized by its name.
-        keep: Input columns to copy into the output.
+        text_column: Column that holds the texts; by default it is recognized by its name.
+        keep_columns: Input columns to copy into the output.
         limit: Number of rows to explain at most.
         engine: Where to run; by default one process per core of this machine.
         device: Device of the workers.
@@ -113,7 +113,7 @@ def explain_files(  # noqa: PLR0913 - a public function with one keyword per opt
     # A limit or part size may be a NumPy integer, which JSON cannot hold.
     if limit is not None:
         limit = int(limit)
-    text_files = TextFiles.scan(str(source), text, keep, limit)
+    text_files = TextFiles.scan(str(source), text_column, keep_columns, limit)
     model = model or _choose_model(text_files)
     all_load_arguments = {"name": model, "device": device, **(load_arguments or {})}
     job = ExplainJob(

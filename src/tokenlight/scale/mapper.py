@@ -24,13 +24,13 @@ class Mapper:
     loaded again by its name when it is first needed.
 
     Args:
-        text: Column that holds the texts; by default it is recognized by its name.
+        text_column: Column that holds the texts; by default it is recognized by its name.
         options: Keywords of ``explain()``.
         load_arguments: Keywords of ``Explainer.from_pretrained()``; None for a model in memory.
         loaded_explainer: The model, if it is loaded already.
     """
 
-    text: str | None
+    text_column: str | None
     options: Mapping[str, Any]
     load_arguments: Mapping[str, Any] | None
     loaded_explainer: Explainer | None = None
@@ -98,7 +98,9 @@ class Mapper:
     def _parse_text(self, location: str, row: Mapping[str, Any]) -> Any:
         """Return the text of a row, or the error that refuses it."""
         try:
-            return parse_example(row, location, text=self.text, with_annotations=False).text
+            return parse_example(
+                row, location, text_column=self.text_column, with_annotations=False
+            ).text
         except BadInput as error:
             return error
 
@@ -143,7 +145,7 @@ def explain_dataset(  # noqa: PLR0913 - a public function with one keyword per o
     *,
     model: str,
     method: Any = "auto",
-    text: str | None = None,
+    text_column: str | None = None,
     workers: int = 1,
     gpus_per_worker: float = 0.0,
     batch_size: int = 1024,
@@ -155,7 +157,7 @@ def explain_dataset(  # noqa: PLR0913 - a public function with one keyword per o
         dataset: A ``ray.data.Dataset``.
         model: Name or folder of the model; every worker loads it.
         method: Method, as ``explain()`` takes it.
-        text: Column that holds the texts; by default it is recognized by its name.
+        text_column: Column that holds the texts; by default it is recognized by its name.
         workers: Number of Ray actors.
         gpus_per_worker: Share of a GPU per actor; 0 runs on the CPU.
         batch_size: Rows per batch.
@@ -170,7 +172,7 @@ def explain_dataset(  # noqa: PLR0913 - a public function with one keyword per o
     ray_data = MissingExtra.import_or_raise("ray.data", "ray", "explain_dataset()")
     device = "cuda" if gpus_per_worker else "cpu"
     mapper_arguments = {
-        "text": text,
+        "text_column": text_column,
         "options": {"method": method, **options},
         "load_arguments": {"name": model, "device": device},
     }

@@ -185,7 +185,12 @@ def shutting_down_error() -> ApiError:
 
 
 def not_found_error(message: str, hint: str = "") -> ApiError:
-    """Return the error for a model, an explanation or a report that does not exist."""
+    """Return the error for a model, an explanation or a report that does not exist.
+
+    Args:
+        message: What does not exist.
+        hint: What the client can do.
+    """
     return ApiError(message, code="not_found", hint=hint, status=404)
 
 

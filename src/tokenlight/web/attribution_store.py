@@ -45,7 +45,12 @@ class StoredAttribution:
     num_bytes: int = 0
 
     def add_game_band(self, key: BandKey, band: Any) -> None:
-        """Keep the results of random orders; only the last few are kept."""
+        """Keep the results of random orders; only the last few are kept.
+
+        Args:
+            key: The number of random orders and their seed.
+            band: Their mean and quartiles, as JSON values.
+        """
         self.game_bands[key] = band
         for old_key in list(self.game_bands)[:-MAX_REMEMBERED_BANDS]:
             del self.game_bands[old_key]

@@ -12,7 +12,12 @@ from tokenlight.web.models import ServedModel
 
 
 def can_read(attribution: Attribution, served_model: ServedModel) -> bool:
-    """Return whether the served model can run the row of an attribution and has its target."""
+    """Return whether the served model can run the row of an attribution and has its target.
+
+    Args:
+        attribution: An explanation, perhaps from a file.
+        served_model: The model that is asked to run it.
+    """
     if not _can_read_row(attribution.row, served_model):
         return False
     is_classifier = served_model.task == "classification"

@@ -61,7 +61,13 @@ def compute_games(
 
 
 def has_game(entry: StoredAttribution, num_orders: int, seed: int) -> bool:
-    """Return whether the curve of a game and its random orders have been computed."""
+    """Return whether the curve of a game and its random orders have been computed.
+
+    Args:
+        entry: The explanation.
+        num_orders: Number of random orders; 0 for none.
+        seed: Seed of the random orders.
+    """
     has_band = not num_orders or (num_orders, seed) in entry.game_bands
     return entry.game_curve is not None and has_band
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tokenlight.errors import BadInput, UnknownName, UnsupportedModel, truncate_
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.default_method import AUTO_METHOD
 from tokenlight.explaining.effort import list_sampling_specs
+from tokenlight.inputs.prompt import CHAT_TEMPLATE, Context
 from tokenlight.models import embedded
 from tokenlight.registry import format_spec
 from tokenlight.web.api_errors import ApiError, hide_paths, not_found_error
@@ -93,6 +94,16 @@ class ServedModel:
             return EXAMPLES[self.name]
         return EXAMPLES[EXAMPLE_MODEL_BY_TASK.get(self.task, self.task)]
 
+    def format_documents(self, explain_input: Any) -> Any:
+        """Return documents as one message of the chat template, where the model has one; else the input.
+
+        A model that was trained on chats often ends the text at once after documents in plain text.
+        """
+        has_chat_template = bool(getattr(self.explainer.tokenizer, "chat_template", None))
+        if isinstance(explain_input, Context) and has_chat_template:
+            return replace(explain_input, template=CHAT_TEMPLATE)
+        return explain_input
+
     @property
     def labels(self) -> list[str]:
         """Names of the classes; empty if there are too many to list."""
@@ -151,16 +162,21 @@ class ServedModel:
             "heads": getattr(config, "num_attention_heads", None),
             "head_map": self.head_map is not None,
             "targets": self.targets,
-            "method": self.explainer.default_method(),
+            "method": self.explainer.get_default_method(),
             "sharper": self.sharper_methods,
             "examples": examples,
         }
 
     def resolve_methods(self, requested: str | list[str], inputs: Any = "") -> tuple[str, ...]:
-        """Return the requested methods without duplicates, with ``auto`` replaced by its choice."""
+        """Return the requested methods without duplicates, with ``auto`` replaced by its choice.
+
+        Args:
+            requested: Names of methods, as a request has them.
+            inputs: The input, which decides what ``auto`` stands for.
+        """
         names = requested if isinstance(requested, list) else [requested]
         if AUTO_METHOD in names:
-            default_method = self.explainer.default_method(inputs)
+            default_method = self.explainer.get_default_method(inputs)
             names = [default_method if name == AUTO_METHOD else name for name in names]
         return tuple(dict.fromkeys(names))
 
@@ -190,6 +206,10 @@ class AllowList(dict[str, ServedModel]):
 
     def find_model(self, name: str | None, fields: tuple[str, ...]) -> ServedModel:
         """Return the model of this name, or the first that reads these fields of a request.
+
+        Args:
+            name: The name of a model; None for the first one that fits.
+            fields: The fields of the request that hold the input.
 
         Raises:
             ApiError: There is no such model, or it does not read these fields.

@@ -126,6 +126,10 @@ class OpenedFiles:
     def add(self, path: Path, limits: ServerLimits) -> None:
         """Add the folder of a benchmark run, or a file of attributions.
 
+        Args:
+            path: The file or folder.
+            limits: How large a file may be.
+
         Raises:
             DamagedFile: It cannot be read; the message names the path.
         """

@@ -72,16 +72,22 @@ class ExplainRequest:
 
     @classmethod
     def from_body(cls, body: ExplainBody, served_model: ServedModel) -> "ExplainRequest":
-        """Check methods and options before the request is queued; duplicate methods count once."""
+        """Check methods and options before the request is queued; duplicate methods count once.
+
+        Args:
+            body: The body of a request.
+            served_model: The model that it asks.
+        """
         model = served_model.explainer.runner.model
         specs: dict[str, Any] = {}
         methods: dict[str, Method] = {}
-        for name in served_model.resolve_methods(body.method, body.explain_input):
+        explain_input = served_model.format_documents(body.explain_input)
+        for name in served_model.resolve_methods(body.method, explain_input):
             specs[name] = parse_allowed_spec("methods", name, served_model.head_map)
             methods[name] = Method.build_for_model(*specs[name], seed=body.seed, model=model)
         options = {"long": body.long, "seed": body.seed, "progress": False}
         batch_key = json.dumps([specs, body.seed], default=str)
-        return cls(body.explain_input, methods, body.explain_target, options, batch_key)
+        return cls(explain_input, methods, body.explain_target, options, batch_key)
 
     @property
     def is_lengthy(self) -> bool:
@@ -103,6 +109,10 @@ def count_targets(target: Any, served_model: ServedModel) -> int:
     """Return how many targets a requested one stands for.
 
     "all" of a language model counts as one: it is refused when the target is resolved.
+
+    Args:
+        target: The target of a request.
+        served_model: The model, whose labels ``all`` stands for.
     """
     head = served_model.explainer.runner.head
     if isinstance(target, Continuation) and not target.joint:
@@ -456,7 +466,7 @@ def compute_attention_map(
         body: The checked body of the request: the text, the layer and the head.
         limits: How long the text may be.
     """
-    row = encode_row(served_model, body.explain_input, "error")
+    row = encode_row(served_model, served_model.format_documents(body.explain_input), "error")
     if len(row) > limits.attention_tokens:
         raise ApiError(
             f"A map of {len(row)} × {len(row)} tokens is too large for the page.",
@@ -487,7 +497,12 @@ def compute_attention_map(
 
 
 def try_method(served_model: ServedModel, name: str) -> None:
-    """Try one method on a short text, as ``tokenlight doctor`` does, and remember the result."""
+    """Try one method on a short text, as ``tokenlight doctor`` does, and remember the result.
+
+    Args:
+        served_model: The model.
+        name: The name of a method.
+    """
     error, seconds = try_explaining(served_model.explainer, name)
     reason: str | None = None
     if error is not None:

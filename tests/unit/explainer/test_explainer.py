@@ -300,7 +300,7 @@ class TestBadInput:
             ({"text": "good film"}, r"dict has columns \(text\), not texts.*x\['text'\]"),
             (
                 pd.DataFrame({"opinion": ["good"], "y": [1]}),
-                r"no column 'text' in row 1 of the table, only opinion, y.*text='COLUMN'",
+                r"no column 'text' in row 1 of the table, only opinion, y.*text_column='COLUMN'",
             ),
             (b"good film", "type bytes cannot be explained"),
         ],

@@ -76,12 +76,13 @@ class TestTables:
     def test_a_named_column_is_taken_and_a_missing_one_refused(self, explainer, frame):
         renamed = frame.rename(columns={"review": "opinion"})
         assert [
-            attribution.text for attribution in explainer.explain(renamed, "grads", text="opinion")
+            attribution.text
+            for attribution in explainer.explain(renamed, "grads", text_column="opinion")
         ] == TEXTS
         with pytest.raises(BadInput, match="no column 'text' in .*, only id, opinion"):
             explainer.explain(renamed, "grads")
         with expect_error(BadInput, "column-without-table"):
-            explainer.explain("a good film", "grads", text="x")
+            explainer.explain("a good film", "grads", text_column="x")
 
     def test_a_column_is_a_list_of_texts(self, explainer, frame):
         assert [

@@ -64,7 +64,7 @@ def test_sampling_stops_when_the_top_is_stable_or_the_effort_is_spent():
 
 def test_other_kinds_of_input_keep_their_default_and_give_the_reason():
     pair = EXPLAINER.explain(("good film", "bad film"), effort="thorough")
-    assert pair.method == EXPLAINER.default_method(("good film", "bad film"))
+    assert pair.method == EXPLAINER.get_default_method(("good film", "bad film"))
     assert "more passes were not found better for a pair of texts" in pair.notes[0]
     with expect_error(BadInput, "stable-unsupported", mentions="a pair of texts"):
         EXPLAINER.explain(("good film", "bad film"), stable=0.9)

@@ -57,6 +57,6 @@ def test_the_default_method_is_chosen_once_per_kind_of_input(
 
     monkeypatch.setattr(AttentionAwareRelevance, "__call__", refuse)
     explainer = Explainer(tiny_bert(), tiny_tokenizer())
-    assert explainer.default_method() == "integrated_gradients"
+    assert explainer.get_default_method() == "integrated_gradients"
     assert explainer.explain("good film").method == "integrated_gradients"
     assert calls == ["probe"]

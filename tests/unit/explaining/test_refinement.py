@@ -43,7 +43,7 @@ def test_the_first_answer_comes_before_any_sample_is_drawn():
 
 def test_a_pair_is_explained_once():
     (attribution,) = EXPLAINER.refine(("good film", "bad film"))
-    assert attribution.method == EXPLAINER.default_method(("good film", "bad film"))
+    assert attribution.method == EXPLAINER.get_default_method(("good film", "bad film"))
 
 
 def test_several_texts_and_several_targets_are_refused():

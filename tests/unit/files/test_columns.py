@@ -30,10 +30,10 @@ def write_file(folder, name, content):
         ([{"text": "a", "label": 1}], {}, "text from text, label from label"),
         (
             [{"review": "a", "stars": 1, "id": 3}],
-            {"label": "stars"},
+            {"label_column": "stars"},
             "text from review, label from stars; not read: id",
         ),
-        ([{"x": "a", "y": "b"}], {"text": "x+y"}, "text from x + y, no label"),
+        ([{"x": "a", "y": "b"}], {"text_column": "x+y"}, "text from x + y, no label"),
         (
             [{"question": "a", "context": "b", "answers": []}],
             {},
@@ -65,14 +65,14 @@ def test_labels_are_not_read_if_nothing_uses_them(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
-        ("a.csv", "review,stars\na,1\n", {"text": "reveiw"}, "Did you mean 'review'? Name the column "
-         "of the text with text='COLUMN' (two joined by + for a pair)."),
-        ("a.csv", "review,stars\na,1\n", {"label": "star"}, "Did you mean 'stars'? Name the column of "
-         "the label with label='COLUMN'."),
-        ("a.csv", "review,stars\na,1\n", {"text": "zzz"}, "only review, stars. Name the column"),
+        ("a.csv", "review,stars\na,1\n", {"text_column": "reveiw"}, "Did you mean 'review'? Name the column "
+         "of the text with text_column='COLUMN' (two joined by + for a pair)."),
+        ("a.csv", "review,stars\na,1\n", {"label_column": "star"}, "Did you mean 'stars'? Name the column of "
+         "the label with label_column='COLUMN'."),
+        ("a.csv", "review,stars\na,1\n", {"text_column": "zzz"}, "only review, stars. Name the column"),
         ("a.csv", "review;label\na;1\n", {},
          "There is no column 'text' in row 1 of a.csv, only review;label. Name the column"),
-        ("a.csv", "a,b,c\nx,y,z\n", {"text": "a+b+c"}, "a+b+c names 3 columns"),
+        ("a.csv", "a,b,c\nx,y,z\n", {"text_column": "a+b+c"}, "a+b+c names 3 columns"),
     ],
 )  # fmt: skip
 def test_a_missing_column_is_reported_with_the_remedy(tmp_path, name, content, options, message):
@@ -84,10 +84,10 @@ def test_a_missing_column_is_reported_with_the_remedy(tmp_path, name, content, o
 def test_on_the_command_line_the_flags_are_named(tmp_path):
     path = write_file(tmp_path, "a.csv", "review,stars\na,1\n")
     with expect_error(BadInput, "text-column-missing") as refused:
-        read_examples(path, text="x")
+        read_examples(path, text_column="x")
     assert "with --text COLUMN" in format_for_command_line(refused.value)
     with expect_error(BadInput, "label-column-missing") as refused:
-        read_examples(path, label="x")
+        read_examples(path, label_column="x")
     assert "with --label COLUMN" in format_for_command_line(refused.value)
 
 
@@ -97,7 +97,7 @@ def test_a_file_in_another_encoding_names_the_line_and_the_remedy(tmp_path, name
     with pytest.raises(DamagedFile) as refused:
         read_examples(
             write_file(tmp_path, name, lines),
-            text='{"text": "text"}' if name[2:] in "csv tsv" else None,
+            text_column='{"text": "text"}' if name[2:] in "csv tsv" else None,
         )
     assert f"Line 3 of {name} is not UTF-8 (invalid continuation byte, byte 16)" in str(
         refused.value
@@ -193,7 +193,7 @@ def test_marks_in_a_cell_of_a_csv_are_json(tmp_path, column, cell, spans):
 
 def test_a_column_of_marks_that_is_named_as_the_text_is_the_text(tmp_path):
     (examples,) = read_examples(
-        write_file(tmp_path, "a.csv", "id,answers\n1,yes\n"), text="answers"
+        write_file(tmp_path, "a.csv", "id,answers\n1,yes\n"), text_column="answers"
     )
     assert (examples.text, examples.spans, examples.columns.unread) == ("yes", None, ("id",))
 
@@ -289,7 +289,10 @@ def test_a_parquet_file_with_a_name_twice_or_zipped_is_refused(tmp_path):
 
 def test_a_plus_in_the_name_of_a_column_is_no_pair(tmp_path):
     path = write_file(tmp_path, "a.csv", "a+b,a,b\nx,y,z\n")
-    assert [read_examples(path, text=name)[0].text for name in ("a+b", "b+a")] == ["x", ("z", "y")]
+    assert [read_examples(path, text_column=name)[0].text for name in ("a+b", "b+a")] == [
+        "x",
+        ("z", "y"),
+    ]
 
 
 @pytest.mark.parametrize(

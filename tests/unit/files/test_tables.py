@@ -72,8 +72,8 @@ def test_pairs_questions_and_marks_are_found_by_their_names(tmp_path):
     assert examples[4].spans == ((0, 3),)
     assert examples[5].label == -1  # among others it is a label
     columns = write(tmp_path, "b.csv", "x,y,z\ngood,bad,1\n")
-    assert read_examples(columns, text="x", label="z") == [Example("good", 1)]
-    assert read_examples(columns, text="x+y") == [Example(("good", "bad"))]
+    assert read_examples(columns, text_column="x", label_column="z") == [Example("good", 1)]
+    assert read_examples(columns, text_column="x+y") == [Example(("good", "bad"))]
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_a_cut_gz_file_and_a_missing_file_are_refused(tmp_path):
     with pytest.raises(DamagedFile, match="does not exist"):
         read_examples(tmp_path / "none.jsonl")
     with pytest.raises(BadInput, match="no column 'z' in row 1 of b.csv"):
-        read_examples(write(tmp_path, "b.csv", "text\ngood\n"), label="z")
+        read_examples(write(tmp_path, "b.csv", "text\ngood\n"), label_column="z")

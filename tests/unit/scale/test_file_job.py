@@ -58,7 +58,7 @@ def data(tmp_path_factory):
 def run_job(source, folder, model, **options):
     defaults = {
         "method": "attcat",
-        "keep": ["id", "stars"],
+        "keep_columns": ["id", "stars"],
         "part_size": 8,
         "engine": InProcessEngine(),
     }
@@ -185,7 +185,7 @@ def test_folders_globs_and_other_formats_give_the_rows_of_parquet(
         ("**/t.csv", 1, pyarrow.string()),
     ]:
         folder = tmp_path / kind.id.__str__()
-        run_job(tmp_path / source, folder, model, text="review", part_size=1000)
+        run_job(tmp_path / source, folder, model, text_column="review", part_size=1000)
         rows_written = pyarrow.dataset.dataset(folder / "rows").to_table()
         assert rows_written["row"].to_pylist() == list(range(first, first + COUNT))
         assert rows_written.schema.field("stars").type == kind
@@ -242,7 +242,7 @@ def test_a_job_with_other_settings_is_refused(data, model, tmp_path):
     with pytest.raises(BadInput, match=r"long \(was error, now truncate\)"):
         run_job(source, folder, str(weights), long="truncate")
     with pytest.raises(BadInput, match=r"keep \(was id,stars, now id\)"):
-        run_job(source, folder, str(weights), keep=["id"])
+        run_job(source, folder, str(weights), keep_columns=["id"])
     write_parquet(source / "b.parquet", 15)
     with pytest.raises(BadInput, match=r"files .*b.parquet \(was 15 rows"):
         run_job(source, folder, str(weights))
@@ -382,7 +382,7 @@ def test_the_commit_of_a_hub_model_is_known_before_a_worker_has_fetched_it(
 
 
 def test_a_mapper_takes_columns_and_tables_and_can_be_sent_elsewhere(explainer):
-    mapper = pickle.loads(pickle.dumps(explainer.mapper("review", "attcat")))
+    mapper = pickle.loads(pickle.dumps(explainer.make_mapper("review", "attcat")))
     batch = {"review": ["good film", "", "bad plot"], "n": [1, 2, 3]}
     columns = mapper(batch)
     assert columns["n"] == [1, 2, 3]
@@ -392,7 +392,7 @@ def test_a_mapper_takes_columns_and_tables_and_can_be_sent_elsewhere(explainer):
     assert table["scores"].to_pylist()[0] == np.float32(columns["scores"][0]).astype(float).tolist()
     assert table.column_names == ["review", "n", *ATTRIBUTION_COLUMNS, "refused"]
     with expect_error(BadInput, "model-in-memory"):
-        pickle.dumps(Explainer(explainer.model, explainer.tokenizer).mapper("review"))
+        pickle.dumps(Explainer(explainer.model, explainer.tokenizer).make_mapper("review"))
 
 
 def test_the_rows_open_in_pandas(complete_folder):
@@ -420,7 +420,7 @@ def test_the_rows_open_in_datasets_which_maps_by_a_mapper(complete_folder, data,
     )
     assert read["id"][:2] == ["r0", "r1"]
     source_rows = datasets.Dataset.from_parquet(str(data / "a.parquet"), cache_dir=str(tmp_path))
-    mapper = Explainer.from_pretrained(model).mapper("review", "attcat")
+    mapper = Explainer.from_pretrained(model).make_mapper("review", "attcat")
     rows_written = source_rows.map(mapper, batched=True, batch_size=8, num_proc=2)
     for mine, other in zip(rows_written["scores"], read["scores"], strict=False):
         np.testing.assert_allclose(mine, other, atol=FLOAT32)
@@ -480,7 +480,7 @@ def test_spark_maps_frames_by_a_mapper(data, complete_folder, model, monkeypatch
     spark = (
         SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
     )
-    mapper = Explainer.from_pretrained(model).mapper("review", "attcat")
+    mapper = Explainer.from_pretrained(model).make_mapper("review", "attcat")
 
     def explain(frames):
         import pandas

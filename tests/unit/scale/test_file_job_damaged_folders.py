@@ -29,7 +29,13 @@ def data(tmp_path_factory):
 
 def run_job(data, folder, model, before_task=lambda _task_index: None, **options):
     messages = []
-    all_options = {"method": "attcat", "keep": ["id"], "part_size": 4, "progress": False, **options}
+    all_options = {
+        "method": "attcat",
+        "keep_columns": ["id"],
+        "part_size": 4,
+        "progress": False,
+        **options,
+    }
     summary = explain_files(
         str(data),
         str(folder),
@@ -104,7 +110,7 @@ def test_rows_that_vanish_repeatedly_are_failures(data, complete_folder, bert_fo
             yield from super().run_tasks(job, tasks, device)
             remove(0)
 
-    options = {"method": "attcat", "keep": ["id"], "part_size": 4, "progress": False}
+    options = {"method": "attcat", "keep_columns": ["id"], "part_size": 4, "progress": False}
     summary = explain_files(
         str(data), str(folder), model=str(bert_folder), engine=Removing(), **options
     )
@@ -155,7 +161,7 @@ def test_a_folder_that_is_removed_before_a_kill_is_continued(
         run_job(data, folder, bert_folder, remove)
     assert not (folder / "job.json").exists()
     with expect_error(BadInput, "folder-of-another-job"):
-        run_job(data, folder, bert_folder, keep=[])
+        run_job(data, folder, bert_folder, keep_columns=[])
     summary, messages = run_job(data, folder, bert_folder)
     assert messages[0].startswith(f"job.json was missing in {folder}")
     assert (summary.num_rows, summary.num_refused, summary.failed_parts) == (COUNT - 2, 2, ())

@@ -28,7 +28,7 @@ def data(tmp_path_factory):
 
 
 def run_job(data, model, folder, engine):
-    options = {"method": "attcat", "keep": ["id"], "part_size": 4, "progress": False}
+    options = {"method": "attcat", "keep_columns": ["id"], "part_size": 4, "progress": False}
     return explain_files(data, folder, model=str(model), engine=engine, **options)
 
 

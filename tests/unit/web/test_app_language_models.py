@@ -1,5 +1,7 @@
 """Language models on the page: a prompt, the next token, and why this token rather than that one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -132,6 +134,16 @@ def test_what_pictures_remark_is_an_entry_of_the_page(client, models):
     (attribution,) = models.get_model("writer").explainer.explain(context, "gae", continuation)
     assert entry["remarks"][0] == describe_deciding_part(attribution) != ""
     assert entry["remarks"][1:] == [note for note in [describe_attention_sink(attribution)] if note]
+
+
+def test_documents_are_a_message_where_the_model_has_a_chat_template():
+    explainer = make_language_model()
+    served_model = ServedModel("writer", explainer)
+    context = Context(["the red film", "a dog"], ABOUT["question"])
+    assert served_model.format_documents(context) is context
+    explainer.tokenizer.chat_template = "{{ messages[0].content }}"
+    assert served_model.format_documents(context) == replace(context, template="chat")
+    assert served_model.format_documents(PROMPT) == PROMPT
 
 
 def test_documents_without_a_question_are_refused(client):

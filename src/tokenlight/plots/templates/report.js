@@ -51,9 +51,9 @@ function drawLine(shape, scores, scale) {
 function drawText(entry) {
   const drawn = make("div");
   drawn.append(make("p", "note", entry.probabilities_text || ""));
-  if (entry.cut) {
+  if (entry.num_truncated) {
     const warning =
-      `The text was too long for the model: its last ${entry.cut} tokens were not read. `
+      `The text was too long for the model: its last ${entry.num_truncated} tokens were not read. `
       + "They are shown in grey.";
     drawn.append(make("p", "warning", warning));
   }
@@ -70,7 +70,7 @@ function drawText(entry) {
     drawn.append(heading, text, ...explanation.remarks.map((remark) => make("p", "note", remark)));
   }
   const columns = Object.entries(entry.columns || {}).map(([name, value]) => `${name}: ${value}`);
-  drawn.append(make("p", "note", [entry.place || [], ...columns].flat().join(" · ")));
+  drawn.append(make("p", "note", [entry.location || [], ...columns].flat().join(" · ")));
   return drawn;
 }
 
@@ -120,9 +120,9 @@ const columns = [
   },
   {
     name: "confidence",
-    value: (entry) => entry.chance ?? -1,
+    value: (entry) => entry.probability ?? -1,
     format: (value) => (value < 0 ? "" : percent(value)),
-    isShown: anyHas("chance"),
+    isShown: anyHas("probability"),
   },
   {
     name: "trust",
@@ -349,7 +349,7 @@ function findTopWords(entry) {
 function collectShown() {
   const entries = rows.filter(({ row }) => !row.hidden).map(({ entry }) => entry);
   const value = (column, entry) =>
-    column.name === "confidence" ? (entry.chance ?? null) : column.value(entry);
+    column.name === "confidence" ? (entry.probability ?? null) : column.value(entry);
   const orNull = (cell) => (cell === "" || cell === undefined ? null : cell);
   const reportColumns = columns.filter((column) => !keptNames.includes(column.name));
   const exported = [

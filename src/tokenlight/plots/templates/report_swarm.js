@@ -72,8 +72,8 @@ function drawSwarmRow(row, index, reach, sides, open) {
       const signedPercent = `${share < 0 ? "−" : "+"}${(100 * Math.abs(share)).toFixed(0)} %`;
       const text = entry.text.slice(0, 160);
       title.textContent = `${row.word} ${signedPercent} of the scores, for ${entry.predicted}: ${text}`;
-      const place = { cx: `${percents[i].toFixed(2)}%`, cy: (middle + offsets[i]).toFixed(1), r: DOT };
-      const dot = drawShape("circle", { ...place, class: isWrong(entry) ? "dot wrong-dot" : "dot" }, title);
+      const centre = { cx: `${percents[i].toFixed(2)}%`, cy: (middle + offsets[i]).toFixed(1), r: DOT };
+      const dot = drawShape("circle", { ...centre, class: isWrong(entry) ? "dot wrong-dot" : "dot" }, title);
       dot.addEventListener("click", () => open(entry));
       return dot;
     }),

@@ -107,8 +107,9 @@ function drawOption(method) {
   const maxMethods = state.limits.methods ?? 12;
   const box = make("input", { type: "checkbox", "data-method": method.name });
   box.checked = state.methods.includes(method.name);
+  const isUnsupported = support.is_supported === false;
   box.disabled =
-    support.is_supported === false
+    isUnsupported
     || (!box.checked && state.methods.length >= maxMethods)
     || (box.checked && state.methods.length === 1);
   box.addEventListener("change", () =>
@@ -125,18 +126,18 @@ function drawOption(method) {
   ]
     .filter(Boolean)
     .join(" · ");
-  const why =
-    support.is_supported === false ? `Does not work on this model: ${support.reason ?? "unknown reason"}` : marks;
+  const reason = support.reason ?? "unknown reason";
+  const note = isUnsupported ? `Does not work on this model: ${reason}` : marks;
   return make(
     "label",
-    { class: support.is_supported === false ? "method off" : "method" },
+    { class: isUnsupported ? "method off" : "method" },
     box,
     make(
       "span",
       {},
       make("b", { text: method.name }),
       make("span", { text: method.about }),
-      make("small", { text: why }),
+      make("small", { text: note }),
     ),
   );
 }
