@@ -179,12 +179,12 @@ def test_a_stream_is_read_a_window_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize("num_windows", [1, 3])
-def test_windows_launched_ahead_come_back_in_order(monkeypatch, num_windows):
+def test_chunks_launched_ahead_come_back_in_order(monkeypatch, num_windows):
     runner = ModelRunner(make_bag_model())
     input_rows = make_rows(50)
     expected = list(stream_logits(runner, input_rows))
     monkeypatch.setitem(engine.CHUNK_SIZES, "cpu", 7)
-    monkeypatch.setitem(engine.PREFETCHED_WINDOWS, "cpu", num_windows)
+    monkeypatch.setitem(engine.PREFETCHED_CHUNKS, "cpu", num_windows)
     np.testing.assert_allclose(list(stream_logits(runner, input_rows)), expected, atol=1e-12)
     assert list(stream_logits(runner, [])) == []
 
