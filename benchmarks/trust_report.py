@@ -93,7 +93,7 @@ def regrade(
         if find_largest_change(record, evidence) < min_change:
             current_grade = trust.UNTESTED
             continue
-        result = JointResult.of_evidence(
+        result = JointResult.from_evidence(
             evidence,
             is_signed=kind not in UNSIGNED_KINDS,
             min_change=min_change,
@@ -202,7 +202,7 @@ def count_single_removals(records: Iterable[dict[str, Any]]) -> dict[str, list[i
                 continue
             evidence = rebuild_evidence(record, record["scores"][kind], range(ORDER_BLOCKS[-1]))
             for item in evidence:
-                judgment = judge_removal(grade.RemovalResult.of_evidence(item))
+                judgment = judge_removal(grade.RemovalResult.from_evidence(item))
                 pair = counts.setdefault(item.removal.name, [0, 0])
                 pair[0] += judgment in trust.GOOD_GRADES
                 pair[1] += 1

@@ -59,7 +59,7 @@ class RunSummary:
         yield from self._describe_omitted_cells()
         for name, completed in run.plan.completed.items():
             yield (
-                f"{name}: {len(completed.indices):,} of {completed.num_asked:,} prompts measured; of the "
+                f"{name}: {len(completed.indices):,} of {completed.num_prompts:,} prompts measured; of the "
                 f"others, {LEFT_OUT_REASON}"
             )
         num_failed = sum(manifest["failed"] for manifest in run.read_manifests())

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Unpack
 from tokenlight.errors import BadInput, TokenlightError, join_first
 from tokenlight.errors.arguments import Count, Range, checked
 from tokenlight.explaining.explain_options import FileKeywords
-from tokenlight.files.attribution_parquet import job_of
+from tokenlight.files.attribution_parquet import read_job_digest
 from tokenlight.files.columns import QUESTION_COLUMNS
 from tokenlight.files.folder_lock import folder_lock
 from tokenlight.files.parts import claim_folder, remove_partial_files
@@ -350,7 +350,7 @@ class _JobRun:
         """Return a file of another job, or "". Each file names its job in its metadata."""
         unreadable_files = []
         for name in sorted(file_names):
-            job_digest = job_of(self.job.folder, name)
+            job_digest = read_job_digest(self.job.folder, name)
             if job_digest is None:
                 unreadable_files.append(name)
             elif job_digest != self.job.digest:
