@@ -38,7 +38,11 @@ def test_an_entry_holds_row_labels_probability_columns_and_scores():
     report.add([make_word_attribution("good  film", [0.5, -0.25], **extras)])
     (entry,) = read_report_entries(render_only_page(report))
     assert entry["number"] == 7
-    assert (entry["label"], entry["predicted"], entry["probability"]) == ("negative", "positive", 0.982)
+    assert (entry["label"], entry["predicted"], entry["probability"]) == (
+        "negative",
+        "positive",
+        0.982,
+    )
     assert entry["columns"] == {"id": "a<7"}
     (explained,) = entry["explained"]
     assert explained["scale"] == 0.5
