@@ -85,7 +85,7 @@ def _collect_texts(attributions: list[Attribution]) -> list[dict[str, Any]]:
     for attribution in attributions:
         texts = attribution.row.texts
         is_pair = len(texts) == 2
-        text_columns = {"text": texts[0] if is_pair else attribution.text}
+        text_columns: dict[str, Any] = {"text": texts[0] if is_pair else attribution.text}
         if has_pairs:
             text_columns["second_text"] = texts[1] if is_pair else None
         columns.append(text_columns)

@@ -36,7 +36,7 @@ from tokenlight.bench.run_folder import RunFolder, format_duration, read_status
 from tokenlight.bench.suite import InvalidSuite, read_suite_file
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
-from tokenlight.files.folder_lock import find_lock_owner, folder_lock
+from tokenlight.files.folder_lock import find_lock_owner, locked_folder
 from tokenlight.files.parts import remove_partial_files
 from tokenlight.scale import Engine
 from tokenlight.scale import local_processes as processes
@@ -283,7 +283,7 @@ def test_a_run_killed_before_its_plan_was_written_starts_over(bert_folder, tmp_p
 
 
 def test_two_runners_do_not_share_a_folder(suite, complete_run):
-    with folder_lock(complete_run, 1):
+    with locked_folder(complete_run, 1):
         assert find_lock_owner(complete_run).startswith(f"process {os.getpid()}")
         with pytest.raises(BadInput, match="Another run is working in"):
             run_suite(suite, complete_run)
