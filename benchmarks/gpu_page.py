@@ -52,6 +52,22 @@ def render_before_after(content: dict[str, Any]) -> Iterator[str]:
     yield "was measured before, after, after, before, each a median of at least three calls after warm-up"
     yield "calls. Milliseconds."
     yield ""
+    yield from summarize_ratios(methods, slower, bare_ratios)
+    yield ""
+    yield "| model | dtype | texts × tokens | method | before | after | after / before |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in content["rows"]:
+        cells = [row["model"], row["dtype"], row["shape"].replace("x", "×"), row["method"]]
+        cells += [format_times(row["before"]), format_times(row["after"])]
+        failures = [str(row[key]) for key in row if key.endswith("failed")]
+        cells.append(f"{row['ratio']:.2f}" if "ratio" in row else "; ".join(failures))
+        yield f"| {' | '.join(cells)} |"
+
+
+def summarize_ratios(
+    methods: list[dict[str, Any]], slower: list[dict[str, Any]], bare_ratios: list[float]
+) -> Iterator[str]:
+    """Yield how many rows became slower, and how large the noise is."""
     if methods:
         median = statistics.median(row["ratio"] for row in methods)
         yield f"**{len(methods) - len(slower)} of {len(methods)} rows take at most {SLOWER} × the time of"
@@ -62,15 +78,6 @@ def render_before_after(content: dict[str, Any]) -> Iterator[str]:
     if slower:
         names = [f"{row['model']} {row['dtype']} {row['shape']} {row['method']}" for row in slower]
         yield f"Slower: {'; '.join(names)}."
-    yield ""
-    yield "| model | dtype | texts × tokens | method | before | after | after / before |"
-    yield "|---|---|---|---|---|---|---|"
-    for row in content["rows"]:
-        cells = [row["model"], row["dtype"], row["shape"].replace("x", "×"), row["method"]]
-        cells += [format_times(row["before"]), format_times(row["after"])]
-        failures = [str(row[key]) for key in row if key.endswith("failed")]
-        cells.append(f"{row['ratio']:.2f}" if "ratio" in row else "; ".join(failures))
-        yield f"| {' | '.join(cells)} |"
 
 
 def render_subset(content: dict[str, Any]) -> Iterator[str]:
@@ -174,6 +181,9 @@ def main() -> None:
     if device.is_file():
         name, _, _ = device.read_text(encoding="utf-8").partition(",")
         lines += [f"{name}, no other job on it.", ""] if name.strip() else []
+    notes = arguments.folder / "notes.md"
+    if notes.is_file():
+        lines += [notes.read_text(encoding="utf-8").strip(), ""]
     for name, render in RENDERERS.items():
         path = arguments.folder / name
         if path.is_file():
