@@ -57,10 +57,10 @@ def collect(run: Path, contrasts: Path | None, peers: Path | None, name: str) ->
     plan = json.loads((run / "run.json").read_text("utf-8"))["plan"]
     (completed,) = plan["completed"].values()
     examples = read_examples(SUITES_FOLDER / "counterfactual_pairs.jsonl")
-    if completed["num_asked"] != len(examples):
-        raise SystemExit(
-            f"{run} asked {completed['num_asked']} of {len(examples)} prompts: ask all."
-        )
+    # Runs of earlier versions have the old name.
+    num_prompts = completed.get("num_prompts", completed.get("num_asked"))
+    if num_prompts != len(examples):
+        raise SystemExit(f"{run} asked {num_prompts} of {len(examples)} prompts: ask all.")
     prompts = [examples[index] for index in completed["indices"]]
     readings = read_run(run, prompts)
     rows = {label: summarize(values) for label, values in readings.items()}

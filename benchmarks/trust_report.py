@@ -14,6 +14,7 @@ import gzip
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import cache
 from itertools import combinations
@@ -59,7 +60,9 @@ GRADES = (
 )  # fmt: skip
 # Words of a text: the ends of the bins around 5, 10, 20 and 40, and longer ones.
 LENGTH_BINS = ((2, 7), (8, 14), (15, 28), (29, 56), (57, 400))
+WRONG_KINDS = ("inverted", "random", "picked", "last first", "attnlrp, rest inverted")
 POWER_KINDS = ("near-best", "attnlrp", "random")
+SEED_KINDS = ("attnlrp", "random 0")
 MIN_DRAWN_TEXTS = 10  # a point of the figure needs this many
 PAGE_TEXT = Path(__file__).with_name("trust_report_text.md")
 
@@ -93,7 +96,7 @@ def regrade(
         if find_largest_change(record, evidence) < min_change:
             current_grade = trust.UNTESTED
             continue
-        result = JointResult.of_evidence(
+        result = JointResult.from_evidence(
             evidence,
             is_signed=kind not in UNSIGNED_KINDS,
             min_change=min_change,
@@ -153,6 +156,36 @@ def find_largest_change(record: dict[str, Any], evidence: list[RemovalEvidence])
     return max(changes)
 
 
+def grade_record(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the grade of every kind of scores on one text, those of other seeds and of single removals."""
+    graded: dict[str, Any] = {"words": record["words"], "grades": {}, "seeds": {}, "removals": []}
+    for kind in record.get("scores", ()):
+        graded["grades"][kind] = regrade(record, kind)
+        if name_kind(kind) == "random":
+            evidence = rebuild_evidence(record, record["scores"][kind], range(ORDER_BLOCKS[-1]))
+            for item in evidence:
+                judgment = judge_removal(grade.RemovalResult.from_evidence(item))
+                graded["removals"].append((item.removal.name, judgment in trust.GOOD_GRADES))
+    size = ORDER_BLOCKS[-1]
+    for kind in SEED_KINDS if graded["grades"] else ():
+        starts = range(size, len(record["random"][0]) - size + 1, size)
+        others = [regrade(record, kind, first_order=start) for start in starts]
+        graded["seeds"][kind] = [graded["grades"][kind], *others]
+    return graded
+
+
+def grade_all(
+    records: dict[str, list[dict[str, Any]]], num_workers: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Grade all texts of every task in several processes."""
+    graded = {}
+    with ProcessPoolExecutor(num_workers) as pool:
+        for task, own in records.items():
+            graded[task] = list(pool.map(grade_record, own, chunksize=16))
+            print(f"graded {task}", flush=True)
+    return graded
+
+
 def read_records(work: Path, half: str) -> dict[str, list[dict[str, Any]]]:
     """Return the records of one half of the texts by task; a text on the floor has no scores."""
     records: dict[str, list[dict[str, Any]]] = {}
@@ -171,12 +204,12 @@ def name_kind(kind: str) -> str:
     return kind.rstrip("0123456789 ")
 
 
-def count_grades(records: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
+def count_grades(graded_texts: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
     """Return the number of each grade by kind of scores."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for record in records:
-        for kind in record.get("scores", ()):
-            counts[name_kind(kind)][regrade(record, kind)] += 1
+    for graded in graded_texts:
+        for kind, given_grade in graded["grades"].items():
+            counts[name_kind(kind)][given_grade] += 1
     return counts
 
 
@@ -193,33 +226,22 @@ def find_upper_limit(some: int, count: int) -> float:
     return float((share + z * z / (2 * count) + reach) / (1 + z * z / count))
 
 
-def count_single_removals(records: Iterable[dict[str, Any]]) -> dict[str, list[int]]:
+def count_single_removals(graded_texts: Iterable[dict[str, Any]]) -> dict[str, list[int]]:
     """Return, by removal, how many random scores it alone calls good, and of how many."""
     counts: dict[str, list[int]] = {}
-    for record in records:
-        for kind in record.get("scores", ()):
-            if name_kind(kind) != "random":
-                continue
-            evidence = rebuild_evidence(record, record["scores"][kind], range(ORDER_BLOCKS[-1]))
-            for item in evidence:
-                judgment = judge_removal(grade.RemovalResult.of_evidence(item))
-                pair = counts.setdefault(item.removal.name, [0, 0])
-                pair[0] += judgment in trust.GOOD_GRADES
-                pair[1] += 1
+    for graded in graded_texts:
+        for removal, is_good in graded["removals"]:
+            pair = counts.setdefault(removal, [0, 0])
+            pair[0] += is_good
+            pair[1] += 1
     return counts
 
 
-def compare_seeds(records: Iterable[dict[str, Any]], kind: str) -> dict[str, int]:
+def compare_seeds(graded_texts: Iterable[dict[str, Any]], kind: str) -> dict[str, int]:
     """Count pairs of blocks of orders, and those that give another grade or another verdict on good."""
     counts: Counter[str] = Counter()
-    size = ORDER_BLOCKS[-1]
-    for record in records:
-        if "scores" not in record:
-            continue
-        num_orders = len(record["random"][0])
-        starts = range(0, num_orders - size + 1, size)
-        grades = [regrade(record, kind, first_order=start) for start in starts]
-        for one, other in combinations(grades, 2):
+    for graded in graded_texts:
+        for one, other in combinations(graded["seeds"].get(kind, ()), 2):
             is_good = {one in trust.GOOD_GRADES, other in trust.GOOD_GRADES}
             counts["pairs"] += 1
             counts["another grade"] += one != other
@@ -231,16 +253,17 @@ def compare_seeds(records: Iterable[dict[str, Any]], kind: str) -> dict[str, int
     return dict(counts)
 
 
-def measure_power(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def measure_power(graded_texts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return, by length, the shares of near-best, the method's and random scores with a good grade."""
     points = []
     for low, high in LENGTH_BINS:
-        own = [r for r in records if low <= r["words"] <= high and "scores" in r]
+        own = [graded for graded in graded_texts if low <= graded["words"] <= high]
+        own = [graded for graded in own if graded["grades"]]
         if not own:
             continue
         counts = count_grades(own)
         point: dict[str, Any] = {
-            "words": float(np.median([record["words"] for record in own])),
+            "words": float(np.median([graded["words"] for graded in own])),
             "texts": len(own),
         }
         for kind in POWER_KINDS:
@@ -293,6 +316,20 @@ def format_grades(counts: dict[str, Counter[str]]) -> list[str]:
     return lines
 
 
+def format_failures(counts: dict[str, dict[str, Counter[str]]]) -> list[str]:
+    """Return a table of wrong scores with good grades: how many, and the upper end of the 95 % interval."""
+    lines = ["| task | scores | good | faithful |", "|---|---|---|---|"]
+    for task, counted_by_kind in counts.items():
+        for kind in WRONG_KINDS:
+            counted = counted_by_kind[kind]
+            cells = []
+            for some in (count_good(counted), counted[trust.FAITHFUL]):
+                limit = 100 * find_upper_limit(some, counted.total())
+                cells.append(f"{some} of {counted.total()} (at most {limit:.2f} %)")
+            lines.append(f"| {task} | {kind} | {' | '.join(cells)} |")
+    return lines
+
+
 def format_seeds(seeds: dict[str, dict[str, dict[str, int]]]) -> list[str]:
     """Return a table of how often two seeds differ."""
     columns = ("another grade", "good and not good", "good and no better than chance")
@@ -316,6 +353,7 @@ def write_page(
     for name, (some, of) in content["single_removals"].items():
         limit = 100 * find_upper_limit(some, of)
         lines.append(f"| {name} | {some} of {of} (at most {limit:.1f} %) |")
+    lines += ["", "## Scores that must not get a good grade", "", *format_failures(counts)]
     lines += ["", "## Two seeds", "", *format_seeds(content["seeds"])]
     for task, counted in counts.items():
         title = "All tasks" if task == "all" else TASKS[task]
@@ -342,13 +380,14 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--half", choices=("first", "second", "both"), default="second")
     parser.add_argument("--page", type=Path, help="write README.md, calibration.json and .svg here")
+    parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
-    records = read_records(arguments.work, arguments.half)
-    records["all"] = [record for own in list(records.values()) for record in own]
+    records = grade_all(read_records(arguments.work, arguments.half), arguments.workers)
+    records["all"] = [graded for own in list(records.values()) for graded in own]
     counts = {task: count_grades(own) for task, own in records.items()}
     seeds: dict[str, Any] = {}
     for task, own in records.items():
-        seeds[task] = {kind: compare_seeds(own, kind) for kind in ("attnlrp", "random 0")}
+        seeds[task] = {kind: compare_seeds(own, kind) for kind in SEED_KINDS}
     content = {
         "thresholds": asdict(DEFAULT_THRESHOLDS),
         "order_blocks": ORDER_BLOCKS,

@@ -102,11 +102,11 @@ def test_methods_are_added_in_the_picker_and_removed_by_their_chips(visit, expla
 
 def test_methods_are_compared_by_difference_and_by_agreement(visit, explainer):
     from tokenlight.data.postprocess import difference
-    from tokenlight.data.ranks import normalized_ranks
+    from tokenlight.data.ranks import compute_normalized_ranks
 
     visit.open(text=TEXT, method=["attcat", "gae"])
     first, second = explainer.explain(TEXT, ["attcat", "gae"])
-    correlation = float(np.dot(normalized_ranks(first), normalized_ranks(second)))
+    correlation = float(np.dot(compute_normalized_ranks(first), compute_normalized_ranks(second)))
     cell = visit.page.locator(".matrix tbody tr").first.locator("td").nth(1)
     assert float(cell.text_content().replace("−", "-")) == pytest.approx(correlation, abs=0.006)
     visit.page.get_by_label("Show the difference from").select_option("attcat")

@@ -10,7 +10,7 @@ import pytest
 from tokenlight import Explainer, Question
 from tokenlight.data.postprocess import difference, merge_words
 from tokenlight.data.prediction import Prediction
-from tokenlight.data.ranks import normalized_ranks
+from tokenlight.data.ranks import compute_normalized_ranks
 from tokenlight.data.tokens import Tokens
 from tokenlight.inputs.combining_marks import is_mark_at
 from tokenlight.plots.characters import make_visible, to_single_line
@@ -96,7 +96,7 @@ def test_page_and_library_compare_methods_alike(modules, explained):
         page = difference(first, second).scores
         library = modules("scores", "difference", first.to_dict(), second.to_dict())["scores"]
         assert library == pytest.approx(page.tolist(), rel=1e-9, abs=1e-12)
-        ranks = normalized_ranks(first), normalized_ranks(second)
+        ranks = compute_normalized_ranks(first), compute_normalized_ranks(second)
         correlation = modules("scores", "agreement", first.to_dict(), second.to_dict())
         if ranks[0] is None or ranks[1] is None:
             assert correlation is None
@@ -108,7 +108,7 @@ def test_ties_share_their_rank(modules, explained):
     first = explained[0].to_dict()
     tied = {**first, "scores": [round(score, 1) for score in first["scores"]]}
     page = replace(explained[0], scores=np.array(tied["scores"]))
-    expected = float(np.dot(normalized_ranks(page), normalized_ranks(explained[1])))
+    expected = float(np.dot(compute_normalized_ranks(page), compute_normalized_ranks(explained[1])))
     assert modules("scores", "agreement", tied, explained[1].to_dict()) == pytest.approx(expected)
 
 

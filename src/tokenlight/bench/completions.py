@@ -30,16 +30,16 @@ class CompletedPrompts:
     """The prompts of a data set that a model completes as expected.
 
     Args:
-        num_asked: Number of prompts that the model was asked to complete.
+        num_prompts: Number of prompts that the model was asked to complete.
         indices: Those that it completes as expected, in the order of the data set.
     """
 
-    num_asked: int
+    num_prompts: int
     indices: tuple[int, ...]
 
     @property
-    def num_left_out(self) -> int:
-        return self.num_asked - len(self.indices)
+    def num_excluded(self) -> int:
+        return self.num_prompts - len(self.indices)
 
     def select(self, examples: Sequence[Example]) -> list[Example]:
         """Return the examples with these indices."""

@@ -105,7 +105,7 @@ class PartRunner:
         all_examples = self.get_examples(cell.model, cell.data, cell.labels)
         examples = all_examples[part.first : part.first + part.count]
         options = dict(cell.options)
-        if cell.makes_heads:
+        if cell.computes_heads_file:
             options["heads"] = self._ensure_heads_file(cell)
         result = self._explain_and_measure(explainer, cell, options, examples)
         # The files that options name have been read by now, so they are checked after the work.

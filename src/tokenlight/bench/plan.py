@@ -83,7 +83,7 @@ class Cell:
         checkpoint: Folder or hub id that is loaded.
         examples: Number of examples.
         labels: Labels of the model, in the order of those of the data set; empty if they are the same.
-        makes_heads: Whether the run computes the heads file of the method first.
+        computes_heads_file: Whether the run computes the heads file of the method first.
         reason: Why the cell is not run; empty if it is.
     """
 
@@ -96,7 +96,7 @@ class Cell:
     checkpoint: str = ""
     examples: int = 0
     labels: tuple[str, ...] = ()
-    makes_heads: bool = False
+    computes_heads_file: bool = False
     reason: str = ""
 
     @property

@@ -243,7 +243,7 @@ class _Planner:
                 checkpoint=pair.model.hub,
                 examples=num_examples,
                 labels=pair.model.labels,
-                makes_heads=needs_heads and bool(self.conllu),
+                computes_heads_file=needs_heads and bool(self.conllu),
             )
 
     def _get_explainer(self, checkpoint: str) -> Explainer:
@@ -310,7 +310,7 @@ class _Planner:
         completed = find_completed_prompts(explainer, examples)
         if not completed.indices:
             raise BadInput(
-                f"The model completes none of {completed.num_asked:,} prompts, together with its "
+                f"The model completes none of {completed.num_prompts:,} prompts, together with its "
                 "counterfactual, as expected, so nothing can be measured. Give another language model.",
                 code="no-prompt-completed",
             )

@@ -16,7 +16,7 @@ from tokenlight.bench.plan import Part, RunRequest
 from tokenlight.bench.run_folder import RunFolder, check_folder_unused
 from tokenlight.bench.suite import REQUIRED_LIBRARIES, InvalidSuite, find_suite, read_suite_file
 from tokenlight.errors import MissingExtra
-from tokenlight.files.folder_lock import folder_lock
+from tokenlight.files.folder_lock import locked_folder
 from tokenlight.files.parts import remove_partial_files
 from tokenlight.files.write import write_text
 from tokenlight.progress import progress_bar
@@ -59,7 +59,7 @@ class RunSummary:
         yield from self._describe_omitted_cells()
         for name, completed in run.plan.completed.items():
             yield (
-                f"{name}: {len(completed.indices):,} of {completed.num_asked:,} prompts measured; of the "
+                f"{name}: {len(completed.indices):,} of {completed.num_prompts:,} prompts measured; of the "
                 f"others, {LEFT_OUT_REASON}"
             )
         num_failed = sum(manifest["failed"] for manifest in run.read_manifests())
@@ -130,7 +130,7 @@ def run_suite(  # noqa: PLR0913 - independent settings, all but three by keyword
         raise InvalidSuite(parsed_suite.name, [*suite_problems, *plan_problems])
     check_folder_unused(run_path, plan)
     # Lock the folder: a second runner would write the same parts.
-    with folder_errors_reported(run_path), folder_lock(run_path, engine.num_workers):
+    with folder_errors_reported(run_path), locked_folder(run_path, engine.num_workers):
         run_folder = RunFolder.create_or_resume(run_path, suite_path, parsed_suite, plan)
         remove_partial_files(run_path)
         _remove_invalid_parts(run_folder, on_message, retry_failed=retry_failed)

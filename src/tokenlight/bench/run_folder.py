@@ -29,6 +29,8 @@ from tokenlight.files.write import write_text
 FORMAT_VERSION = 2  # of run.json and of the manifests; other versions are refused
 # Fields of the plan in run.json of earlier versions, and what they are called now.
 OLD_PLAN_KEYS = {"slice": "part_size"}
+OLD_CELL_KEYS = {"makes_heads": "computes_heads_file"}
+OLD_COMPLETED_KEYS = {"num_asked": "num_prompts"}
 TABLES = ("cells", "scores", "curves", "failures", "timings")  # merged from the parts, each a .csv
 
 
@@ -215,18 +217,28 @@ def _read_manifest_and_plan(folder: Path) -> tuple[Mapping[str, Any], Plan]:
         manifest = read_json(folder / "run.json")
         if manifest["format"] != FORMAT_VERSION:
             raise ValueError(f"format {manifest['format']!r:.20} instead of {FORMAT_VERSION}")
-        plan_fields = rename_old_keys(manifest["plan"], OLD_PLAN_KEYS)
-        return manifest, TypeAdapter(Plan).validate_python(plan_fields)
+        return manifest, TypeAdapter(Plan).validate_python(_rename_plan_keys(manifest["plan"]))
     except FileNotFoundError as error:
         raise DamagedFile(
             f"{folder} is not the folder of a benchmark run: it has no run.json. Give another folder.",
             code="run-not-found",
         ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedFile(
             f"The benchmark run in {folder} cannot be read ({error!r}). Give another folder.",
             code="run-unreadable",
         ) from error
+
+
+def _rename_plan_keys(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plan of a run.json, maybe of an earlier version, under the present names of its fields."""
+    fields = rename_old_keys(plan, OLD_PLAN_KEYS)
+    fields["cells"] = [rename_old_keys(cell, OLD_CELL_KEYS) for cell in fields["cells"]]
+    completed = {}
+    for name, prompts in fields.get("completed", {}).items():
+        completed[name] = rename_old_keys(prompts, OLD_COMPLETED_KEYS)
+    fields["completed"] = completed
+    return fields
 
 
 def check_run(folder: Path) -> FolderCheck:

@@ -60,7 +60,28 @@ class InvalidSuite(TokenlightError):
 class Suite:
     """Everything that a run depends on, except the files of models and data sets.
 
-    docs/suites.md explains the keys.
+    The fields are the keys of the YAML file; docs/suites.md has examples of each.
+
+    Attributes:
+        name: Name of the suite; by default that of its file.
+        title: Title of the report.
+        paper: Key of the paper that the suite reproduces.
+        kind: Whether it reproduces a table or a figure.
+        data: The data sets.
+        models: The checkpoints.
+        methods: The methods, which are the rows of the tables.
+        metrics: The metrics, which are the columns of the tables.
+        protocol: How texts are explained.
+        heads: How heads files of mask_lrp are computed; None if none is.
+        batch_tokens: The most tokens per batch.
+        seed: Seed of every random draw.
+        part_size: Examples per part, the unit that an interruption can lose.
+        num_stored: Examples of each data set of which the whole explanation is stored.
+        published: Published scores, by data set, method and metric.
+        claims: Claims of the paper that the report checks.
+        notes: Sentences at the end of the report.
+        report: How the report looks.
+        folder: Folder of the suite's file, where files that it names are looked for.
     """
 
     name: str
@@ -83,7 +104,7 @@ class Suite:
     claims: tuple[suite_entries.Claim, ...] = ()
     notes: suite_entries.StringTuple = ()
     report: suite_entries.ReportSpec = field(default_factory=suite_entries.ReportSpec)
-    folder: str = ""  # folder of the suite's file, where files that it names are looked for
+    folder: str = ""
 
     @cached_property
     def row_entries(self) -> dict[str, suite_entries.MethodEntry]:

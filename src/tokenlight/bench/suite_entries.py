@@ -138,7 +138,20 @@ def _parse_name_and_options(fields: dict[str, Any]) -> dict[str, Any]:
 class DataSetEntry:
     """A data set: where it is on the hub and on this machine, and which of its examples are used.
 
-    ``fallback`` is a small sample beside the suite, used where no data folder is given.
+    Attributes:
+        name: Its name in tables and in other entries; by default from ``local``.
+        title: Its name in the report.
+        hub: A name for the ``datasets`` library, used if no file is found and no data folder is given.
+        hub_split: The split of that data set.
+        local: A file next to the suite, or ``FOLDER/SPLIT`` under ``--data``; endings may be left out.
+        fallback: A small sample beside the suite, used where no data folder is given.
+        text: The column of the text, two joined by ``+`` for a pair; by default found by its name.
+        label: The column of the label; by default found by its name.
+        task: What the examples are for; empty if it is inferred. Other examples are refused.
+        size: Number of examples to use; None for all.
+        sample: Whether the first examples are used, or a random sample drawn with the seed of the suite.
+        classes: Labels of the examples to use; empty for all.
+        note: A note on the data for the report.
     """
 
     name: str
@@ -158,9 +171,17 @@ class DataSetEntry:
 
 @suite_entry("hub", _fill_model_defaults, old_keys={"twin": "stand_in"})
 class ModelEntry:
-    """A checkpoint for some data sets (``data``; empty means all).
+    """A checkpoint for some data sets.
 
-    ``stand_in`` is the embedded model that is run in its place offline.
+    Attributes:
+        name: Its name in tables and in ``--model NAME=PATH``.
+        hub: A hub id, a folder, or the name of an embedded model.
+        data: The data sets that it is run on; empty for all.
+        stand_in: The embedded model that is run in its place offline.
+        lm: The language model of methods that decode hidden states.
+        heads: The heads file of mask_lrp.
+        labels: The model's label for each label of the data set, if their order differs.
+        note: A note on the model for the report.
     """
 
     name: str
@@ -177,9 +198,14 @@ class ModelEntry:
 class MethodEntry:
     """A method with options.
 
-    ``each`` maps an option to a list of values and makes one method of each combination. Methods with the
-    same ``group`` are repetitions that share one row of the tables. ``stand_in`` holds options to use instead
-    with the embedded model that stands in for a checkpoint.
+    Attributes:
+        name: Its registered name.
+        label: Its name in the tables.
+        options: Its options.
+        each: An option to a list of values, or ``layers``; each combination makes one method.
+        stand_in: Options to use instead with the embedded model that stands in for a checkpoint.
+        data: The data sets that it is run on; empty for all.
+        group: Methods of a group are repetitions that share one row of the tables.
     """
 
     name: str
@@ -228,7 +254,14 @@ class MethodEntry:
 
 @suite_entry("name", _parse_name_and_options)
 class MetricEntry:
-    """A metric with options; ``label`` is its name in the tables."""
+    """A metric with options.
+
+    Attributes:
+        name: Its registered name.
+        label: Its name in the tables.
+        options: Its options.
+        data: The data sets that it measures; empty for all.
+    """
 
     name: str
     label: str
@@ -243,7 +276,14 @@ class MetricEntry:
 
 @suite_entry()
 class ExplainProtocol:
-    """Keywords of ``Explainer.explain`` that hold for all methods."""
+    """Keywords of ``Explainer.explain`` that hold for all methods.
+
+    Attributes:
+        target: What is explained; ``label`` stands for the true label of each text.
+        explain_mask: Special tokens to mask in the pass that is explained.
+        token_types: Whether the tokenizer's token types are replaced by zeros.
+        long: What to do with a text that is longer than the model reads.
+    """
 
     target: str = "predicted"
     explain_mask: Literal["none", "cls_sep", "sep"] = "none"
@@ -253,7 +293,15 @@ class ExplainProtocol:
 
 @suite_entry()
 class HeadsEntry:
-    """How to compute heads files for models without one, from parsed text (``conllu``) under ``--data``."""
+    """How to compute heads files for models without one.
+
+    Attributes:
+        conllu: The file of parsed text, below the folder of the data.
+        limit: Number of sentences to read; None for all.
+        align: How words are matched with tokens; ``official`` also counts special tokens and offset 0.
+        margin: How far a syntactic head must be above the best share that a fixed position reaches.
+        share: Share of tokens that must attend to one relative position for a head to be positional.
+    """
 
     conllu: str
     limit: PositiveInt | None = None
@@ -276,12 +324,20 @@ OLD_CLAIM_KEYS = {
 
 @suite_entry("claim", old_keys=OLD_CLAIM_KEYS)
 class Claim:
-    """A claim of the paper that the report checks.
+    """A claim of the paper that the report checks: ``method`` is better than all ``baselines``.
 
-    The method ``method`` must be better than every one of the ``baselines`` in ``metric``: by at least
-    ``min_percent``, or at every point of the curve up to ``max_point``. With ``control``, another method, the
-    claim is tested only where the two differ. ``highest_token`` and ``lowest_token`` name tokens of the
-    stored text. ``untestable_because`` says why no run can test the claim.
+    Attributes:
+        claim: The claim as a sentence.
+        metric: The label of the metric that decides.
+        method: The label of the method that is claimed to be better.
+        baselines: The labels of the methods that it must be better than.
+        data: The data sets on which it must be better; empty for all.
+        min_percent: By how many percent it must be better.
+        max_point: The last point of the curve up to which it must be better at every point; 0 compares means.
+        control: Another method; the claim is tested only where the two differ.
+        highest_token: The token of the stored text that must have the highest score.
+        lowest_token: The token of the stored text that must have the lowest score.
+        untestable_because: Why no run can test the claim.
     """
 
     claim: str = ""
@@ -299,7 +355,20 @@ class Claim:
 
 @suite_entry(fill_defaults=lambda fields: {"title": fields.get("kind", "bars")} | fields)
 class FigureSpec:
-    """A figure of the report; an empty list of metrics, data sets or methods means all."""
+    """A figure of the report.
+
+    Attributes:
+        kind: The kind of chart.
+        title: Its title; by default the kind.
+        metrics: The metrics to draw; empty for all.
+        data: The data sets to draw; empty for all.
+        methods: The rows to draw, where ``layer *`` matches all layers; empty for all.
+        reference: The row that differences are taken from.
+        group: The rows of bands; ``{x}`` in a name is its position on the axis.
+        start: The row that a band starts from.
+        end: The row that a band ends at.
+        x: The title of the axis.
+    """
 
     kind: Literal[ChartKind, "heat_map", "differences", "texts", "clouds"] = "bars"
     title: str = ""
@@ -321,7 +390,15 @@ class FigureSpec:
 
 @suite_entry()
 class ReportSpec:
-    """How the report looks; it does not affect the run."""
+    """How the report looks; it does not affect the run.
+
+    Attributes:
+        figures: The figures; without any, each metric gets a bar chart and its curve.
+        readings: A metric to the metric whose published numbers it is compared with.
+        accuracy: A data set to the accuracy that the paper reports.
+        maximum: A data set to the value at which bars have a dashed line.
+        printed: Other published numbers, by what they are.
+    """
 
     figures: tuple[FigureSpec, ...] = ()
     readings: dict[str, str] = field(default_factory=dict)

@@ -4,6 +4,7 @@
 between two models, precisions or prompts, and can fail a build; ``idf`` counts how rare each token is.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from tokenlight.cli.console import (
 from tokenlight.cli.explain import MethodSpec, parse_methods
 from tokenlight.cli.flag_hints import format_text_for_command_line
 from tokenlight.cli.options import declare_option
-from tokenlight.errors import MissingExtra
+from tokenlight.errors import BadInput, MissingExtra
 from tokenlight.progress import progress_bar
 
 EXIT_CHANGED = 1  # exit status of `diff` where something changed beyond a limit
@@ -262,6 +263,11 @@ def diff(
     with progress_bar("loading libraries", None):
         from tokenlight.evaluation.compare import ComparedModel, compare
     check_not_overwritten({"DATA": data}, {"--json": json, "--html": html})
+    if os.path.isdir(data):
+        raise BadInput(
+            f"{data} is a folder, not a file of texts, which comes last: tokenlight diff A B DATA.",
+            code="diff-data-folder",
+        )
     (method_spec,) = parse_methods([method], "auto", is_single=True)
     examples = read_examples(
         data, text_column=text, label_column=label, limit=limit, with_annotations=False

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from tokenlight.data.largest import largest_indices
+from tokenlight.data.largest import find_largest_indices
 from tokenlight.data.probabilities import softmax
 from tokenlight.errors import BadTarget
 
@@ -49,7 +49,7 @@ class Alternative:
     probability: float | None
 
 
-def check_against(against: object) -> Against:
+def normalize_against(against: object) -> Against:
     """Return ``against`` with a list as a tuple.
 
     Raises:
@@ -60,17 +60,18 @@ def check_against(against: object) -> Against:
     if isinstance(against, int) and not isinstance(against, bool):
         if 1 <= against <= MAX_ALTERNATIVES:
             return against
-    elif isinstance(against, Sequence) and against:
-        are_tokens = all(
-            isinstance(token, str | int) and not isinstance(token, bool) for token in against
-        )
-        if are_tokens:
-            return tuple(against)
+    elif isinstance(against, Sequence) and against and all(map(_is_token, against)):
+        return tuple(against)
     raise BadTarget(
         f"against={against!r} is not valid. Give a number of tokens (1 or more), 'all', a token, a list of "
         "tokens, or None for the logit alone.",
         code="against-invalid",
     )
+
+
+def _is_token(value: object) -> bool:
+    """Return whether a value names a token by its text or its id."""
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def is_number_or_all(against: Against) -> bool:
@@ -93,7 +94,7 @@ def choose_alternatives(
     """
     # Equally likely tokens come in the order of their ids, as in a prediction.
     count = len(logits) if against == "all" else against + 1
-    order = largest_indices(logits, count)
+    order = find_largest_indices(logits, count)
     others = order[order != index]
     if against != "all":
         others = others[:against]

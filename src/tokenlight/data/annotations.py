@@ -23,7 +23,7 @@ def find_annotated_tokens(row: TokenRow, spans: Sequence[CharacterSpan]) -> np.n
     return is_annotated
 
 
-def visible_share(row: TokenRow, spans: Sequence[CharacterSpan]) -> float:
+def compute_visible_share(row: TokenRow, spans: Sequence[CharacterSpan]) -> float:
     """Return the share of the marked characters that a truncated text still contains."""
     if not row.num_truncated:
         return 1.0

@@ -298,7 +298,7 @@ class Attribution(LazyDataclass, ExportMixin):
         for segment in sorted(positions, key=lambda segment: (segment is None, segment)):
             name = units.SPECIAL_SEGMENT if segment is None else names[segment]
             segment_scores = self.scores[positions[segment]]
-            share, total = units.share_and_sum(segment_scores, total_magnitude)
+            share, total = units.compute_share_and_sum(segment_scores, total_magnitude)
             shares.append(units.SegmentShare(name=name, segment=segment, share=share, total=total))
         return tuple(shares)
 
@@ -334,7 +334,7 @@ class Attribution(LazyDataclass, ExportMixin):
             name = text
             if unit in ("document", "role") and segment is not None:
                 name = names[segment]
-            share, total = units.share_and_sum(self.scores[group], total_magnitude)
+            share, total = units.compute_share_and_sum(self.scores[group], total_magnitude)
             low, high = intervals.get(tuple(group), (None, None))
             unit_scores.append(
                 units.UnitScore(

@@ -133,7 +133,7 @@ class Head:
             if label == "predicted":
                 self._check_has_prediction()
             elif isinstance(label, str | int):
-                self.label_index(label)
+                self.find_label_index(label)
 
     def _check_has_prediction(self) -> None:
         if self.default_target != "predicted":
@@ -212,9 +212,9 @@ class Head:
             name, terms = span_target.resolve_span(span, logits, row)
             return ResolvedTarget("span", name, terms)
         if target != "predicted":
-            return self.class_target(self.label_index(target, row))
+            return self.build_class_target(self.find_label_index(target, row))
         self._check_has_prediction()
-        return self.class_target(int(np.argmax(logits)))
+        return self.build_class_target(int(np.argmax(logits)))
 
     def _resolve_token(
         self, next_token: NextToken, logits: np.ndarray, row: TokenRow
@@ -223,17 +223,17 @@ class Head:
         if next_token.token == "predicted":
             index = int(np.argmax(logits))
         else:
-            index = self.label_index(next_token.token, row)
+            index = self.find_label_index(next_token.token, row)
         against = next_token.against
         if against is None:
-            return self.class_target(index)
+            return self.build_class_target(index)
         if against == "all" or isinstance(against, int):
-            return self.token_target(index, logits, against)
+            return self.build_token_target(index, logits, against)
         labels = [against] if isinstance(against, str) else against
-        others = dict.fromkeys(self.label_index(label, row) for label in labels)
+        others = dict.fromkeys(self.find_label_index(label, row) for label in labels)
         return self._contrast_with_tokens(index, list(others), logits)
 
-    def token_target(
+    def build_token_target(
         self,
         index: int,
         logits: np.ndarray,
@@ -249,7 +249,7 @@ class Head:
                 of the vocabulary.
         """
         others, weights = alternatives.choose_alternatives(logits, index, against)
-        token = self.class_target(index)
+        token = self.build_class_target(index)
         if not others:
             return token
         named = others[: alternatives.MAX_NAMED] if against == "all" else others
@@ -261,7 +261,7 @@ class Head:
         self, index: int, others: Sequence[int], logits: np.ndarray
     ) -> ResolvedTarget:
         """Return the contrast of a token with others that are named, weighted by their probabilities."""
-        token = self.class_target(index)
+        token = self.build_class_target(index)
         if index in others:
             raise BadTarget(
                 f"The contrast names one token twice: {token.name}. Give alternatives that differ from it.",
@@ -270,11 +270,11 @@ class Head:
         weights = [1.0]
         if len(others) > 1:
             weights = alternatives.weigh_alternatives(logits, others).tolist()
-        names = " or ".join(self.class_target(other).name for other in others)
+        names = " or ".join(self.build_class_target(other).name for other in others)
         terms = (*token.terms, *alternatives.subtract_terms(others, weights))
         return ResolvedTarget("contrast", f"{token.name} rather than {names}", terms)
 
-    def class_target(self, index: int) -> ResolvedTarget:
+    def build_class_target(self, index: int) -> ResolvedTarget:
         """Return the logit of one class, or of one token of a vocabulary, as a target."""
         name = self.labels[index]
         if self.is_language_model:
@@ -315,7 +315,7 @@ class Head:
                 code="target-of-other-head",
             )
 
-    def label_index(self, label: object, row: TokenRow | None = None) -> int:
+    def find_label_index(self, label: object, row: TokenRow | None = None) -> int:
         """Return the index of a label.
 
         Args:

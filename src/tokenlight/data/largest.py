@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def largest_indices(values: np.ndarray, count: int) -> np.ndarray:
+def find_largest_indices(values: np.ndarray, count: int) -> np.ndarray:
     """Return the indices of the largest values, the largest first; of equal values, the first ones.
 
     A stable sort of a vocabulary of 128,000 logits takes 20 ms, this takes one.

@@ -22,10 +22,10 @@ def target_log_probability(head: Head, target: ResolvedTarget, logits: np.ndarra
     """
     if target.kind == "answer":
         return answer_log_probability(logits[target.answer_positions])
-    return -float(np.logaddexp(0, -target_log_odds(head, target, logits)))
+    return -float(np.logaddexp(0, -compute_target_log_odds(head, target, logits)))
 
 
-def target_log_odds(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:
+def compute_target_log_odds(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:
     r"""Return :math:`\ln\frac{p}{1-p}` of an answer, a token or a class, which does not saturate.
 
     Cohen-Wang et al. (ContextCite) regress on this value. The value of a contrast of two, of a multi-label

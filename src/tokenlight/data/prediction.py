@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from tokenlight.data.largest import largest_indices
+from tokenlight.data.largest import find_largest_indices
 from tokenlight.data.probabilities import answer_log_probability, softmax
 from tokenlight.data.span_target import extract_span_text, find_best_span
 from tokenlight.data.tokens import TokenRow
@@ -148,7 +148,7 @@ def predict_token(logits: np.ndarray, vocabulary: Sequence[str]) -> Prediction:
     """Return the most likely token, and the ten most likely ones with their probabilities."""
     probabilities = softmax(logits)
     # Equally likely tokens come in the order of their ids.
-    top_ids = largest_indices(probabilities, NUM_TOP_TOKENS).tolist()
+    top_ids = find_largest_indices(probabilities, NUM_TOP_TOKENS).tolist()
     return Prediction(
         label=vocabulary[top_ids[0]],
         index=top_ids[0],

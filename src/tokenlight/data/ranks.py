@@ -89,7 +89,7 @@ def rank_correlation(first: np.ndarray, second: np.ndarray, kind: RankCorrelatio
     return float(stats.kendalltau(first, second).statistic)
 
 
-def normalized_ranks(attribution: Attribution) -> np.ndarray | None:
+def compute_normalized_ranks(attribution: Attribution) -> np.ndarray | None:
     """Return the ranks of the tokens that are not special, centered and of length 1.
 
     The dot product of two such vectors is Spearman's correlation. None if all scores are equal.

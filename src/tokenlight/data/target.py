@@ -49,7 +49,7 @@ class Continuation:
 
     def __post_init__(self) -> None:
         check_fields(self, "max_new_tokens", "span", "joint", "against", error=BadTarget)
-        alternatives.check_against(self.against)
+        alternatives.normalize_against(self.against)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class NextToken:
     against: Against = alternatives.DEFAULT_ALTERNATIVES
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "against", alternatives.check_against(self.against))
+        object.__setattr__(self, "against", alternatives.normalize_against(self.against))
 
 
 @dataclass(frozen=True, slots=True)

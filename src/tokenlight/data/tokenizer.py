@@ -67,12 +67,12 @@ def tokenize(tokenizer: Any, *texts: Any, **options: Any) -> Any:
     runner = getattr(tokenizer, RUNNER, None)
     if runner is not None:
         runner.try_under_limits(list(_flatten((*texts, options.get("text_target")))))
-    with no_panic("The tokenizer"):
+    with tokenizer_panics_as_errors("The tokenizer"):
         return isolate_tokenizer(tokenizer)(*texts, **options)
 
 
 @contextmanager
-def no_panic(description: str) -> Iterator[None]:
+def tokenizer_panics_as_errors(description: str) -> Iterator[None]:
     """Turn a panic of the tokenizers library, which is no ``Exception``, into an UnsupportedTokenizer.
 
     Args:

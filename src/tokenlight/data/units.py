@@ -116,7 +116,7 @@ def find_segments(row: TokenRow) -> tuple[int | None, ...]:
     return tuple(segments)
 
 
-def share_and_sum(scores: np.ndarray, total_magnitude: float) -> tuple[float, float]:
+def compute_share_and_sum(scores: np.ndarray, total_magnitude: float) -> tuple[float, float]:
     """Return the share of some tokens' scores in ``total_magnitude``, which is Σ|score|, and their sum."""
     return float(np.abs(scores).sum()) / total_magnitude, float(scores.sum())
 

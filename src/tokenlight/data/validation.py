@@ -85,10 +85,7 @@ def parse_value(hint: Any, value: Any, path: str) -> Any:
     if kind is tuple and isinstance(value, list | tuple):
         return _parse_tuple(inner_hints, value, path)
     if kind is Mapping and isinstance(value, Mapping):
-        return {
-            name: parse_value(inner_hints[1], inner, f"{path}.{name}")
-            for name, inner in value.items()
-        }
+        return _parse_mapping(inner_hints[1], value, path)
     if not _is_simple_value(kind, inner_hints, value):
         _refuse_type(kind, inner_hints, path)
     return value
@@ -101,6 +98,14 @@ def _parse_object(kind: Any, value: Any, path: str) -> Any:
     if kind is PatchImage:  # a dataclass with a format of its own
         return PatchImage.from_dict(value)
     return parse_dataclass(kind, value, f"{path}.")
+
+
+def _parse_mapping(value_hint: Any, values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Convert a JSON object to a dictionary, value by value."""
+    parsed = {}
+    for name, value in values.items():
+        parsed[name] = parse_value(value_hint, value, f"{path}.{name}")
+    return parsed
 
 
 def _parse_tuple(

@@ -134,6 +134,7 @@ class Comparison:
         accuracy_before: Accuracy of A on the texts that have a true label; None if none has.
         accuracy_after: Accuracy of B on them.
         accuracy_change: Accuracy of B − accuracy of A.
+        models: Names of A and B, with precision and prompt where these tell them apart.
     """
 
     method: str
@@ -149,6 +150,7 @@ class Comparison:
     accuracy_before: Interval | None = None
     accuracy_after: Interval | None = None
     accuracy_change: Interval | None = None
+    models: tuple[str, str] | None = None
 
     def _list_intervals(self) -> Iterator[tuple[str, Interval]]:
         """Yield title and value of all that was measured."""
@@ -185,9 +187,13 @@ class Comparison:
         return failures
 
     def describe(self) -> Iterator[str]:
-        """Yield the numbers line by line, then the texts that changed."""
-        for title, interval in self._list_intervals():
-            yield f"{title:26}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]"
+        """Yield the models, the numbers line by line, then the texts that changed."""
+        for side, name in zip("AB", self.models or (), strict=False):
+            yield f"{side}  {to_single_line(name)}"
+        intervals = list(self._list_intervals())
+        width = max(len(title) for title, _ in intervals) + 2
+        for title, interval in intervals:
+            yield f"{title:{width}}{interval.mean:z.3f} [{interval.low:z.3f}, {interval.high:z.3f}]"
         if self.num_texts < MIN_TEXTS_FOR_INTERVALS:
             yield f"Only {self.num_texts} texts: a change that none of them shows may still be common."
         if self.most_changed:
@@ -230,7 +236,10 @@ class Comparison:
                 )
             )
         return render_comparison(
-            f"{self.num_texts} texts, explained by {self.method}", interval_rows, changed
+            f"{self.num_texts} texts, explained by {self.method}",
+            interval_rows,
+            changed,
+            models=self.models,
         )
 
 
@@ -306,8 +315,22 @@ def compare(
         aopc_change=bootstrap_mean(aopc_change, seed=seed),
         most_changed=tuple(most_changed),
         attributions=tuple(shown),
+        models=_name_sides(first, second),
         **accuracies,
     )
+
+
+def _name_sides(first: ComparedModel, second: ComparedModel) -> tuple[str, str]:
+    """Return the names of both models, with precision and prompt where these differ."""
+    sides = (first, second)
+    names = [side.explainer.name for side in sides]
+    dtypes = [str(side.explainer.runner.model.dtype).removeprefix("torch.") for side in sides]
+    if dtypes[0] != dtypes[1]:
+        names = [f"{name}, {dtype}" for name, dtype in zip(names, dtypes, strict=True)]
+    if first.prompt != second.prompt:
+        prompts = [f"prompt {side.prompt!r}" for side in sides]
+        names = [f"{name}, {prompt}" for name, prompt in zip(names, prompts, strict=True)]
+    return names[0], names[1]
 
 
 def _select_examples(examples: Sequence[Example]) -> tuple[list[Example], tuple[str, ...]]:

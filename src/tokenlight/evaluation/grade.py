@@ -42,7 +42,7 @@ class GradeThresholds:
     """Thresholds of the grades; shares and ranks run from 0 (worst) to 1 (best).
 
     Attributes:
-        evidence: The evidence over all removals; see :func:`add_evidence`.
+        evidence: The evidence over all removals; see :func:`combine_evidence`.
         faithful_evidence: The evidence, for "faithful".
         undecided_evidence: The evidence from which on scores without a good grade are "cannot tell".
         each_evidence: The evidence under every single removal.
@@ -81,7 +81,7 @@ class GradeThresholds:
 DEFAULT_THRESHOLDS = GradeThresholds()
 
 
-def add_evidence(contrast: float, rank: float, share: float) -> float:
+def combine_evidence(contrast: float, rank: float, share: float) -> float:
     """Add up three tests in about their standard deviations: 0 for chance, at most 6.6.
 
     Args:
@@ -116,7 +116,7 @@ class RemovalResult(NamedTuple):
     half_unit: float
 
     @classmethod
-    def of_evidence(cls, evidence: RemovalEvidence) -> "RemovalResult":
+    def from_evidence(cls, evidence: RemovalEvidence) -> "RemovalResult":
         """Read the numbers from the evidence of a removal."""
         return cls(
             share_beaten=evidence.share_beaten,
@@ -131,7 +131,7 @@ class RemovalResult(NamedTuple):
     @property
     def evidence(self) -> float:
         """The tests under this removal added up."""
-        return add_evidence(self.half_contrast, self.correlation_rank, self.share_beaten)
+        return combine_evidence(self.half_contrast, self.correlation_rank, self.share_beaten)
 
     @property
     def has_visible_fall(self) -> bool:
@@ -160,7 +160,7 @@ class JointResult(NamedTuple):
     special_share: float = 0.0
 
     @classmethod
-    def of_evidence(
+    def from_evidence(
         cls,
         evidence: Sequence[RemovalEvidence],
         *,
@@ -178,7 +178,7 @@ class JointResult(NamedTuple):
             )
             zero_shift /= evidence[0].spread
         return cls(
-            removals=tuple(RemovalResult.of_evidence(item) for item in evidence),
+            removals=tuple(RemovalResult.from_evidence(item) for item in evidence),
             joint_rank=rank_all_removals(evidence),
             zero_shift=zero_shift,
             min_change=min_change,
@@ -209,7 +209,7 @@ class JointResult(NamedTuple):
     @property
     def evidence(self) -> float:
         """The tests over all removals added up."""
-        return add_evidence(self.half_contrast, self.joint_rank, self.share_beaten)
+        return combine_evidence(self.half_contrast, self.joint_rank, self.share_beaten)
 
     @property
     def has_visible_fall(self) -> bool:
@@ -243,33 +243,35 @@ def judge_removal(result: RemovalResult, thresholds: GradeThresholds = DEFAULT_T
     return NO_BETTER_THAN_CHANCE
 
 
-def signs_may_hold(result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> bool:
+def has_plausible_signs(
+    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+) -> bool:
     """Return whether the signs may be right; scores without signs claim nothing."""
     return result.zero_shift is None or abs(result.zero_shift) <= thresholds.zero_shift
 
 
-def rest_order_may_hold(
+def has_plausible_rest_order(
     result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the order of the words after the top words may be right."""
     return result.rest_contrast >= thresholds.rest_contrast
 
 
-def fails_by_signs_alone(
+def would_pass_without_signs(
     result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the grade would be good if the scores had no signs."""
-    if signs_may_hold(result, thresholds):
+    if has_plausible_signs(result, thresholds):
         return False
     grade, _ = assign_grade(result._replace(zero_shift=None), thresholds)
     return grade in GOOD_GRADES
 
 
-def fails_by_rest_alone(
+def would_pass_with_top_words_alone(
     result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the grade would be good if only the top words had an order."""
-    if rest_order_may_hold(result, thresholds):
+    if has_plausible_rest_order(result, thresholds):
         return False
     grade, _ = assign_grade(result, replace(thresholds, rest_contrast=-np.inf))
     return grade in GOOD_GRADES
@@ -313,7 +315,7 @@ def assign_grade(
         return (FAITHFUL if has_words else BETTER_THAN_CHANCE), judgments
     favors = _all_tests_favor(result, thresholds)
     if favors and result.evidence >= thresholds.evidence:
-        is_consistent = signs_may_hold(result, thresholds) and rest_order_may_hold(
+        is_consistent = has_plausible_signs(result, thresholds) and has_plausible_rest_order(
             result, thresholds
         )
         return (BETTER_THAN_CHANCE if is_consistent else INCONCLUSIVE), judgments
@@ -359,5 +361,5 @@ def _is_faithful(result: JointResult, thresholds: GradeThresholds) -> bool:
         and result.evidence >= thresholds.faithful_evidence
         and result.top_words_have_visible_fall
         and result.rest_contrast >= thresholds.faithful_rest_contrast
-        and signs_may_hold(result, thresholds)
+        and has_plausible_signs(result, thresholds)
     )

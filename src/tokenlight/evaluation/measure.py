@@ -9,7 +9,7 @@ import numpy as np
 from tokenlight.data.annotations import CharacterSpan
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.head import Head
-from tokenlight.data.ranks import normalized_ranks
+from tokenlight.data.ranks import compute_normalized_ranks
 from tokenlight.data.units import CONTINUATION_SEGMENT
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError
 from tokenlight.evaluation.case_preparation import complete_cases, describe_method
@@ -186,7 +186,7 @@ def _correlate_methods(measured_cases: Sequence[_MeasuredCase]) -> None:
     """Write into the records the rank correlation between every two methods on the same request."""
     groups: dict[Any, list[tuple[Record, np.ndarray]]] = {}
     for case, record in measured_cases:
-        ranks = normalized_ranks(case.attribution)
+        ranks = compute_normalized_ranks(case.attribution)
         if ranks is not None:
             key = (record.text_index, _request_key(case.attribution))
             groups.setdefault(key, []).append((record, ranks))

@@ -145,7 +145,7 @@ def _parse_label(label: Any, head: Head) -> int:
             f"{', '.join(names)}. Rename it to one of these, or give None where a text has no label.",
             code="unknown-true-label",
         )
-    return head.label_index(label)
+    return head.find_label_index(label)
 
 
 def _is_known_label(label: Any, head: Head) -> bool:

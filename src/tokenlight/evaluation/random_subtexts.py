@@ -21,7 +21,7 @@ from tokenlight.evaluation.removal_evidence import (
     compute_log_odds,
 )
 
-NUM_REMOVED_WORDS = 3
+NUM_TOP_WORDS = 3
 # Of a long text more words count as top words: three of a hundred rarely change anything.
 TOP_WORD_SHARE = 0.1
 MAX_TOP_WORD_SHARE = 1 / 3
@@ -34,7 +34,7 @@ NUM_EXPLANATION_DRAWS = (
 MAX_REDRAWS = 20  # of an order whose halves were drawn before
 
 
-def count_top_words(num_words: int, num_top_words: int = NUM_REMOVED_WORDS) -> int:
+def count_top_words(num_words: int, num_top_words: int = NUM_TOP_WORDS) -> int:
     """Return how many words of a text count as its top words: at most a third, at least a tenth."""
     num_wanted = max(num_top_words, int(np.ceil(TOP_WORD_SHARE * num_words)))
     return max(1, min(num_wanted, int(MAX_TOP_WORD_SHARE * num_words)))
@@ -62,7 +62,7 @@ class RandomSubtexts:
         probability: TargetProbability,
         removals: Sequence[Removal],
         generator: np.random.Generator,
-        num_top_words: int = NUM_REMOVED_WORDS,
+        num_top_words: int = NUM_TOP_WORDS,
         max_orders: int = ORDER_BLOCKS[-1],
     ) -> None:
         self.probability = probability

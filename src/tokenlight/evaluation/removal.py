@@ -185,7 +185,9 @@ class TargetProbability:
         """Return the probability in each perturbed text; all of them are packed together."""
         texts = [self._make_window_variants(text) for text in perturbed_texts]
         # Keys are computed once: each serializes a whole text.
-        keys = [[variant.dedup_key for variant in variants] for variants in texts]
+        keys = []
+        for variants in texts:
+            keys.append([variant.dedup_key for variant in variants])
         self._fill_cache(texts, keys)
         probabilities = []
         for variants, window_keys in zip(texts, keys, strict=True):

@@ -24,7 +24,7 @@ PERTURB_PHRASES = {
 }
 
 
-def removals_by_metric(metrics: Mapping[str, Metric]) -> dict[Metric, dict[str, str]]:
+def group_removals_by_metric(metrics: Mapping[str, Metric]) -> dict[Metric, dict[str, str]]:
     """Group metrics that differ only in the option ``perturb``.
 
     Returns:
@@ -72,7 +72,7 @@ def compare_removal_orders(
     Yields:
         Whether the order is stable, and a sentence that says so.
     """
-    for metric, keys_by_perturb in removals_by_metric(metrics).items():
+    for metric, keys_by_perturb in group_removals_by_metric(metrics).items():
         removals = _different_removals(keys_by_perturb, replacement_ids)
         methods, goodness = _collect_goodness(metric, removals, means)
         if len(removals) < 2 or len(methods) < MIN_METHODS:

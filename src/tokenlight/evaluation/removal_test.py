@@ -16,13 +16,13 @@ from tokenlight.evaluation.grade import (
     DEFAULT_THRESHOLDS,
     JointResult,
     assign_grade,
-    fails_by_rest_alone,
-    fails_by_signs_alone,
     is_decided,
+    would_pass_with_top_words_alone,
+    would_pass_without_signs,
 )
 from tokenlight.evaluation.measure import check_single_window, check_token_scores
 from tokenlight.evaluation.random_subtexts import (
-    NUM_REMOVED_WORDS,
+    NUM_TOP_WORDS,
     ORDER_BLOCKS,
     RandomSubtexts,
 )
@@ -78,7 +78,7 @@ class RemovalTest:
         explainer: Explainer,
         seed: int = 0,
         max_orders: int = ORDER_BLOCKS[-1],
-        num_top_words: int = NUM_REMOVED_WORDS,
+        num_top_words: int = NUM_TOP_WORDS,
     ) -> None:
         self.explainer = explainer
         self.seed = seed
@@ -127,7 +127,7 @@ class RemovalTest:
         check_token_scores(attribution)
         if "windows" not in attribution.extras:
             check_single_window(self.explainer, attribution, "The removal test")
-        units = RemovedUnits.of_attribution(attribution)
+        units = RemovedUnits.from_attribution(attribution)
         probability = TargetProbability(self.explainer, attribution, {})
         num_tokens = len(probability.removable_positions)
         num_tied = self._count_tied(attribution, probability.removable_positions)
@@ -183,7 +183,7 @@ class RemovalTest:
     def _read_result(
         self, attribution: Attribution, evidence: Sequence[RemovalEvidence]
     ) -> JointResult:
-        return JointResult.of_evidence(
+        return JointResult.from_evidence(
             evidence,
             is_signed=has_signs(attribution),
             min_change=_compute_min_change(evidence[0].before),
@@ -251,9 +251,9 @@ def _find_weakness(grade: str, joint_result: JointResult, units: RemovedUnits) -
     has_little_on_words = joint_result.special_share > DEFAULT_THRESHOLDS.max_special_share
     if grade == BETTER_THAN_CHANCE and has_little_on_words:
         return "most of its total score falls on special tokens"
-    if joint_result.zero_shift is not None and fails_by_signs_alone(joint_result):
+    if joint_result.zero_shift is not None and would_pass_without_signs(joint_result):
         return describe_sign_mismatch(units, joint_result.zero_shift)
-    if fails_by_rest_alone(joint_result):
+    if would_pass_with_top_words_alone(joint_result):
         return describe_rest(units)
     return ""
 

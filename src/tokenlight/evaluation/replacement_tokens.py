@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from tokenlight.errors import BadInput
-from tokenlight.evaluation.removal_orders import removals_by_metric
+from tokenlight.evaluation.removal_orders import group_removals_by_metric
 from tokenlight.explainer import Explainer
 from tokenlight.metrics.base import Metric
 from tokenlight.perturb.engine import ReplacementIds
@@ -33,7 +33,7 @@ def replacements_from_dict(values: Mapping[str, Any]) -> ReplacementIds:
     return ReplacementIds(**fields)
 
 
-def replacement_warnings(
+def list_replacement_warnings(
     metrics: Mapping[str, Metric], replacement_ids: ReplacementIds | None
 ) -> Iterator[str]:
     """Yield warnings about replacement tokens.
@@ -72,7 +72,7 @@ def _describe_replacements(
 def _describe_equal_removals(
     metrics: Mapping[str, Metric], replacement_ids: ReplacementIds
 ) -> Iterator[str]:
-    for keys_by_perturb in removals_by_metric(metrics).values():
+    for keys_by_perturb in group_removals_by_metric(metrics).values():
         keys_by_removal: dict[object, list[str]] = {}
         for perturb, key in keys_by_perturb.items():
             keys_by_removal.setdefault(replacement_ids.find_replacement(perturb), []).append(key)

@@ -31,8 +31,8 @@ from tokenlight.evaluation.coverage import (
 )
 from tokenlight.evaluation.records import Failure, Record
 from tokenlight.evaluation.removal_orders import compare_removal_orders
-from tokenlight.evaluation.replacement_tokens import replacement_warnings
-from tokenlight.files.write import dump_json, writable, write_parquet, write_text
+from tokenlight.evaluation.replacement_tokens import list_replacement_warnings
+from tokenlight.files.write import dump_json, write_errors_as_unwritable, write_parquet, write_text
 from tokenlight.metrics.base import Metric, MetricSummary
 from tokenlight.perturb.engine import ReplacementIds
 
@@ -156,7 +156,7 @@ class Evaluation:
         """
         # Texts cut off, then replacement tokens, then unstable rankings.
         truncation = describe_truncation(summarize_truncation(self.records, self.failures))
-        replacements = replacement_warnings(self.metrics, self.replacement_ids)
+        replacements = list_replacement_warnings(self.metrics, self.replacement_ids)
         means: dict[str, dict[str, float]] = {}
         for key in self.metrics:
             means[key] = {name: part.summary[key]["mean"] for name, part in self.by_method.items()}
@@ -280,7 +280,7 @@ class Evaluation:
         from tokenlight.evaluation.report import save_report
 
         path = Path(folder)
-        with writable(path):
+        with write_errors_as_unwritable(path):
             path.mkdir(parents=True, exist_ok=True)
             # First the file that needs no optional library.
             write_text(path / "summary.json", dump_json(self.to_dict(), indent=1))

@@ -17,7 +17,7 @@ from tokenlight.data.trust import UNTESTED, compute_digests
 from tokenlight.errors import TokenlightError
 from tokenlight.errors.arguments import Count, Seed, check_items, checked
 from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
-from tokenlight.evaluation.random_subtexts import NUM_REMOVED_WORDS, ORDER_BLOCKS
+from tokenlight.evaluation.random_subtexts import NUM_TOP_WORDS, ORDER_BLOCKS
 from tokenlight.evaluation.removal_test import RemovalTest
 from tokenlight.explainer import Explainer
 
@@ -56,7 +56,7 @@ def assess_trust(
     attribution: Attribution,
     *,
     max_orders: Count = ORDER_BLOCKS[-1],
-    num_top_words: Count = NUM_REMOVED_WORDS,
+    num_top_words: Count = NUM_TOP_WORDS,
     seed: Seed = 0,
     repeat: bool = True,
 ) -> Attribution:

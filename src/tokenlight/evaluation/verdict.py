@@ -40,7 +40,7 @@ class RemovedUnits:
     outcome: str
 
     @classmethod
-    def of_attribution(cls, attribution: Attribution) -> "RemovedUnits":
+    def from_attribution(cls, attribution: Attribution) -> "RemovedUnits":
         """Return the words for a text, an image, or an image with a text."""
         is_answer = attribution.target.kind == "span"
         outcome = "the answer" if is_answer else attribution.target.name
@@ -164,14 +164,14 @@ def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]
     """Say under which other removals the probability falls; where not under all, what the half does."""
     first, *others = result["removals"]
     falling = [other["action"] for other in others if _has_visible_fall(other)]
-    they_are = f"the {units.noun} is" if len(result["top_words"]) == 1 else "they are"
-    if len(falling) == len(others) and _has_visible_fall(first):
-        return [f"it also falls when {they_are} {_join(falling, 'or')}"] if others else []
+    falls_first = _has_visible_fall(first)
     parts = []
-    if falling and _has_visible_fall(first):
-        parts.append(f"it also falls when {they_are} {_join(falling, 'or')}")
-    elif falling:
-        parts.append(f"it falls when {they_are} {_join(falling, 'or')}")
+    if falling:
+        they_are = f"the {units.noun} is" if len(result["top_words"]) == 1 else "they are"
+        verb = "also falls" if falls_first else "falls"
+        parts.append(f"it {verb} when {they_are} {_join(falling, 'or')}")
+    if falls_first and len(falling) == len(others):
+        return parts
     halves = [removal["curve"][2] for removal in result["removals"]]
     low, high = format_percent(min(halves)), format_percent(max(halves))
     value = low if low == high else f"{low} to {high}"

@@ -89,7 +89,8 @@ def plan_difference(
     if isinstance(target, RankedAbove):
         _refuse_unsigned(options.methods, "RankedAbove(…)")
         return _plan_ranking(session, text, target)
-    this, that = target.this, target.that
+    this = target.this
+    that = target.that
     if not isinstance(this, Continuation) or not isinstance(that, Continuation):
         raise BadTarget(
             f"{target!r} contrasts a continuation with something else. Give two continuations, or two "

@@ -227,7 +227,7 @@ def _choose_labels(
     indices_by_label = []
     for label in contrasted_labels:
         try:
-            choices = np.array(label_choices.get(label) or [head.label_index(label)])
+            choices = np.array(label_choices.get(label) or [head.find_label_index(label)])
         except UnknownName:
             known = (*head.labels, *label_choices)
             raise UnknownName.from_choices("label", label, known) from None

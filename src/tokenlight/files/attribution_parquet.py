@@ -173,7 +173,7 @@ def to_parquet_bytes(table: Any, metadata: Mapping[str, Any]) -> bytes:
     return dump_parquet(table, compression="zstd", write_page_checksum=True)
 
 
-def job_of(folder: Folder, name: str) -> str | None:
+def read_job_digest(folder: Folder, name: str) -> str | None:
     """Return the job that a Parquet file belongs to: empty if it names none, None if it is unreadable."""
     import pyarrow
     import pyarrow.parquet

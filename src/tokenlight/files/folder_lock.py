@@ -17,7 +17,7 @@ UNKNOWN_OWNER = "unknown"
 
 
 @contextmanager
-def folder_lock(folder: Path, num_workers: int) -> Iterator[None]:
+def locked_folder(folder: Path, num_workers: int) -> Iterator[None]:
     """Hold the lock of ``folder``. The system releases it when the process ends, even if it is killed.
 
     Args:

@@ -15,8 +15,8 @@ from tokenlight.files.parsing import read_json
 from tokenlight.files.write import (
     dump_csv,
     dump_json,
-    writable,
     write_bytes,
+    write_errors_as_unwritable,
     write_parquet,
     write_text,
 )
@@ -84,10 +84,11 @@ def _collect_texts(attributions: list[Attribution]) -> list[dict[str, Any]]:
     columns: list[dict[str, Any]] = []
     for attribution in attributions:
         texts = attribution.row.texts
-        first, second = attribution.text, None
-        if len(texts) == 2:
-            first, second = texts
-        columns.append({"text": first, "second_text": second} if has_pairs else {"text": first})
+        is_pair = len(texts) == 2
+        text_columns: dict[str, Any] = {"text": texts[0] if is_pair else attribution.text}
+        if has_pairs:
+            text_columns["second_text"] = texts[1] if is_pair else None
+        columns.append(text_columns)
     return columns
 
 
@@ -215,7 +216,7 @@ def save(attributions: Iterable[Attribution], path: str | os.PathLike[str]) -> P
             code="nothing-to-save",
         )
     check_items("attributions", attributions, Attribution)
-    with writable(output_path):
+    with write_errors_as_unwritable(output_path):
         _write(attributions, output_path)
     return output_path
 

@@ -16,10 +16,10 @@ def find_cache_folder() -> Path | None:
         >>> from tokenlight.files.user_cache import find_cache_folder
         >>> folder = find_cache_folder()
     """
-    given = os.environ.get("TOKENLIGHT_CACHE")
-    if given == DISABLED:
+    configured = os.environ.get("TOKENLIGHT_CACHE")
+    if configured == DISABLED:
         return None
-    if given:
-        return Path(given)
+    if configured:
+        return Path(configured)
     user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(user_cache, "tokenlight")

@@ -67,7 +67,7 @@ def check_name(path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def writable(path: Path) -> Iterator[None]:
+def write_errors_as_unwritable(path: Path) -> Iterator[None]:
     """Turn an OSError inside the block into an Unwritable that names ``path`` and keeps the errno."""
     check_name(path)
     try:

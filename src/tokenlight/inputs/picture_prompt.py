@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tokenlight.data.image import PatchImage
-from tokenlight.data.tokenizer import no_panic
+from tokenlight.data.tokenizer import tokenizer_panics_as_errors
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.inputs.encode import check_text, check_tokenizer
@@ -213,5 +213,5 @@ class _RecordingTokenizer:
         runner = find_limited_runner(self._tokenizer)
         if runner is not None:
             runner.try_under_limits([self.text])
-        with no_panic("The tokenizer"):
+        with tokenizer_panics_as_errors("The tokenizer"):
             return self._tokenizer(text, *args, **options)

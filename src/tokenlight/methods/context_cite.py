@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tokenlight.data.odds import target_log_odds
+from tokenlight.data.odds import compute_target_log_odds
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import NotFinite
@@ -80,7 +80,7 @@ class ContextCite(UnitMethod):
                 [ablate(positions) for positions in _find_removed_positions(units, is_present)]
             )
         values = tape.extra_passes.compute_target_values(
-            variants, lambda *arguments: target_log_odds(runner.head, *arguments)
+            variants, lambda *arguments: compute_target_log_odds(runner.head, *arguments)
         )
         fits = []
         for row, target, is_present, log_odds in zip(

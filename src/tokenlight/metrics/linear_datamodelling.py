@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tokenlight.data.odds import target_log_odds
+from tokenlight.data.odds import compute_target_log_odds
 from tokenlight.data.ranks import compute_midranks
 from tokenlight.data.units import Unit
 from tokenlight.errors.arguments import Seed
@@ -42,7 +42,7 @@ class LinearDatamodelling(Metric):
     def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
         units, unit_scores = find_scored_units(case, self.units)
         target = case.attribution.target
-        actual = [target_log_odds(case.head, target, logits) for _, logits in outputs]
+        actual = [compute_target_log_odds(case.head, target, logits) for _, logits in outputs]
         predicted = self._draw_presence(case, len(units)) @ unit_scores
         # Spearman's correlation: the centered ranks, divided by their lengths.
         mean_rank = (len(actual) + 1) / 2

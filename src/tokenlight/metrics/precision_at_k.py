@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.data.annotations import find_annotated_tokens, visible_share
+from tokenlight.data.annotations import compute_visible_share, find_annotated_tokens
 from tokenlight.data.intervals import bootstrap_statistic
 from tokenlight.metrics.base import MetricSummary
 from tokenlight.plugin import (
@@ -56,7 +56,7 @@ class PrecisionAtK(Metric):
                 code="no-answer",
             )
         is_answer = find_annotated_tokens(row, answer)
-        if not is_answer.any() or visible_share(row, answer) < 1:
+        if not is_answer.any() or compute_visible_share(row, answer) < 1:
             if answer and self.drop_truncated:
                 raise BadInput(
                     "The answer covers no token: it was truncated, or is only whitespace.",

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.data.annotations import find_annotated_tokens, visible_share
+from tokenlight.data.annotations import compute_visible_share, find_annotated_tokens
 from tokenlight.data.intervals import bootstrap_statistic
 from tokenlight.metrics.base import MetricSummary
 from tokenlight.plugin import BadInput, Case, Measurement, Metric, VariantOutputs, rank_positions
@@ -77,7 +77,7 @@ class Rationale(Metric):
             ),
             "f1": _compute_f1(num_hits / is_selected.sum(), num_hits / is_marked.sum()),
             "iou": _compute_f1(num_correct / len(selected_runs), num_correct / len(marked_runs)),
-            "visible_share": visible_share(row, spans),
+            "visible_share": compute_visible_share(row, spans),
         }
         run_counts = {
             "num_correct": num_correct,

@@ -275,10 +275,10 @@ class ArgmaxTargets(Sequence[ResolvedTarget]):
         for row_logits in logits:
             index = int(row_logits.argmax())
             if self.weights is None:
-                targets.append(self._head.class_target(index))
+                targets.append(self._head.build_class_target(index))
             else:
                 num_alternatives = self.term_indices.shape[1] - 1
-                targets.append(self._head.token_target(index, row_logits, num_alternatives))
+                targets.append(self._head.build_token_target(index, row_logits, num_alternatives))
         return targets
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from urllib.request import getproxies
 import transformers
 from huggingface_hub.constants import ENDPOINT  # which transformers itself needs
 
-from tokenlight.data.tokenizer import no_panic
+from tokenlight.data.tokenizer import tokenizer_panics_as_errors
 from tokenlight.errors import (
     BadInput,
     DamagedFile,
@@ -189,7 +189,7 @@ def model_file_errors_described(name: str, description: str) -> Iterator[None]:
         description: The file, as the beginning of a sentence.
     """
     try:
-        with no_panic(f"{description} of {name}"):
+        with tokenizer_panics_as_errors(f"{description} of {name}"):
             yield
     except TokenlightError:
         raise

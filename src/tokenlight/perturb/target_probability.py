@@ -3,7 +3,7 @@
 import numpy as np
 
 from tokenlight.data.head import Head
-from tokenlight.data.odds import target_log_odds
+from tokenlight.data.odds import compute_target_log_odds
 from tokenlight.data.probabilities import answer_log_probability, softmax
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import NotFinite
@@ -43,7 +43,7 @@ def compute_target_probability(
         return float(np.exp(answer_log_probability(answer_logits)))
     # A sigmoid of a difference of logits is the softmax of that difference and 0.
     if target.kind == "contrast":
-        return float(softmax(np.array([target_log_odds(head, target, logits), 0.0]))[0])
+        return float(softmax(np.array([compute_target_log_odds(head, target, logits), 0.0]))[0])
     assert target.index is not None
     if head.problem_type == "multi":
         return float(softmax(np.array([logits[target.index], 0.0]))[0])

@@ -40,7 +40,10 @@ class ChangedText:
 
 
 def render_comparison(
-    title: str, interval_rows: Sequence[tuple[str, str, str]], changed: Sequence[ChangedText]
+    title: str,
+    interval_rows: Sequence[tuple[str, str, str]],
+    changed: Sequence[ChangedText],
+    models: Sequence[str] | None = None,
 ) -> str:
     """Return the page, which loads nothing from outside.
 
@@ -48,10 +51,15 @@ def render_comparison(
         title: Title of the page.
         interval_rows: Name, mean and interval of each value.
         changed: The texts that changed most.
+        models: Names of A and B, if they are known.
     """
     environment = _get_environment()
     style = _render_style() + environment.get_template("comparison.css.j2").render()
     template = environment.get_template("comparison.html.j2")
     return template.render(
-        title=title, interval_rows=interval_rows, changed=changed, **seal_page(style)
+        title=title,
+        interval_rows=interval_rows,
+        changed=changed,
+        models=models or (),
+        **seal_page(style),
     )

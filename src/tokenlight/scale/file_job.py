@@ -18,9 +18,9 @@ from typing import Annotated, Any, Unpack
 from tokenlight.errors import BadInput, TokenlightError, join_first
 from tokenlight.errors.arguments import Count, Range, checked
 from tokenlight.explaining.explain_options import FileKeywords
-from tokenlight.files.attribution_parquet import job_of
+from tokenlight.files.attribution_parquet import read_job_digest
 from tokenlight.files.columns import QUESTION_COLUMNS
-from tokenlight.files.folder_lock import folder_lock
+from tokenlight.files.folder_lock import locked_folder
 from tokenlight.files.parts import claim_folder, remove_partial_files
 from tokenlight.files.stores import Folder
 from tokenlight.files.write import check_name
@@ -156,7 +156,7 @@ def _lock_if_local(folder: Folder, runner: TaskRunner) -> AbstractContextManager
     """Lock a folder of this machine; object stores have no locks."""
     if folder.local_path is None:
         return nullcontext()
-    return folder_lock(folder.local_path, runner.num_workers)
+    return locked_folder(folder.local_path, runner.num_workers)
 
 
 def _ignore_message(_message: str) -> None:
@@ -350,7 +350,7 @@ class _JobRun:
         """Return a file of another job, or "". Each file names its job in its metadata."""
         unreadable_files = []
         for name in sorted(file_names):
-            job_digest = job_of(self.job.folder, name)
+            job_digest = read_job_digest(self.job.folder, name)
             if job_digest is None:
                 unreadable_files.append(name)
             elif job_digest != self.job.digest:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.postprocess import merge_words
-from tokenlight.data.ranks import normalized_ranks
+from tokenlight.data.ranks import compute_normalized_ranks
 from tokenlight.data.trust import OUTDATED_VERDICT, UNTESTED, is_outdated
 from tokenlight.data.units import group_by_word
 from tokenlight.errors import BadInput
@@ -93,7 +93,7 @@ def compute_agreement(attributions: Sequence[Attribution]) -> dict[str, Any] | N
             comparable.append(attribution)
     ranks_by_method: dict[str, np.ndarray | None] = {}
     for attribution in comparable:
-        ranks_by_method[format_method_name(attribution)] = normalized_ranks(attribution)
+        ranks_by_method[format_method_name(attribution)] = compute_normalized_ranks(attribution)
     if len(ranks_by_method) < 2 or len(ranks_by_method) != len(comparable):
         return None
     matrix: list[list[float | None]] = []

@@ -64,7 +64,7 @@ def test_both_prompts_must_be_completed_as_expected_and_differently():
     ]
     completed = find_completed_prompts(make_copy_explainer(), examples)
     assert completed == CompletedPrompts(5, (0, 4))
-    assert completed.num_left_out == 3
+    assert completed.num_excluded == 3
     assert completed.select(examples) == [examples[0], examples[4]]
 
 

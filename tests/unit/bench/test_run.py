@@ -36,7 +36,7 @@ from tokenlight.bench.run_folder import RunFolder, format_duration, read_status
 from tokenlight.bench.suite import InvalidSuite, read_suite_file
 from tokenlight.cli import main
 from tokenlight.errors import BadInput, DamagedFile
-from tokenlight.files.folder_lock import find_lock_owner, folder_lock
+from tokenlight.files.folder_lock import find_lock_owner, locked_folder
 from tokenlight.files.parts import remove_partial_files
 from tokenlight.scale import Engine
 from tokenlight.scale import local_processes as processes
@@ -257,6 +257,22 @@ def test_a_folder_of_another_run_is_refused_with_what_differs(suite, complete_ru
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_the_plan_of_an_earlier_version_is_read(complete_run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(complete_run, folder)
+    manifest = json.loads((folder / "run.json").read_text())
+    plan = manifest["plan"]
+    plan["slice"] = plan.pop("part_size")
+    for cell in plan["cells"]:
+        cell["makes_heads"] = cell.pop("computes_heads_file")
+    plan["completed"] = {"m/d": {"num_asked": 3, "indices": [0, 2]}}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    read = RunFolder.open(folder).plan
+    assert read.completed["m/d"].num_prompts == 3
+    expected = RunFolder.open(complete_run).plan
+    assert (read.cells, read.part_size) == (expected.cells, expected.part_size)
+
+
 def test_a_run_killed_before_its_plan_was_written_starts_over(bert_folder, tmp_path):
     path = write_suite(tmp_path / "suite", bert_folder, 2, methods=["random"])
     (tmp_path / "run").mkdir()
@@ -267,7 +283,7 @@ def test_a_run_killed_before_its_plan_was_written_starts_over(bert_folder, tmp_p
 
 
 def test_two_runners_do_not_share_a_folder(suite, complete_run):
-    with folder_lock(complete_run, 1):
+    with locked_folder(complete_run, 1):
         assert find_lock_owner(complete_run).startswith(f"process {os.getpid()}")
         with pytest.raises(BadInput, match="Another run is working in"):
             run_suite(suite, complete_run)

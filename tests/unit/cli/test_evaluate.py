@@ -178,7 +178,7 @@ def test_diff_skips_an_empty_row_and_names_its_method_and_column(bert_folder, tm
     assert result.output.splitlines()[0] == "2 texts, text from review, explained by attcat"
     assert "skipped: row 2 of reviews.csv, which has no text" in result.output
     comparison = json.loads((tmp_path / "d.json").read_text())
-    assert (comparison["texts"], comparison["method"]) == (2, "attcat")
+    assert (comparison["num_texts"], comparison["method"]) == (2, "attcat")
     assert comparison["omitted"] == ["row 2 of reviews.csv"]
     data.write_text('review\n""\n" "\n')
     result = run("diff", bert_folder, bert_folder, data)
@@ -231,6 +231,12 @@ def test_diff_of_two_models_fails_the_build(bert_folder, data_file, tmp_path, to
     assert "of predictions changed (limit 1.0%)" in result.output
 
 
+def test_diff_names_the_order_of_its_arguments(bert_folder, data_file):
+    result = run("diff", data_file, bert_folder, bert_folder)
+    assert result.exit_code == 2
+    assert "which comes last: tokenlight diff A B DATA" in " ".join(result.output.split())
+
+
 def test_diff_measures_the_accuracy_where_a_true_label_is_named(bert_folder, tmp_path):
     path = tmp_path / "rated.csv"
     labels = ("negative", "neutral", "positive")  # one of them is what the model says
@@ -239,7 +245,10 @@ def test_diff_measures_the_accuracy_where_a_true_label_is_named(bert_folder, tmp
     arguments = ("diff", bert_folder, bert_folder, path, "--json", table)
     result = run(*arguments, "--label", "verdict")
     assert result.exit_code == 0, result.output
-    assert "accuracy of A             0.333 [" in result.output
+    assert f"A  {bert_folder}\n" in result.output
+    (accuracy,) = [line for line in result.output.splitlines() if line.startswith("accuracy of A")]
+    (correlation,) = [line for line in result.output.splitlines() if "word scores  " in line]
+    assert accuracy.index("0.333 [") == correlation.index("1.000 [")  # one column of numbers
     comparison = json.loads(table.read_text())
     assert comparison["accuracy_after"]["mean"] == pytest.approx(1 / 3)
     assert comparison["accuracy_change"]["mean"] == 0

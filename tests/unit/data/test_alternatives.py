@@ -15,7 +15,7 @@ from tests.helpers.tiny import tiny_tokenizer
 from tokenlight import Continuation, Contrast, NextToken
 from tokenlight.data.alternatives import choose_alternatives, name_tokens
 from tokenlight.data.head import Head
-from tokenlight.data.odds import target_log_odds, target_log_probability
+from tokenlight.data.odds import compute_target_log_odds, target_log_probability
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadTarget
 from tokenlight.inputs.encode import encode_text
@@ -59,7 +59,7 @@ class TestTheSoftContrast:
         assert target.alternatives == ("Paris", "London")
 
     def test_the_plain_logit_is_requested_by_name_or_by_none(self):
-        expected = HEAD.class_target(0)
+        expected = HEAD.build_class_target(0)
         assert resolve("logit") == expected
         assert resolve(NextToken("predicted", against=None)) == expected
         assert expected.compute_value(LOGITS) == 4.0
@@ -75,7 +75,7 @@ class TestTheSoftContrast:
 
     def test_a_vocabulary_of_one_token_has_no_alternative(self):
         head = replace(HEAD, labels=(" Paris",))
-        assert head.resolve("predicted", np.array([1.0]), ROW) == (head.class_target(0),)
+        assert head.resolve("predicted", np.array([1.0]), ROW) == (head.build_class_target(0),)
 
     def test_equally_likely_tokens_come_in_the_order_of_their_ids(self):
         others, weights = choose_alternatives(np.array([1.0, 2.0, 1.0, 2.0, 1.0]), 3, 3)
@@ -134,14 +134,14 @@ class TestOdds:
         """Whatever it was contrasted with: a changed text may turn to any other token."""
         target = resolve(NextToken(0, against=2))
         expected = compute_log_odds(LOGITS, 0)
-        assert target_log_odds(HEAD, target, LOGITS) == pytest.approx(expected, rel=1e-12)
+        assert compute_target_log_odds(HEAD, target, LOGITS) == pytest.approx(expected, rel=1e-12)
         probability = np.exp(target_log_probability(HEAD, target, LOGITS))
         assert probability == pytest.approx(np.exp(4.0) / np.exp(LOGITS).sum(), rel=1e-12)
 
     def test_named_alternatives_share_the_probability_with_the_token(self):
         target = resolve(NextToken(0, against=[1, 5]))
         expected = compute_log_odds(LOGITS[[0, 1, 5]], 0)
-        assert target_log_odds(HEAD, target, LOGITS) == pytest.approx(expected, rel=1e-12)
+        assert compute_target_log_odds(HEAD, target, LOGITS) == pytest.approx(expected, rel=1e-12)
 
 
 class TestParts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from markupsafe import escape
 
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
@@ -99,6 +100,11 @@ def test_texts_that_changed_have_their_source_and_label_and_whole_words(tokenize
     assert shown_text.endswith(" …")
     assert set(shown_text.split()[1:-1]) <= set(long_text.split())
     page = comparison.to_html()
+    assert comparison.models is not None
+    for side, name in zip("AB", comparison.models, strict=True):
+        assert f"{side}  {name}" in lines
+        assert f"{side}: {escape(name)}" in page
+    assert comparison.models[1].endswith("prompt 'bad dull hate {text} !'")
     assert "id r&lt;3&gt;" in page
     assert "<script" not in page
     assert comparison.to_dict()["most_changed"][0][1] in moved_by_text

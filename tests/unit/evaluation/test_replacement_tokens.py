@@ -9,7 +9,7 @@ from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.evaluation.evaluate import build_metrics
 from tokenlight.evaluation.removal_orders import compare_removal_orders
-from tokenlight.evaluation.replacement_tokens import replacement_warnings
+from tokenlight.evaluation.replacement_tokens import list_replacement_warnings
 from tokenlight.perturb.engine import ReplacementIds
 
 TEXTS = ["we love this dull old movie", "the film was good , we love it"]
@@ -97,7 +97,7 @@ def test_a_metric_that_masks_its_replacement_token_gets_no_warning():
     metrics = build_metrics(
         ["hiding_game", ("aopc", {"perturb": "mask", "mask_pad_attention": True})]
     )
-    assert not list(replacement_warnings(metrics, ReplacementIds(0, 0, "pad", "pad")))
+    assert not list(list_replacement_warnings(metrics, ReplacementIds(0, 0, "pad", "pad")))
 
 
 def test_a_method_without_its_baseline_token_gets_a_note():
@@ -113,5 +113,5 @@ def test_patches_are_occluded_by_every_removal():
         len({replacement_ids.find_replacement(perturb) for perturb in ("delete", "pad", "mask")})
         == 1
     )
-    (sentence,) = replacement_warnings(build_metrics(["aopc", *PAD_AND_MASK]), replacement_ids)
+    (sentence,) = list_replacement_warnings(build_metrics(["aopc", *PAD_AND_MASK]), replacement_ids)
     assert sentence.startswith("aopc and aopc(perturb=pad) and aopc(perturb=mask) remove")

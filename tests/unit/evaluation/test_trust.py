@@ -24,10 +24,10 @@ from tokenlight.evaluation.grade import (
     JointResult,
     RemovalResult,
     assign_grade,
-    fails_by_rest_alone,
-    fails_by_signs_alone,
     is_decided,
     judge_removal,
+    would_pass_with_top_words_alone,
+    would_pass_without_signs,
 )
 from tokenlight.evaluation.random_subtexts import ORDER_BLOCKS
 from tokenlight.evaluation.removal import TargetProbability
@@ -187,9 +187,9 @@ def test_an_unconfirmed_rest_is_not_called_faithful():
 def test_an_inverted_rest_is_inconclusive_and_blamed_only_where_all_else_is_good():
     inverted = GOOD._replace(rest_contrast=-1.0)
     assert assign_grade(join_results(inverted, inverted))[0] == "cannot tell"
-    assert fails_by_rest_alone(join_results(inverted, inverted))
-    assert not fails_by_rest_alone(join_results(GOOD, GOOD))
-    assert not fails_by_rest_alone(join_results(inverted, CHANCE))
+    assert would_pass_with_top_words_alone(join_results(inverted, inverted))
+    assert not would_pass_with_top_words_alone(join_results(GOOD, GOOD))
+    assert not would_pass_with_top_words_alone(join_results(inverted, CHANCE))
 
 
 def test_signs_with_a_wrong_zero_are_inconclusive_and_missing_signs_are_not():
@@ -201,13 +201,13 @@ def test_signs_with_a_wrong_zero_are_inconclusive_and_missing_signs_are_not():
 def test_signs_are_blamed_only_where_all_else_is_good():
     """A verdict that blames the signs also says that the order holds."""
     wrong_zero = join_results(GOOD, GOOD, zero_shift=3.0)
-    assert fails_by_signs_alone(wrong_zero)
-    assert fails_by_signs_alone(wrong_zero._replace(zero_shift=float("inf")))
-    assert not fails_by_signs_alone(join_results(GOOD, GOOD))
-    assert not fails_by_signs_alone(join_results(GOOD, GOOD, zero_shift=None))
+    assert would_pass_without_signs(wrong_zero)
+    assert would_pass_without_signs(wrong_zero._replace(zero_shift=float("inf")))
+    assert not would_pass_without_signs(join_results(GOOD, GOOD))
+    assert not would_pass_without_signs(join_results(GOOD, GOOD, zero_shift=None))
     mixed = join_results(GOOD, CHANCE, zero_shift=3.0)
     assert assign_grade(mixed)[0] == "cannot tell"
-    assert not fails_by_signs_alone(mixed)
+    assert not would_pass_without_signs(mixed)
 
 
 def test_clear_cases_are_decided_early_and_others_are_not():

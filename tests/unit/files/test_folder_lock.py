@@ -10,29 +10,29 @@ import pytest
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tests.helpers.expect import expect_error
 from tokenlight.errors import BadInput
-from tokenlight.files.folder_lock import OWNER_FILE, find_lock_owner, folder_lock
+from tokenlight.files.folder_lock import OWNER_FILE, find_lock_owner, locked_folder
 
 HOLD_LOCK = """
 import sys, time
 from pathlib import Path
-from tokenlight.files.folder_lock import folder_lock
+from tokenlight.files.folder_lock import locked_folder
 
-with folder_lock(Path(sys.argv[1]), 3):
+with locked_folder(Path(sys.argv[1]), 3):
     print("locked", flush=True)
     time.sleep(600)
 """
 
 
 def test_a_second_run_is_refused_and_names_the_first(tmp_path):
-    with folder_lock(tmp_path, 2):
+    with locked_folder(tmp_path, 2):
         owner = find_lock_owner(tmp_path)
         assert owner.startswith(f"process {os.getpid()} on ")
         assert owner.endswith(", 2 workers")
-        with expect_error(BadInput, "folder-locked", mentions=owner), folder_lock(tmp_path, 1):
+        with expect_error(BadInput, "folder-locked", mentions=owner), locked_folder(tmp_path, 1):
             pytest.fail("both hold the lock")
         assert find_lock_owner(tmp_path) == owner
     assert find_lock_owner(tmp_path) == ""
-    with folder_lock(tmp_path, 1):
+    with locked_folder(tmp_path, 1):
         pass
 
 
@@ -43,16 +43,16 @@ def test_an_unlocked_folder_has_no_owner(tmp_path):
 
 
 def test_an_error_releases_the_lock(tmp_path):
-    with pytest.raises(ZeroDivisionError), folder_lock(tmp_path / "new", 1):
+    with pytest.raises(ZeroDivisionError), locked_folder(tmp_path / "new", 1):
         raise ZeroDivisionError
     assert find_lock_owner(tmp_path / "new") == ""
 
 
 def test_a_lock_without_an_owner_file_is_still_a_lock(tmp_path):
-    with folder_lock(tmp_path, 1):
+    with locked_folder(tmp_path, 1):
         (tmp_path / OWNER_FILE).unlink()
         assert find_lock_owner(tmp_path) == "unknown"
-        with expect_error(BadInput, "folder-locked"), folder_lock(tmp_path, 1):
+        with expect_error(BadInput, "folder-locked"), locked_folder(tmp_path, 1):
             pytest.fail("both hold the lock")
 
 
@@ -69,5 +69,5 @@ def test_the_lock_of_a_killed_process_is_released(tmp_path):
         holder.send_signal(signal.SIGKILL)
         assert holder.wait(DEADLINE_SECONDS) == -signal.SIGKILL
     assert find_lock_owner(tmp_path) == ""
-    with folder_lock(tmp_path, 1):
+    with locked_folder(tmp_path, 1):
         assert find_lock_owner(tmp_path).startswith(f"process {os.getpid()} on ")

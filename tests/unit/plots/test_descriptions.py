@@ -1,11 +1,13 @@
 """Percentages that are shown together sum to 100, and names are short."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from tests.helpers.handmade_attributions import make_attribution, make_row
 from tokenlight.plots.descriptions import (
+    build_badges,
     round_segment_shares,
     round_to_percents,
     shorten_model_name,
@@ -29,6 +31,17 @@ from tokenlight.plots.descriptions import (
 )
 def test_percentages_sum_to_the_rounded_sum(shares, percents):
     assert round_to_percents(shares) == percents
+
+
+@pytest.mark.parametrize(
+    ("gap_percent", "remarks"),
+    [(0.0, []), (0.04, []), (1.3, ["sum of the scores off by 1.3 %"])],
+)
+def test_a_sum_of_scores_that_is_off_is_a_remark_and_one_that_holds_is_not(gap_percent, remarks):
+    row = make_row(["a film"], [[(0, 1), (2, 6)]])
+    extras = {"convergence": {"gap_percent": gap_percent, "rise": 1.0, "steps": 50}}
+    attribution = replace(make_attribution(row, [0.0, 0.5, 0.2, 0.0]), extras=extras)
+    assert [badge for badge in build_badges(attribution) if "sum" in badge] == remarks
 
 
 def test_percentages_of_a_whole_sum_to_100():

@@ -27,7 +27,7 @@ from tokenlight.files.attribution_parquet import (
     build_table,
     to_columns,
 )
-from tokenlight.files.folder_lock import folder_lock
+from tokenlight.files.folder_lock import locked_folder
 from tokenlight.files.stores import open_filesystem
 from tokenlight.models.embedded import digest_folder
 from tokenlight.scale import explain_files
@@ -284,7 +284,7 @@ def test_a_file_that_vanishes_or_changes_fails_only_its_parts(
 
 def test_only_one_driver_works_in_a_folder(data, model, tmp_path):
     with (
-        folder_lock(tmp_path, 2),
+        locked_folder(tmp_path, 2),
         expect_error(BadInput, "folder-locked", mentions="(process "),
     ):
         run_job(data, tmp_path, model)

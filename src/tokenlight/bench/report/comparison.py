@@ -198,8 +198,8 @@ class SuiteReport:
             return replace(panel, reason="; ".join(reasons))
         num_planned = max(cell.examples for cell in running_cells)
         completed = self.run_folder.plan.get_completed(model, data)
-        if completed is not None and completed.num_left_out:
-            num_planned += completed.num_left_out
+        if completed is not None and completed.num_excluded:
+            num_planned += completed.num_excluded
             reasons = [LEFT_OUT_REASON, panel.skip_reasons]
             panel = replace(panel, skip_reasons="; ".join(filter(None, reasons)))
         return replace(

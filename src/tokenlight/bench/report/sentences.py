@@ -10,7 +10,10 @@ from tokenlight.bench.report.comparison import NOT_MEASURED, SuiteReport
 from tokenlight.bench.report.values import MISSING, Panel
 from tokenlight.bench.suite_entries import DataSetEntry, MetricEntry
 from tokenlight.evaluation.removal_orders import compare_removal_orders
-from tokenlight.evaluation.replacement_tokens import replacement_warnings, replacements_from_dict
+from tokenlight.evaluation.replacement_tokens import (
+    list_replacement_warnings,
+    replacements_from_dict,
+)
 from tokenlight.perturb.engine import ReplacementIds
 
 MAX_LISTED_NAMES = 6  # names in a sentence
@@ -104,7 +107,7 @@ def _describe_removal_orders(report: SuiteReport) -> Iterator[str]:
                 panel_metrics[label] = metric
                 means[label] = _collect_means(panel, label)
         panel_replacement_ids = replacement_ids.get((panel.model, panel.data))
-        for caution in replacement_warnings(panel_metrics, panel_replacement_ids):
+        for caution in list_replacement_warnings(panel_metrics, panel_replacement_ids):
             yield f"{panel.title}: {caution}"
         for _, sentence in compare_removal_orders(panel_metrics, means, panel_replacement_ids):
             yield f"{panel.title}: {sentence}"

@@ -292,7 +292,7 @@ function describeWords(numShown) {
   else if (numShown === 1) which = "text shown";
   return (
     `The words that most support the prediction of the ${which}. For errors (true → predicted), `
-    + "a word counts by how much larger its mean share of the scores is than in texts rightly predicted "
+    + "a word counts by how much larger its mean share of the scores is than in texts correctly predicted "
     + "as that class; "
     + "otherwise by its summed share, rare words counting more."
   );
