@@ -48,13 +48,14 @@ class MethodScene:
         notes: The notes of the explanation that the picture has not shown yet.
         same_method: The explanations by the same method of all targets of the text, including this one.
             They share a colour scale, so that classes can be compared by eye.
+        has_sink_note: Whether the note on an attention sink stands here; a text has it once.
     """
 
     attribution: Attribution
     view_kinds: tuple[str, ...]
     notes: tuple[str, ...] = ()
     same_method: list["MethodScene"] = field(default_factory=list)
-    has_sink_note: bool = False  # once per text: it holds for each token that was written
+    has_sink_note: bool = False
 
     @property
     def label(self) -> str:
