@@ -546,9 +546,11 @@ class Explainer(Session):
             >>> len(explainer.evaluate(attributions, ["aopc"]).records)
             2
         """
-        from tokenlight.evaluation.evaluate import evaluate
+        from tokenlight.evaluation.evaluate import evaluate_attributions
 
-        return evaluate(self, attributions, metrics, labels=labels, spans=spans, **options)
+        return evaluate_attributions(
+            self, attributions, metrics, labels=labels, spans=spans, **options
+        )
 
     @checked
     def make_mapper(

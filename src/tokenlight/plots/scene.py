@@ -186,7 +186,7 @@ class TextScene:
         return grouped.issuperset(target.methods)
 
 
-def as_list(attributions: Attribution | Iterable[Attribution]) -> list[Attribution]:
+def list_attributions(attributions: Attribution | Iterable[Attribution]) -> list[Attribution]:
     """Return a list, also of a single explanation."""
     if isinstance(attributions, Attribution):
         return [attributions]
@@ -212,7 +212,7 @@ def build_scenes(
         BadInput: There is no explanation.
         UnknownName: No explanation is by the method ``reference``.
     """
-    aligned = align_continuations(as_list(attributions))
+    aligned = align_continuations(list_attributions(attributions))
     if not aligned:
         raise BadInput(
             "There is no attribution to draw. Give at least one.", code="no-attributions"
