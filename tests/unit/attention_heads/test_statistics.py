@@ -502,7 +502,7 @@ def test_the_command_reads_as_the_official_code_does_and_explicit_options_win(fo
     assert run(*arguments, "--align", "official").exit_code == 0
     assert read_heads_file(position)["reading"].items() >= official.items()
     completed = run(*arguments, "--align", "official", "--no-zero-offset", "--no-special",
-               "--explain-mask", "none", "--synt-thres", "0.5, 0.6,1,1")  # fmt: skip
+               "--explain-mask", "none", "--syntactic-thresholds", "0.5, 0.6,1,1")  # fmt: skip
     assert completed.exit_code == 0, completed.output
     content = read_heads_file(position)
     assert content["reading"].items() >= {name: not value for name, value in official.items()
@@ -515,9 +515,9 @@ def test_the_command_reads_as_the_official_code_does_and_explicit_options_win(fo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--synt-thres", "0.5,0.5"], "is not four numbers. Give one for each of nsubj"),
-        (["--synt-thres", "a,b,c,d"], "is not four numbers"),
-        (["--synt-thres", "1,1,1,1", "--margin", "0.2"], "Leave one of them out"),
+        (["--syntactic-thresholds", "0.5,0.5"], "is not four numbers. Give one for each of nsubj"),
+        (["--syntactic-thresholds", "a,b,c,d"], "is not four numbers"),
+        (["--syntactic-thresholds", "1,1,1,1", "--margin", "0.2"], "Leave one of them out"),
         (["--explain-mask", "all"], "'all' is not one of"),
     ],
 )

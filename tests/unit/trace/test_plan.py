@@ -8,6 +8,7 @@ import torch
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.data.tokens import TokenRow
+from tokenlight.explaining.calls import resolve_methods
 from tokenlight.hooks.model_cache import get_model_cache
 from tokenlight.trace.plan import plan_recording
 from tokenlight.trace.recording import record
@@ -63,7 +64,7 @@ def test_only_what_a_site_reads_of_attention_is_recorded(runner, sites, record_m
 def test_the_graph_of_the_models_own_gradient_is_kept_only_for_methods_that_read_it(
     runner, methods, needs_model_gradients
 ):
-    built = Explainer(tiny_bert())._resolve_methods(methods, 0)
+    built = resolve_methods(Explainer(tiny_bert()), methods, 0)
     sites = join_sites(method.recorded_sites for method in built)
     plan = plan_recording(runner, ROWS, sites)
     assert plan.backward_requirements.needs_rewritten_gradients
