@@ -56,11 +56,18 @@ AGAINST: Mapping[str, Any] = {
     "all": "all",
     "nothing (its logit)": None,
 }
-MODEL_READINGS = ("without", "swapped", "swapped most")
+MODEL_READINGS = (
+    "without",
+    "swapped",
+    "swapped most",
+    "without: 20 likeliest",
+    "without: foil",
+)
 SPLITS = ("first", "held out")
 CHUNK = 40
 BATCH = 16
 NUM_SWAPS = 6
+NUM_ALTERNATIVES = 20
 # So many prompts of a family are asked for each one that is wanted.
 PATIENCE = 6
 
@@ -126,7 +133,10 @@ def score_words(
     if diagnose:
         for record, attribution in zip(records, attributions[:: len(methods)], strict=True):
             words = group_by_unit(attribution.row, "word")
-            record.update(ask_model(explainer, list(attribution.row.ids), words))
+            ids = list(attribution.row.ids)
+            record.update(ask_model(explainer, ids, words))
+            foil_ids = [labels.index(foil) for foil in record["foils"]]
+            record.update(ask_model_contrasts(explainer, ids, words, foil_ids))
     return records
 
 
@@ -187,6 +197,39 @@ def ask_model(
         swapped.append(float(np.mean(falls[num_deleted:])) if swaps else without[-1])
         most.append(float(np.max(falls[num_deleted:])) if swaps else without[-1])
     return {"without": without, "swapped": swapped, "swapped most": most}
+
+
+@torch.inference_mode()
+def ask_model_contrasts(
+    explainer: Explainer, ids: list[int], words: Sequence[Sequence[int]], foil_ids: Sequence[int]
+) -> dict[str, Any]:
+    """Return by how much two contrasts fall as each word is deleted, and the share of the foils in one.
+
+    The contrasts are the default, with the 20 likeliest other tokens, and that with the tokens that
+    complete the other prompts of the pairs (the foils).
+    """
+    variants = [ids[: word[0]] + ids[word[-1] + 1 :] for word in words]
+    whole, *without = read_last_logits(explainer.model, [ids, *variants])
+    answer = int(whole.argmax())
+    probabilities = whole.softmax(-1)
+    probabilities[answer] = 0
+    likeliest = probabilities.topk(NUM_ALTERNATIVES)
+    weights = likeliest.values / likeliest.values.sum()
+    is_foil = torch.isin(likeliest.indices, torch.tensor(foil_ids, device=whole.device))
+
+    def contrast_likeliest(logits: torch.Tensor) -> float:
+        return float(logits[answer] - weights @ logits[likeliest.indices])
+
+    def contrast_foils(logits: torch.Tensor) -> float:
+        return float(logits[answer] - logits[list(foil_ids)].mean())
+
+    return {
+        "foil share": float(weights[is_foil].sum()),
+        "without: 20 likeliest": [
+            contrast_likeliest(whole) - contrast_likeliest(logits) for logits in without
+        ],
+        "without: foil": [contrast_foils(whole) - contrast_foils(logits) for logits in without],
+    }
 
 
 def read_last_logits(model: Any, rows: Sequence[list[int]]) -> list[torch.Tensor]:

@@ -148,7 +148,7 @@ class Explainer(Session):
         explainer = cls(model, tokenizer, name=str(name), **embedding_options)
         gguf_file = find_gguf_file(str(name))
         if gguf_file is not None:
-            explainer.model_notes = describe_gguf(gguf_file, model)
+            explainer._model_notes = describe_gguf(gguf_file, model)
         explainer._loading = {"name": str(name), "dtype": dtype, "device": device, **hub_options}
         return explainer
 
@@ -546,9 +546,11 @@ class Explainer(Session):
             >>> len(explainer.evaluate(attributions, ["aopc"]).records)
             2
         """
-        from tokenlight.evaluation.evaluate import evaluate
+        from tokenlight.evaluation.evaluate import evaluate_attributions
 
-        return evaluate(self, attributions, metrics, labels=labels, spans=spans, **options)
+        return evaluate_attributions(
+            self, attributions, metrics, labels=labels, spans=spans, **options
+        )
 
     @checked
     def make_mapper(

@@ -16,7 +16,7 @@ from tokenlight.data.target import TargetLike
 from tokenlight.errors import BadInput, MissingExtra, TokenlightError
 from tokenlight.errors.arguments import Seed, checked
 from tokenlight.evaluation.digests import digest_weights
-from tokenlight.evaluation.evaluate import evaluate
+from tokenlight.evaluation.evaluate import evaluate_attributions
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.explain_options import list_texts
 from tokenlight.files.parsing import read_json
@@ -173,7 +173,7 @@ def _measure_aopc(explainer: Explainer, texts: Sequence[Any], method: str, seed:
     """Return the AOPC of each text, NaN where it could not be measured."""
     options: dict[str, Any] = {"seed": seed, "long": "truncate", "progress": False}
     attributions = explainer.explain(list(texts), method=[method], **options)
-    rows = evaluate(explainer, attributions, "aopc", progress=False).rows
+    rows = evaluate_attributions(explainer, attributions, "aopc", progress=False).rows
     return np.array([row["aopc"] for row in rows], dtype=float)  # None becomes NaN
 
 

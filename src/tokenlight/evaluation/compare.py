@@ -19,7 +19,7 @@ from tokenlight.data.ranks import rank_correlation
 from tokenlight.data.true_label import name_label
 from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Seed, check_fields, check_items, checked
-from tokenlight.evaluation.evaluate import evaluate
+from tokenlight.evaluation.evaluate import evaluate_attributions
 from tokenlight.evaluation.results import MIN_TEXTS_FOR_INTERVALS, Evaluation
 from tokenlight.explainer import Explainer, MethodLike
 from tokenlight.explaining.default_method import AUTO_METHOD, is_auto
@@ -390,8 +390,8 @@ def _measure_aopc_pairs(
     attributions_b: Sequence[Attribution],
 ) -> tuple[list[float], list[float]]:
     """Return the AOPC of both sides, for the texts that both could measure."""
-    rows_a = evaluate(first.explainer, attributions_a, "aopc").rows
-    rows_b = evaluate(second.explainer, attributions_b, "aopc").rows
+    rows_a = evaluate_attributions(first.explainer, attributions_a, "aopc").rows
+    rows_b = evaluate_attributions(second.explainer, attributions_b, "aopc").rows
     aopc_a = []
     aopc_b = []
     for row_a, row_b in zip(rows_a, rows_b, strict=True):

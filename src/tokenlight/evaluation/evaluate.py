@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MetricLike = str | tuple[str, dict[str, Any]] | Metric
 
 
-def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
+def evaluate_attributions(  # noqa: PLR0913 - the keywords users set, each by name
     explainer: Explainer,
     attributions: Attribution | Iterable[Attribution],
     metrics: MetricLike | Sequence[MetricLike] = ("aopc", "lodds"),
@@ -55,10 +55,10 @@ def evaluate(  # noqa: PLR0913 - the keywords users set, each by name
 
     Example:
         >>> from tokenlight import Explainer
-        >>> from tokenlight.evaluation.evaluate import evaluate
+        >>> from tokenlight.evaluation.evaluate import evaluate_attributions
         >>> explainer = Explainer.from_pretrained("tokenlight/sentiment")
         >>> attribution = explainer.explain("A warm and funny film.", "attcat")
-        >>> evaluate(explainer, attribution, "aopc").rows[0]["method"]
+        >>> evaluate_attributions(explainer, attribution, "aopc").rows[0]["method"]
         'attcat'
     """
     MissingExtra.check_installed(

@@ -42,9 +42,9 @@ class Session:
         model: The model that is explained, as it was given.
         tokenizer: Its tokenizer or image processor; None if inputs are token ids.
         name: The name that results carry.
-        processor: The processor of a model that reads images and text, which holds the tokenizer.
-        model_notes: Notes for every explanation, such as that the weights were dequantized.
-        default_methods: Kind of input to the method that ``method="auto"`` chose for it.
+        _processor: The processor of a model that reads images and text, which holds the tokenizer.
+        _model_notes: Notes for every explanation, such as that the weights were dequantized.
+        _default_methods: Kind of input to the method that ``method="auto"`` chose for it.
     """
 
     @checked
@@ -80,10 +80,10 @@ class Session:
         check_choice("similarity", similarity, get_args(Similarity))
         unwrapped = unwrap_model(model, tokenizer, pooling, similarity, labels)
         model, tokenizer, pooling, similarity = unwrapped
-        self.processor = tokenizer if hasattr(tokenizer, "image_processor") else None
-        if self.processor is not None:
+        self._processor = tokenizer if hasattr(tokenizer, "image_processor") else None
+        if self._processor is not None:
             # A processor of images and text holds the tokenizer.
-            tokenizer = getattr(self.processor, "tokenizer", tokenizer)
+            tokenizer = getattr(self._processor, "tokenizer", tokenizer)
         if cuda_graph_bytes is not None and cuda_graph_bytes < 0:
             raise BadInput(
                 f"cuda_graph_bytes={cuda_graph_bytes} is not valid: it is a number of bytes of at least 0. "
@@ -95,8 +95,8 @@ class Session:
         self.tokenizer = tokenizer
         config_name = str(getattr(self.runner.model.config, "_name_or_path", ""))
         self.name = name or config_name or type(self.runner.model).__name__
-        self.model_notes: tuple[str, ...] = ()
-        self.default_methods: dict[str, str] = {}
+        self._model_notes: tuple[str, ...] = ()
+        self._default_methods: dict[str, str] = {}
 
     @cached_property
     def max_tokens(self) -> int | None:
@@ -108,7 +108,7 @@ class Session:
         return min(limits, default=None)
 
     @cached_property
-    def num_token_types(self) -> int | None:
+    def _num_token_types(self) -> int | None:
         """The number of token types the model has embeddings for; None if it reads none."""
         if "token_type_ids" not in self.runner.forward_parameters:
             return None
@@ -116,7 +116,7 @@ class Session:
         return int(getattr(config, "type_vocab_size", self.runner.vocab_size)) or None
 
     @cached_property
-    def search_bounds(self) -> dict[Any, Any]:
+    def _search_bounds(self) -> dict[Any, Any]:
         """Bounds that the searches of metrics found on this model, by metric, text and target."""
         return {}
 
@@ -201,7 +201,7 @@ def check_ids_in_vocabulary(session: Session, row: TokenRow) -> None:
     token_types = row.token_type_ids or (0,)
     lowest = min(token_types)
     highest = max(token_types)
-    num_types = session.num_token_types
+    num_types = session._num_token_types
     if num_types is not None and not 0 <= lowest <= highest < num_types:
         raise BadInput(
             f"token_type_ids run from {lowest} to {highest}, but this model knows 0 to "

@@ -99,11 +99,11 @@ class Example:
     @property
     def metadata(self) -> dict[str, Any]:
         """Location, label and other columns as JSON values, for ``extras`` of the explanations."""
-        columns = {name: to_json_value(value) for name, value in self.extra_columns.items()}
+        columns = {name: convert_cell_to_json(value) for name, value in self.extra_columns.items()}
         values = {
             "location": self.location,
             "row_number": self.row_number,
-            "label": to_json_value(self.label),
+            "label": convert_cell_to_json(self.label),
             "columns": columns,
         }
         return {name: value for name, value in values.items() if value not in (None, "", {})}
@@ -207,12 +207,12 @@ def parse_example(
     )
 
 
-def to_json_value(value: Any) -> Any:
+def convert_cell_to_json(value: Any) -> Any:
     """Convert a cell to a JSON value: NaN and infinity to None, other unknown values to their text."""
     if isinstance(value, Mapping):
-        return {str(name): to_json_value(inner) for name, inner in value.items()}
+        return {str(name): convert_cell_to_json(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [to_json_value(inner) for inner in value]
+        return [convert_cell_to_json(inner) for inner in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not isfinite(value):

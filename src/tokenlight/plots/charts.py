@@ -279,6 +279,7 @@ def set_tick_labels(axes: Any, axis: str, names: Sequence[str], **options: Any) 
         axes: The axes of a figure.
         axis: ``x`` or ``y``.
         names: The labels.
+        **options: Further keywords of matplotlib, such as ``rotation``.
     """
     set_ticks = axes.set_xticks if axis == "x" else axes.set_yticks
     labels = list(map(_escape_unprintable, names))

@@ -30,7 +30,7 @@ from tokenlight.plots.colours import (
     score_to_step,
     step_class,
 )
-from tokenlight.plots.scene import TextScene, as_list, build_scenes, should_show_words
+from tokenlight.plots.scene import TextScene, build_scenes, list_attributions, should_show_words
 from tokenlight.plots.score_tables import compute_layer_maps
 from tokenlight.plots.trust_charts import build_removal_charts
 from tokenlight.plots.views import Mark
@@ -65,7 +65,7 @@ def render_page(
         BadInput: There is no explanation.
         UnknownName: No explanation is by the method ``reference``.
     """
-    attribution_list = as_list(attributions)
+    attribution_list = list_attributions(attributions)
     if words is None:
         words = should_show_words(attribution_list)
     text_scenes = build_scenes(attribution_list, reference=reference)
@@ -102,7 +102,7 @@ def seal_page(style: str, script: str = "", *, has_images: bool = False) -> dict
 
 def render_fragment(attributions: Attribution | Iterable[Attribution]) -> str:
     """Render the first few texts for a notebook cell; the style does not leave the fragment."""
-    attribution_list = as_list(attributions)
+    attribution_list = list_attributions(attributions)
     text_scenes = build_scenes(attribution_list)
     return _render_template(
         "fragment.html.j2",

@@ -48,13 +48,14 @@ class MethodScene:
         notes: The notes of the explanation that the picture has not shown yet.
         same_method: The explanations by the same method of all targets of the text, including this one.
             They share a colour scale, so that classes can be compared by eye.
+        has_sink_note: Whether the note on an attention sink stands here; a text has it once.
     """
 
     attribution: Attribution
     view_kinds: tuple[str, ...]
     notes: tuple[str, ...] = ()
     same_method: list["MethodScene"] = field(default_factory=list)
-    has_sink_note: bool = False  # once per text: it holds for each token that was written
+    has_sink_note: bool = False
 
     @property
     def label(self) -> str:
@@ -185,7 +186,7 @@ class TextScene:
         return grouped.issuperset(target.methods)
 
 
-def as_list(attributions: Attribution | Iterable[Attribution]) -> list[Attribution]:
+def list_attributions(attributions: Attribution | Iterable[Attribution]) -> list[Attribution]:
     """Return a list, also of a single explanation."""
     if isinstance(attributions, Attribution):
         return [attributions]
@@ -211,7 +212,7 @@ def build_scenes(
         BadInput: There is no explanation.
         UnknownName: No explanation is by the method ``reference``.
     """
-    aligned = align_continuations(as_list(attributions))
+    aligned = align_continuations(list_attributions(attributions))
     if not aligned:
         raise BadInput(
             "There is no attribution to draw. Give at least one.", code="no-attributions"

@@ -61,7 +61,7 @@ def show(
         BadInput: There is no explanation.
         UnknownName: No explanation is by the method ``reference``.
     """
-    attribution_list = scene.as_list(attributions)
+    attribution_list = scene.list_attributions(attributions)
     if words is None:
         words = scene.should_show_words(attribution_list)
     if console is None:

@@ -64,7 +64,7 @@ class ExplainJob:
         }
         # Options are written by their names, so that a folder says which one differs.
         for name, value in (load_arguments | dict(self.options)).items():
-            settings[name] = _to_json_value(value)
+            settings[name] = _describe_option(value)
         files = {
             source.file.path: f"{source.num_rows} rows, {source.digest}" for source in texts.sources
         }
@@ -168,7 +168,7 @@ def _return_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _to_json_value(value: Any) -> Any:
+def _describe_option(value: Any) -> Any:
     """Return a value that JSON can hold; anything else by its repr."""
     if isinstance(value, tuple) and value[1:] == ({},):  # a method without options
         return value[0]

@@ -545,7 +545,7 @@ def test_missing_labels_are_reported_with_the_flag_to_give(
         "evaluate", reviews, "-m", classifier, "--metric", "hiding_game", "-o", tmp_path / "out"
     )
     assert code == 2
-    assert "Give --label COLUMN, or its option reference=predicted to compare" in errors
+    assert "Give --label COLUMN, or its option target=predicted to compare" in errors
     assert "labels=" not in errors
     errors = tokenlight(
         "evaluate", reviews, "-m", classifier, "--metric", "rationale", "-o", tmp_path / "out"

@@ -45,7 +45,7 @@ export function visible(text) {
 export function inLine(text) {
   if (text === "\u200c" || text === "\u200d") return symbol(text);
   const shown = visible(text).replace(/[\n\t\u2028\u2029]/g, (character) => BREAKS[character]);
-  if (BLANK.test(text)) return shown.replace(/[^␀-␡⟨⟩0-9A-F]/g, "␣");
+  if (BLANK.test(text)) return shown.replace(/[^␀-␡↵⟨⟩0-9A-F]/g, "␣");
   return /^\p{M}/u.test(text) ? `◌${shown}` : shown;
 }
 
