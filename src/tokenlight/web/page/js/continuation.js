@@ -30,7 +30,7 @@ export function continuationLine(preview) {
       class: "written-token",
       dir: "auto",
       "aria-pressed": String(index === state.written),
-      text: inLine(entry.attribution.prediction.label.trim()) || "␣",
+      text: nameToken(entry.attribution.prediction.label),
       onmouseenter: () => preview(index),
       onmouseleave: () => preview(state.written),
       onfocus: () => choose(index),
@@ -59,6 +59,11 @@ export function continuationLine(preview) {
       ]),
     ),
   );
+}
+
+/** A token without the blanks around it; one of blanks alone is shown by symbols, a line break too. */
+function nameToken(label) {
+  return inLine(label.trim() || label) || "␣";
 }
 
 function countTokens() {
