@@ -308,24 +308,35 @@ def assign_grade(
         The grade, and the judgment of each removal (see :func:`judge_removal`).
     """
     judgments = [judge_removal(removal, thresholds) for removal in result.removals]
+    # A short text has too few words to tell an order from chance.
     if result.num_words < thresholds.min_words:
         return INCONCLUSIVE, judgments
-    if _is_faithful(result, thresholds):
-        has_words = result.special_share <= thresholds.max_special_share
-        return (FAITHFUL if has_words else BETTER_THAN_CHANCE), judgments
-    favors = _all_tests_favor(result, thresholds)
-    if favors and result.evidence >= thresholds.evidence:
-        is_consistent = has_plausible_signs(result, thresholds) and has_plausible_rest_order(
-            result, thresholds
-        )
-        return (BETTER_THAN_CHANCE if is_consistent else INCONCLUSIVE), judgments
+    grade = _find_good_grade(result, thresholds)
+    if grade is not None:
+        return grade, judgments
     if _all_tests_oppose(result, thresholds):
         return WORSE_THAN_CHANCE, judgments
-    is_undecided = favors and result.evidence >= thresholds.undecided_evidence
+    # Without a good grade, what speaks for the explanation only keeps it from being called chance.
+    has_some_evidence = result.evidence >= thresholds.undecided_evidence
+    is_undecided = has_some_evidence and _all_tests_favor(result, thresholds)
     promising = {BETTER_THAN_CHANCE, TOP_WORDS_ALONE, SUMS_ALONE}
     if is_undecided or promising.intersection(judgments):
         return INCONCLUSIVE, judgments
     return NO_BETTER_THAN_CHANCE, judgments
+
+
+def _find_good_grade(result: JointResult, thresholds: GradeThresholds) -> str | None:
+    """Return the grade of an explanation that all tests clearly favor; None for any other."""
+    if _is_faithful(result, thresholds):
+        # Scores that fall mostly on special tokens say little about the words.
+        has_words = result.special_share <= thresholds.max_special_share
+        return FAITHFUL if has_words else BETTER_THAN_CHANCE
+    if result.evidence < thresholds.evidence or not _all_tests_favor(result, thresholds):
+        return None
+    # The evidence is there, but signs or the order of the rest may contradict it.
+    if not has_plausible_signs(result, thresholds):
+        return INCONCLUSIVE
+    return BETTER_THAN_CHANCE if has_plausible_rest_order(result, thresholds) else INCONCLUSIVE
 
 
 def _all_tests_favor(result: JointResult, thresholds: GradeThresholds) -> bool:

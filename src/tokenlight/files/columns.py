@@ -143,21 +143,24 @@ def describe_columns(columns: Iterable[Columns], *, keeps_unread: bool = False) 
     texts = _unique(" + ".join(row_columns.text) for row_columns in distinct_columns)
     labels = _unique(row_columns.label for row_columns in distinct_columns)
     annotations = _unique(row_columns.annotation for row_columns in distinct_columns)
-    parts = []
-    if distinct_columns:
-        parts.append(f"text from {' or '.join(texts)}")
-    if labels:
-        parts.append(f"label from {' or '.join(labels)}")
-    elif distinct_columns and not keeps_unread:
-        parts.append("no label")
-    if annotations:
-        parts.append(f"annotations from {' or '.join(annotations)}")
-    description = ", ".join(parts)
+    parts = [
+        _describe_source("text", texts),
+        _describe_source("label", labels),
+        _describe_source("annotations", annotations),
+    ]
+    if distinct_columns and not labels and not keeps_unread:
+        parts[1] = "no label"
+    description = ", ".join(filter(None, parts))
     unread = _find_unread(distinct_columns)
     if unread:
         verb = "kept columns" if keeps_unread else "not read"
         description += f"; {verb}: {', '.join(unread)}"
     return description
+
+
+def _describe_source(content: str, column_names: Sequence[str]) -> str:
+    """Say from which columns something is read; empty if from none."""
+    return f"{content} from {' or '.join(column_names)}" if column_names else ""
 
 
 def _unique(names: Iterable[str | None]) -> list[str]:
