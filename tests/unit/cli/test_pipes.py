@@ -72,7 +72,7 @@ def test_a_closed_pipe_does_not_stop_a_comparison(bert_folder, reviews, tmp_path
     command = ("diff", bert_folder, bert_folder, reviews, "-x", "random", "--json", json_file)
     code, errors = run_into_closed_pipe(*command, "--min-correlation", "1.5")
     assert code == 1, errors
-    assert json.loads(json_file.read_text())["texts"] == 12
+    assert json.loads(json_file.read_text())["num_texts"] == 12
 
 
 def test_a_closed_pipe_does_not_stop_the_heads_file(bert_folder, tmp_path):

@@ -64,7 +64,7 @@ def test_a_killed_actor_is_replaced_and_the_bytes_equal_those_of_one_process(ber
     import tokenlight
 
     for expected in tokenlight.load(str(tmp_path / "here")):
-        row = rows[f"r{expected.extras['kept']['row'] - 1}"]
+        row = rows[f"r{expected.extras['input_columns']['row'] - 1}"]
         np.testing.assert_allclose(row["scores"], expected.scores, atol=FLOAT32)
 
 

@@ -16,7 +16,8 @@ const LABELS = {
   documents: "Documents, with an empty line between two",
   answer: "Answer to explain (if left empty, the model writes its own)",
 };
-const LIST = "One text per line, optionally followed by a tab and its true label, as copied from a spreadsheet.";
+const LIST =
+  "One text per line, optionally followed by a tab and its true label, as copied from a spreadsheet.";
 const ROWS = { text: 2, pair: 2, question: 1, context: 4, prompt: 2, documents: 6, answer: 1, list: 8 };
 const DOCUMENT_FIELDS = ["question", "documents", "answer"];
 const PICTURE_TYPES = ["image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff"];
