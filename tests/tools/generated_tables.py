@@ -183,7 +183,7 @@ def threats() -> str:
             "",
             "tokenizer rules, a chat template that never end",
             "run in a process of their own where they are not known to end: "
-            f"{limited.SECONDS} s of processor time and {limited.BYTES >> 30} GB, and more for long texts "
+            f"{limited.BASE_CPU_SECONDS} s of processor time and {limited.BASE_BYTES >> 30} GB, and more for long texts "
             f"(1 s for {limited.CHARACTERS_PER_SECOND:,} characters)",
         ),
         (
