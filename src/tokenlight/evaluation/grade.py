@@ -22,7 +22,11 @@ from tokenlight.data.trust import (
     NO_BETTER_THAN_CHANCE,
     WORSE_THAN_CHANCE,
 )
-from tokenlight.evaluation.removal_evidence import RemovalEvidence, rank_all_removals
+from tokenlight.evaluation.removal_evidence import (
+    RemovalEvidence,
+    rank_all_removals,
+    rank_beyond_position,
+)
 from tokenlight.evaluation.subtext_statistics import find_zero_shift
 
 # Judgment of a single removal if only one of its two tests is passed.
@@ -53,6 +57,7 @@ class GradeThresholds:
         rest_contrast: Contrast of the words after the top words, over all removals. Less means that their
             order is the wrong way round.
         faithful_rest_contrast: The same contrast, for "faithful".
+        position_rank: Rank of the sums among shuffled ones beyond what the positions of the words say.
         zero_shift: How far the zero of signed scores may be off, in standard deviations of the scores.
         alone_share: Share at which a removal counts as good by this test only.
         alone_rank: Rank at which a removal counts as good by this test only.
@@ -70,6 +75,7 @@ class GradeThresholds:
     contrast: float = 0.5
     rest_contrast: float = -0.25
     faithful_rest_contrast: float = 0.25
+    position_rank: float = 0.8
     zero_shift: float = 1.0
     alone_share: float = 0.85
     alone_rank: float = 0.95
@@ -150,6 +156,7 @@ class JointResult(NamedTuple):
         min_change: The smallest change of the probability that a person would notice.
         num_words: Number of words in the text.
         special_share: Share of the total absolute score on special tokens.
+        position_rank: Rank of the sums among shuffled ones beyond what the positions of the words say.
     """
 
     removals: tuple[RemovalResult, ...]
@@ -158,6 +165,7 @@ class JointResult(NamedTuple):
     min_change: float
     num_words: int
     special_share: float = 0.0
+    position_rank: float = 1.0
 
     @classmethod
     def from_evidence(
@@ -184,6 +192,7 @@ class JointResult(NamedTuple):
             min_change=min_change,
             num_words=evidence[0].num_words,
             special_share=special_share,
+            position_rank=rank_beyond_position(evidence),
         )
 
     @property
@@ -257,6 +266,13 @@ def has_plausible_rest_order(
     return result.rest_contrast >= thresholds.rest_contrast
 
 
+def says_more_than_positions(
+    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+) -> bool:
+    """Return whether the scores say more than the positions of the words."""
+    return result.position_rank >= thresholds.position_rank
+
+
 def would_pass_without_signs(
     result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
@@ -274,6 +290,16 @@ def would_pass_with_top_words_alone(
     if has_plausible_rest_order(result, thresholds):
         return False
     grade, _ = assign_grade(result, replace(thresholds, rest_contrast=-np.inf))
+    return grade in GOOD_GRADES
+
+
+def would_pass_by_positions(
+    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+) -> bool:
+    """Return whether the grade is not good only because positions explain the scores as well."""
+    if says_more_than_positions(result, thresholds):
+        return False
+    grade, _ = assign_grade(result, replace(thresholds, position_rank=0.0))
     return grade in GOOD_GRADES
 
 
@@ -333,10 +359,13 @@ def _find_good_grade(result: JointResult, thresholds: GradeThresholds) -> str | 
         return FAITHFUL if has_words else BETTER_THAN_CHANCE
     if result.evidence < thresholds.evidence or not _all_tests_favor(result, thresholds):
         return None
-    # The evidence is there, but signs or the order of the rest may contradict it.
-    if not has_plausible_signs(result, thresholds):
-        return INCONCLUSIVE
-    return BETTER_THAN_CHANCE if has_plausible_rest_order(result, thresholds) else INCONCLUSIVE
+    # The evidence is there, but signs, the order of the rest or positions may contradict it.
+    is_consistent = (
+        has_plausible_signs(result, thresholds)
+        and has_plausible_rest_order(result, thresholds)
+        and says_more_than_positions(result, thresholds)
+    )
+    return BETTER_THAN_CHANCE if is_consistent else INCONCLUSIVE
 
 
 def _all_tests_favor(result: JointResult, thresholds: GradeThresholds) -> bool:
@@ -372,5 +401,6 @@ def _is_faithful(result: JointResult, thresholds: GradeThresholds) -> bool:
         and result.evidence >= thresholds.faithful_evidence
         and result.top_words_have_visible_fall
         and result.rest_contrast >= thresholds.faithful_rest_contrast
+        and says_more_than_positions(result, thresholds)
         and has_plausible_signs(result, thresholds)
     )

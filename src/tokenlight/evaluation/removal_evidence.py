@@ -10,7 +10,9 @@ import numpy as np
 from tokenlight.evaluation.removal import Removal
 from tokenlight.evaluation.subtext_statistics import (
     TIE_TOLERANCE,
+    contrast_subtexts,
     correlate_subtexts,
+    rank_beyond,
     rank_first,
 )
 
@@ -66,6 +68,8 @@ class RemovalEvidence:
         spread: The standard deviation of the scores of the words.
         all_correlations: The correlation of the sums with the log-odds, then that of each shuffle; the same
             shuffles for every removal.
+        presence: Which words are left in each random subtext, of shape ``order point word``.
+        shuffled_scores: The scores of the words, then the shuffled ones, of shape ``shuffle word``.
     """
 
     removal: Removal
@@ -80,6 +84,8 @@ class RemovalEvidence:
     total: float
     spread: float
     all_correlations: np.ndarray
+    presence: np.ndarray
+    shuffled_scores: np.ndarray
 
     @property
     def num_half(self) -> int:
@@ -279,6 +285,8 @@ def build_evidence(  # noqa: PLR0913 - measured numbers, and the words that they
         total=float(word_scores.sum()),
         spread=float(word_scores.std()) or 1.0,
         all_correlations=correlate_subtexts(shuffled_sums, random_log_odds),
+        presence=presence,
+        shuffled_scores=shuffled_scores,
     )
 
 
@@ -289,6 +297,24 @@ def rank_all_removals(evidence: Sequence[RemovalEvidence]) -> float:
     removals are.
     """
     return rank_first(np.mean([item.all_correlations for item in evidence], axis=0))
+
+
+def _compare_all_subtexts(evidence: Sequence[RemovalEvidence]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the comparisons of random subtexts under all removals: ``comparison word``, and log-odds."""
+    presence = np.concatenate([contrast_subtexts(item.presence) for item in evidence])
+    log_odds = [compute_log_odds(item.random_probabilities) for item in evidence]
+    return presence, np.concatenate([contrast_subtexts(values) for values in log_odds])
+
+
+def rank_beyond_position(evidence: Sequence[RemovalEvidence]) -> float:
+    """Rank the sums of scores among those of shuffled ones, under all removals, beyond the words' positions.
+
+    The last words matter most for a next token: scores that rise from first to last say no more than that.
+    """
+    presence, log_odds = _compare_all_subtexts(evidence)
+    first = evidence[0]
+    positions = np.arange(first.num_words, dtype=float)[:, None]
+    return rank_beyond(presence @ first.shuffled_scores.T, log_odds, presence @ positions)
 
 
 def list_presence(orders: Sequence[Sequence[np.ndarray]], num_words: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from tokenlight.evaluation.grade import (
     JointResult,
     assign_grade,
     is_decided,
+    would_pass_by_positions,
     would_pass_with_top_words_alone,
     would_pass_without_signs,
 )
@@ -33,6 +34,7 @@ from tokenlight.evaluation.verdict import (
     describe_cancellation,
     describe_few_orders,
     describe_insensitive_target,
+    describe_position,
     describe_rest,
     describe_result,
     describe_sign_mismatch,
@@ -239,6 +241,7 @@ class RemovalTest:
             "has_signs": zero_shift is not None,
             "zero_shift": _round_finite(zero_shift),
             "rest_contrast": round(joint_result.rest_contrast, 4),
+            "position_rank": round(joint_result.position_rank, 4),
             "special_share": joint_result.special_share,
             "max_change": max(subtexts.max_change, *falls),
         }
@@ -255,6 +258,8 @@ def _find_weakness(grade: str, joint_result: JointResult, units: RemovedUnits) -
         return describe_sign_mismatch(units, joint_result.zero_shift)
     if would_pass_with_top_words_alone(joint_result):
         return describe_rest(units)
+    if would_pass_by_positions(joint_result):
+        return describe_position(units)
     return ""
 
 

@@ -44,6 +44,44 @@ def _find_cosine(sums: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
     return np.where(is_zero, 0.0, products / np.where(is_zero, 1.0, sizes))
 
 
+def contrast_subtexts(values: np.ndarray) -> np.ndarray:
+    """Return the comparisons of subtexts of one size: those of a few words, then the two halves.
+
+    Both have about the same variance.
+
+    Args:
+        values: Of shape ``order point …``; the points are a few words, the first and the second half.
+
+    Returns:
+        Of shape ``comparison …``: each few words against their mean, and the halves of each order.
+    """
+    few = values[:, 0] - values[:, 0].mean(axis=0)
+    halves = (values[:, 1] - values[:, 2]) / np.sqrt(2)
+    return np.concatenate([few, halves])
+
+
+def rank_beyond(sums: np.ndarray, log_odds: np.ndarray, controls: np.ndarray) -> float:
+    """Rank how well sums of scores follow the log-odds beyond what other quantities explain.
+
+    Args:
+        sums: Of shape ``comparison shuffle``; the first column is that of the scores themselves.
+        log_odds: One per comparison.
+        controls: Of shape ``comparison control``: what is explained first, by least squares.
+
+    Returns:
+        The mid-rank of the scores among their shuffles, from 0 to 1; a half where nothing is left to explain.
+    """
+    basis, sizes, _ = np.linalg.svd(controls, full_matrices=False)
+    basis = basis[:, sizes > TIE_TOLERANCE * max(sizes.max(initial=0.0), 1.0)]
+    remaining_sums = sums - basis @ (basis.T @ sums)
+    remaining_log_odds = log_odds - basis @ (basis.T @ log_odds)
+    # What rounding leaves of sums that the controls explain is no evidence.
+    scale = float(np.square(sums).sum(axis=0).max())
+    if np.square(remaining_sums[:, 0]).sum() <= TIE_TOLERANCE * scale:
+        return 0.5
+    return rank_first(_find_cosine(remaining_sums, remaining_log_odds))
+
+
 def find_zero_shift(
     removed_score_sums: np.ndarray, num_removed: np.ndarray, log_odds_falls: np.ndarray
 ) -> float:

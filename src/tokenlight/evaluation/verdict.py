@@ -127,6 +127,14 @@ def describe_rest(units: RemovedUnits) -> str:
     )
 
 
+def describe_position(units: RemovedUnits) -> str:
+    """Say that the scores follow the positions of the words, and nothing else is confirmed."""
+    return (
+        f"what its scores get right follows from where the {units.plural} stand in the text: an order from "
+        "first to last, or from last to first, does as well"
+    )
+
+
 def describe_result(
     result: Mapping[str, Any],
     judgments: Sequence[str],

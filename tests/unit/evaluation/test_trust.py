@@ -26,6 +26,7 @@ from tokenlight.evaluation.grade import (
     assign_grade,
     is_decided,
     judge_removal,
+    would_pass_by_positions,
     would_pass_with_top_words_alone,
     would_pass_without_signs,
 )
@@ -132,6 +133,15 @@ def test_a_good_grade_needs_every_removal():
     assert judgments == ["better than chance", "no better than chance", "better than chance"]
     chance = join_results(CHANCE, CHANCE, joint_rank=0.5)
     assert assign_grade(chance)[0] == "no better than chance"
+
+
+def test_scores_that_say_no_more_than_positions_get_no_good_grade():
+    result = join_results(GOOD, GOOD, GOOD)._replace(position_rank=0.5)
+    assert assign_grade(result)[0] == "cannot tell"
+    assert would_pass_by_positions(result)
+    assert not would_pass_by_positions(result._replace(position_rank=0.9))
+    chance = join_results(CHANCE, CHANCE, joint_rank=0.5)._replace(position_rank=0.5)
+    assert not would_pass_by_positions(chance)
 
 
 def test_one_passed_test_is_inconclusive():
