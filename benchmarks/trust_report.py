@@ -161,7 +161,8 @@ def grade_record(record: dict[str, Any]) -> dict[str, Any]:
     graded: dict[str, Any] = {"words": record["words"], "grades": {}, "seeds": {}, "removals": []}
     for kind in record.get("scores", ()):
         graded["grades"][kind] = regrade(record, kind)
-        if name_kind(kind) == "random":
+        is_tied = record["scores"][kind]["tied"] > MAX_TIED_SHARE
+        if name_kind(kind) == "random" and not is_tied:
             evidence = rebuild_evidence(record, record["scores"][kind], range(ORDER_BLOCKS[-1]))
             for item in evidence:
                 judgment = judge_removal(grade.RemovalResult.from_evidence(item))
