@@ -183,8 +183,8 @@ def threats() -> str:
             "",
             "tokenizer rules, a chat template that never end",
             "run in a process of their own where they are not known to end: "
-            f"{limited.BASE_CPU_SECONDS} s of processor time and {limited.BASE_BYTES >> 30} GB, and more for long texts "
-            f"(1 s for {limited.CHARACTERS_PER_SECOND:,} characters)",
+            f"{limited.BASE_CPU_SECONDS} s of processor time and {limited.BASE_BYTES >> 30} GB, and more "
+            f"for long texts (1 s for {limited.CHARACTERS_PER_SECOND:,} characters)",
         ),
         (
             "saved explanation",
