@@ -69,6 +69,7 @@ def make_result(grade, *, curves=None, **changes):
         "has_signs": True,
         "zero_shift": 0.25,
         "rest_contrast": 0.4,
+        "position_rank": 0.95,
         "special_share": 0.1,
         "max_change": 0.8,
         "removals": removals,
