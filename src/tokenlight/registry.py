@@ -267,12 +267,13 @@ def _refuse_unknown_name(kind: ComponentKind, name: str) -> NoReturn:
                 f"Known: {', '.join(known)}.",
                 code="name-spelled-differently",
             )
-    if kind == "methods" and normalized in ALIASES:
-        raise UnknownName(
-            f"Unknown method {name!r}. Did you mean {normalized!r}, another name of {ALIASES[normalized]!r}? "
-            f"Known: {', '.join(known)}.",
-            code="alias-spelled-differently",
-        )
+    for alias, method in ALIASES.items():
+        if kind == "methods" and _normalize_spelling(alias) == normalized:
+            raise UnknownName(
+                f"Unknown method {name!r}. Did you mean {alias!r}, another name of {method!r}? "
+                f"Known: {', '.join(known)}.",
+                code="alias-spelled-differently",
+            )
     if kind == "methods" and normalized in NAMES_IN_OTHER_LIBRARIES:
         our_name, meaning = NAMES_IN_OTHER_LIBRARIES[normalized]
         raise UnknownName(

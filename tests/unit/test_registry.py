@@ -27,6 +27,21 @@ def test_near_names_are_offered():
 
 
 @pytest.mark.parametrize(
+    ("spelling", "alias", "method"),
+    [
+        ("LRP_EPS", "lrp_eps", "lrp"),
+        ("Gradient_X_Input", "gradient_x_input", "grad_x_input"),
+        ("LeaveOneOut", "leave_one_out", "occlusion"),
+        ("SHAP", "shap", "shapley"),
+    ],
+)
+def test_an_alias_in_another_spelling_is_offered(spelling, alias, method):
+    with expect_error(UnknownName, "alias-spelled-differently") as caught:
+        registry.load_class("methods", spelling)
+    assert f"Did you mean {alias!r}, another name of {method!r}?" in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("attcat", ("attcat", {})),

@@ -83,7 +83,6 @@ NAMES_IN_OTHER_LIBRARIES = {
     "layerintegratedgradients": ("integrated_gradients", "captum's LayerIntegratedGradients"),
     "layerlrp": ("lrp", "captum's LayerLRP"),
     "layerwiserelevancepropagation": ("lrp", "layer-wise relevance propagation"),
-    "leaveoneout": ("occlusion", "leave-one-out"),
     "libragrad": ("cat", "LibraGrad is cat:preset=libra or attcat:preset=libra"),
     "limetextexplainer": ("lime", "LIME's explainer of texts"),
     "loo": ("occlusion", "leave-one-out"),
