@@ -1,8 +1,7 @@
 """Operations, rules and rule sets of LRP, and the rules of Chefer et al.
 
 A rule is a function: relevance of an operation's output in, relevance of its operands out. Rules are called
-    as
-the papers call them (``z_plus``, ``halved_product``), so they are nouns; all other functions are verbs.
+as the papers call them (``z_plus``, ``halved_product``), so they are nouns; all other functions are verbs.
 """
 
 import enum

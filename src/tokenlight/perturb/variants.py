@@ -3,15 +3,13 @@
 A :class:`Perturber` holds one input and builds its :class:`Variant` objects; :class:`ReplacementIds` says
 which token ids take the place of the removed ones. ``engine.py`` sends the variants through the model.
 
-===================  =======================  ==================  ================================
-``Perturber``        token id                 attention mask      position
-===================  =======================  ==================  ================================
-``delete_tokens``    gone                     gone                later tokens move up
-``replace_tokens``   [PAD] or another id      as before           as before
-``hide_tokens``      [MASK] or another id     0                   as before
-``drop_embeddings``  as before                as before           as before; random entries are 0
-``remove_tokens``    ``delete_tokens`` for texts, ``replace_tokens`` (occlusion) for patches of an image
-===================  ============================================================================
+What becomes of the tokens, by the function of ``Perturber``:
+
+- ``delete_tokens``: id and attention mask are gone, and later tokens move up.
+- ``replace_tokens``: the id is [PAD] or another one; attention mask and position stay.
+- ``hide_tokens``: the id is [MASK] or another one, the attention mask 0; the position stays.
+- ``drop_embeddings``: id, attention mask and position stay; random entries of the embedding are 0.
+- ``remove_tokens``: ``delete_tokens`` for texts, ``replace_tokens`` (occlusion) for patches of an image.
 """
 
 from collections.abc import Hashable, Sequence
