@@ -64,7 +64,7 @@ class TargetRound:
     checks: list[Deferred]
 
     def run_deferred_checks(self) -> None:
-        """Run the checks that had to wait for the device, such as that a readout was found."""
+        """Run the checks that had to wait for the device, such as that a read-out was found."""
         for check in self.checks:
             check(self.targets)
 
