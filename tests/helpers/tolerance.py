@@ -42,9 +42,8 @@ def tolerance_for(dtype: torch.dtype, condition: float, terms: int = TERMS) -> f
     return 4 * terms**0.5 * torch.finfo(dtype).eps * condition
 
 
-FLOAT64 = tolerance_for(
-    torch.float64, RELEVANCE_CONDITION
-)  # 9e-10: the law "within 1e-9" of every method
+# 9e-10: the law "within 1e-9" of every method.
+FLOAT64 = tolerance_for(torch.float64, RELEVANCE_CONDITION)
 FLOAT32 = tolerance_for(torch.float32, PASS_CONDITION)  # 1.2e-4, and not for methods that divide
 
 

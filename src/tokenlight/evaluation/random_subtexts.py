@@ -28,9 +28,8 @@ MAX_TOP_WORD_SHARE = 1 / 3
 # Random orders per removal after which a test may stop; the last number is the most that are tried.
 ORDER_BLOCKS = (3, 5)
 NUM_SHUFFLES = 499
-NUM_EXPLANATION_DRAWS = (
-    2  # drawn replacements over which the subtexts that an explanation chooses are averaged
-)
+# Drawn replacements over which the subtexts that an explanation chooses are averaged.
+NUM_EXPLANATION_DRAWS = 2
 MAX_REDRAWS = 20  # of an order whose halves were drawn before
 
 
@@ -77,12 +76,10 @@ class RandomSubtexts:
         self.shuffles = np.stack([generator.permutation(num_words) for _ in range(NUM_SHUFFLES)])
         self.tie_breaks = generator.random(num_words)
         self._before: float | None = None
-        self._random_probabilities: list[list[np.ndarray]] = [
-            [] for _ in self.removals
-        ]  # removal order point
-        self._empty: float | None = (
-            None  # the probability without any word, under the first removal
-        )
+        # ``removal order point``
+        self._random_probabilities: list[list[np.ndarray]] = [[] for _ in self.removals]
+        # The probability without any word, under the first removal.
+        self._empty: float | None = None
 
     @property
     def before(self) -> float:

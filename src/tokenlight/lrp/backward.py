@@ -172,9 +172,8 @@ class RuleFunction(torch.autograd.Function):
         else:
             constants = compute_gradient_constants(operation, value, operands, settings)
             ctx.save_for_backward(None, *constants)
-        ctx.set_materialize_grads(
-            False
-        )  # the backward that is not taken stays None and costs nothing
+        # The backward that is not taken stays None and costs nothing.
+        ctx.set_materialize_grads(False)
         return value.detach()
 
     @staticmethod

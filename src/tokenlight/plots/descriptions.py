@@ -22,9 +22,8 @@ SAMPLE_NOUNS = {"samples": "subtexts", "orders": "orders"}
 # A larger share of the scores on the first token of a prompt with at least MIN_SINK_TOKENS is worth a note.
 SINK_SHARE_THRESHOLD = 1 / 3
 MIN_SINK_TOKENS = 4
-MIN_SHOWN_GAP_PERCENT = (
-    0.1  # of integrated gradients and its kin: a smaller gap is not worth a remark
-)
+# Of integrated gradients and its kin: a smaller gap is not worth a remark.
+MIN_SHOWN_GAP_PERCENT = 0.1
 MAX_CHIPS = 5  # alternatives of a token that a picture shows
 SCALING_NOTE = "each scaled to Σ|score| = 1 over all tokens"  # how two explanations are subtracted
 

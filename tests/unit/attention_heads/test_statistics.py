@@ -120,9 +120,9 @@ def test_the_shares_equal_the_constructed_ones(statistics):
     assert statistics.relation_shares[0].tolist() == [[0.0, 1.0, pytest.approx(0, abs=0.2)]]
     one_left = statistics.position_shares[0, 0, statistics.max_offset - 1]
     assert one_left == 1.0
-    assert statistics.compute_offset_shares("nsubj") == {
-        -r: pytest.approx(1 / 6) for r in range(2, 8)
-    }  # a subject stands two to seven words before its verb
+    # A subject stands two to seven words before its verb.
+    shares = {-distance: pytest.approx(1 / 6) for distance in range(2, 8)}
+    assert statistics.compute_offset_shares("nsubj") == shares
 
 
 def test_the_official_reading_counts_special_tokens_and_offset_zero():

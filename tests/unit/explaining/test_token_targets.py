@@ -299,9 +299,8 @@ class TestNames:
             attributions = entity_tagger.explain(
                 NAMED, [("occlusion", {"window": 1}), "gae"], target_object
             )
-            assert attributions[0].scores[[2, 3]] == pytest.approx(
-                0, abs=1e-12
-            )  # they are the question
+            # They are the question.
+            assert attributions[0].scores[[2, 3]] == pytest.approx(0, abs=1e-12)
             measured = entity_tagger.evaluate(
                 attributions, ["aopc", "comprehensiveness", "top_k_drop"]
             )
