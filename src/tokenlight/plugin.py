@@ -24,25 +24,42 @@ Example:
     'embedding_norm(power=1.0) → positive'
 """
 
+from tokenlight.data.intervals import Interval
 from tokenlight.data.ranks import rank_positions
-from tokenlight.errors import BadInput
-from tokenlight.errors.arguments import Count
-from tokenlight.methods.base import Method
-from tokenlight.metrics.base import Case, Measurement, Metric, VariantOutputs
+from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
+from tokenlight.errors.arguments import Count, Range, Seed, Share
+from tokenlight.methods.base import Method, PassCounts
+from tokenlight.metrics.base import (
+    Case,
+    Measurement,
+    Metric,
+    MetricSummary,
+    Search,
+    VariantOutputs,
+)
 from tokenlight.perturb.variants import Perturber, Variant
 from tokenlight.trace.sites import Site
 from tokenlight.trace.tape import Tape
 
 __all__ = [
     "BadInput",
+    "BadTarget",
     "Case",
     "Count",
+    "Interval",
     "Measurement",
     "Method",
     "Metric",
+    "MetricSummary",
+    "PassCounts",
     "Perturber",
+    "Range",
+    "Search",
+    "Seed",
+    "Share",
     "Site",
     "Tape",
+    "UnsupportedModel",
     "Variant",
     "VariantOutputs",
     "rank_positions",

@@ -16,7 +16,6 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import (
-    Annotated,
     Any,
     Literal,
     NoReturn,
@@ -27,7 +26,7 @@ from typing import (
 )
 
 from tokenlight.errors import BadInput, BrokenPlugin, UnknownName
-from tokenlight.errors.arguments import Count, Range, check_fields, checked
+from tokenlight.errors.arguments import Range, check_fields, checked
 from tokenlight.errors.method_names import (
     ALIASES,
     NAMES_IN_OTHER_LIBRARIES,
@@ -35,13 +34,9 @@ from tokenlight.errors.method_names import (
     OLD_OPTION_VALUES,
 )
 
-# The files of methods and metrics import these from here.
-__all__ = ["Count", "Range"]
-
 ComponentKind = Literal["methods", "metrics"]
 _SINGULAR: dict[ComponentKind, str] = {"methods": "method", "metrics": "metric"}
 _get_type_hints = cache(typing.get_type_hints)  # Cached, because it compiles every hint.
-Share = Annotated[float, Range(0, 1)]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))

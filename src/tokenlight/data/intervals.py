@@ -29,6 +29,11 @@ class Interval:
         low: Lower end of the interval.
         high: Upper end of the interval.
         count: Number of texts.
+
+    Example:
+        >>> from tokenlight.plugin import Interval
+        >>> Interval(0.5, low=0.4, high=0.6, count=20).mean
+        0.5
     """
 
     mean: float

@@ -218,13 +218,25 @@ class TextTooLong(BadInput):
 
 
 class BadTarget(TokenlightError, ValueError):
-    """A target that the head of this model does not have."""
+    """A target that the head of this model does not have.
+
+    Example:
+        >>> from tokenlight.errors import BadTarget
+        >>> BadTarget("This model has no class 7.").code
+        'bad-target'
+    """
 
     code = "bad-target"
 
 
 class UnsupportedModel(TokenlightError, TypeError):
-    """A model or head for which the results would be wrong."""
+    """A model or head for which the results would be wrong.
+
+    Example:
+        >>> from tokenlight.errors import UnsupportedModel
+        >>> UnsupportedModel("This model has no attention.").code
+        'unsupported-model'
+    """
 
     code = "unsupported-model"
 

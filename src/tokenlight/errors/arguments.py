@@ -36,7 +36,19 @@ UNCHECKED = object()
 
 
 class Range(NamedTuple):
-    """Bounds of a number, both inclusive, as metadata of an ``Annotated`` type."""
+    """Bounds of a number, both inclusive, as metadata of an ``Annotated`` type.
+
+    Attributes:
+        low: The smallest number that is accepted.
+        high: The largest one.
+
+    Example:
+        >>> from typing import Annotated
+        >>> from tokenlight.plugin import Range
+        >>> Temperature = Annotated[float, Range(0, 10)]
+        >>> Temperature.__metadata__
+        (Range(low=0, high=10),)
+    """
 
     low: float
     high: float
@@ -44,6 +56,7 @@ class Range(NamedTuple):
 
 Count = Annotated[int, Range(1, 1 << 20)]  # more samples or steps would never finish
 Seed = Annotated[int, Range(0, inf)]
+Share = Annotated[float, Range(0, 1)]
 
 
 class _SimpleType(NamedTuple):

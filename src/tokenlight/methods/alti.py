@@ -6,9 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.errors import UnsupportedModel
 from tokenlight.methods._maps import iterate_rollout, take_last_product
-from tokenlight.plugin import Method, Site, Tape
+from tokenlight.plugin import Method, Site, Tape, UnsupportedModel
 from tokenlight.trace.mixing import Mixing
 
 CHUNK_ELEMENTS = 1 << 24  # elements of the n × n × hidden decomposition in memory at once

@@ -5,9 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.errors import UnsupportedModel
 from tokenlight.methods.alti import TokenToTokenInteractions
-from tokenlight.plugin import Method, Tape
+from tokenlight.plugin import Method, Tape, UnsupportedModel
 
 
 class LogitContributions(Method):

@@ -34,7 +34,17 @@ Extras = Sequence[dict[str, Any]] | Deferred | None  # one dict per example, now
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PassCounts:
-    """How often a text passes forward and backward through the model."""
+    """How often a text passes forward and backward through the model.
+
+    Attributes:
+        forwards: Number of forward passes.
+        backwards: Number of backward passes.
+
+    Example:
+        >>> from tokenlight.plugin import PassCounts
+        >>> PassCounts(forwards=8, backwards=0)
+        PassCounts(forwards=8, backwards=0)
+    """
 
     forwards: int
     backwards: int

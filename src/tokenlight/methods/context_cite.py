@@ -6,11 +6,10 @@ from tokenlight.data.odds import compute_target_log_odds
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import NotFinite
-from tokenlight.errors.arguments import Seed
 from tokenlight.methods._perturbation import UnitMethod
-from tokenlight.methods.base import Extras, PassCounts
+from tokenlight.methods.base import Extras
 from tokenlight.perturb.engine import ReplacementIds
-from tokenlight.plugin import Count, Perturber, Tape
+from tokenlight.plugin import Count, PassCounts, Perturber, Seed, Tape
 
 NUM_BOOTSTRAP_FITS = 200  # fits to resampled ablations, for the intervals
 MAX_SWEEPS = 10_000

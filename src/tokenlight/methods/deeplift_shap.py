@@ -3,11 +3,9 @@
 import torch
 from torch import Tensor
 
-from tokenlight.errors import UnsupportedModel
 from tokenlight.methods import _path
 from tokenlight.methods._path import PathMethod, PathScores
-from tokenlight.methods.base import PassCounts
-from tokenlight.plugin import Tape
+from tokenlight.plugin import PassCounts, Tape, UnsupportedModel
 from tokenlight.trace.rescale import RescaledModules, applied_rescale_rule
 
 

@@ -3,11 +3,9 @@
 import numpy as np
 import torch
 
-from tokenlight.errors.arguments import Seed
 from tokenlight.methods import _path
 from tokenlight.methods._path import PathMethod, PathScores
-from tokenlight.methods.base import PassCounts
-from tokenlight.plugin import Count, Tape
+from tokenlight.plugin import Count, PassCounts, Seed, Tape
 from tokenlight.trace.extra_passes import BaselineToken
 
 

@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
-from tokenlight.methods.base import PassCounts
-from tokenlight.plugin import Count, Tape
+from tokenlight.plugin import Count, PassCounts, Tape
 
 
 class Integrated(WordGradientMethod):

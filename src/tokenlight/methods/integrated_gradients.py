@@ -8,9 +8,8 @@ from torch import Tensor
 
 from tokenlight.methods import _path
 from tokenlight.methods._path import PathMethod, PathScores
-from tokenlight.methods.base import PassCounts
 from tokenlight.model.embeddings import EmbeddingSite
-from tokenlight.plugin import Count, Site, Tape
+from tokenlight.plugin import Count, PassCounts, Site, Tape
 from tokenlight.trace.extra_passes import BaselineToken
 
 INITIAL_STEPS = 25  # the default, and where num_steps="auto" begins

@@ -7,12 +7,9 @@ import numpy as np
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
 from tokenlight.errors import MissingExtra
-from tokenlight.errors.arguments import Seed
 from tokenlight.methods import _perturbation
 from tokenlight.methods._perturbation import Baseline
-from tokenlight.methods.base import PassCounts
-from tokenlight.plugin import Count, Tape
-from tokenlight.registry import Range
+from tokenlight.plugin import Count, PassCounts, Range, Seed, Tape
 
 
 class Lime(_perturbation.UnitMethod):

@@ -11,11 +11,9 @@ from tokenlight.accel.tensors import upcast_all
 from tokenlight.accel.transfer import to_device
 from tokenlight.attention_heads.mask import MaskKind, MaskValues, make_head_mask
 from tokenlight.attention_heads.statistics import find_positional_heads
-from tokenlight.errors.arguments import Seed
 from tokenlight.lrp.rules import RuleCase, compute_contributions, safe_divide
 from tokenlight.methods._relevance import RuleBasedRelevance
-from tokenlight.plugin import BadInput, Site, Tape
-from tokenlight.registry import Share
+from tokenlight.plugin import BadInput, Seed, Share, Site, Tape
 from tokenlight.trace.relevance import RelevanceGate, RelevancePath, RelevanceResult
 
 Conserve = Literal["none", "paper", "abs"]

@@ -8,8 +8,7 @@ from torch import Tensor
 from tokenlight.data.units import Unit
 from tokenlight.methods import _perturbation
 from tokenlight.methods._perturbation import Baseline
-from tokenlight.methods.base import PassCounts
-from tokenlight.plugin import BadInput, Count, Tape
+from tokenlight.plugin import BadInput, Count, PassCounts, Tape
 
 
 class Occlusion(_perturbation.UnitMethod):

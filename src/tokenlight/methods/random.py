@@ -2,9 +2,8 @@
 
 from torch import Tensor
 
-from tokenlight.errors.arguments import Seed
 from tokenlight.methods._perturbation import pad_scores
-from tokenlight.plugin import Method, Tape
+from tokenlight.plugin import Method, Seed, Tape
 
 
 class RandomScores(Method):

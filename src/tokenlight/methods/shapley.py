@@ -7,11 +7,10 @@ import torch
 
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
-from tokenlight.errors.arguments import Seed
 from tokenlight.methods import _perturbation
 from tokenlight.methods._perturbation import Baseline
-from tokenlight.methods.base import Extras, PassCounts
-from tokenlight.plugin import Count, Tape
+from tokenlight.methods.base import Extras
+from tokenlight.plugin import Count, PassCounts, Seed, Tape
 
 
 class Shapley(_perturbation.UnitMethod):

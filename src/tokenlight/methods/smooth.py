@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor
 
-from tokenlight.errors.arguments import Seed
 from tokenlight.methods._path import WordGradientMethod, get_word_embeddings
-from tokenlight.methods.base import PassCounts
-from tokenlight.plugin import Count, Tape
+from tokenlight.plugin import Count, PassCounts, Seed, Tape
 
 
 class Smooth(WordGradientMethod):

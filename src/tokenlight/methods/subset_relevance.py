@@ -12,19 +12,12 @@ from tokenlight.accel.transfer import AsyncTensor
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit
-from tokenlight.errors.arguments import Seed
 from tokenlight.lrp.backward import backward_by_rules
 from tokenlight.lrp.rules import Operation
 from tokenlight.methods._perturbation import Baseline, pad_scores
 from tokenlight.methods._sampling import ScoreSamples
 from tokenlight.methods.attcat import AttentiveClassActivationTokens
-from tokenlight.methods.base import (
-    GRADIENT_RULE_SETS,
-    Extras,
-    Gradient,
-    PassCounts,
-    check_activations,
-)
+from tokenlight.methods.base import GRADIENT_RULE_SETS, Extras, Gradient, check_activations
 from tokenlight.methods.cat import ClassActivationTokens
 from tokenlight.methods.grad_x_input import GradientTimesInput
 from tokenlight.perturb.subtexts import (
@@ -35,9 +28,8 @@ from tokenlight.perturb.subtexts import (
     group_removable_units,
     make_subtext,
 )
-from tokenlight.plugin import BadInput, Count, Method, Site, Tape
+from tokenlight.plugin import BadInput, Count, Method, PassCounts, Range, Seed, Site, Tape
 from tokenlight.progress import nested_progress
-from tokenlight.registry import Range
 from tokenlight.trace.extra_passes import ExtraPasses
 from tokenlight.trace.recorded_pass import Recording
 from tokenlight.trace.row_batches import read_recordings

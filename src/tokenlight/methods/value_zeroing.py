@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from tokenlight.methods._maps import iterate_rollout, take_last_product
-from tokenlight.methods.base import PassCounts
-from tokenlight.plugin import Method, Site, Tape
+from tokenlight.plugin import Method, PassCounts, Site, Tape
 from tokenlight.trace.value_zeroing import compute_value_zeroing_distances
 
 

@@ -12,8 +12,7 @@ from tokenlight.metrics._perturbation import (
     PerturbationMetric,
     convert_shares_to_counts,
 )
-from tokenlight.plugin import BadInput, Case, rank_positions
-from tokenlight.registry import Share
+from tokenlight.plugin import BadInput, Case, Share, rank_positions
 
 OFFICIAL_OPTIONS: dict[str, Any] = {"grid": "linspace9", "target": "label"}
 NUM_OFFICIAL_STEPS = 9

@@ -5,10 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from tokenlight.errors.arguments import Seed
 from tokenlight.metrics._perturbation import Perturb, PerturbationMetric
 from tokenlight.metrics.base import Direction
-from tokenlight.plugin import BadInput, Case, Count
+from tokenlight.plugin import BadInput, Case, Count, Seed
 
 RANDOM_STREAM = 4  # number of this metric's random stream of a text
 DEFAULT_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)

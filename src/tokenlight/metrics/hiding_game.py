@@ -6,9 +6,9 @@ import numpy as np
 
 from tokenlight.data.head import Head
 from tokenlight.data.ranks import RankOrder
-from tokenlight.errors import NotFinite, UnsupportedModel
+from tokenlight.errors import NotFinite
 from tokenlight.metrics._perturbation import AreaMetric
-from tokenlight.plugin import BadInput, Case, Count, Measurement, VariantOutputs
+from tokenlight.plugin import BadInput, Case, Count, Measurement, UnsupportedModel, VariantOutputs
 
 
 class HidingGame(AreaMetric):

@@ -6,8 +6,7 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.ranks import rank_correlation
-from tokenlight.errors import BadTarget
-from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs, rank_positions
+from tokenlight.plugin import BadTarget, Case, Measurement, Metric, VariantOutputs, rank_positions
 
 
 class KendallConfidence(Metric):

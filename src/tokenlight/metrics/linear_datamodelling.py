@@ -5,9 +5,8 @@ import numpy as np
 from tokenlight.data.odds import compute_target_log_odds
 from tokenlight.data.ranks import compute_midranks
 from tokenlight.data.units import Unit
-from tokenlight.errors.arguments import Seed
 from tokenlight.metrics._perturbation import find_scored_units, remove_units
-from tokenlight.plugin import Case, Count, Measurement, Metric, Variant, VariantOutputs
+from tokenlight.plugin import Case, Count, Measurement, Metric, Seed, Variant, VariantOutputs
 
 # Number of this metric's random stream of a text, which differs from the one that methods are fitted on.
 RANDOM_STREAM = 2

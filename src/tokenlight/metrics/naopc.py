@@ -9,8 +9,7 @@ from tokenlight.metrics._perturbation import (
     PerturbationMetric,
     compute_target_probabilities,
 )
-from tokenlight.metrics.base import Search
-from tokenlight.plugin import BadInput, Case, Count, Measurement, VariantOutputs
+from tokenlight.plugin import BadInput, Case, Count, Measurement, Search, VariantOutputs
 
 MIN_RANGE = 1e-6  # a smaller range of AOPC is rounding
 # A set of removed positions, to the largest sum of falls on the way to it.

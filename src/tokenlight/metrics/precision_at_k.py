@@ -7,13 +7,13 @@ import numpy as np
 
 from tokenlight.data.annotations import compute_visible_share, find_annotated_tokens
 from tokenlight.data.intervals import bootstrap_statistic
-from tokenlight.metrics.base import MetricSummary
 from tokenlight.plugin import (
     BadInput,
     Case,
     Count,
     Measurement,
     Metric,
+    MetricSummary,
     VariantOutputs,
     rank_positions,
 )

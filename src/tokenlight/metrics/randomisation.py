@@ -4,8 +4,7 @@ import numpy as np
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.ranks import RankCorrelation, check_rankable, rank_correlation
-from tokenlight.errors.arguments import Seed
-from tokenlight.plugin import Case, Measurement, Metric, VariantOutputs
+from tokenlight.plugin import Case, Measurement, Metric, Seed, VariantOutputs
 
 
 class ParameterRandomization(Metric):

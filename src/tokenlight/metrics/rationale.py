@@ -8,8 +8,15 @@ import numpy as np
 
 from tokenlight.data.annotations import compute_visible_share, find_annotated_tokens
 from tokenlight.data.intervals import bootstrap_statistic
-from tokenlight.metrics.base import MetricSummary
-from tokenlight.plugin import BadInput, Case, Measurement, Metric, VariantOutputs, rank_positions
+from tokenlight.plugin import (
+    BadInput,
+    Case,
+    Measurement,
+    Metric,
+    MetricSummary,
+    VariantOutputs,
+    rank_positions,
+)
 
 
 class Rationale(Metric):

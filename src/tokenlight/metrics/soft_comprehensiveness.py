@@ -5,9 +5,17 @@ from typing import ClassVar
 import numpy as np
 
 from tokenlight.data.ranks import check_rankable
-from tokenlight.errors.arguments import Seed
 from tokenlight.metrics._perturbation import compute_target_probabilities
-from tokenlight.plugin import BadInput, Case, Count, Measurement, Metric, Variant, VariantOutputs
+from tokenlight.plugin import (
+    BadInput,
+    Case,
+    Count,
+    Measurement,
+    Metric,
+    Seed,
+    Variant,
+    VariantOutputs,
+)
 
 RANDOM_STREAM = 3  # number of this metric's random stream of a text
 MIN_CONTRIBUTION = 1e-6  # if all tokens together add less to the probability, nothing can be lost

@@ -8,9 +8,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenlight.data.intervals import Interval, bootstrap_statistic
-from tokenlight.metrics.base import MetricSummary
-from tokenlight.plugin import Case, Count, Measurement, Metric, VariantOutputs
+from tokenlight.data.intervals import bootstrap_statistic
+from tokenlight.plugin import (
+    Case,
+    Count,
+    Interval,
+    Measurement,
+    Metric,
+    MetricSummary,
+    VariantOutputs,
+)
 
 IdfVariant = Literal["log", "smooth", "none"]
 CURVE_SIZES = tuple(range(10, 101, 10))
