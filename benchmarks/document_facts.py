@@ -36,7 +36,8 @@ from pair_records import read_records, wilson
 from tokenlight import Context, Continuation, Explainer
 from tokenlight.data.probabilities import answer_log_probability
 from tokenlight.inputs.prompt import encode_prompt
-from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
+from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 NUM_DOCUMENTS = 6
 MAX_NEW_TOKENS = 16

@@ -21,13 +21,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from tokenlight.data.tokens import Tokens
 from tokenlight.model.packing import pack_batches
 from tokenlight.model.runner import ModelRunner
-from tokenlight.perturb.engine import (
-    DEFAULT_BATCH_TOKENS,
-    Perturber,
-    ReplacementIds,
-    Variant,
-    stream_logits,
-)
+from tokenlight.perturb.engine import DEFAULT_BATCH_TOKENS, stream_logits
+from tokenlight.perturb.variants import Perturber, ReplacementIds, Variant
 
 SIZES = {
     "small": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4},

@@ -30,8 +30,9 @@ from tokenlight import Attribution, Explainer, SpanTarget
 from tokenlight.data.intervals import bootstrap_mean
 from tokenlight.data.postprocess import absolute
 from tokenlight.evaluation.evaluate import build_metrics
-from tokenlight.evaluation.measure import Record, measure, shorten_method_names
+from tokenlight.evaluation.measure import measure
 from tokenlight.evaluation.preflight import parse_spans
+from tokenlight.evaluation.records import Record, shorten_method_names
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.files.tables import Example, read_examples
 from tokenlight.files.write import write_text

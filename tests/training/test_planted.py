@@ -14,7 +14,7 @@ from tokenlight import SpanTarget, registry
 from tokenlight.data.head import Head
 from tokenlight.files.tables import parse_example
 from tokenlight.metrics.base import Case
-from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 from training import packed, planted, tasks
 
 HEAD = Head("classification", labels=("negative", "positive"))

@@ -13,13 +13,12 @@ from tokenlight.data.ranks import compute_normalized_ranks
 from tokenlight.data.units import CONTINUATION_SEGMENT
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError
 from tokenlight.evaluation.case_preparation import complete_cases, describe_method
-from tokenlight.evaluation.records import Failure, Record, shorten_method_names
+from tokenlight.evaluation.records import Record
 from tokenlight.explainer import Explainer
 from tokenlight.metrics.base import Case, Metric
-from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
+from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.variants import Perturber, ReplacementIds, Variant
 from tokenlight.progress import progress_bar
-
-__all__ = ["Failure", "Record", "shorten_method_names"]  # from here for other modules, too
 
 # Extras of explanations that combine two forward passes.
 MULTI_PASS_EXTRAS = {"similarity", "difference"}

@@ -17,8 +17,9 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import group_by_word
 from tokenlight.evaluation.word_filler import draw_replacement_ids
 from tokenlight.explainer import Explainer
-from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
+from tokenlight.perturb.engine import stream_logits
 from tokenlight.perturb.target_probability import compute_target_probability
+from tokenlight.perturb.variants import Perturber, ReplacementIds, Variant
 
 LogitsCache = dict[Hashable, np.ndarray]  # logits of perturbed texts by their deduplication keys
 # Names of removals, as files have them.

@@ -9,7 +9,7 @@ import numpy as np
 
 from tokenlight.data.ranks import is_constant, rank_correlation
 from tokenlight.metrics.base import Metric
-from tokenlight.perturb.engine import ReplacementIds
+from tokenlight.perturb.variants import ReplacementIds
 
 MIN_TAU = 0.6  # two orders with a smaller Kendall's tau count as different
 MIN_METHODS = 3  # an order of fewer methods says nothing

@@ -44,8 +44,8 @@ from tokenlight.evaluation.verdict import (
 )
 from tokenlight.explainer import Explainer
 from tokenlight.metrics.base import check_has_probabilities
-from tokenlight.perturb.engine import Variant
 from tokenlight.perturb.target_probability import compute_target_probability
+from tokenlight.perturb.variants import Variant
 
 # Number of the random stream of a text, which differs from those that methods draw from.
 RANDOM_STREAM = 34

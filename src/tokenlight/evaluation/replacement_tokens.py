@@ -8,7 +8,7 @@ from tokenlight.errors import BadInput
 from tokenlight.evaluation.removal_orders import group_removals_by_metric
 from tokenlight.explainer import Explainer
 from tokenlight.metrics.base import Metric
-from tokenlight.perturb.engine import ReplacementIds
+from tokenlight.perturb.variants import ReplacementIds
 
 # Field to key in JSON, where they differ.
 _JSON_KEYS = {"pad_id": "pad", "mask_id": "mask", "pad_name": "pad_name", "mask_name": "mask_name"}

@@ -34,7 +34,7 @@ from tokenlight.evaluation.removal_orders import compare_removal_orders
 from tokenlight.evaluation.replacement_tokens import list_replacement_warnings
 from tokenlight.files.write import dump_json, write_errors_as_unwritable, write_parquet, write_text
 from tokenlight.metrics.base import Metric, MetricSummary
-from tokenlight.perturb.engine import ReplacementIds
+from tokenlight.perturb.variants import ReplacementIds
 
 if TYPE_CHECKING:
     from pandas import DataFrame

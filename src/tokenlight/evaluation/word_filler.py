@@ -17,7 +17,7 @@ from tokenlight.data.probabilities import softmax
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explainer import Explainer
 from tokenlight.models.embedded import load_masked_lm, quiet_transformers
-from tokenlight.perturb.engine import Variant
+from tokenlight.perturb.variants import Variant
 
 NUM_DRAWS = 3  # replacements that are drawn for each word
 MAX_CHUNK_TOKENS = 400  # tokens that the masked language model reads at once

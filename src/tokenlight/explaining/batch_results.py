@@ -14,7 +14,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.session import Session, describe_row
 from tokenlight.methods.base import Method, compute_code_digest, get_class_path
-from tokenlight.perturb.engine import ReplacementIds
+from tokenlight.perturb.variants import ReplacementIds
 from tokenlight.registry import find_registered_name
 from tokenlight.version import VERSION
 

@@ -28,9 +28,10 @@ from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks
 from tokenlight.hooks.locks import call_between_passes
+from tokenlight.model.batch_inputs import ModelInputs
 from tokenlight.model.memory import is_out_of_memory
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
-from tokenlight.model.runner import ModelInputs, ModelRunner
+from tokenlight.model.runner import ModelRunner
 from tokenlight.progress import progress_bar
 from tokenlight.trace.plan import Recompute
 from tokenlight.trace.recorded_pass import Recording

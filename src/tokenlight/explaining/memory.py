@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TextTooLong
 from tokenlight.explaining.explain_options import ExplainOptions
+from tokenlight.model.batch_inputs import get_shared_source_length
 from tokenlight.model.memory import measure_free_memory
-from tokenlight.model.runner import ModelRunner, get_shared_source_length
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.plan import Recompute, reads_maps_by_kernel
 from tokenlight.trace.sites import ATTENTION_MAP_SITES, Site
 

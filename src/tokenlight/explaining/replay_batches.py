@@ -12,8 +12,9 @@ from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.methods.base import Method
+from tokenlight.model.batch_inputs import ModelInputs
 from tokenlight.model.objective import ArgmaxTargets
-from tokenlight.model.runner import ModelInputs, ModelRunner
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.sites import Site
 
 # Multiplications of a pass, with weights and in attention, up to which it is replayed: beyond, the device

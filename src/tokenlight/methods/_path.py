@@ -15,7 +15,7 @@ from tokenlight.accel.arithmetic import compute_arithmetic_eps
 from tokenlight.errors import BadInput
 from tokenlight.methods._perturbation import pad_scores
 from tokenlight.methods.base import Extras, Method
-from tokenlight.model.embeddings import CapturedEmbeddings, EmbeddingSite
+from tokenlight.model.embedding_hooks import CapturedEmbeddings, EmbeddingSite
 from tokenlight.model.objective import Quantity
 from tokenlight.trace.extra_passes import BaselineToken
 from tokenlight.trace.sites import Site

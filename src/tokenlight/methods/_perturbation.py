@@ -13,7 +13,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import Unit, find_removable_units, make_unit_mask
 from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.methods.base import Method
-from tokenlight.perturb.engine import Variant
+from tokenlight.perturb.variants import Variant
 from tokenlight.trace.extra_passes import BaselineToken
 from tokenlight.trace.tape import Tape
 

@@ -15,7 +15,7 @@ from tokenlight.errors import BadInput, UnsupportedModel, short_repr
 from tokenlight.lrp.call_plans import ALWAYS_REWRITTEN
 from tokenlight.lrp.rule_sets import ATTENTION_CONSTANT, ATTNLRP, CP_LRP, GIM
 from tokenlight.lrp.rules import Operation, RuleSet
-from tokenlight.model.embeddings import CapturedEmbeddings, EmbeddingSite
+from tokenlight.model.embedding_hooks import CapturedEmbeddings, EmbeddingSite
 from tokenlight.trace.sites import GRADIENT_SITES, RELEVANCE_SITES, Site
 from tokenlight.trace.tape import Tape
 

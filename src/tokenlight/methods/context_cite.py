@@ -8,7 +8,7 @@ from tokenlight.data.units import Unit
 from tokenlight.errors import NotFinite
 from tokenlight.methods._perturbation import UnitMethod
 from tokenlight.methods.base import Extras
-from tokenlight.perturb.engine import ReplacementIds
+from tokenlight.perturb.variants import ReplacementIds
 from tokenlight.plugin import Count, PassCounts, Perturber, Seed, Tape
 
 NUM_BOOTSTRAP_FITS = 200  # fits to resampled ablations, for the intervals

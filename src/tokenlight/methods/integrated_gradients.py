@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokenlight.methods import _path
 from tokenlight.methods._path import PathMethod, PathScores
-from tokenlight.model.embeddings import EmbeddingSite
+from tokenlight.model.embedding_hooks import EmbeddingSite
 from tokenlight.plugin import Count, PassCounts, Site, Tape
 from tokenlight.trace.extra_passes import BaselineToken
 

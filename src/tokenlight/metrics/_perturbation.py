@@ -11,9 +11,8 @@ from tokenlight.data.units import Unit, find_removable_units
 from tokenlight.errors import BadInput
 from tokenlight.errors.arguments import Count
 from tokenlight.metrics.base import Case, Direction, Measurement, Metric, VariantOutputs
-from tokenlight.perturb.engine import Perturber
 from tokenlight.perturb.target_probability import compute_target_probability
-from tokenlight.perturb.variants import Variant
+from tokenlight.perturb.variants import Perturber, Variant
 
 Perturb = Literal["delete", "pad", "mask"]
 MeasuredTarget = Literal["explained", "predicted", "label"]

@@ -17,7 +17,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.head import Head
 from tokenlight.data.intervals import Interval, bootstrap_curve, bootstrap_mean
 from tokenlight.errors import BadTarget
-from tokenlight.perturb.engine import Perturber, Variant
+from tokenlight.perturb.variants import Perturber, Variant
 from tokenlight.registry import Component, format_spec
 
 Direction = Literal["higher", "lower", "neither"]

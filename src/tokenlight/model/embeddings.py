@@ -18,6 +18,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.embedding_layers import find_token_embeddings
 from tokenlight.hooks.patching import forward_hooks
+from tokenlight.model.batch_inputs import get_shared_source_length
 from tokenlight.model.embedding_hooks import (
     CapturedEmbeddings,
     EmbeddingHooks,
@@ -28,17 +29,7 @@ from tokenlight.model.embedding_hooks import (
 )
 from tokenlight.model.probe_results import get_probe_results
 from tokenlight.model.probe_rows import make_other_row, make_probe_row
-from tokenlight.model.runner import ModelRunner, get_shared_source_length
-
-# Other folders import the values of embedding_hooks.py together with the functions that make them.
-__all__ = [
-    "CapturedEmbeddings",
-    "EmbeddingHooks",
-    "EmbeddingSite",
-    "capture_embeddings",
-    "compute_embeddings",
-    "find_embedding_hooks",
-]
+from tokenlight.model.runner import ModelRunner
 
 # Candidate hook points of encoder or decoder; later ones pass on what came through the first.
 MAX_CANDIDATES = 4

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 if TYPE_CHECKING:
-    from tokenlight.model.embeddings import EmbeddingHooks, EmbeddingSite
+    from tokenlight.model.embedding_hooks import EmbeddingHooks, EmbeddingSite
     from tokenlight.model.runner import AttentionRoute
 
 

@@ -25,7 +25,6 @@ from tokenlight.model.batch_inputs import (
     READOUT_ARGUMENTS,
     ModelInputs,
     build_model_inputs,
-    get_shared_source_length,
 )
 from tokenlight.model.head_detection import detect_head, unwrap_pretrained
 from tokenlight.model.packing import CPU_PADDING_POLICY, GPU_PADDING_POLICY, pack_batches
@@ -38,16 +37,6 @@ from tokenlight.model.vision import (
     VisionLanguageInputs,
     find_image_token_id,
 )
-
-# Other folders import the inputs of a pass together with the model that reads them.
-__all__ = [
-    "AttentionRoute",
-    "ModelInputs",
-    "ModelRunner",
-    "Pooling",
-    "Similarity",
-    "get_shared_source_length",
-]
 
 CPU_BATCH_TOKENS = 2048  # default tokens per batch on a CPU; a GPU takes more
 # How many hidden states per token the graph of one block holds, roughly.

@@ -17,13 +17,11 @@ from tokenlight.accel.transfer import to_device
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TextTooLong
 from tokenlight.hooks.locks import call_between_passes
+from tokenlight.model.batch_inputs import get_shared_source_length
 from tokenlight.model.embeddings import find_embedding_hooks
 from tokenlight.model.memory import is_out_of_memory, limit_pack_tokens
-from tokenlight.model.runner import ModelRunner, get_shared_source_length
-from tokenlight.perturb.variants import EmbeddingDropout, Perturber, ReplacementIds, Variant
-
-# Other folders import the values of variants.py together with the function that runs them.
-__all__ = ["EmbeddingDropout", "Perturber", "ReplacementIds", "Variant", "stream_logits"]
+from tokenlight.model.runner import ModelRunner
+from tokenlight.perturb.variants import Variant
 
 # Number of inputs that are deduplicated, sorted and packed together, by device type.
 CHUNK_SIZES = {"cpu": 1024, "cuda": 16384}

@@ -24,11 +24,13 @@ from tokenlight.errors import BadInput
 from tokenlight.hooks.locks import call_between_passes
 from tokenlight.lrp.backward import backward_by_rules
 from tokenlight.lrp.rules import RuleSet
-from tokenlight.model.embeddings import EmbeddingSite, compute_embeddings, find_embedding_hooks
+from tokenlight.model.batch_inputs import ModelInputs
+from tokenlight.model.embedding_hooks import EmbeddingSite
+from tokenlight.model.embeddings import compute_embeddings, find_embedding_hooks
 from tokenlight.model.objective import Objective, Quantity, compute_gradients
 from tokenlight.model.packing import run_in_halves
-from tokenlight.model.runner import ModelInputs
-from tokenlight.perturb.engine import ReplacementIds, Variant, stream_logits
+from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.variants import ReplacementIds, Variant
 
 if TYPE_CHECKING:
     from tokenlight.trace.recorded_pass import Recording

@@ -12,8 +12,10 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.attention_hook import RecordMode
 from tokenlight.hooks.model_cache import ModelCache, get_model_cache
 from tokenlight.lrp.call_plans import BackwardRequirements
-from tokenlight.model.embeddings import EmbeddingHooks, EmbeddingSite, find_embedding_hooks
-from tokenlight.model.runner import ModelInputs, ModelRunner, get_shared_source_length
+from tokenlight.model.batch_inputs import ModelInputs, get_shared_source_length
+from tokenlight.model.embedding_hooks import EmbeddingHooks, EmbeddingSite
+from tokenlight.model.embeddings import find_embedding_hooks
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.sites import (
     ATTENTION_MAP_SITES,
     EMBEDDING_SITES,

@@ -18,7 +18,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
 from tokenlight.hooks.biased_outputs import BiasedOutput
 from tokenlight.lrp.backward import BackwardMode
-from tokenlight.model.embeddings import CapturedEmbeddings
+from tokenlight.model.embedding_hooks import CapturedEmbeddings
 from tokenlight.model.memory import limit_pack_tokens
 from tokenlight.model.objective import (
     ArgmaxTargets,

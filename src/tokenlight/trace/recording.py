@@ -25,8 +25,10 @@ from tokenlight.lrp.fused_attention import trace_attention
 from tokenlight.lrp.rule_sets import ATTNLRP
 from tokenlight.lrp.tracing import trace_operations
 from tokenlight.lrp.unsupported import UnsupportedOps
-from tokenlight.model.embeddings import CapturedEmbeddings, EmbeddingSite, capture_embeddings
-from tokenlight.model.runner import ModelInputs, ModelRunner
+from tokenlight.model.batch_inputs import ModelInputs
+from tokenlight.model.embedding_hooks import CapturedEmbeddings, EmbeddingSite
+from tokenlight.model.embeddings import capture_embeddings
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.attention_maps import AttentionMap, KeptAttentionMap, LazyAttentionMap
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.mixing import MixingRecorder

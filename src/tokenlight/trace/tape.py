@@ -18,7 +18,7 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.lrp.backward import backward_by_rules
 from tokenlight.lrp.rules import RuleSet
-from tokenlight.model.embeddings import CapturedEmbeddings
+from tokenlight.model.embedding_hooks import CapturedEmbeddings
 from tokenlight.model.objective import (
     ArgmaxTargets,
     check_readout_found,

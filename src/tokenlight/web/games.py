@@ -15,8 +15,9 @@ from tokenlight.data.ranks import rank_subset
 from tokenlight.errors import BadInput, join_first
 from tokenlight.evaluation.measure import check_single_window
 from tokenlight.metrics.base import check_has_probabilities
-from tokenlight.perturb.engine import Perturber, ReplacementIds, Variant, stream_logits
+from tokenlight.perturb.engine import stream_logits
 from tokenlight.perturb.target_probability import compute_target_probability
+from tokenlight.perturb.variants import Perturber, ReplacementIds, Variant
 from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.descriptions import format_percent
 from tokenlight.web.attribution_store import StoredAttribution

@@ -16,14 +16,9 @@ from tokenlight.data.target import Continuation
 from tokenlight.data.tokens import LongTextPolicy, TokenRow
 from tokenlight.errors import BadInput, TokenlightError, describe_error
 from tokenlight.evaluation.evaluate import build_metrics
-from tokenlight.evaluation.measure import (
-    Failure,
-    Record,
-    check_requirements,
-    measure,
-    shorten_method_names,
-)
+from tokenlight.evaluation.measure import check_requirements, measure
 from tokenlight.evaluation.preflight import parse_labels, try_explaining
+from tokenlight.evaluation.records import Failure, Record, shorten_method_names
 from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.trust import assess_trust

@@ -9,7 +9,7 @@ from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.evaluation.random_subtexts import NUM_EXPLANATION_DRAWS, RandomSubtexts
 from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
-from tokenlight.perturb.engine import ReplacementIds
+from tokenlight.perturb.variants import ReplacementIds
 
 TEXT = "A charming film, and often very funny."
 

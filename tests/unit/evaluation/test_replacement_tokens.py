@@ -10,7 +10,7 @@ from tokenlight import Explainer
 from tokenlight.evaluation.evaluate import build_metrics
 from tokenlight.evaluation.removal_orders import compare_removal_orders
 from tokenlight.evaluation.replacement_tokens import list_replacement_warnings
-from tokenlight.perturb.engine import ReplacementIds
+from tokenlight.perturb.variants import ReplacementIds
 
 TEXTS = ["we love this dull old movie", "the film was good , we love it"]
 METHODS = ["attcat", "grad_x_input", "random"]

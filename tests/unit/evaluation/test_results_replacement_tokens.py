@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenlight import registry
-from tokenlight.evaluation.measure import Record
+from tokenlight.evaluation.records import Record
 from tokenlight.evaluation.removal_orders import compare_removal_orders
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics.base import Measurement

@@ -20,7 +20,7 @@ from tokenlight import Attribution, Context, Continuation, Explainer
 from tokenlight.data.head import Head
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.model.objective import Objective
-from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 DOCUMENTS = ("the cat sat on a mat! the dog ran.", "a red dog sat and ran.")
 PROMPT = Context(DOCUMENTS, "the cat on a mat", template="{documents} and {question}")

@@ -16,7 +16,7 @@ from tests.helpers.tiny_byte_tokenizers import tiny_byte_tokenizer
 from tokenlight import Attribution, Explainer, Tokens, load
 from tokenlight.data.postprocess import merge_words
 from tokenlight.errors import BadInput
-from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 from tokenlight.plots.descriptions import describe_special_share, round_segment_shares
 from tokenlight.plots.html import render_page
 

@@ -113,7 +113,8 @@ class TestMasked:
             attributions, ["aopc", "lodds", ("aopc", {"perturb": "mask"})]
         )
         assert len(measured.rows) == 4
-        from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
+        from tokenlight.perturb.engine import stream_logits
+        from tokenlight.perturb.variants import Perturber, ReplacementIds
 
         row = attributions[0].row
         original = Perturber(row, ReplacementIds.from_model(masked_lm.runner, masked_lm.tokenizer))

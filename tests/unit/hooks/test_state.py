@@ -18,7 +18,8 @@ from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Continuation, Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.instrument import instrumented
-from tokenlight.model.runner import ModelInputs, ModelRunner
+from tokenlight.model.batch_inputs import ModelInputs
+from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.recording import record
 from tokenlight.trace.sites import Site
 

@@ -14,7 +14,7 @@ from tokenlight import registry
 from tokenlight.data.head import Head
 from tokenlight.errors import BadInput
 from tokenlight.metrics.base import Case
-from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 TEXT = "capital of France is"
 # France has two tokens; [CLS] and [SEP] stand around the five.

@@ -11,7 +11,7 @@ from tests.helpers.planted_words import WORDS, make_weights
 from tokenlight import registry
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.metrics.base import Case
-from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 
 def test_kendall_equals_the_value_by_hand():

@@ -10,7 +10,7 @@ from tests.helpers.planted_model import MASK, PAD
 from tokenlight import registry
 from tokenlight.data.head import Head
 from tokenlight.metrics.base import Case
-from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 
 def make_qa_case(scores, spans, *, cut=0, context="red blue green cat"):

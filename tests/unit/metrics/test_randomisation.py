@@ -16,7 +16,7 @@ from tests.helpers.planted_model import (
 )
 from tokenlight import registry
 from tokenlight.metrics.base import Case
-from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 
 def test_randomisation_of_a_planted_model_is_the_mean_similarity():

@@ -12,7 +12,7 @@ from tokenlight import registry
 from tokenlight.data.head import Head
 from tokenlight.metrics.base import Case, Measurement
 from tokenlight.metrics.rationale import compute_precision_recall_area
-from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 
 def measure_rationale(scores, spans, text="one two three four five six", **options):

@@ -12,7 +12,7 @@ from tokenlight import registry
 from tokenlight.data.head import Head
 from tokenlight.errors import BadInput
 from tokenlight.metrics.base import Case
-from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 
 def test_sign_agreement_equals_the_value_by_hand():

@@ -10,7 +10,7 @@ from tests.helpers.planted_model import MASK, PAD, make_attribution, make_plante
 from tests.helpers.planted_words import make_weights
 from tokenlight import registry
 from tokenlight.metrics.base import Case
-from tokenlight.perturb.engine import Perturber, ReplacementIds
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 
 def test_token_overlap_equals_the_value_by_hand():

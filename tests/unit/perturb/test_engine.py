@@ -23,7 +23,8 @@ from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.inputs.encode import encode_text
 from tokenlight.model.runner import ModelRunner
 from tokenlight.perturb import engine
-from tokenlight.perturb.engine import Perturber, ReplacementIds, stream_logits
+from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 TOKENIZER = tiny_tokenizer()
 REPLACEMENTS = ReplacementIds(PAD, MASK)

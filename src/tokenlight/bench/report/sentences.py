@@ -14,7 +14,7 @@ from tokenlight.evaluation.replacement_tokens import (
     list_replacement_warnings,
     replacements_from_dict,
 )
-from tokenlight.perturb.engine import ReplacementIds
+from tokenlight.perturb.variants import ReplacementIds
 
 MAX_LISTED_NAMES = 6  # names in a sentence
 MIN_TEXTS_FOR_VERDICT = 100  # with fewer texts, a mean does not support a verdict
