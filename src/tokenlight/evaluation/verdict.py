@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isinf
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.trust import (
@@ -21,8 +21,6 @@ from tokenlight.evaluation.grade import (
 from tokenlight.plots.descriptions import format_correlation, format_percent
 
 MAX_NAMED_WORDS = 5  # top words that a sentence lists
-# Below this contrast of the words after the top words, their order is called unconfirmed.
-MIN_CONFIRMED_REST_CONTRAST = 0.25
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,33 @@ class RemovedUnits:
     def format_random_units(self, num_units: int) -> str:
         """Return "a random word" or "3 random words"."""
         return f"a random {self.noun}" if num_units == 1 else f"{num_units} random {self.plural}"
+
+
+class RemovalProbabilities(NamedTuple):
+    """The probability of the target as one removal changes it, in the order of a saved ``curve``.
+
+    A curve may end with the probability of the empty text, which no sentence names.
+
+    Attributes:
+        of_whole: With nothing removed.
+        without_top: Without the top units.
+        without_half: Without the higher-scored half of the units.
+    """
+
+    of_whole: float
+    without_top: float
+    without_half: float
+
+
+def _read_probabilities(removal: Mapping[str, Any]) -> RemovalProbabilities:
+    """Return the probabilities of a removal, as its results are saved."""
+    of_whole, without_top, without_half, *_ = removal["curve"]
+    return RemovalProbabilities(of_whole, without_top, without_half)
+
+
+def _is_rest_confirmed(result: Mapping[str, Any]) -> bool:
+    """Return whether the order after the top words is as good as "faithful" asks for."""
+    return bool(result["rest_contrast"] >= DEFAULT_THRESHOLDS.faithful_rest_contrast)
 
 
 def describe_unlikely_target(units: RemovedUnits, before: float) -> str:
@@ -163,7 +188,7 @@ def describe_result(
             f"{_join(actions, 'or')}"
         )
     parts.append(describe_random_choices(result, units))
-    if grade in GOOD_GRADES and result["rest_contrast"] < MIN_CONFIRMED_REST_CONTRAST:
+    if grade in GOOD_GRADES and not _is_rest_confirmed(result):
         parts.append(f"the order of its other {units.plural} is not confirmed")
     return "; ".join(filter(None, parts))
 
@@ -180,7 +205,7 @@ def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]
         parts.append(f"it {verb} when {they_are} {_join(falling, 'or')}")
     if falls_first and len(falling) == len(others):
         return parts
-    halves = [removal["curve"][2] for removal in result["removals"]]
+    halves = [_read_probabilities(removal).without_half for removal in result["removals"]]
     low, high = format_percent(min(halves)), format_percent(max(halves))
     value = low if low == high else f"{low} to {high}"
     parts.append(f"without the higher-scored half of the {units.plural} it is {value}")
@@ -189,8 +214,9 @@ def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]
 
 def _has_visible_fall(removal: Mapping[str, Any]) -> bool:
     """Return whether the probability falls visibly without the top words."""
-    before, after = removal["curve"][:2]
-    return bool(before - after >= MIN_VISIBLE_CHANGE)
+    probabilities = _read_probabilities(removal)
+    fall = probabilities.of_whole - probabilities.without_top
+    return bool(fall >= MIN_VISIBLE_CHANGE)
 
 
 def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
@@ -200,7 +226,7 @@ def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
     names = units.separator.join(top_words[:MAX_NAMED_WORDS])
     if len(top_words) > MAX_NAMED_WORDS:
         names += " …"
-    before, after = first["curve"][:2]
+    before, after, _ = _read_probabilities(first)
     change = f"falls from {format_percent(before)} to {format_percent(after)}"
     if abs(before - after) < MIN_VISIBLE_CHANGE:
         change = f"stays at {format_percent(after)}"
@@ -268,7 +294,7 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
     findings = []
     num_top = len(result["top_words"])
     for removal in result["removals"]:
-        before, after = removal["curve"][:2]
+        before, after, half = _read_probabilities(removal)
         low, high = removal["log_odds_random"]
         num_subtexts = len(removal["subtexts"]["sums"])
         findings.append(
@@ -280,7 +306,7 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
             f"random subtexts, the sums of scores follow the log-odds with r = "
             f"{format_correlation(removal['correlation'])}, better than "
             f"{_format_share(removal['correlation_rank'])} shuffled scores; without the higher-scored half "
-            f"the probability is {format_percent(removal['curve'][2])}, without the other half "
+            f"the probability is {format_percent(half)}, without the other half "
             f"{format_percent(removal['other_half'])}"
         )
     findings.append(
@@ -297,7 +323,7 @@ def _describe_rest_contrast(result: Mapping[str, Any], units: RemovedUnits) -> s
     """Say what the order of the words after the top words is worth."""
     contrast = result["rest_contrast"]
     state = "confirmed"
-    if contrast < MIN_CONFIRMED_REST_CONTRAST:
+    if not _is_rest_confirmed(result):
         state = "not confirmed" if contrast >= 0 else "contradicted"
     return (
         f"order after the top {units.plural}: {state}; the next best {units.plural} outweigh the lowest by "
