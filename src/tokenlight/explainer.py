@@ -86,6 +86,7 @@ class Explainer(Session):
         tokenizer: Its tokenizer or image processor; None if inputs are token ids.
         name: The name that results carry.
         runner: Runs the model for the packages of tokenlight; its methods may change in any version.
+        facts: What they know of the model besides; may change in any version, too.
 
     Raises:
         UnsupportedModel: The model has a head or a structure that cannot be explained correctly.
@@ -148,7 +149,7 @@ class Explainer(Session):
         explainer = cls(model, tokenizer, name=str(name), **embedding_options)
         gguf_file = find_gguf_file(str(name))
         if gguf_file is not None:
-            explainer._model_notes = describe_gguf(gguf_file, model)
+            explainer.facts.notes = describe_gguf(gguf_file, model)
         explainer._loading = {"name": str(name), "dtype": dtype, "device": device, **hub_options}
         return explainer
 

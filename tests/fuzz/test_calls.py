@@ -257,7 +257,7 @@ def test_explainer_offers_only_names_that_are_documented():
     public = {name for name in vars(Explainer(tiny_bert())) if not name.startswith("_")}
     public |= {name for name in dir(Explainer) if not name.startswith("_")}
     assert public == {
-        "attribute", "evaluate", "explain", "explain_texts", "from_pretrained", "generate", "get_default_method",
+        "attribute", "evaluate", "explain", "explain_texts", "facts", "from_pretrained", "generate", "get_default_method",
         "labels", "make_mapper", "max_tokens", "model", "name", "refine", "release_memory", "runner",
         "tokenizer",
     }  # fmt: skip

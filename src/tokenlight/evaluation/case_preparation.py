@@ -174,7 +174,7 @@ def _search_bounds(
     explainer: Explainer, cases: Sequence[Case], metric: Metric, batch_tokens: int | None
 ) -> list[Bounds | TokenlightError]:
     """Run the search of a metric for each case, once for all explanations of a text and target."""
-    results: dict[SearchKey, Bounds | TokenlightError] = explainer._search_bounds
+    results: dict[SearchKey, Bounds | TokenlightError] = explainer.facts.search_bounds
     if len(results) > MAX_CACHED_SEARCHES:
         results.clear()
     # Explanations of the same text and target share a key, and with it a search.

@@ -145,7 +145,7 @@ def build_shared_fields(
     if getattr(method, "baseline", None) == "pad":
         replacements = ReplacementIds.from_model(session.runner, session.tokenizer)
         all_notes.append(replacements.describe_stand_in("pad"))
-    all_notes += session._model_notes
+    all_notes += session.facts.notes
     return {
         "method": method.name,
         "model": session.name,

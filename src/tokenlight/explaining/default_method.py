@@ -90,8 +90,8 @@ def choose_default_method(session: Session, kind: str, example: Any) -> str:
     Returns:
         The name of the method.
     """
-    if kind in session._default_methods:
-        return session._default_methods[kind]
+    if kind in session.facts.default_methods:
+        return session.facts.default_methods[kind]
     # The last candidate is not asked for: it raises its own error if it is not supported.
     *preferred_names, last_name = list_candidate_methods(kind, session)
     row = encode_probe_row(session, example)
@@ -103,7 +103,7 @@ def choose_default_method(session: Session, kind: str, example: Any) -> str:
         if supports_method(session, method, row):
             chosen_name = name
             break
-    session._default_methods[kind] = chosen_name
+    session.facts.default_methods[kind] = chosen_name
     return chosen_name
 
 

@@ -388,7 +388,7 @@ def encode_image_prompt(
     # A picture may bring the processor that it was prepared for.
     encoder = PicturePromptEncoder(
         tokenizer=session.tokenizer,
-        processor=picture.processor or session._processor,
+        processor=picture.processor or session.facts.processor,
         image_token_id=vision_inputs.image_token_id,
         grid_shape=vision_inputs.find_grid,
     )

@@ -1,7 +1,7 @@
 """A model with its tokenizer: limits, checks, and the rows and batches it reads."""
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -31,6 +31,23 @@ PAIR_LABEL_ROOTS = (
 )
 
 
+@dataclass(slots=True)
+class ModelFacts:
+    """What the packages of tokenlight know or have found out about one loaded model.
+
+    Attributes:
+        processor: The processor of a model that reads images and text, which holds the tokenizer.
+        notes: Notes for every explanation, such as that the weights were dequantized.
+        default_methods: Kind of input to the method that ``method="auto"`` chose for it.
+        search_bounds: Bounds that the searches of metrics found on this model, by metric, text and target.
+    """
+
+    processor: Any = None
+    notes: tuple[str, ...] = ()
+    default_methods: dict[str, str] = field(default_factory=dict)
+    search_bounds: dict[Any, Any] = field(default_factory=dict)
+
+
 class Session:
     """One loaded model with its tokenizer and limits, as the functions of this package take it.
 
@@ -42,9 +59,7 @@ class Session:
         model: The model that is explained, as it was given.
         tokenizer: Its tokenizer or image processor; None if inputs are token ids.
         name: The name that results carry.
-        _processor: The processor of a model that reads images and text, which holds the tokenizer.
-        _model_notes: Notes for every explanation, such as that the weights were dequantized.
-        _default_methods: Kind of input to the method that ``method="auto"`` chose for it.
+        facts: What is known of the model besides; as little promised to users.
     """
 
     @checked
@@ -80,10 +95,11 @@ class Session:
         check_choice("similarity", similarity, get_args(Similarity))
         unwrapped = unwrap_model(model, tokenizer, pooling, similarity, labels)
         model, tokenizer, pooling, similarity = unwrapped
-        self._processor = tokenizer if hasattr(tokenizer, "image_processor") else None
-        if self._processor is not None:
+        self.facts = ModelFacts()
+        if hasattr(tokenizer, "image_processor"):
             # A processor of images and text holds the tokenizer.
-            tokenizer = getattr(self._processor, "tokenizer", tokenizer)
+            self.facts.processor = tokenizer
+            tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
         if cuda_graph_bytes is not None and cuda_graph_bytes < 0:
             raise BadInput(
                 f"cuda_graph_bytes={cuda_graph_bytes} is not valid: it is a number of bytes of at least 0. "
@@ -95,8 +111,6 @@ class Session:
         self.tokenizer = tokenizer
         config_name = str(getattr(self.runner.model.config, "_name_or_path", ""))
         self.name = name or config_name or type(self.runner.model).__name__
-        self._model_notes: tuple[str, ...] = ()
-        self._default_methods: dict[str, str] = {}
 
     @cached_property
     def max_tokens(self) -> int | None:
@@ -114,11 +128,6 @@ class Session:
             return None
         config = self.runner.model.config.get_text_config()
         return int(getattr(config, "type_vocab_size", self.runner.vocab_size)) or None
-
-    @cached_property
-    def _search_bounds(self) -> dict[Any, Any]:
-        """Bounds that the searches of metrics found on this model, by metric, text and target."""
-        return {}
 
 
 def find_pad_id(session: Session) -> int | None:
@@ -177,14 +186,14 @@ def prepare_row(session: Session, row: TokenRow, options: ExplainOptions) -> Tok
         BadInput: The explain mask hides every token, or the model has no embedding for one.
     """
     if options.token_types == "zeros" and row.token_type_ids is not None:
-        row = dataclasses.replace(row, token_type_ids=(0,) * len(row))
+        row = replace(row, token_type_ids=(0,) * len(row))
     eos_ids = session.runner.eos_ids
     # An end token counts as special, even if it was written into the text.
     if eos_ids:
         special_tokens_mask = []
         for is_special, token_id in zip(row.special_tokens_mask, row.ids, strict=True):
             special_tokens_mask.append(is_special or token_id in eos_ids)
-        row = dataclasses.replace(row, special_tokens_mask=tuple(special_tokens_mask))
+        row = replace(row, special_tokens_mask=tuple(special_tokens_mask))
     if not any(apply_explain_mask(row, options.explain_mask, session.tokenizer).attention_mask):
         raise BadInput(
             "Every token of the text is masked, so none is left to explain. Give a longer text, or "

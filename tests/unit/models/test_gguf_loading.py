@@ -68,21 +68,21 @@ def test_quantized_weights_are_dequantized_with_a_note(tmp_path, capfd):
     step = expected.detach().abs().reshape(-1, 32).amax(1) / 127
     error = (weight - expected).detach().abs().reshape(-1, 32).amax(1)
     assert bool((error <= step * (0.5 + 127 * 2.0**-11)).all())
-    (note,) = explainer._model_notes
+    (note,) = explainer.facts.notes
     assert "(F32, Q8_0) were dequantized to float32" in note
 
 
 def test_another_dtype_is_loaded_when_asked_for(gguf_path):
     explainer = Explainer.from_pretrained(gguf_path, dtype="bfloat16", device="cpu")
     assert explainer.model.dtype == torch.bfloat16
-    assert "converted to bfloat16" in explainer._model_notes[0]
+    assert "converted to bfloat16" in explainer.facts.notes[0]
 
 
 def test_a_loaded_model_can_be_saved_as_an_ordinary_one(explainer, tmp_path):
     explainer.model.save_pretrained(tmp_path)
     explainer.tokenizer.save_pretrained(tmp_path)
     saved = Explainer.from_pretrained(tmp_path, device="cpu")
-    assert saved._model_notes == ()
+    assert saved.facts.notes == ()
     scores = saved.explain(TEXT, "attnlrp").scores
     np.testing.assert_array_equal(scores, explainer.explain(TEXT, "attnlrp").scores)
 
@@ -165,7 +165,7 @@ def test_factors_that_transformers_leaves_out_are_named(tmp_path):
     tensors = gguf_tensors(tiny_llama()) | {"rope_freqs.weight": np.ones(4, np.float32)}
     path = write_tiny_gguf(tmp_path / "tiny.gguf", tensors=tensors)
     explainer = Explainer.from_pretrained(path, device="cpu")
-    assert "does not read rope_freqs.weight" in explainer._model_notes[1]
+    assert "does not read rope_freqs.weight" in explainer.facts.notes[1]
 
 
 @pytest.mark.parametrize("option", ["quantize", "revision"])
