@@ -31,7 +31,7 @@ from tokenlight.explaining.default_method import (
     detect_input_kind,
     make_sample_input,
 )
-from tokenlight.explaining.effort import Effort, check_effort
+from tokenlight.explaining.effort import Effort
 from tokenlight.explaining.explain_options import (
     AttributeKeywords,
     CommonKeywords,
@@ -299,6 +299,7 @@ class Explainer(Session):
         """
         options = build_options(
             self,
+            method,
             explain_mask=explain_mask,
             token_types=token_types,
             long=long,
@@ -309,7 +310,6 @@ class Explainer(Session):
             batch_size=batch_size,
             progress=progress,
         )
-        check_effort(effort, stable, method)
         inputs = normalize_inputs(inputs, text_column)
         if isinstance(method, str) and method == "best":
             from tokenlight.evaluation.choose import explain_best
@@ -364,7 +364,7 @@ class Explainer(Session):
         """
         text_column = options.pop("text_column", None)
         texts, _ = list_texts(normalize_inputs(inputs, text_column))
-        checked_options = build_options(self, **options)  # type: ignore[misc]  # without text_column
+        checked_options = build_options(self, method, **options)  # type: ignore[misc]  # no text_column
         return explain_list(self, texts, method, target, checked_options, keep_errors=keep_errors)
 
     @checked

@@ -9,6 +9,7 @@ from tokenlight import registry
 from tokenlight.data.tokens import ExplainMask, LongTextPolicy
 from tokenlight.errors import BadInput, check_choice
 from tokenlight.explaining.default_method import (
+    AUTO_METHOD,
     choose_default_method,
     describe_choice,
     detect_input_kind,
@@ -33,6 +34,7 @@ from tokenlight.methods.base import Method, check_declarations
 
 def build_options(  # noqa: PLR0913 - the keywords users set, each by name
     session: Session,
+    method: Any = AUTO_METHOD,
     *,
     explain_mask: ExplainMask = "none",
     token_types: Literal["tokenizer", "zeros"] = "tokenizer",
@@ -48,12 +50,13 @@ def build_options(  # noqa: PLR0913 - the keywords users set, each by name
 
     Args:
         session: The model, for its default size of a batch.
+        method: The method or methods of the call, which may not stand beside ``effort`` or ``stable``.
         explain_mask: Special tokens to mask in the explained pass.
         token_types: Whether the tokenizer's token types are replaced by zeros.
         long: What happens to a text that is longer than the model reads.
         seed: The seed of methods that sample.
-        effort: How much compute to spend; checked with the method, by ``check_effort``.
-        stable: The share of top tokens that must be stable; checked with ``effort``.
+        effort: How much compute to spend.
+        stable: The share of top tokens that must be stable.
         batch_tokens: The most tokens per batch; None for as many as keep the device busy.
         batch_size: The most texts per batch; None for no limit besides tokens.
         progress: Whether to show a progress bar; None to show one on a terminal.
@@ -70,7 +73,7 @@ def build_options(  # noqa: PLR0913 - the keywords users set, each by name
             f"progress is a {type(progress).__name__}. Give True, False or None (a bar on a terminal).",
             code="progress-type",
         )
-    return ExplainOptions(
+    options = ExplainOptions(
         methods=(),
         seed=check_integer("seed", seed, 0),
         explain_mask=check_choice("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
@@ -82,6 +85,8 @@ def build_options(  # noqa: PLR0913 - the keywords users set, each by name
         effort=effort,
         stable=stable,
     )
+    check_effort(effort, stable, method)
+    return options
 
 
 def explain_list(
@@ -205,7 +210,6 @@ def add_methods(
         method: One method or a list, as users give them.
         example: The first input, which decides on the default.
     """
-    check_effort(options.effort, options.stable, method)
     specs = _as_specs(method)
     if options.effort is not None or options.stable is not None:
         name, method_options, reason = choose_by_effort(
