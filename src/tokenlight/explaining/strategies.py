@@ -2,7 +2,7 @@
 
 Most texts are one row of tokens that shares a batch with the rows of other texts (:class:`BatchedRows`, the
 last of the list). The strategies before it handle texts that need several passes of their own. Plain texts
-for a classifier, for which only the last can apply, skip the list.
+for a classifier, for which only the last can apply, skip the list (``_needs_only_batches`` says why).
 """
 
 import abc
@@ -211,6 +211,7 @@ def _plan_texts(
         zip(bare_texts, targets, encoded_rows, strict=True)
     ):
         if row is not None and _needs_only_batches(session, target):
+            # What the list would end in, without asking it.
             plans.append(PendingText([(row, target)]))
             continue
         text_index = None if is_only_text else (first_index or 0) + index
@@ -223,9 +224,15 @@ def _plan_texts(
 
 
 def _needs_only_batches(session: Session, target: Any) -> bool:
-    """Return whether no strategy but :class:`BatchedRows` can apply to a text that is already one row.
+    """Return whether no strategy but :class:`BatchedRows` can apply to a text of :func:`tokenize_batch`.
 
-    So it is with nearly all of many texts, and asking each strategy would take time.
+    So it is with nearly all of many texts, and asking each strategy would take time. That the first strategy
+    that applies is used holds with this shortcut by two facts, which a new strategy must keep, or be asked
+    here:
+
+    - ``tokenize_batch`` makes no row with ``long="stride"``, so none of its texts needs windows;
+    - no other strategy explains a text for a name or an index where the task is ``text``: a difference and a
+      continuation have targets of their own, and similarity is another task.
     """
     return session.runner.head.task == "text" and isinstance(target, str | int)
 

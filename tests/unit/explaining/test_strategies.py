@@ -12,6 +12,7 @@ from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Continuation, Contrast, Explainer, RankedAbove
 from tokenlight.explaining.calls import build_options, resolve_methods
 from tokenlight.explaining.explain_options import ExplainOptions
+from tokenlight.explaining.input_rows import tokenize_batch
 from tokenlight.explaining.strategies import STRATEGIES, BatchedRows, TextRequest, run_strategies
 from tokenlight.methods.base import Method
 
@@ -86,6 +87,22 @@ def test_each_target_of_a_language_model_gets_its_strategy(
     language_model: Explainer, target: Any, method: str, expected: str
 ) -> None:
     assert name_strategy(language_model, "the cat sat", target, method=method) == expected
+
+
+@pytest.mark.parametrize("target", ["predicted", "positive", "all", 0])
+@pytest.mark.parametrize("long", ["error", "truncate"])
+def test_what_skips_the_list_would_have_come_to_its_last_strategy(
+    classifier: Explainer, target: str | int, long: str
+) -> None:
+    options = build_options(classifier, long=long)
+    rows = tokenize_batch(classifier, ["good film", "a dull plot"], options)
+    assert all(row is not None for row in rows)
+    assert name_strategy(classifier, "good film", target, long=long) == "BatchedRows"
+
+
+def test_no_text_that_may_need_windows_skips_the_list(classifier: Explainer) -> None:
+    options = build_options(classifier, long="stride")
+    assert tokenize_batch(classifier, ["good film", LONG_TEXT], options) == [None, None]
 
 
 def test_texts_of_several_strategies_go_into_one_call(classifier: Explainer) -> None:
