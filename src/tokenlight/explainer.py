@@ -16,6 +16,7 @@ from tokenlight.data.tokens import (
     ExplainMask,
     LongPromptPolicy,
     LongTextPolicy,
+    TokenTypes,
     find_unpadded_range,
 )
 from tokenlight.errors import BadInput, short_repr
@@ -31,10 +32,10 @@ from tokenlight.explaining.default_method import (
     detect_input_kind,
     make_sample_input,
 )
-from tokenlight.explaining.effort import Effort
 from tokenlight.explaining.explain_options import (
     AttributeKeywords,
     CommonKeywords,
+    Effort,
     EvaluateKeywords,
     ExplainKeywords,
     SingleInput,
@@ -243,7 +244,7 @@ class Explainer(Session):
         target: Targets = "predicted",
         *,
         explain_mask: ExplainMask = "none",
-        token_types: Literal["tokenizer", "zeros"] = "tokenizer",
+        token_types: TokenTypes = "tokenizer",
         long: LongTextPolicy = "error",
         seed: int = 0,
         effort: Effort | int | None = None,

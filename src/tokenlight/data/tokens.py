@@ -18,6 +18,7 @@ from tokenlight.errors.arguments import check_fields
 Span = tuple[int, int]  # first character, and the one after the last
 ExplainMask = Literal["none", "cls_sep", "sep"]
 LongTextPolicy = Literal["error", "truncate", "stride"]
+TokenTypes = Literal["tokenizer", "zeros"]  # where token types come from
 # A prompt is not read in windows: its end decides what comes next.
 LongPromptPolicy = Literal["error", "truncate"]
 PER_TOKEN_FIELDS = (

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any, Literal
+from typing import Any, get_args
 
 from tokenlight import registry
-from tokenlight.data.tokens import ExplainMask, LongTextPolicy
+from tokenlight.data.tokens import ExplainMask, LongTextPolicy, TokenTypes
 from tokenlight.errors import BadInput, check_choice
 from tokenlight.explaining.default_method import (
     AUTO_METHOD,
@@ -18,6 +18,7 @@ from tokenlight.explaining.default_method import (
 )
 from tokenlight.explaining.effort import check_effort, choose_by_effort
 from tokenlight.explaining.explain_options import (
+    Effort,
     ExplainOptions,
     check_integer,
     check_target_is_scalar,
@@ -37,10 +38,10 @@ def build_options(  # noqa: PLR0913 - the keywords users set, each by name
     method: Any = AUTO_METHOD,
     *,
     explain_mask: ExplainMask = "none",
-    token_types: Literal["tokenizer", "zeros"] = "tokenizer",
+    token_types: TokenTypes = "tokenizer",
     long: LongTextPolicy = "error",
     seed: int = 0,
-    effort: Literal["instant", "normal", "thorough"] | int | None = None,
+    effort: Effort | int | None = None,
     stable: float | None = None,
     batch_tokens: int | None = None,
     batch_size: int | None = None,
@@ -76,9 +77,9 @@ def build_options(  # noqa: PLR0913 - the keywords users set, each by name
     options = ExplainOptions(
         methods=(),
         seed=check_integer("seed", seed, 0),
-        explain_mask=check_choice("explain_mask", explain_mask, ("none", "cls_sep", "sep")),
-        token_types=check_choice("token_types", token_types, ("tokenizer", "zeros")),
-        long=check_choice("long", long, ("error", "truncate", "stride")),
+        explain_mask=check_choice("explain_mask", explain_mask, get_args(ExplainMask)),
+        token_types=check_choice("token_types", token_types, get_args(TokenTypes)),
+        long=check_choice("long", long, get_args(LongTextPolicy)),
         batch_tokens=check_integer("batch_tokens", batch_tokens, 1),
         batch_size=batch_size,
         progress=progress,

@@ -8,7 +8,7 @@ evidence. Pairs and questions, for which sub-texts were not found better, and ki
 were not applied to keep their default method at every effort.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from tokenlight.explaining.method_support import supports_method
 from tokenlight.explaining.session import Session
 from tokenlight.methods.base import Method
 
-Effort = Literal["instant", "normal", "thorough"]
 SAMPLING_METHOD = "subset_relevance"
 # What the rule chose: the number of subtexts besides the whole text; none is the default method.
 EFFORT_SAMPLES = {"instant": 0, "normal": 8, "thorough": 64}

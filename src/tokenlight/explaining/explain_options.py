@@ -16,6 +16,7 @@ from tokenlight.data.tokens import (
     TextInput,
     TokenRow,
     Tokens,
+    TokenTypes,
 )
 from tokenlight.errors import BadInput, BadTarget, TokenlightError, join_first
 from tokenlight.errors.arguments import Range, Seed
@@ -25,6 +26,7 @@ from tokenlight.inputs.prompt import Chat, Context
 from tokenlight.methods.base import Method
 from tokenlight.trace.sites import Sites, join_sites
 
+Effort = Literal["instant", "normal", "thorough"]  # how many passes to spend, by name
 TargetedRow = tuple[TokenRow, TargetLike]  # a row of tokens and the target to explain in it
 SingleInput = TextInput | Chat | Context | Picture | TokenRow
 TOKENIZER_OUTPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -50,7 +52,7 @@ class ExplainOptions:
 
     methods: tuple[Method, ...]
     explain_mask: ExplainMask
-    token_types: Literal["tokenizer", "zeros"]
+    token_types: TokenTypes
     long: LongTextPolicy
     seed: int
     batch_tokens: int
@@ -66,17 +68,22 @@ class ExplainOptions:
         return join_sites(method.recorded_sites for method in self.methods)
 
 
-class CommonKeywords(TypedDict, total=False):
-    """The keywords of explain() that hold for any kind of input; see :meth:`Explainer.explain`."""
+class SharedKeywords(TypedDict, total=False):
+    """The keywords that explain() and explain_files() share; see :meth:`Explainer.explain`."""
 
     explain_mask: ExplainMask
-    token_types: Literal["tokenizer", "zeros"]
+    token_types: TokenTypes
     long: LongTextPolicy
     seed: int
-    effort: Literal["instant", "normal", "thorough"] | int | None
+    effort: Effort | int | None
     stable: float | None
     batch_tokens: int | None
     batch_size: int | None
+
+
+class CommonKeywords(SharedKeywords, total=False):
+    """The keywords of explain() that hold for any kind of input; see :meth:`Explainer.explain`."""
+
     progress: bool | None
 
 
@@ -86,18 +93,10 @@ class ExplainKeywords(CommonKeywords, total=False):
     text_column: str | None
 
 
-class FileKeywords(TypedDict, total=False):
+class FileKeywords(SharedKeywords, total=False):
     """The keywords of explain() that explain_files() passes on to it."""
 
     target: Any
-    explain_mask: ExplainMask
-    token_types: Literal["tokenizer", "zeros"]
-    long: LongTextPolicy
-    seed: int
-    effort: Literal["instant", "normal", "thorough"] | int | None
-    stable: float | None
-    batch_tokens: int | None
-    batch_size: int | None
 
 
 class AttributeKeywords(ExplainKeywords, total=False):

@@ -12,12 +12,11 @@ from tokenlight.explaining.calls import build_options, explain_list
 from tokenlight.explaining.default_method import AUTO_METHOD
 from tokenlight.explaining.effort import (
     EFFORT_SAMPLES,
-    Effort,
     check_effort,
     count_samples,
     list_sampling_specs,
 )
-from tokenlight.explaining.explain_options import list_texts, normalize_inputs
+from tokenlight.explaining.explain_options import Effort, list_texts, normalize_inputs
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import iter_attributions
 from tokenlight.explaining.token_targets import ENTITIES
