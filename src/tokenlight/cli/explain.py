@@ -231,12 +231,17 @@ def declare_explain_options(
 
     With --file, explain each text of a file; a text that cannot be explained is reported and skipped.
     """
+    # Only the signature is used: it declares the options of explain(), whose body is the command's.
 
 
 @handle_errors
 @option.with_options_of(declare_explain_options)
 def explain(arguments: Mapping[str, Any]) -> None:
-    """Check the options, load the model, and explain what they name."""
+    """Check the options, load the model, and explain what they name.
+
+    Args:
+        arguments: The value of each parameter of :func:`declare_explain_options`, by its name.
+    """
     _check_single_argument(arguments["text"], arguments["typer_context"].args)
     if arguments["by"] is None and arguments["document"] and not arguments["stream"]:
         arguments = {**arguments, "by": "document"}

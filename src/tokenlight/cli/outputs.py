@@ -42,6 +42,8 @@ class OutputWriter:
         reference: Method that the others are compared with.
         group_unit: Unit of ``--by``; sums of scores are listed per unit.
         report: The HTML page of many texts; None for a single text.
+
+    Attributes:
         attributions: Explanations that files other than the page will hold.
         shown_notes: Notes that were shown with an earlier text and are not repeated.
         num_explained: Number of texts explained.
@@ -60,12 +62,12 @@ class OutputWriter:
     reference: str | None = None
     group_unit: Unit | None = None
     report: DataSetReport | None = None
-    attributions: list[Attribution] = field(default_factory=list)
-    shown_notes: set[str] = field(default_factory=set)
-    num_explained: int = 0
-    num_omitted: int = 0
-    label_counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    prints_json: bool = False
+    attributions: list[Attribution] = field(init=False, default_factory=list)
+    shown_notes: set[str] = field(init=False, default_factory=set)
+    num_explained: int = field(init=False, default=0)
+    num_omitted: int = field(init=False, default=0)
+    label_counts: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
+    prints_json: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         # Checked before a model is loaded, so that a typing error costs no time.
