@@ -2,6 +2,10 @@
 
 A batch has two steps: everything the device has to do is launched, then its results are fetched. Between the
 two steps the next batch is launched, so that the device does not wait for Python.
+
+From the outside in: ``try_launch`` meets a batch that does not fit into memory, ``launch`` finds the rows of
+its indices, ``launch_batch`` chooses how the pass is computed, ``_run_pass`` runs the model, and
+``launch_scores`` lets each method read what was recorded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -119,6 +123,7 @@ class _BatchLauncher:
     is_only_batch: bool
 
     def launch(self, row_indices: RowIndices, *, recompute: bool = False) -> PendingBatch:
+        """Launch the rows of these indices; raise if they do not fit into memory."""
         return launch_batch(
             self.session,
             [self.targeted_rows[index][0] for index in row_indices],
@@ -194,7 +199,7 @@ def launch_batch(
         ]
     # Mode 1. The caller has seen the other modes fail.
     if recompute:
-        results = _launch_pass(runner, rows, masked_rows, targets, options, recompute=True)
+        results = _run_pass(runner, rows, masked_rows, targets, options, recompute=True)
         return PendingBatch(session, options, results, notes=[RECOMPUTED_NOTE])
     replay = make_replay_batch(runner, masked_rows, targets, options, is_only_batch=is_only_batch)
     # Mode 2. A captured graph already has the memory that its attention maps need, so only without one are
@@ -202,11 +207,11 @@ def launch_batch(
     has_graph = replay is not None and runner.graph_cache.has_graph(replay.shape_key)
     map_recompute = False if has_graph else choose_recompute(runner, masked_rows, options)
     if map_recompute:
-        results = _launch_pass(runner, rows, masked_rows, targets, options, recompute=map_recompute)
+        results = _run_pass(runner, rows, masked_rows, targets, options, recompute=map_recompute)
         return PendingBatch(session, options, results)
     # Mode 3. Too large for a graph, or of a kind that no graph can hold: launch kernel by kernel.
     if replay is None:
-        results = _launch_pass(runner, rows, masked_rows, targets, options)
+        results = _run_pass(runner, rows, masked_rows, targets, options)
         return PendingBatch(session, options, results)
     # Mode 4. Methods that need nothing of the model, such as random, are computed outside the graph.
     model_methods = tuple(method for method in options.methods if method.recorded_sites)
@@ -214,7 +219,7 @@ def launch_batch(
 
     def launch_on(tensors: Sequence[Tensor]) -> PendingResults:
         inputs = replay.to_model_inputs(tensors)
-        return _launch_pass(runner, rows, masked_rows, targets, replayed_options, inputs=inputs)
+        return _run_pass(runner, rows, masked_rows, targets, replayed_options, inputs=inputs)
 
     results = runner.graph_cache.run(replay, launch_on)
     token_mask = replay.tensors[-1]
@@ -223,7 +228,7 @@ def launch_batch(
     )
 
 
-def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
+def _run_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
     runner: ModelRunner,
     rows: Sequence[TokenRow],
     masked_rows: Sequence[TokenRow],
@@ -233,7 +238,7 @@ def _launch_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
     inputs: ModelInputs | None = None,
     recompute: Recompute = False,
 ) -> PendingResults:
-    """Record one forward pass over ``masked_rows`` and launch every method for every target."""
+    """Run the model once over ``masked_rows``, recorded, and launch every method for every target."""
     recording = record(
         runner,
         masked_rows,
