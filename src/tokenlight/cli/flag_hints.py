@@ -78,9 +78,9 @@ FLAG_HINTS: dict[str, tuple[tuple[str, str], ...]] = {
         (r"TokenTarget\(word\)", "--token WORD of tokenlight explain"),
     ),
     "too-many-text-columns": (_COLUMN_OPTION,),
+    "true-label-required": (_LABELS_OPTION,),
     "unknown-token-type": ((r"token_types='zeros'", "--token-types zeros"),),
     "unknown-true-label": (("give None", "leave the cell empty"),),
-    "watched-label-required": (_LABELS_OPTION,),
     "which-word": (_TARGET_OPTION,),
 }
 

@@ -213,7 +213,7 @@ def compute_target_probabilities(
         if index is None:
             raise BadInput(
                 "target='label' needs the true label of every text, but this one has none. Give labels=….",
-                code="watched-label-required",
+                code="true-label-required",
             )
         # The class as a target of its own: one logit with weight 1.
         target = ResolvedTarget("class", case.head.labels[index], (((index,), 1.0),))

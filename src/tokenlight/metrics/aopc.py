@@ -77,7 +77,7 @@ class AreaOverPerturbationCurve(PerturbationMetric):
         if num_tokens < self.min_tokens:
             raise BadInput(
                 f"The text has fewer than min_tokens={self.min_tokens} tokens, so it is skipped.",
-                code="shorter-than-min-len",
+                code="fewer-than-min-tokens",
             )
         order = self.rank_removable(case)
         if self.grid == "paper":

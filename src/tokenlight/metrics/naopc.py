@@ -52,7 +52,7 @@ class NormalizedAopc(PerturbationMetric):
             raise BadInput(
                 f"The text has {len(positions)} tokens, and the cost of finding their best order grows "
                 f"with the square of that. It is skipped: the limit is max_tokens={self.max_tokens}.",
-                code="longer-than-longest",
+                code="more-than-max-tokens",
             )
         outputs = yield [case.perturber.make_unperturbed()]
         original_probability = compute_target_probabilities(case, outputs)[0]
