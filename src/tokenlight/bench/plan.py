@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.bench.completions import CompletedPrompts, has_completions
-from tokenlight.bench.suite import Suite
+from tokenlight.bench.suite import SUITE_BATCH_TOKENS, Suite
 from tokenlight.bench.suite_entries import DataSetEntry, MetricEntry
 from tokenlight.data.tokens import Question
 from tokenlight.errors import BadInput
@@ -151,7 +151,7 @@ class Plan:
     settings: dict[str, Any]
     limit: int | None = None
     device: str = "cpu"
-    batch_tokens: int = 2048
+    batch_tokens: int = SUITE_BATCH_TOKENS
     conllu: str = ""
     part_size: int = 0
     completed: dict[str, CompletedPrompts] = field(default_factory=dict)

@@ -29,6 +29,7 @@ from tokenlight.files.parsing import parse_yaml, read_text
 MAX_SUITE_BYTES = 1 << 20
 MAX_LAYERS = 200  # layers that `each: layers` is expanded to when labels are looked up
 REQUIRED_LIBRARIES = ("yaml", "pyarrow", "scipy")  # of the extra `bench`
+SUITE_BATCH_TOKENS = 2048  # on every device, since numbers of a suite are compared across devices
 SUITES_FOLDER = Path(__file__).parent / "suites"
 # Keys that change no number, so that they may be edited in a suite that was run.
 UNHASHED_KEYS = ("published", "claims", "notes", "report", "folder", "title", "paper", "kind")
@@ -96,7 +97,7 @@ class Suite:
     heads: Annotated[
         suite_entries.HeadsEntry | None, BeforeValidator(lambda value: value or None)
     ] = None
-    batch_tokens: suite_entries.PositiveInt = 2048
+    batch_tokens: suite_entries.PositiveInt = SUITE_BATCH_TOKENS
     seed: suite_entries.NonNegativeInt = 0
     part_size: suite_entries.PositiveInt = 64
     num_stored: suite_entries.NonNegativeInt = 0

@@ -20,7 +20,7 @@ from tokenlight.hooks.locks import call_between_passes
 from tokenlight.model.batch_inputs import get_shared_source_length
 from tokenlight.model.embeddings import find_embedding_hooks
 from tokenlight.model.memory import is_out_of_memory, limit_pack_tokens
-from tokenlight.model.runner import ModelRunner
+from tokenlight.model.runner import CPU_BATCH_TOKENS, ModelRunner
 from tokenlight.perturb.variants import Variant
 
 # Number of inputs that are deduplicated, sorted and packed together, by device type.
@@ -30,7 +30,7 @@ MAX_CHUNK_LOGITS = 1 << 25  # entries of all logits of a chunk; vocabularies are
 PREFETCHED_CHUNKS = {"cpu": 0, "cuda": 1}
 # No graph is kept, so a batch may be larger than in an explanation. On a CPU larger batches are not
 # faster, since their activations leave the cache.
-DEFAULT_BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
+DEFAULT_BATCH_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 65536}
 BatchLogits = list[tuple[list[int], Tensor]]  # indices of rows, and their logits on the device
 
 

@@ -28,7 +28,7 @@ from tokenlight.lrp.unsupported import UnsupportedOps
 from tokenlight.model.batch_inputs import ModelInputs
 from tokenlight.model.embedding_hooks import CapturedEmbeddings, EmbeddingSite
 from tokenlight.model.embeddings import capture_embeddings
-from tokenlight.model.runner import ModelRunner
+from tokenlight.model.runner import CPU_BATCH_TOKENS, ModelRunner
 from tokenlight.trace.attention_maps import AttentionMap, KeptAttentionMap, LazyAttentionMap
 from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.mixing import MixingRecorder
@@ -86,7 +86,7 @@ def record(
     rows: Sequence[TokenRow],
     sites: Sites,
     *,
-    batch_tokens: int = 2048,
+    batch_tokens: int = CPU_BATCH_TOKENS,
     recompute: Recompute = False,
     inputs: ModelInputs | None = None,
 ) -> Recording:
