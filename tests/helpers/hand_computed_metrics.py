@@ -29,7 +29,7 @@ def assert_comprehensiveness_and_sufficiency_equal_the_values_by_hand() -> None:
     """Compare both metrics and their curves with the values by hand."""
     explainer = make_planted_explainer(make_weights())
     attribution = make_attribution(explainer, WORDS, [2, 1, 0, -1])
-    options = {"bins": (0.25, 0.5)}
+    options = {"shares": (0.25, 0.5)}
     mean, curve = measure_value(explainer, attribution, ("comprehensiveness", options))
     assert curve == pytest.approx([sigmoid(2) - sigmoid(0), sigmoid(2) - sigmoid(-1)])
     assert mean == pytest.approx(np.mean(curve))
