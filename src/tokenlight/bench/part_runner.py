@@ -229,7 +229,7 @@ def counted_forwards(explainer: Explainer) -> Iterator[dict[str, int]]:
 
     def count(_module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         values = [*arguments, *keywords.values()]
-        # The first tensor is input_ids or inputs_embeds: batch × token, or batch × token × width.
+        # The first tensor is input_ids or inputs_embeds: ``batch token``, or ``batch token width``.
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
         if tensors and tensors[0].dim() > 1:
             batch_size, length = tensors[0].shape[:2]

@@ -295,7 +295,7 @@ def balanced_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor, Tensor]:
     share = safe_divide(relevance, case.output)
     first = _flatten_by_example(first_term * share, case.batch_size)
     second = _flatten_by_example(second_term * share, case.batch_size)
-    totals = torch.stack([first.sum(dim=1), second.sum(dim=1)])  # term × example
+    totals = torch.stack([first.sum(dim=1), second.sum(dim=1)])  # ``term example``
     magnitudes = totals.abs()
     # This division needs no guard: where the magnitudes are 0, so are the totals, and the next has one.
     portions = magnitudes / (magnitudes.sum(dim=0) + get_stabilizer(totals.dtype))

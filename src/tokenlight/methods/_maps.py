@@ -1,4 +1,4 @@
-"""Reduce query × key maps to one score per token, for a whole target or for its sides.
+"""Reduce ``query key`` maps to one score per token, for a whole target or for its sides.
 
 The *sides* of an answer span are its start and its end, each with a logit of its own.
 """

@@ -30,7 +30,7 @@ class HookPoint:
     Attributes:
         module_path: Path of the module in the model.
         argument: Index or name of the argument; None for the output.
-        swapped_axes: Two axes to swap to get batch × token × hidden; None if there is nothing to swap.
+        swapped_axes: Two axes to swap to get ``batch token hidden``; None if there is nothing to swap.
         call_index: Which call of the module in a pass, since a decoder may share its encoder's table.
         num_prefix_tokens: Number of the model's own tokens that join only after this point.
     """
@@ -50,7 +50,7 @@ class HookPoint:
             root: The model.
             num_tokens: The number of tokens of the batch; some models append padding of their own, which
                 is left as it is.
-            replace: Takes batch × token × hidden and returns the same shape.
+            replace: Takes ``batch token hidden`` and returns the same shape.
         """
         call_numbers = count()
 
@@ -79,8 +79,8 @@ class HookPoint:
     def _replace_embeddings(
         self, tensor: Tensor, num_tokens: int, replace: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Bring ``tensor`` into the form batch × token × hidden, replace it, and undo the form."""
-        if tensor.dim() == 4:  # output of a convolution: batch × hidden × row × column
+        """Bring ``tensor`` into the form ``batch token hidden``, replace it, and undo the form."""
+        if tensor.dim() == 4:  # output of a convolution: ``batch hidden row column``
             vectors = tensor.flatten(2).transpose(1, 2)
             replaced = self._replace_tokens(vectors, num_tokens, replace)
             return replaced.transpose(1, 2).reshape(tensor.shape)
@@ -124,7 +124,7 @@ class EmbeddingHooks:
     is_read_twice: bool = False
 
     def split_by_hook(self, vectors: Tensor, source_length: int | None) -> Sequence[Tensor]:
-        """Split batch × position × … into one tensor per hook point.
+        """Split ``batch position …`` into one tensor per hook point.
 
         Args:
             vectors: Values at all positions.
@@ -156,7 +156,7 @@ class EmbeddingHooks:
             root: The model.
             num_tokens: The number of tokens of the batch.
             source_length: Tokens that only the encoder reads, or None.
-            replace: Takes the index of a hook point and batch × token × hidden.
+            replace: Takes the index of a hook point and ``batch token hidden``.
         """
         sizes = self._split_sizes(num_tokens * self._count_reads(), source_length)
         with ExitStack() as stack:
@@ -169,7 +169,7 @@ class EmbeddingHooks:
     def replaced_embeddings(
         self, root: nn.Module, vectors: Tensor, source_length: int | None
     ) -> AbstractContextManager[None]:
-        """Let the model read ``vectors``, batch × position × hidden, for its embeddings inside the block.
+        """Let the model read ``vectors``, ``batch position hidden``, for its embeddings inside the block.
 
         Args:
             root: The model.
@@ -186,7 +186,7 @@ class EmbeddingHooks:
         return self.hooked_embeddings(root, num_tokens, source_length, replace)
 
     def fold_to_tokens(self, values: Tensor, token_mask: Tensor) -> Tensor:
-        """Sum batch × position × … to batch × token × …: what a token contributes wherever it is read."""
+        """Sum ``batch position …`` to ``batch token …``: what a token contributes wherever it is read."""
         if not self.is_read_twice:
             return values
         encoder_values, decoder_values = values.chunk(2, dim=1)
@@ -199,7 +199,7 @@ class EmbeddingHooks:
         return encoder_values + shifted
 
     def spread_to_positions(self, values: Tensor, token_mask: Tensor) -> Tensor:
-        """Repeat batch × token × … at all positions; zero where no token of the text is read."""
+        """Repeat ``batch token …`` at all positions; zero where no token of the text is read."""
         if not self.is_read_twice:
             return values
         no_value = torch.zeros_like(values[:, :1])
@@ -233,8 +233,8 @@ class CapturedEmbeddings:
 
     Attributes:
         hooks: The points at which they were captured.
-        token_mask: Batch × token; true at real tokens.
-        tensors: One tensor per hook point, batch × token × hidden, part of the graph if there is one.
+        token_mask: ``batch token``; true at real tokens.
+        tensors: One tensor per hook point, ``batch token hidden``, part of the graph if there is one.
     """
 
     hooks: EmbeddingHooks
@@ -243,17 +243,17 @@ class CapturedEmbeddings:
 
     @property
     def values(self) -> Tensor:
-        """Batch × position × hidden, detached; half precision becomes float32."""
+        """``batch position hidden``, detached; half precision becomes float32."""
         return self.concatenate([tensor.detach() for tensor in self.tensors])
 
     def concatenate(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Join one tensor per hook point to batch × position × …."""
+        """Join one tensor per hook point to ``batch position …``."""
         return torch.cat([upcast(tensor, self.token_mask.device) for tensor in tensors], dim=1)
 
     def fold_to_tokens(self, values: Tensor) -> Tensor:
-        """Sum batch × position × … to batch × token × …."""
+        """Sum ``batch position …`` to ``batch token …``."""
         return self.hooks.fold_to_tokens(values, self.token_mask)
 
     def spread_to_positions(self, values: Tensor) -> Tensor:
-        """Repeat batch × token × … at all positions."""
+        """Repeat ``batch token …`` at all positions."""
         return self.hooks.spread_to_positions(values, self.token_mask)

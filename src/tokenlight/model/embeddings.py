@@ -47,7 +47,7 @@ def capture_embeddings(
     Args:
         runner: The model to run.
         embedding_hooks: Where the embeddings enter.
-        token_mask: Batch × token; true at real tokens.
+        token_mask: ``batch token``; true at real tokens.
         source_length: Number of tokens that only the encoder reads, or None.
     """
     captured = CapturedEmbeddings(embedding_hooks, token_mask, [])
@@ -78,7 +78,7 @@ def compute_embeddings(
     *,
     use_model_decoder_ids: bool = False,
 ) -> Tensor:
-    """Compute the embeddings of ``rows``, batch × position × hidden.
+    """Compute the embeddings of ``rows``, ``batch position hidden``.
 
     The pass ends there, before any head could refuse the rows.
 
@@ -229,7 +229,7 @@ def _trace_modules(runner: ModelRunner, row: TokenRow) -> _ModuleTrace:
 
 
 def _find_hook_points(values: list[_ModuleValue], state: Tensor) -> list[HookPoint]:
-    """Find where ``state``, batch × token × hidden, was given out, then where it was taken in."""
+    """Find where ``state``, ``batch token hidden``, was given out, then where it was taken in."""
     outputs_first = sorted(values, key=lambda item: item.argument is not None)
     hook_points = []
     for item in outputs_first:
@@ -280,7 +280,7 @@ def _find_table_hooks(
 def _make_table_hook_point(
     trace: _ModuleTrace, path: str, call_index: int, num_tokens: int
 ) -> HookPoint:
-    """Return the output of a token table; some models look up token × batch (XLNet)."""
+    """Return the output of a token table; some models look up ``token batch`` (XLNet)."""
     output = next(
         item.value
         for item in trace.values

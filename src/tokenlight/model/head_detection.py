@@ -177,9 +177,9 @@ class PlainForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
     """A plain torch module as a transformers classifier. It holds the module itself, not a copy.
 
     Args:
-        module: Called as ``module(input_ids)`` or ``module(input_ids=…, attention_mask=…)``, batch ×
-            token. Returns batch × label: a tensor, an object with ``logits``, or a tuple or mapping that
-            begins with them.
+        module: Called as ``module(input_ids)`` or ``module(input_ids=…, attention_mask=…)`` with
+            ``batch token``. Returns ``batch label``: a tensor, an object with ``logits``, or a tuple or
+            mapping that begins with them.
         labels: Names of the labels.
 
     Raises:

@@ -75,8 +75,8 @@ class Objective:
 
     Attributes:
         head: The meaning of the logits.
-        term_indices: Batch × term; where in the flattened logits of an example each term stands.
-        weights: Batch × term; the weight of each term.
+        term_indices: ``batch term``; where in the flattened logits of an example each term stands.
+        weights: ``batch term``; the weight of each term.
         lengths: Batch; the number of tokens of each example.
         has_index: Batch; whether the target is one class or token, whose logit is the first term.
     """
@@ -201,8 +201,8 @@ class ArgmaxTargets(Sequence[ResolvedTarget]):
 
     Args:
         head: The meaning of the logits.
-        term_indices: Batch × term; the predicted class, and the alternatives of a token, on the device.
-        weights: Batch × term; None if the only term is the predicted class.
+        term_indices: ``batch term``; the predicted class, and the alternatives of a token, on the device.
+        weights: ``batch term``; None if the only term is the predicted class.
         logits: The logits, on their way to the host.
     """
 
@@ -219,11 +219,11 @@ class ArgmaxTargets(Sequence[ResolvedTarget]):
     def from_logits(
         cls, head: Head, logits: Tensor, fetched_logits: AsyncTensor, num_alternatives: int = 0
     ) -> "ArgmaxTargets":
-        """Choose the largest of ``logits``, batch × label, and the next largest as its alternatives.
+        """Choose the largest of ``logits``, ``batch label``, and the next largest as its alternatives.
 
         Args:
             head: The meaning of the logits.
-            logits: Logits on the device, batch × label.
+            logits: Logits on the device, ``batch label``.
             fetched_logits: The same, on their way to the host, which names the classes when they have
                 arrived.
             num_alternatives: How many other classes the largest is contrasted with.

@@ -60,7 +60,7 @@ def read_logits(
 def _compute_similarities(
     runner: ModelRunner, outputs: Any, arguments: dict[str, Tensor]
 ) -> Tensor:
-    """Return batch × 1: the similarity of each sentence embedding to its reference embedding."""
+    """Return ``batch 1``: the similarity of each sentence embedding to its reference embedding."""
     embeddings = pool_embeddings(runner, outputs, arguments)
     if runner.similarity == "cosine":
         embeddings = normalize(embeddings, dim=-1, eps=1e-12)
@@ -81,7 +81,7 @@ def _select_positions(runner: ModelRunner, logits: Tensor, positions: Tensor) ->
 def _compute_continuation_logits(
     logits: Tensor, continuation_ids: Tensor, *, is_linear: bool
 ) -> Tensor:
-    """Return batch × written × 2: each token's logit, and ln Σ exp of the logits of all other tokens."""
+    """Return ``batch written 2``: each token's logit, and ln Σ exp of the logits of all other tokens."""
     ids = to_device(continuation_ids, logits.device)[..., None]
     other_logits = logits.detach() if is_linear else logits
     other_logits = other_logits.scatter(-1, ids, -torch.inf)
@@ -95,7 +95,7 @@ def _compute_continuation_logits(
 
 
 def pool_embeddings(runner: ModelRunner, outputs: Any, arguments: dict[str, Tensor]) -> Tensor:
-    """Pool the last hidden states into one embedding per text, batch × hidden."""
+    """Pool the last hidden states into one embedding per text, ``batch hidden``."""
     hidden_states: Tensor = outputs.last_hidden_state
     attention_mask = arguments["attention_mask"]
     weights = attention_mask.to(hidden_states)
@@ -118,7 +118,7 @@ def pool_embeddings(runner: ModelRunner, outputs: Any, arguments: dict[str, Tens
 
 
 def read_hidden_states(runner: ModelRunner, outputs: Any) -> tuple[Tensor, ...]:
-    """Return h^0 … h^L, each batch × token × hidden; see :meth:`ModelRunner.read_hidden_states`."""
+    """Return h^0 … h^L, each ``batch token hidden``; see :meth:`ModelRunner.read_hidden_states`."""
     names = ["hidden_states"]
     if runner.model.config.is_encoder_decoder:
         names = ["encoder_hidden_states"]

@@ -42,7 +42,7 @@ class PaddedBatch:
     """The shape of one right-padded batch.
 
     Attributes:
-        is_real: Batch × width; true at real tokens, false at padding.
+        is_real: ``batch width``; true at real tokens, false at padding.
         pad_id: The id that is put at padding; an id outside the vocabulary if the model has no padding
             id and the batch needs none.
         has_padding: Whether any row is shorter than the batch.
@@ -59,7 +59,7 @@ class PaddedBatch:
         return to_device(self.is_real, self.device)
 
     def pad(self, values: Sequence[Any], fill: int) -> Tensor:
-        """Return one value per token as a tensor, batch × width, with ``fill`` at padding."""
+        """Return one value per token as a tensor, ``batch width``, with ``fill`` at padding."""
         if not self.has_padding:
             table = concatenate_rows(values).reshape(self.is_real.shape)
         else:

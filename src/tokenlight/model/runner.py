@@ -387,9 +387,9 @@ class ModelRunner:
                 relevance. The normalizer of a continuation is then linearized at its value.
 
         Returns:
-            Batch × label for a classifier; batch × token × 2 (start, end) for a span head. For a head
-            with logits at every token, those at the target position. For a continuation, batch ×
-            written × 2: each token's logit, and ln Σ exp of the logits of all other tokens.
+            ``batch label`` for a classifier; ``batch token 2`` (start, end) for a span head. For a head
+            with logits at every token, those at the target position. For a continuation,
+            ``batch written 2``: each token's logit, and ln Σ exp of the logits of all other tokens.
 
         Raises:
             UnsupportedModel: The logits do not have one entry per label.
@@ -397,11 +397,11 @@ class ModelRunner:
         return model_outputs.read_logits(self, outputs, arguments, is_linear=is_linear)
 
     def pool_embeddings(self, outputs: Any, arguments: dict[str, Tensor]) -> Tensor:
-        """Pool the last hidden states into one embedding per text, batch × hidden."""
+        """Pool the last hidden states into one embedding per text, ``batch hidden``."""
         return model_outputs.pool_embeddings(self, outputs, arguments)
 
     def read_hidden_states(self, outputs: Any) -> tuple[Tensor, ...]:
-        """Return h^0 … h^L, each batch × token × hidden; empty if the model does not give them.
+        """Return h^0 … h^L, each ``batch token hidden``; empty if the model does not give them.
 
         For a model that generates from a source, those of the encoder, followed by the decoder's.
         """

@@ -59,7 +59,7 @@ class _ImageInputs:
         self.image_token_id = image_token_id
 
     def build_pixels(self, rows: Sequence[Any]) -> Tensor:
-        """Return the images, batch × channel × height × width, with occluded patches filled.
+        """Return the images, ``batch channel height width``, with occluded patches filled.
 
         A patch is occluded where the row has another id than ``image_token_id``.
         """
@@ -99,7 +99,7 @@ def _is_grid_aligned(vectors: Tensor, rows: int, columns: int, num_prefix_tokens
     """Return whether the cells that the probe images change are seen only by their own tokens.
 
     Args:
-        vectors: Image × token × hidden, for the three images of ``_make_probe_images``.
+        vectors: ``image token hidden``, for the three images of ``_make_probe_images``.
         rows: Rows of the grid.
         columns: Columns of the grid.
         num_prefix_tokens: Number of tokens before the first patch.
@@ -174,7 +174,7 @@ class PatchInputs(_ImageInputs):
         return tuple(names)
 
     def _probe_hidden_states(self, shape: ImageShape, rows: int, columns: int) -> Sequence[Tensor]:
-        """Return the hidden states of the probe images, image × token × hidden each."""
+        """Return the hidden states of the probe images, ``image token hidden`` each."""
         images = self._make_probe_images(shape, rows, columns)
         try:
             with instrumented(self.model, attention="unchanged", gradients=False):
@@ -359,7 +359,7 @@ class VisionLanguageInputs(_ImageInputs):
         return _is_grid_aligned(vectors.view(3, rows * columns, -1), rows, columns)
 
     def _compute_image_features(self, pixels: Tensor) -> Tensor:
-        """Return token × hidden: what the language model reads of the images, one after the other."""
+        """Return ``token hidden``: what the language model reads of the images, one after the other."""
         features: Any = _find_image_encoder(self.model).get_image_features(
             **self.build_pixel_arguments(pixels), return_dict=True
         )
@@ -369,12 +369,12 @@ class VisionLanguageInputs(_ImageInputs):
         return vectors.flatten(0, -2)
 
     def build_pixel_arguments(self, pixels: Tensor) -> dict[str, Tensor]:
-        """Return the arguments by which the model reads ``pixels``, batch × channel × height × width."""
+        """Return the arguments by which the model reads ``pixels``, ``batch channel height width``."""
         if "image_grid_thw" in self._forward_parameters:
             return self._build_flat_patch_arguments(pixels)
         arguments = {"pixel_values": pixels}
         if "pixel_attention_mask" in self._forward_parameters:
-            # These models take several images per text: batch × image × channel × height × width.
+            # These models take several images per text: ``batch image channel height width``.
             arguments["pixel_values"] = pixels[:, None]
         if self._needs_image_sizes:
             sizes = [list(pixels.shape[2:])] * len(pixels)

@@ -50,7 +50,7 @@ def stream_logits(
         batch_tokens: Number of tokens per batch, padding included.
 
     Yields:
-        An array of labels for a classifier, or tokens × 2 for a span head.
+        An array of labels for a classifier, or ``token 2`` for a span head.
 
     Raises:
         TextTooLong: An input has more tokens than the model reads.
@@ -85,7 +85,7 @@ def _collect_logits(
     logits_by_key = {}
     for batch, logits in batches:
         batch_logits = logits.cpu().double().numpy()
-        has_token_axis = batch_logits.ndim == 3  # of a span head: batch × token × 2
+        has_token_axis = batch_logits.ndim == 3  # of a span head: ``batch token 2``
         for index, row_logits in zip(batch, batch_logits, strict=True):
             key, variant = keyed_variants[index]
             # Drop the logits of padding.
@@ -207,7 +207,7 @@ def _dropped_embeddings(
 
 
 def _draw_zeros(rows: list[Variant], shape: tuple[int, int, int]) -> np.ndarray:
-    """Return batch × token × hidden, true where an entry of an embedding becomes zero."""
+    """Return ``batch token hidden``, true where an entry of an embedding becomes zero."""
     is_zero = np.zeros(shape, dtype=bool)
     for index, row in enumerate(rows):
         if row.embedding_dropout is not None:

@@ -56,7 +56,7 @@ class Tape:
     Example:
         >>> from tokenlight.plugin import Tape
         >>> def score(tape: Tape):
-        ...     return tape.hidden_x_gradient[:, 0]  # batch × token: h^0 times its gradient
+        ...     return tape.hidden_x_gradient[:, 0]  # ``batch token``: h^0 times its gradient
     """
 
     recording: Recording

@@ -196,7 +196,7 @@ def _compute_random_bands(
 
     for target_values, _ in _compute_outputs(served_model, entries, select_masked):
         band: dict[str, Any] = {"orders": num_orders, "shares": REMOVAL_SHARES.tolist(), "area": {}}
-        # side × order × share
+        # ``side order share``
         values_by_side = target_values.reshape(2, num_orders, len(REMOVAL_SHARES))
         for side, values in zip(GAME_SIDES, values_by_side, strict=True):
             mean = values.mean(axis=0)

@@ -454,7 +454,7 @@ def check_evaluation_cost(
 def compute_attention_map(
     served_model: ServedModel, body: AttentionBody, limits: ServerLimits
 ) -> dict[str, Any]:
-    """Return the attention map of one head, or the mean over a layer's heads: query × key.
+    """Return the attention map of one head, or the mean over a layer's heads: ``query key``.
 
     Args:
         served_model: The model.
@@ -472,7 +472,7 @@ def compute_attention_map(
     runner.verify(row, reads_attention=True)
     maps = record(runner, [row], frozenset({Site.ATTENTION})).attention
     num_layers = len(maps)
-    num_heads = int(maps[0].shape[1])  # batch × head × query × key
+    num_heads = int(maps[0].shape[1])  # ``batch head query key``
     if body.layer >= num_layers or (body.head is not None and body.head >= num_heads):
         raise BadInput(
             f"Layer {body.layer}, head {body.head} does not exist. This model has layers 0 to "
