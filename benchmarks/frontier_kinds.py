@@ -1,6 +1,7 @@
 """Sub-texts of other kinds of input: pairs, questions, masked words, language models, vectors, images.
 
     python benchmarks/frontier_kinds.py --data DATA --out kinds.json [--models MODELS] [--count 40]
+    python benchmarks/frontier_kinds.py --report kinds.json    # the page docs/results/frontier/kinds.md
 
 DATA is the folder of public data sets; MODELS may hold the models that benchmarks/default_method.py names; a
 kind without a model is left out. Every input is explained for the model's own prediction by one-pass methods
@@ -24,10 +25,23 @@ import numpy as np
 import torch
 from default_method import list_tasks, load_explainer, measure_cosine_falls, measure_pictures
 from frontier import bootstrap_mean
+from frontier_page import FOLDER, format_interval
 from machine import facts
 
 from tokenlight import Explainer
 from tokenlight.errors import TokenlightError
+from tokenlight.files.write import write_text
+
+PAGE = FOLDER / "kinds.md"
+TEXT = Path(__file__).with_name("frontier_kinds_text.md")  # tables take the place of [[NAME]]
+KIND_TITLES = {
+    "pair": "Pairs",
+    "span": "Questions",
+    "mask": "Masked words",
+    "next": "Next tokens",
+    "cosine": "Similar texts",
+    "image": "Images",
+}
 
 SKIPPED = frozenset({"text"})  # the protocol itself is about texts
 REFERENCE = "attnlrp"
@@ -96,20 +110,54 @@ def measure_task(
     return rows
 
 
+def render_page(results: dict[str, Any]) -> str:
+    """Render one table per task: means, and paired differences from the reference with their intervals."""
+    tables = []
+    for task, result in results["tasks"].items():
+        lines = [
+            f"## {KIND_TITLES[result['kind']]}: {task}",
+            "",
+            f"`{result['model']}`, {result['texts']} inputs.",
+            "",
+            f"| method | measure | mean | difference from {REFERENCE} |",
+            "|---|---|---|---|",
+        ]
+        for row in result["rows"]:
+            if "refused" in row:
+                lines.append(f"| {row['label']} | refused: `{row['refused']}` | | |")
+                continue
+            for measure, mean in row["means"].items():
+                difference = format_interval(row["ahead_of_attnlrp"][measure])
+                lines.append(f"| {row['label']} | {measure} | {mean:.3f} | {difference} |")
+        tables.append("\n".join(lines))
+    run = results["facts"]
+    text = TEXT.read_text(encoding="utf-8")
+    text = text.replace("[[COMMAND]]", results["command"])
+    text = text.replace("[[COMMIT]]", str(run["commit"]))
+    return text.replace("[[TABLES]]", "\n\n".join(tables))
+
+
 def main() -> None:
-    """Measure every kind of input that has data and a model."""
+    """Measure every kind of input that has data and a model, or write the page of an earlier run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
     parser.add_argument("--models", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--report", type=Path, help="write the page of these results instead")
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--tasks", nargs="+", help="names of tasks; by default all")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
-    results: dict[str, Any] = {
+    if arguments.report:
+        results = json.loads(arguments.report.read_text(encoding="utf-8"))
+        write_text(PAGE, render_page(results))
+        return
+    if not (arguments.data and arguments.out):
+        parser.error("give --data and --out, or --report")
+    results = {
         "facts": facts(arguments.device),
         "command": f"python benchmarks/frontier_kinds.py --count {arguments.count}"
         + (f" --tasks {' '.join(arguments.tasks)}" if arguments.tasks else "")
@@ -133,7 +181,7 @@ def main() -> None:
         rows = measure_task(kind, explainer, inputs[: arguments.count], arguments.methods)
         results["tasks"][task] = {
             "kind": kind,
-            "model": model if is_embedded else Path(model).name,
+            "model": model if is_embedded else Path(model).resolve().name,
             "texts": min(arguments.count, len(inputs)),
             "rows": rows,
         }
