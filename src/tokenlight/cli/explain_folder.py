@@ -16,6 +16,7 @@ from tokenlight.cli.flag_hints import format_text_for_command_line
 from tokenlight.cli.options import EngineKind
 from tokenlight.errors import BadInput
 from tokenlight.evaluation.run import LABEL_TARGET
+from tokenlight.files.stores import Folder
 from tokenlight.scale import Engine, explain_files
 
 DEFAULT_PART_SIZE = 1024  # texts per output file
@@ -50,7 +51,8 @@ def explain_into_folder(
             code="target-label-for-folder",
         )
     device = _choose_device(arguments)
-    with resumable_command(lambda: f"finished texts are in {arguments['output']}"):
+    part_size = arguments["part_size"] or DEFAULT_PART_SIZE
+    with resumable_command(lambda: describe_finished_parts(arguments["output"], part_size)):
         result = explain_files(
             arguments["file"],
             arguments["output"],
@@ -65,7 +67,7 @@ def explain_into_folder(
             load_arguments={
                 name: arguments[name] for name in ("dtype", "quantize") if arguments[name]
             },
-            part_size=arguments["part_size"] or DEFAULT_PART_SIZE,
+            part_size=part_size,
             on_message=print_message,
             explain_mask=arguments["explain_mask"],
             token_types=arguments["token_types"],
@@ -74,6 +76,20 @@ def explain_into_folder(
             **effort,
         )
     _print_result(result)
+
+
+def describe_finished_parts(output: str, part_size: int) -> str:
+    """Describe what an interrupted command leaves; only whole parts are kept."""
+    folder = Folder(output)
+    if folder.local_path is None:
+        return f"finished texts are in {output}"  # a store may not answer in the time that a user waits
+    files = (folder.local_path / "rows").rglob("*.parquet")
+    num_parts = sum(
+        1 for file in files if not file.name.startswith(".")
+    )  # hidden: not finished yet
+    if num_parts == 0:
+        return f"no part of {part_size:,} texts was finished"
+    return f"{num_parts:,} finished parts of up to {part_size:,} texts are in {output}"
 
 
 def _choose_device(arguments: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from tokenlight.files.stores import Folder
 from tokenlight.files.write import write_text
 
 MAX_SETTING_LENGTH = 48  # characters of a setting that a message shows
+OPTION_NAMES = {"block": "part_size"}  # options of settings that are saved under a former name
 
 
 def write_part(path: Path, rows: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> None:
@@ -152,8 +153,9 @@ def describe_changes(
         if isinstance(old, dict) and isinstance(new, dict):
             changes += describe_changes(old, new, f"{prefix}{key} ")
         elif old != new:
+            name = OPTION_NAMES.get(key, key)
             changes.append(
-                f"{prefix}{key} (was {_format_setting(old)}, now {_format_setting(new)})"
+                f"{prefix}{name} (was {_format_setting(old)}, now {_format_setting(new)})"
             )
     return changes
 

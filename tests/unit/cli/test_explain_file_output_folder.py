@@ -7,6 +7,7 @@ import pyarrow.dataset
 import pytest
 
 from tests.helpers.scale_runs import write_parquet
+from tokenlight.cli.explain_folder import describe_finished_parts
 from tokenlight.scale import local_processes as processes
 
 pytestmark = pytest.mark.xdist_group("bench")
@@ -88,3 +89,17 @@ def test_a_folder_is_explained_kept_columns_and_precision_included(
     code, _, errors = tokenlight(*command[:-2])
     assert code == 2
     assert "dtype (was bfloat16, now nothing)" in " ".join(errors.split())
+
+
+def test_an_interrupted_command_says_how_many_parts_are_kept(tmp_path):
+    output = str(tmp_path / "out")
+    assert describe_finished_parts(output, 1024) == "no part of 1,024 texts was finished"
+    rows = tmp_path / "out/rows/a"
+    rows.mkdir(parents=True)
+    for name in ("00000.parquet", "00001.parquet", ".00002.parquet"):
+        (rows / name).touch()
+    assert (
+        describe_finished_parts(output, 1024)
+        == f"2 finished parts of up to 1,024 texts are in {output}"
+    )
+    assert describe_finished_parts("s3://bucket/out", 8) == "finished texts are in s3://bucket/out"

@@ -243,6 +243,8 @@ def test_a_job_with_other_settings_is_refused(data, model, tmp_path):
         run_job(source, folder, str(weights), long="truncate")
     with pytest.raises(BadInput, match=r"keep \(was id,stars, now id\)"):
         run_job(source, folder, str(weights), keep_columns=["id"])
+    with pytest.raises(BadInput, match=r"part_size \(was \d+, now 7\)"):
+        run_job(source, folder, str(weights), part_size=7)
     write_parquet(source / "b.parquet", 15)
     with pytest.raises(BadInput, match=r"files .*b.parquet \(was 15 rows"):
         run_job(source, folder, str(weights))

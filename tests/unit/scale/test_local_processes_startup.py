@@ -54,13 +54,15 @@ if __name__ == "__main__":
     main()
 """
 
+PART_SIZE = 3  # texts
+
 
 @pytest.fixture
 def arguments(tmp_path, bert_folder):
     """A job of two parts."""
     data = write_parquet(tmp_path / "data/a.parquet", 6)
     arguments = ["explain", "--file", data, "-m", bert_folder, "-x", "attcat", "--workers", 1]
-    return [*arguments, "--part-size", 3, "-o", tmp_path / "out"]
+    return [*arguments, "--part-size", PART_SIZE, "-o", tmp_path / "out"]
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def test_only_the_runner_answers_ctrl_c_while_a_worker_starts(command, arguments
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     messages = " ".join(errors.split())
     assert messages == (
-        f"stopped: finished texts are in {tmp_path}/out; run the same command again to continue."
+        f"stopped: no part of {PART_SIZE} texts was finished; run the same command again to continue."
     )
     result = run_command(*arguments)
     assert result.status == 0, result.errors
