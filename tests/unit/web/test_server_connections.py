@@ -31,6 +31,7 @@ class Slow:
     def __init__(self):
         self.go = threading.Event()
         self.begun = threading.Event()
+        self.arrivals = threading.Semaphore(0)  # one per request that is being answered
         self.given_up = threading.Event()
 
     async def __call__(self, scope, _receive, send):
@@ -38,6 +39,7 @@ class Slow:
             return
         if scope["path"] != "/healthz":
             self.begun.set()
+            self.arrivals.release()
             try:
                 await asyncio.to_thread(self.go.wait, 20)
             except asyncio.CancelledError:
@@ -94,11 +96,9 @@ def test_a_new_connection_is_refused_when_all_are_busy():
         at_work = [
             pool.submit(httpx.get, f"{address}/work", timeout=DEADLINE_SECONDS) for _ in range(2)
         ]
-        while at_work and not app.begun.wait(DEADLINE_SECONDS):
-            pass
-        refused = None
-        while refused is None or refused.status_code == 200:  # until both have arrived
-            refused = httpx.get(f"{address}/healthz", timeout=DEADLINE_SECONDS)
+        # A connection whose request has not been read may be closed for a new one, so wait for both.
+        assert all(app.arrivals.acquire(timeout=DEADLINE_SECONDS) for _ in at_work)
+        refused = httpx.get(f"{address}/healthz", timeout=DEADLINE_SECONDS)
         assert refused.status_code == 429
         assert refused.json()["error"]["code"] == "busy"
         assert refused.headers["retry-after"] == "1"
