@@ -83,10 +83,9 @@ def describe_finished_parts(output: str, part_size: int) -> str:
     folder = Folder(output)
     if folder.local_path is None:
         return f"finished texts are in {output}"  # a store may not answer in the time that a user waits
-    files = (folder.local_path / "rows").rglob("*.parquet")
-    num_parts = sum(
-        1 for file in files if not file.name.startswith(".")
-    )  # hidden: not finished yet
+    # A part is written under a hidden name until it is complete.
+    names = [file.name for file in (folder.local_path / "rows").rglob("*.parquet")]
+    num_parts = sum(not name.startswith(".") for name in names)
     if num_parts == 0:
         return f"no part of {part_size:,} texts was finished"
     return f"{num_parts:,} finished parts of up to {part_size:,} texts are in {output}"

@@ -6,7 +6,7 @@ Every saved explanation passes through here when it is read, so that nothing els
 from collections.abc import Mapping
 from typing import Any
 
-OLD_EXTRAS = {"place": "location", "likeness": "similarity"}
+OLD_EXTRAS = {"place": "location", "likeness": "similarity", "kept": "input_columns"}
 # Explanations that combine two passes: how many tokens belong to both texts, or to the first.
 OLD_DIFFERENCE_KEYS = {"border": "num_shared_tokens", "behind": "num_first_tokens"}
 OLD_SIMILARITY_KEYS = {"border": "num_first_tokens"}

@@ -120,7 +120,7 @@ class Method(registry.Component, abc.ABC):
 
     @classmethod
     def adapt_options(cls, options: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:  # noqa: ARG003
-        """Change the options of a call for one model, for which a preset may mean something else.
+        """Adapt the options of a call to the explained model: a preset may depend on it.
 
         Most methods leave this as it is.
 
@@ -153,7 +153,7 @@ class Method(registry.Component, abc.ABC):
             name: The registered name.
             options: Its options.
             seed: The seed of a stochastic method, unless its options have one.
-            model: The model, for which a preset may mean something else.
+            model: The explained model.
 
         Returns:
             The method, with its options checked.

@@ -52,6 +52,7 @@ def test_the_trust_result_of_an_earlier_version_is_read():
     ("old", "new"),
     [
         ({"likeness": {"border": 4}}, {"similarity": {"num_first_tokens": 4}}),
+        ({"kept": {"id": "r7"}}, {"input_columns": {"id": "r7"}}),
         (
             {"difference": {"border": 2, "behind": 5}},
             {"difference": {"num_shared_tokens": 2, "num_first_tokens": 5}},
