@@ -1,11 +1,11 @@
-"""How reliable is a trust grade? Record what subtexts do under scores of known quality.
+"""How reliable is a trust grade? Record what partial texts do under scores of known quality.
 
     python benchmarks/trust_calibration.py pack --data DATA --to FOLDER   # 1 MB: all that measuring reads
     python benchmarks/trust_calibration.py measure --data DATA --work WORK [--device cuda] [--workers 8]
     python benchmarks/trust_report.py --work WORK   # counts the grades
 
 DATA is the folder of public data sets (default: TOKENLIGHT_DATA). WORK/parts keeps finished chunks, so that
-the same command goes on where it was stopped. What is kept are probabilities of subtexts, not grades:
+the same command goes on where it was stopped. What is kept are probabilities of partial texts, not grades:
 ``trust_report.py`` grades them by the code of the package, so that a rule can be tried without the models.
 """
 
@@ -31,10 +31,10 @@ from tokenlight import Explainer
 from tokenlight.accel.arithmetic import compute_arithmetic_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
-from tokenlight.evaluation.random_subtexts import RandomSubtexts, choose_explanation_words
+from tokenlight.evaluation.random_partial_texts import RandomPartialTexts, choose_explanation_words
 from tokenlight.evaluation.removal import TargetProbability, list_removals
 from tokenlight.evaluation.removal_evidence import (
-    ExplanationSubtext,
+    RemovedWords,
     compute_log_odds,
     list_presence,
 )
@@ -62,7 +62,7 @@ CHUNK_SIZES = {"text": 12, "next": 8, "topic": 4, "question": 2, "pair": 6, "tok
 def measure_texts(
     model: str, device: str, inputs: Sequence[tuple[Any, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what every subtext of each text did; texts that cannot be explained are left out."""
+    """Return what every partial text of each text did; texts that cannot be explained are left out."""
     explainer = load_explainer(model, device)
     records = []
     for text, target in inputs:
@@ -78,7 +78,7 @@ def measure_texts(
 
 
 def measure_text(explainer: Explainer, attribution: Attribution) -> dict[str, Any]:
-    """Measure the random subtexts of one text, and the own subtexts of every kind of scores."""
+    """Measure the random partial texts of one text, and the own partial texts of every kind of scores."""
     row = attribution.row
     probability = TargetProbability(explainer, attribution, {})
     num_words = len(probability.words)
@@ -86,32 +86,33 @@ def measure_text(explainer: Explainer, attribution: Attribution) -> dict[str, An
         return {}
     generator = row.make_generator(0, RANDOM_STREAM)
     removals = list_removals(explainer, row, probability.words, generator)
-    subtexts = RandomSubtexts(probability, removals, generator, max_orders=NUM_ORDERS)
+    partial_texts = RandomPartialTexts(probability, removals, generator, max_orders=NUM_ORDERS)
     is_token = explainer.runner.head.is_language_model
     record: dict[str, Any] = {
         "words": num_words,
-        "before": subtexts.before,
+        "before": partial_texts.before,
         "removals": [removal.name for removal in removals],
         "is_token": is_token,
-        "is_floor": subtexts.before < (0.01 if is_token else 0.05),
+        "is_floor": partial_texts.before < (0.01 if is_token else 0.05),
     }
     if record["is_floor"]:
         return record
-    subtexts.measure(attribution.scores, NUM_ORDERS)
+    partial_texts.measure(attribution.scores, NUM_ORDERS)
     scores_by_kind = {METHOD: attribution.scores}
-    scores_by_kind |= make_scores(attribution, subtexts, row.make_generator(0, 1))
+    scores_by_kind |= make_scores(attribution, partial_texts, row.make_generator(0, 1))
     untied = [scores for kind, scores in scores_by_kind.items() if kind not in TIED_KINDS]
-    subtexts.prefetch(untied, NUM_ORDERS)
+    partial_texts.prefetch(untied, NUM_ORDERS)
     record |= {
-        "empty": subtexts._empty,
+        "empty": partial_texts._empty,
         "choices": [
-            [[chosen.tolist() for chosen in o] for o in r] for r in subtexts.random_choices
+            [[chosen.tolist() for chosen in o] for o in r] for r in partial_texts.random_choices
         ],
         "random": [
-            _round(compute_log_odds(np.stack(orders))) for orders in subtexts._random_probabilities
+            _round(compute_log_odds(np.stack(orders)))
+            for orders in partial_texts._random_probabilities
         ],
         "scores": {
-            kind: record_scores(subtexts, attribution, scores)
+            kind: record_scores(partial_texts, attribution, scores)
             for kind, scores in scores_by_kind.items()
         },
     }
@@ -119,32 +120,32 @@ def measure_text(explainer: Explainer, attribution: Attribution) -> dict[str, An
 
 
 def record_scores(
-    subtexts: RandomSubtexts, attribution: Attribution, scores: np.ndarray
+    partial_texts: RandomPartialTexts, attribution: Attribution, scores: np.ndarray
 ) -> dict[str, Any]:
-    """Return the scores of words, and what their own subtexts did."""
-    removable = scores[subtexts.probability.removable_positions]
-    runner = subtexts.probability.runner
+    """Return the scores of words, and what their own partial texts did."""
+    removable = scores[partial_texts.probability.removable_positions]
+    runner = partial_texts.probability.runner
     eps = compute_arithmetic_eps(runner.device, runner.dtype)
     tested = replace(attribution, scores=scores, layers=None)
     tied = count_tied(removable, find_tolerance(tested, eps)) / len(removable)
-    word_scores = subtexts.sum_words(scores)
-    order = subtexts.rank_words(word_scores)
+    word_scores = partial_texts.sum_words(scores)
+    order = partial_texts.rank_words(word_scores)
     own: list[Any] = []
     # Ties alone make these scores "cannot tell" or "untested": no model has to run.
     is_tied = tied > MAX_TIED_SHARE
-    for removal in [] if is_tied else subtexts.removals:
-        texts = subtexts.list_explanation_texts(
-            removal, choose_explanation_words(order, subtexts.num_top_words)
+    for removal in [] if is_tied else partial_texts.removals:
+        texts = partial_texts.list_explanation_texts(
+            removal, choose_explanation_words(order, partial_texts.num_top_words)
         )
-        odds = compute_log_odds(subtexts.probability.run(texts))
-        own.append(_round(odds.reshape(-1, len(ExplanationSubtext))))
+        odds = compute_log_odds(partial_texts.probability.run(texts))
+        own.append(_round(odds.reshape(-1, len(RemovedWords))))
     return {
         "words": [float(f"{score:.5g}") for score in word_scores],
         "order": order.tolist(),
         "own": own,
         "tied": tied,
         "special": round(find_special_share(tested), 4),
-        "cancelled": round(find_cancelled_share(scores, subtexts.words), 4),
+        "cancelled": round(find_cancelled_share(scores, partial_texts.words), 4),
     }
 
 
@@ -153,12 +154,12 @@ def _round(values: np.ndarray) -> list[Any]:
 
 
 def make_scores(
-    attribution: Attribution, subtexts: RandomSubtexts, generator: np.random.Generator
+    attribution: Attribution, partial_texts: RandomPartialTexts, generator: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """Return scores of known worth, one per token."""
-    num_words = len(subtexts.words)
-    method = subtexts.sum_words(attribution.scores)
-    best = fit_scores(subtexts, method)
+    num_words = len(partial_texts.words)
+    method = partial_texts.sum_words(attribution.scores)
+    best = fit_scores(partial_texts, method)
     one_word = np.zeros(num_words)
     one_word[generator.integers(num_words)] = 1.0
     by_word = {
@@ -167,12 +168,12 @@ def make_scores(
         "near-best, all lowered": best - np.abs(best).max(),
         "attnlrp, all raised": method + np.abs(method).max(),
         "attnlrp, all lowered": method - np.abs(method).max(),
-        "attnlrp, rest inverted": invert_rest(method, subtexts.num_top_words),
-        "attnlrp, rest shuffled": shuffle_rest(method, subtexts.num_top_words, generator),
+        "attnlrp, rest inverted": invert_rest(method, partial_texts.num_top_words),
+        "attnlrp, rest shuffled": shuffle_rest(method, partial_texts.num_top_words, generator),
         "inverted": -best,
         "random 0": generator.normal(size=num_words),
         "random 1": generator.normal(size=num_words),
-        "picked": pick_random_scores(subtexts, generator),
+        "picked": pick_random_scores(partial_texts, generator),
         "position": -np.arange(num_words, dtype=float),
         "last first": np.arange(num_words, dtype=float),
         "one word": one_word,
@@ -182,7 +183,7 @@ def make_scores(
     made = {"constant": np.ones(len(attribution.row))}
     for name, word_scores in by_word.items():
         scores = np.zeros(len(attribution.row))
-        for positions, score in zip(subtexts.words, word_scores, strict=True):
+        for positions, score in zip(partial_texts.words, word_scores, strict=True):
             scores[positions] = score / len(positions)
         made[name] = scores
     return made
@@ -207,12 +208,14 @@ def shuffle_rest(
     return shuffled
 
 
-def pick_random_scores(subtexts: RandomSubtexts, generator: np.random.Generator) -> np.ndarray:
+def pick_random_scores(
+    partial_texts: RandomPartialTexts, generator: np.random.Generator
+) -> np.ndarray:
     """Return random scores whose top words are, of several random choices, those of the largest fall."""
-    deleted = np.stack(subtexts._random_probabilities[0])[-NUM_FIT_ORDERS:, 0]
-    choices = subtexts.random_choices[0][-NUM_FIT_ORDERS:]
+    deleted = np.stack(partial_texts._random_probabilities[0])[-NUM_FIT_ORDERS:, 0]
+    choices = partial_texts.random_choices[0][-NUM_FIT_ORDERS:]
     few = choices[int(np.argmin(deleted))][0]
-    scores = np.sort(generator.normal(size=len(subtexts.words)))
+    scores = np.sort(generator.normal(size=len(partial_texts.words)))
     rest = np.setdiff1d(np.arange(len(scores)), few)
     order = np.concatenate([generator.permutation(rest), few])
     picked = np.empty(len(scores))
@@ -220,10 +223,12 @@ def pick_random_scores(subtexts: RandomSubtexts, generator: np.random.Generator)
     return picked
 
 
-def fit_scores(subtexts: RandomSubtexts, prior: np.ndarray) -> np.ndarray:
-    """Correct a method's scores by a ridge regression on random subtexts that the test does not see."""
+def fit_scores(partial_texts: RandomPartialTexts, prior: np.ndarray) -> np.ndarray:
+    """Correct a method's scores by a ridge regression on random partial texts that the test does not see."""
     presence, odds = [], []
-    for orders, random in zip(subtexts.random_choices, subtexts._random_probabilities, strict=True):
+    for orders, random in zip(
+        partial_texts.random_choices, partial_texts._random_probabilities, strict=True
+    ):
         left = list_presence(orders[-NUM_FIT_ORDERS:], len(prior)).reshape(-1, len(prior))
         log_odds = compute_log_odds(np.stack(random[-NUM_FIT_ORDERS:])).ravel()
         # Each removal has an intercept of its own.

@@ -34,7 +34,7 @@ from tokenlight.evaluation.grade import (
     is_decided,
     judge_removal,
 )
-from tokenlight.evaluation.random_subtexts import (
+from tokenlight.evaluation.random_partial_texts import (
     NUM_SHUFFLES,
     ORDER_BLOCKS,
     choose_explanation_words,

@@ -23,7 +23,8 @@ def test_tokens_that_could_be_zero_are_hatched_as_in_the_library(visit, explaine
     assert [token.strip() for token in read_uncertain(visit, SAMPLED)] == expected
     line = visit.page.locator("#why .errors").text_content()
     assert line == (
-        f"± one standard error over 8 subtexts; hatched: could be 0 ({len(expected)} of {sum(is_regular)})"
+        f"± one standard error over 8 partial texts; hatched: could be 0 ({len(expected)} of "
+        f"{sum(is_regular)})"
     )
     image = visit.page.locator(".token.uncertain").first.evaluate(
         "token => getComputedStyle(token).backgroundImage"

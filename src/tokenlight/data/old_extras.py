@@ -20,7 +20,12 @@ OLD_TRUST_KEYS = {
     "special": "special_share",
     "signed": "has_signs",
 }
-OLD_REMOVAL_KEYS = {"words_are": "action", "beaten": "share_beaten", "stronger": "num_stronger"}
+OLD_REMOVAL_KEYS = {
+    "words_are": "action",
+    "beaten": "share_beaten",
+    "stronger": "num_stronger",
+    "subtexts": "partial_texts",
+}
 OLD_HEALTH_KEYS = {"says": "finding"}
 
 

@@ -49,7 +49,7 @@ class Trust:
         num_orders: Number of random orders that were tried under each removal; None without a test.
         before: Probability of the target in the whole text; None without a test.
         after: Probability without the top words, when they are deleted; None without a test.
-        joint_rank: Share of shuffled scores that predict the subtexts less well; None without a test.
+        joint_rank: Share of shuffled scores that predict the partial texts less well; None without a test.
         zero_shift: How far the zero of the scores is off, in standard deviations; None without signs.
         is_outdated: Whether the scores, the text or the target changed after the test. The grade is then
             ``untested``.

@@ -1,8 +1,8 @@
 """Grade one explanation from what each removal says about it, and say what is weak in the evidence.
 
 A good grade needs every removal in favor, and enough evidence over all of them: how far the better half of
-its words outweighs the other half, how well its sums follow random subtexts, and how many random choices its
-top words beat are added up, so that one test that random subtexts happen to make weak is outweighed.
+its words outweighs the other half, how well its sums follow random partial texts, and how many random choices
+its top words beat are added up, so that one test that random partial texts happen to make weak is outweighed.
 Signed scores also need their zero where the model has it. The thresholds were chosen on one half of recorded
 texts; ``benchmarks/trust_report.py`` counts what they do on the other half.
 """
@@ -22,12 +22,12 @@ from tokenlight.data.trust import (
     NO_BETTER_THAN_CHANCE,
     WORSE_THAN_CHANCE,
 )
+from tokenlight.evaluation.partial_text_statistics import find_zero_shift
 from tokenlight.evaluation.removal_evidence import (
     RemovalEvidence,
     rank_all_removals,
     rank_beyond_position,
 )
-from tokenlight.evaluation.subtext_statistics import find_zero_shift
 
 # Judgment of a single removal if only one of its two tests is passed.
 TOP_WORDS_ALONE = "top words alone"
@@ -151,7 +151,7 @@ class JointResult(NamedTuple):
     Attributes:
         removals: The results of each removal.
         joint_rank: Rank of the sums of scores among shuffled ones, under all removals together.
-        zero_shift: What would have to be added to every word for the sums to follow subtexts of all
+        zero_shift: What would have to be added to every word for the sums to follow partial texts of all
             sizes best, in standard deviations of the scores; None for scores without signs.
         min_change: The smallest change of the probability that a person would notice.
         num_words: Number of words in the text.
@@ -304,7 +304,7 @@ def would_pass_by_positions(
 
 
 def is_decided(result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> bool:
-    """Return whether more random subtexts would hardly change the grade, for better or worse."""
+    """Return whether more random partial texts would hardly change the grade, for better or worse."""
     if result.num_words < thresholds.min_words:
         return True
     margin = thresholds.clear_margin

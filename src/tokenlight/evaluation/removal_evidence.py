@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.evaluation.removal import Removal
-from tokenlight.evaluation.subtext_statistics import (
+from tokenlight.evaluation.partial_text_statistics import (
     TIE_TOLERANCE,
-    contrast_subtexts,
-    correlate_subtexts,
+    contrast_partial_texts,
+    correlate_partial_texts,
     rank_beyond,
     rank_first,
 )
+from tokenlight.evaluation.removal import Removal
 
 MIN_CLIPPED_PROBABILITY = 1e-6  # probabilities are clipped to this before their log-odds
 INTERVAL = (5, 95)  # percentiles of what random choices do
-NUM_RANDOM_POINTS = 3  # subtexts per random order: a few words, and the two halves
+NUM_RANDOM_POINTS = 3  # partial texts per random order: a few words, and the two halves
 
 
-class ExplanationSubtext(IntEnum):
-    """The subtexts that an explanation chooses, named by what they lack."""
+class RemovedWords(IntEnum):
+    """The partial texts that an explanation chooses, named by what they lack."""
 
     # The words that it scores highest.
     TOP = 0
@@ -57,18 +57,19 @@ class RemovalEvidence:
         num_words: Number of words in the text.
         before: The probability in the whole text.
         empty: The probability without any word; None where it was not measured.
-        explanation_probabilities: The probabilities of the subtexts that the explanation chooses, in the
-            order of :class:`ExplanationSubtext`.
-        random_probabilities: The probabilities of the random subtexts, of shape ``order point``: without a
-            few words, without the first half, without the second half.
-        random_sums: The sum of scores of the words that are left in each random subtext, of shape
+        explanation_probabilities: The probabilities of the partial texts that the explanation chooses, in the
+            order of :class:`RemovedWords`.
+        random_probabilities: The probabilities of the random partial texts, of shape ``order point``: without
+            a few words, without the first half, without the second half.
+        random_sums: The sum of scores of the words that are left in each random partial text, of shape
             ``order point``.
-        explanation_sums: The sum of scores of the words that are removed from each subtext that it chooses.
+        explanation_sums: The sum of scores of the words that are removed from each partial text that it
+            chooses.
         total: The sum of the scores of all words.
         spread: The standard deviation of the scores of the words.
         all_correlations: The correlation of the sums with the log-odds, then that of each shuffle; the same
             shuffles for every removal.
-        presence: Which words are left in each random subtext, of shape ``order point word``.
+        presence: Which words are left in each random partial text, of shape ``order point word``.
         shuffled_scores: The scores of the words, then the shuffled ones, of shape ``shuffle word``.
     """
 
@@ -95,18 +96,18 @@ class RemovalEvidence:
     @property
     def top_fall(self) -> float:
         """The fall of the probability without the top words."""
-        return float(self.before - self.explanation_probabilities[ExplanationSubtext.TOP])
+        return float(self.before - self.explanation_probabilities[RemovedWords.TOP])
 
     @property
     def half_fall(self) -> float:
         """The fall of the probability without the better half of the words."""
-        return float(self.before - self.explanation_probabilities[ExplanationSubtext.BETTER_HALF])
+        return float(self.before - self.explanation_probabilities[RemovedWords.BETTER_HALF])
 
     @property
     def share_beaten(self) -> float:
         """Share of random choices of as many words that lower the log-odds less than the top words."""
         difference = compute_log_odds(self.random_probabilities[:, 0]) - compute_log_odds(
-            self.explanation_probabilities[ExplanationSubtext.TOP]
+            self.explanation_probabilities[RemovedWords.TOP]
         )
         is_beaten = difference > TIE_TOLERANCE
         is_tied = np.abs(difference) <= TIE_TOLERANCE
@@ -116,7 +117,7 @@ class RemovalEvidence:
     def num_stronger(self) -> int:
         """Random choices of as many words that lower the log-odds as much as the top words."""
         difference = compute_log_odds(self.random_probabilities[:, 0]) - compute_log_odds(
-            self.explanation_probabilities[ExplanationSubtext.TOP]
+            self.explanation_probabilities[RemovedWords.TOP]
         )
         return int((difference <= TIE_TOLERANCE).sum())
 
@@ -128,9 +129,7 @@ class RemovalEvidence:
         """
         log_odds = compute_log_odds(self.explanation_probabilities)
         return (
-            float(
-                log_odds[ExplanationSubtext.OTHER_HALF] - log_odds[ExplanationSubtext.BETTER_HALF]
-            )
+            float(log_odds[RemovedWords.OTHER_HALF] - log_odds[RemovedWords.BETTER_HALF])
             / self.half_unit
         )
 
@@ -139,7 +138,7 @@ class RemovalEvidence:
         """The contrast of the words after the top words: their better part against their lowest."""
         log_odds = compute_log_odds(self.explanation_probabilities)
         return (
-            float(log_odds[ExplanationSubtext.LOWEST] - log_odds[ExplanationSubtext.BETTER_HALF])
+            float(log_odds[RemovedWords.LOWEST] - log_odds[RemovedWords.BETTER_HALF])
             / self.half_unit
         )
 
@@ -151,17 +150,17 @@ class RemovalEvidence:
 
     @property
     def correlation(self) -> float:
-        """Correlation of the sums of scores with the log-odds of the random subtexts."""
+        """Correlation of the sums of scores with the log-odds of the random partial texts."""
         return float(self.all_correlations[0])
 
     @property
     def correlation_rank(self) -> float:
-        """Share of shuffled scores that predict the random subtexts less well."""
+        """Share of shuffled scores that predict the random partial texts less well."""
         return rank_first(self.all_correlations)
 
     @property
     def log_odds_falls(self) -> np.ndarray:
-        """The fall of the log-odds in every subtext, random ones first."""
+        """The fall of the log-odds in every partial text, random ones first."""
         random_log_odds = compute_log_odds(self.random_probabilities).ravel()
         explanation_log_odds = compute_log_odds(self.explanation_probabilities)
         log_odds = np.concatenate([random_log_odds, explanation_log_odds])
@@ -169,12 +168,12 @@ class RemovalEvidence:
 
     @property
     def removed_score_sums(self) -> np.ndarray:
-        """The sum of the scores of the removed words of every subtext, random ones first."""
+        """The sum of the scores of the removed words of every partial text, random ones first."""
         return np.concatenate([(self.total - self.random_sums).ravel(), self.explanation_sums])
 
     @property
     def num_removed(self) -> np.ndarray:
-        """The number of removed words of every subtext, random ones first."""
+        """The number of removed words of every partial text, random ones first."""
         half = self.num_half
         in_lowest = max(half, self.num_top_words)
         in_explanation = [self.num_top_words, half, half, in_lowest]
@@ -182,13 +181,13 @@ class RemovalEvidence:
 
     @property
     def _num_removed_at_random(self) -> np.ndarray:
-        """The number of removed words of every random subtext."""
+        """The number of removed words of every random partial text."""
         of_one_order = [self.num_top_words, self.num_half, self.num_half]
         return np.tile(of_one_order, len(self.random_probabilities))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values: the numbers, the curve with its random interval, and the subtexts."""
-        other_half = self.explanation_probabilities[ExplanationSubtext.OTHER_HALF]
+        """Return JSON values: the numbers, the curve with its random interval, and the partial texts."""
+        other_half = self.explanation_probabilities[RemovedWords.OTHER_HALF]
         return {
             "removal": self.removal.name,
             "action": self.removal.action,
@@ -205,8 +204,8 @@ class RemovalEvidence:
 
     def _build_curve(self) -> dict[str, Any]:
         """Return the probabilities after more and more words are removed, best first."""
-        top = self.explanation_probabilities[ExplanationSubtext.TOP]
-        better_half = self.explanation_probabilities[ExplanationSubtext.BETTER_HALF]
+        top = self.explanation_probabilities[RemovedWords.TOP]
+        better_half = self.explanation_probabilities[RemovedWords.BETTER_HALF]
         counts = [0, self.num_top_words, self.num_half]
         curve = [self.before, top, better_half]
         if self.empty is not None:
@@ -215,7 +214,7 @@ class RemovalEvidence:
         return {"counts": counts, "curve": _round_all(np.array(curve))}
 
     def _summarize_random(self) -> dict[str, Any]:
-        """Return what random choices do: their intervals, and every subtext for the page's charts."""
+        """Return what random choices do: their intervals, and every partial text for the page's charts."""
         top_size_probabilities = self.random_probabilities[:, 0]
         half_probabilities = self.random_probabilities[:, 1:].ravel()
         top_size_interval = np.percentile(top_size_probabilities, INTERVAL)
@@ -229,9 +228,9 @@ class RemovalEvidence:
         return {
             "random_low": _round_all(low),
             "random_high": _round_all(high),
-            "log_odds_fall": round(float(before - explanation_log_odds[ExplanationSubtext.TOP]), 4),
+            "log_odds_fall": round(float(before - explanation_log_odds[RemovedWords.TOP]), 4),
             "log_odds_random": _round_all(falls),
-            "subtexts": {
+            "partial_texts": {
                 "sums": _round_all(self.random_sums.ravel()),
                 "log_odds": _round_all(random_log_odds.ravel()),
                 "removed": self._num_removed_at_random.tolist(),
@@ -260,11 +259,12 @@ def build_evidence(  # noqa: PLR0913 - measured numbers, and the words that they
         removal: How words were removed.
         whole_probability: The probability in the whole text.
         empty_probability: The probability without any word; None where it was not measured.
-        explanation_log_odds: Log-odds of the subtexts that the explanation chooses, of shape ``draw point``.
-        random_probabilities: Probabilities of the random subtexts, of shape ``order point``.
+        explanation_log_odds: Log-odds of the partial texts that the explanation chooses, of shape ``draw
+            point``.
+        random_probabilities: Probabilities of the random partial texts, of shape ``order point``.
         shuffled_scores: The scores of the words, then the shuffled ones, of shape ``shuffle word``.
-        explanation_choices: The removed words of the subtexts that the explanation chooses.
-        random_choices: The removed words of the random subtexts, of shape ``order point``.
+        explanation_choices: The removed words of the partial texts that the explanation chooses.
+        random_choices: The removed words of the random partial texts, of shape ``order point``.
     """
     word_scores = shuffled_scores[0]
     presence = list_presence(random_choices, len(word_scores))
@@ -273,7 +273,7 @@ def build_evidence(  # noqa: PLR0913 - measured numbers, and the words that they
     random_log_odds = compute_log_odds(random_probabilities)
     return RemovalEvidence(
         removal=removal,
-        num_top_words=len(explanation_choices[ExplanationSubtext.TOP]),
+        num_top_words=len(explanation_choices[RemovedWords.TOP]),
         num_words=len(word_scores),
         before=whole_probability,
         empty=empty_probability,
@@ -284,7 +284,7 @@ def build_evidence(  # noqa: PLR0913 - measured numbers, and the words that they
         explanation_sums=np.array(explanation_sums),
         total=float(word_scores.sum()),
         spread=float(word_scores.std()) or 1.0,
-        all_correlations=correlate_subtexts(shuffled_sums, random_log_odds),
+        all_correlations=correlate_partial_texts(shuffled_sums, random_log_odds),
         presence=presence,
         shuffled_scores=shuffled_scores,
     )
@@ -299,11 +299,13 @@ def rank_all_removals(evidence: Sequence[RemovalEvidence]) -> float:
     return rank_first(np.mean([item.all_correlations for item in evidence], axis=0))
 
 
-def _compare_all_subtexts(evidence: Sequence[RemovalEvidence]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the comparisons of random subtexts under all removals: ``comparison word``, and log-odds."""
-    presence = np.concatenate([contrast_subtexts(item.presence) for item in evidence])
+def _compare_all_partial_texts(
+    evidence: Sequence[RemovalEvidence],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compare random partial texts under all removals: return ``comparison word``, and the log-odds."""
+    presence = np.concatenate([contrast_partial_texts(item.presence) for item in evidence])
     log_odds = [compute_log_odds(item.random_probabilities) for item in evidence]
-    return presence, np.concatenate([contrast_subtexts(values) for values in log_odds])
+    return presence, np.concatenate([contrast_partial_texts(values) for values in log_odds])
 
 
 def rank_beyond_position(evidence: Sequence[RemovalEvidence]) -> float:
@@ -311,14 +313,14 @@ def rank_beyond_position(evidence: Sequence[RemovalEvidence]) -> float:
 
     The last words matter most for a next token: scores that rise from first to last say no more than that.
     """
-    presence, log_odds = _compare_all_subtexts(evidence)
+    presence, log_odds = _compare_all_partial_texts(evidence)
     first = evidence[0]
     positions = np.arange(first.num_words, dtype=float)[:, None]
     return rank_beyond(presence @ first.shuffled_scores.T, log_odds, presence @ positions)
 
 
 def list_presence(orders: Sequence[Sequence[np.ndarray]], num_words: int) -> np.ndarray:
-    """Return which words are left in each random subtext, of shape ``order point word``."""
+    """Return which words are left in each random partial text, of shape ``order point word``."""
     presence = np.ones((len(orders), NUM_RANDOM_POINTS, num_words))
     for j, points in enumerate(orders):
         for point, chosen in enumerate(points):

@@ -22,13 +22,13 @@ from tokenlight.evaluation.grade import (
     would_pass_without_signs,
 )
 from tokenlight.evaluation.measure import check_single_window, check_token_scores
-from tokenlight.evaluation.random_subtexts import (
+from tokenlight.evaluation.random_partial_texts import (
     NUM_TOP_WORDS,
     ORDER_BLOCKS,
-    RandomSubtexts,
+    RandomPartialTexts,
 )
 from tokenlight.evaluation.removal import LogitsCache, TargetProbability, list_removals
-from tokenlight.evaluation.removal_evidence import ExplanationSubtext, RemovalEvidence
+from tokenlight.evaluation.removal_evidence import RemovalEvidence, RemovedWords
 from tokenlight.evaluation.verdict import (
     RemovedUnits,
     describe_cancellation,
@@ -65,12 +65,12 @@ MAX_CANCELLED_SHARE = 0.5  # of the total absolute score
 class RemovalTest:
     """Test explanations of one model against chance.
 
-    The random subtexts of the current text are kept, for each target. Testing an explanation of another
+    The random partial texts of the current text are kept, for each target. Testing an explanation of another
     text discards them, so pass explanations text by text.
 
     Args:
         explainer: The model that made the explanations.
-        seed: Seed of the random subtexts.
+        seed: Seed of the random partial texts.
         max_orders: The most random orders to try; a clear grade needs fewer.
         num_top_words: Number of words that are removed together.
     """
@@ -88,37 +88,37 @@ class RemovalTest:
         self.num_top_words = num_top_words
         self.text_fingerprint = ""
         self.logits_cache: LogitsCache = {}
-        self.subtexts: dict[ResolvedTarget, RandomSubtexts] = {}
+        self.partial_texts: dict[ResolvedTarget, RandomPartialTexts] = {}
 
-    def get_subtexts(self, attribution: Attribution) -> RandomSubtexts:
-        """Return the random subtexts for this text and target, prepared on first use."""
+    def get_partial_texts(self, attribution: Attribution) -> RandomPartialTexts:
+        """Return the random partial texts for this text and target, prepared on first use."""
         row = attribution.row
         target = attribution.target
         if row.fingerprint != self.text_fingerprint:
             self.text_fingerprint = row.fingerprint
             self.logits_cache = {}
-            self.subtexts = {}
-        if target not in self.subtexts:
+            self.partial_texts = {}
+        if target not in self.partial_texts:
             probability = TargetProbability(self.explainer, attribution, self.logits_cache)
             generator = row.make_generator(self.seed, RANDOM_STREAM)
             removals = list_removals(self.explainer, row, probability.words, generator)
-            self.subtexts[target] = RandomSubtexts(
+            self.partial_texts[target] = RandomPartialTexts(
                 probability, removals, generator, self.num_top_words, self.max_orders
             )
-        return self.subtexts[target]
+        return self.partial_texts[target]
 
     def prefetch(self, attributions: Sequence[Attribution]) -> None:
-        """Run all subtexts that the first interim check of these explanations needs, packed together.
+        """Run all partial texts that the first interim check of these explanations needs, packed together.
 
         Args:
             attributions: Explanations of one text for one target.
         """
         try:
             check_has_probabilities(self.explainer.runner.head, "The removal test")
-            subtexts = self.get_subtexts(attributions[0])
-            if len(subtexts.words) > 1:
+            partial_texts = self.get_partial_texts(attributions[0])
+            if len(partial_texts.words) > 1:
                 all_scores = [attribution.scores for attribution in attributions]
-                subtexts.prefetch(all_scores, min(ORDER_BLOCKS[0], self.max_orders))
+                partial_texts.prefetch(all_scores, min(ORDER_BLOCKS[0], self.max_orders))
         except TokenlightError:
             # Each explanation is tested alone, and its verdict gives the reason.
             return
@@ -141,16 +141,16 @@ class RemovalTest:
         known_probability = self._read_probability(attribution)
         if known_probability is not None and self._is_unlikely(attribution, known_probability):
             return _make_unlikely_target_result(units, known_probability)
-        subtexts = self.get_subtexts(attribution)
-        evidence = self._collect_evidence(subtexts, attribution)
-        if self._is_unlikely(attribution, subtexts.before):
-            return _make_unlikely_target_result(units, subtexts.before)
+        partial_texts = self.get_partial_texts(attribution)
+        evidence = self._collect_evidence(partial_texts, attribution)
+        if self._is_unlikely(attribution, partial_texts.before):
+            return _make_unlikely_target_result(units, partial_texts.before)
         weakness = ""
         if num_tied > MAX_TIED_SHARE * num_tokens:
             weakness = describe_ties(units, num_tied, num_tokens)
-        elif find_cancelled_share(attribution.scores, subtexts.words) > MAX_CANCELLED_SHARE:
+        elif find_cancelled_share(attribution.scores, partial_texts.words) > MAX_CANCELLED_SHARE:
             weakness = describe_cancellation(units)
-        result = self._summarize(attribution, subtexts, evidence)
+        result = self._summarize(attribution, partial_texts, evidence)
         return self._grade(result, self._read_result(attribution, evidence), units, weakness)
 
     def _count_tied(self, attribution: Attribution, positions: Any) -> int:
@@ -207,24 +207,27 @@ class RemovalTest:
         return compute_target_probability(head, attribution.target, variant, attribution.logits)
 
     def _collect_evidence(
-        self, subtexts: RandomSubtexts, attribution: Attribution
+        self, partial_texts: RandomPartialTexts, attribution: Attribution
     ) -> list[RemovalEvidence]:
         """Compare with more and more random orders until the grade is clear."""
         evidence: list[RemovalEvidence] = []
         for num_orders in sorted({min(block, self.max_orders) for block in ORDER_BLOCKS}):
-            evidence = subtexts.measure(attribution.scores, num_orders)
+            evidence = partial_texts.measure(attribution.scores, num_orders)
             if is_decided(self._read_result(attribution, evidence)):
                 break
         return evidence
 
     def _summarize(
-        self, attribution: Attribution, subtexts: RandomSubtexts, evidence: list[RemovalEvidence]
+        self,
+        attribution: Attribution,
+        partial_texts: RandomPartialTexts,
+        evidence: list[RemovalEvidence],
     ) -> dict[str, Any]:
         """Return the numbers of all removals as JSON values."""
-        word_scores = subtexts.sum_words(attribution.scores)
-        top = subtexts.rank_words(word_scores)[: subtexts.num_top_words]
+        word_scores = partial_texts.sum_words(attribution.scores)
+        top = partial_texts.rank_words(word_scores)[: partial_texts.num_top_words]
         row = attribution.row
-        names = [row.extract_text(subtexts.words[i].tolist()).strip() for i in top]
+        names = [row.extract_text(partial_texts.words[i].tolist()).strip() for i in top]
         joint_result = self._read_result(attribution, evidence)
         zero_shift = joint_result.zero_shift
         top_probabilities = evidence[0].explanation_probabilities
@@ -232,10 +235,10 @@ class RemovalTest:
         return {
             "removals": [item.to_dict() for item in evidence],
             "top_words": names,
-            "num_words": len(subtexts.words),
+            "num_words": len(partial_texts.words),
             "num_orders": len(evidence[0].random_probabilities),
-            "before": subtexts.before,
-            "after": float(top_probabilities[ExplanationSubtext.TOP]),
+            "before": partial_texts.before,
+            "after": float(top_probabilities[RemovedWords.TOP]),
             "evidence": round(joint_result.evidence, 4),
             "joint_rank": round(joint_result.joint_rank, 4),
             "has_signs": zero_shift is not None,
@@ -243,7 +246,7 @@ class RemovalTest:
             "rest_contrast": round(joint_result.rest_contrast, 4),
             "position_rank": round(joint_result.position_rank, 4),
             "special_share": joint_result.special_share,
-            "max_change": max(subtexts.max_change, *falls),
+            "max_change": max(partial_texts.max_change, *falls),
         }
 
 

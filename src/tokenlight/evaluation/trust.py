@@ -17,7 +17,7 @@ from tokenlight.data.trust import UNTESTED, compute_digests
 from tokenlight.errors import TokenlightError
 from tokenlight.errors.arguments import Count, Seed, check_items, checked
 from tokenlight.evaluation.measure import MULTI_PASS_EXTRAS, check_same_model
-from tokenlight.evaluation.random_subtexts import NUM_TOP_WORDS, ORDER_BLOCKS
+from tokenlight.evaluation.random_partial_texts import NUM_TOP_WORDS, ORDER_BLOCKS
 from tokenlight.evaluation.removal_test import RemovalTest
 from tokenlight.explainer import Explainer
 
@@ -105,7 +105,7 @@ def assess_trust_of_all(
 ) -> list[Attribution]:
     """Test several explanations; see :func:`assess_trust`.
 
-    Explanations of one text are compared with the same random subtexts, which go through the model once.
+    Explanations of one text are compared with the same random partial texts, which go through the model once.
     Pass them text by text, as ``explain()`` returns them.
 
     Args:

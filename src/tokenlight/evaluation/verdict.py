@@ -135,7 +135,7 @@ def describe_sign_mismatch(units: RemovedUnits, zero_shift: float) -> str:
     if isinf(zero_shift):
         return (
             f"the order of its {units.plural} is right, but the signs and sizes of its scores are not: for "
-            f"subtexts of different lengths they predict no more than the number of {units.plural} does"
+            f"partial texts of different lengths they predict no more than the number of {units.plural} does"
         )
     direction = "low" if zero_shift > 0 else "high"
     return (
@@ -296,14 +296,14 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
     for removal in result["removals"]:
         before, after, half = _read_probabilities(removal)
         low, high = removal["log_odds_random"]
-        num_subtexts = len(removal["subtexts"]["sums"])
+        num_partial_texts = len(removal["partial_texts"]["sums"])
         findings.append(
             f"{units.plural} {removal['action']}: without {units.format_top_units(num_top)}, "
             f"{units.probability} changes from {format_percent(before)} to {format_percent(after)}, "
             f"{_format_change(-removal['log_odds_fall'])} in log-odds ({num_top} random: "
             f"{_format_change(-high)} to {_format_change(-low)}), a larger fall than with "
-            f"{_format_share(removal['share_beaten'])} random choices of equal size; over {num_subtexts} "
-            f"random subtexts, the sums of scores follow the log-odds with r = "
+            f"{_format_share(removal['share_beaten'])} random choices of equal size; over "
+            f"{num_partial_texts} random partial texts, the sums of scores follow the log-odds with r = "
             f"{format_correlation(removal['correlation'])}, better than "
             f"{_format_share(removal['correlation_rank'])} shuffled scores; without the higher-scored half "
             f"the probability is {format_percent(half)}, without the other half "
@@ -332,15 +332,15 @@ def _describe_rest_contrast(result: Mapping[str, Any], units: RemovedUnits) -> s
 
 
 def _describe_signs(result: Mapping[str, Any], units: RemovedUnits) -> str:
-    """Say where the zero of the scores is, by subtexts of different sizes."""
+    """Say where the zero of the scores is, by partial texts of different sizes."""
     if not result["has_signs"]:
         return "signs: the method has none, so only the order and the differences of its scores are judged"
     zero_shift = result["zero_shift"]
     if zero_shift is None:
         return f"signs: its scores predict nothing beyond the number of removed {units.plural}"
     return (
-        f"signs: the scores predict subtexts of all sizes best with {_format_change(zero_shift)} standard "
-        f"deviations added to every {units.noun} (0 if the signs are right)"
+        f"signs: the scores predict partial texts of all sizes best with {_format_change(zero_shift)} "
+        f"standard deviations added to every {units.noun} (0 if the signs are right)"
     )
 
 

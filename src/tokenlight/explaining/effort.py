@@ -1,7 +1,7 @@
 """``effort`` and ``stable``: which method a user gets for the forward passes they allow, and why.
 
-Every subtext (the text without some of its words) is one sample and takes one forward pass; the whole text
-takes one more.
+Every partial text (the text without some of its words) is one sample and takes one forward pass; the whole
+text takes one more.
 
 The rules of docs/adr/0019 and 0021 chose what stands here, on held-out texts; docs/results/frontier has the
 evidence. Pairs and questions, for which sub-texts were not found better, and kinds of input that the rules
@@ -25,16 +25,16 @@ from tokenlight.explaining.session import Session
 from tokenlight.methods.base import Method
 
 SAMPLING_METHOD = "subset_relevance"
-# What the rule chose: the number of subtexts besides the whole text; none is the default method.
+# What the rule chose: the number of partial texts besides the whole text; none is the default method.
 EFFORT_SAMPLES = {"instant": 0, "normal": 8, "thorough": 64}
 EFFORT_REASONS = {
     "normal": "ahead of attnlrp, Shapley values and integrated gradients in AOPC on the text tasks measured",
-    "thorough": "slightly ahead of 8 subtexts in AOPC on most text tasks measured",
+    "thorough": "slightly ahead of 8 partial texts in AOPC on most text tasks measured",
 }
 KINDS_NOT_IMPROVED = frozenset({"pair", "span"})  # measured, and kept as they were
-MIN_SAMPLES = 2  # the fewest subtexts that were measured, and found ahead of one pass
+MIN_SAMPLES = 2  # the fewest partial texts that were measured, and found ahead of one pass
 MAX_PASSES = 1 << 20
-STABLE_ROUND = 8  # subtexts between two checks of the stability
+STABLE_ROUND = 8  # partial texts between two checks of the stability
 STABLE_MAX_SAMPLES = 128
 
 
@@ -57,7 +57,7 @@ def check_effort(effort: Any, stable: Any, method: Any) -> None:
         )
     if stable is not None and effort is not None and count_samples(effort) == 0:
         raise BadInput(
-            f"stable={stable} needs subtexts to compare, but effort={effort!r} allows only one pass. "
+            f"stable={stable} needs partial texts to compare, but effort={effort!r} allows only one pass. "
             "Leave out the effort, or give a higher one.",
             code="stable-without-effort",
         )
@@ -89,7 +89,7 @@ def _check_stable_value(stable: Any) -> None:
 
 
 def count_samples(effort: str | int) -> int:
-    """Return how many subtexts an effort allows; 0 for the one pass of the default method."""
+    """Return how many partial texts an effort allows; 0 for the one pass of the default method."""
     if isinstance(effort, str):
         return EFFORT_SAMPLES[effort]
     num_samples = int(effort) - 1  # the whole text takes one pass
@@ -116,7 +116,7 @@ def choose_by_effort(
         example: The first input, which decides on the kind.
 
     Raises:
-        BadInput: ``stable`` was asked for where no subtexts are drawn.
+        BadInput: ``stable`` was asked for where no partial texts are drawn.
     """
     kind = detect_input_kind(session, example)
     request = _describe_request(effort, stable)
@@ -127,7 +127,7 @@ def choose_by_effort(
     if reason_against is not None:
         if stable is not None:
             raise BadInput(
-                f"stable={stable} draws subtexts, but {reason_against}. Leave out stable, or give "
+                f"stable={stable} draws partial texts, but {reason_against}. Leave out stable, or give "
                 "method='subset_relevance:stable=0.95' to try it anyway.",
                 code="stable-unsupported",
             )
@@ -159,7 +159,7 @@ def _describe_request(effort: str | int | None, stable: float | None) -> str:
 
 
 def _explain_why_not_sampled(session: Session, kind: str, example: Any) -> str | None:
-    """Say why no subtexts are drawn; None if they are."""
+    """Say why no partial texts are drawn; None if they are."""
     if kind != "text" or session.runner.head.task != "text":
         input_description = KIND_DESCRIPTIONS[kind]
         if session.runner.head.task == "token":
@@ -176,7 +176,7 @@ def _explain_why_not_sampled(session: Session, kind: str, example: Any) -> str |
 
 
 def _plan_sampling(effort: str | int | None, stable: float | None) -> tuple[dict[str, Any], str]:
-    """Return the options of the method that draws subtexts, and the reason for them."""
+    """Return the options of the method that draws partial texts, and the reason for them."""
     if stable is not None:
         max_samples = STABLE_MAX_SAMPLES if effort is None else count_samples(effort)
         options = {
@@ -185,11 +185,11 @@ def _plan_sampling(effort: str | int | None, stable: float | None) -> tuple[dict
             "max_samples": max_samples,
         }
         return options, (
-            f"{SAMPLING_METHOD}, subtexts until {100 * float(stable):g} % of the top 5 tokens would be "
+            f"{SAMPLING_METHOD}, partial texts until {100 * float(stable):g} % of the top 5 tokens would be "
             f"named again by others, at most {max_samples}"
         )
     num_samples = count_samples(effort or "normal")
-    reason = f"{SAMPLING_METHOD}, {num_samples} subtexts ({num_samples + 1} passes)"
+    reason = f"{SAMPLING_METHOD}, {num_samples} partial texts ({num_samples + 1} passes)"
     if effort in EFFORT_REASONS:
         reason += f", {EFFORT_REASONS[str(effort)]}"
     return {"num_samples": num_samples}, reason

@@ -224,7 +224,7 @@ def _mean_scores(
 def _combine_errors(
     parts: Sequence[np.ndarray | None], positions: Sequence[list[int]], num_tokens: int
 ) -> np.ndarray | None:
-    """Return the standard errors of the mean over windows, whose subtexts are drawn independently."""
+    """Return the standard errors of the mean over windows, whose partial texts are drawn independently."""
     squares = []
     for part in parts:
         if part is None:

@@ -438,9 +438,9 @@ def build_generated_row(
     prefix_length = len(decoded[0])
     text = decoded[-1][prefix_length:]
     ends = []
-    for partial_text in decoded:
+    for decoded_prefix in decoded:
         # Part of a character decodes to a replacement that may be longer than the final character.
-        end = max(0, len(partial_text) - prefix_length)
+        end = max(0, len(decoded_prefix) - prefix_length)
         ends.append(min(end, len(decoded[-1]) - prefix_length))
     spans = tuple((min(start, end), end) for start, end in pairwise(ends))
     segments = (0,) * len(ids)

@@ -8,14 +8,14 @@ from tokenlight.data.tokens import TokenRow
 
 NUM_STABILITY_DRAWS = 100  # of scores within their errors
 NUM_SPLITS = 20  # random halves of the samples in the self-test
-# Streams of random numbers besides those of the subtexts, which are numbered by round.
+# Streams of random numbers besides those of the partial texts, which are numbered by round.
 STABILITY_STREAM = (0, 1)
 SELF_TEST_STREAM = (0, 2)
 MIN_SELF_TEST_SAMPLES = 4  # with fewer, half of them say nothing
 
 
 class ScoreSamples:
-    """The scores of one text in random subtexts, and what they say of the mean.
+    """The scores of one text in random partial texts, and what they say of the mean.
 
     Args:
         row: The whole text.
@@ -26,13 +26,14 @@ class ScoreSamples:
         self._row = row
         self._seed = seed
         self._whole_scores = np.zeros(len(row))
-        self._scores: list[np.ndarray] = []  # ``token`` of each subtext, 0 where a token is missing
+        # ``token`` of each partial text, 0 where a token is missing.
+        self._scores: list[np.ndarray] = []
         self._is_present: list[np.ndarray] = []
         self._values: list[float] = []
 
     @property
     def num_samples(self) -> int:
-        """The number of subtexts."""
+        """The number of partial texts."""
         return len(self._scores)
 
     def set_whole_scores(self, scores: np.ndarray) -> None:
@@ -40,12 +41,12 @@ class ScoreSamples:
         self._whole_scores = scores
 
     def add(self, positions: np.ndarray, scores: np.ndarray, value: float) -> None:
-        """Add a subtext.
+        """Add a partial text.
 
         Args:
             positions: Where its tokens stand in the whole text.
             scores: Their scores.
-            value: The target of the subtext.
+            value: The target of the partial text.
         """
         is_present = np.zeros(len(self._row), dtype=bool)
         is_present[positions] = True
@@ -57,7 +58,7 @@ class ScoreSamples:
 
     @property
     def mean(self) -> np.ndarray:
-        """``token``: the mean over the whole text and the subtexts that hold the token."""
+        """``token``: the mean over the whole text and the partial texts that hold the token."""
         scores, is_present = self._stack()
         total = self._whole_scores + scores.sum(axis=0)
         mean: np.ndarray = total / (1 + is_present.sum(axis=0))
@@ -74,13 +75,13 @@ class ScoreSamples:
     def standard_errors(self) -> np.ndarray:
         r"""``token``: the standard error of each mean, :math:`\hat\sigma_i \sqrt{n_i} / (1 + n_i)`.
 
-        :math:`\hat\sigma_i` is the deviation over the :math:`n_i` subtexts that hold the token; the score of
-        the whole text is no random draw. A token of a single subtext takes its deviation from that and the
-        whole text. A token of none has the largest error of all.
+        :math:`\hat\sigma_i` is the deviation over the :math:`n_i` partial texts that hold the token; the
+        score of the whole text is no random draw. A token of a single partial text takes its deviation from
+        that and the whole text. A token of none has the largest error of all.
         """
         scores, is_present = self._stack()
         count = is_present.sum(axis=0)
-        # A token of one subtext has no deviation without a second value.
+        # A token of one partial text has no deviation without a second value.
         is_single = count == 1
         scores = np.concatenate((scores, self._whole_scores[None]))
         is_present = np.concatenate((is_present, is_single[None]))
@@ -111,14 +112,15 @@ class ScoreSamples:
         return float(is_top[_find_top(draws, top_k)].mean())
 
     def test_prediction(self) -> dict[str, Any] | None:
-        """Measure how well sums of scores predict the target of subtexts that the scores do not come from.
+        """Measure how well sums of scores predict the target of partial texts that did not give the scores.
 
-        The subtexts are split into random halves. Scores from the whole text and one half predict, for each
-        subtext of the other half, its target as the sum of the scores of its tokens, up to a constant.
+        The partial texts are split into random halves. Scores from the whole text and one half predict, for
+        each partial text of the other half, its target as the sum of the scores of its tokens, up to a
+        constant.
 
         Returns:
             ``correlation`` between prediction and target within halves, over all splits, and ``samples``,
-            the number of subtexts; None if they are too few or do not differ.
+            the number of partial texts; None if they are too few or do not differ.
         """
         count = self.num_samples
         if count < MIN_SELF_TEST_SAMPLES:

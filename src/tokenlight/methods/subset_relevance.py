@@ -20,13 +20,13 @@ from tokenlight.methods.attcat import AttentiveClassActivationTokens
 from tokenlight.methods.base import GRADIENT_RULE_SETS, Extras, Gradient, check_activations
 from tokenlight.methods.cat import ClassActivationTokens
 from tokenlight.methods.grad_x_input import GradientTimesInput
-from tokenlight.perturb.subtexts import (
+from tokenlight.perturb.partial_texts import (
+    PartialText,
     RemovalMode,
-    Subtext,
     draw_kept_units,
     find_kept_tokens,
     group_removable_units,
-    make_subtext,
+    make_partial_text,
 )
 from tokenlight.plugin import BadInput, Count, Method, PassCounts, Range, Seed, Site, Tape
 from tokenlight.progress import nested_progress
@@ -39,16 +39,16 @@ GRADIENTS_AT_STATES = frozenset({Site.HIDDEN_GRADIENT, Site.EMBEDDING_GRADIENT})
 
 
 class SubsetRelevance(Method):
-    r"""Mean relevance of each token over the text and random subtexts that hold the token.
+    r"""Mean relevance of each token over the text and random partial texts that hold the token.
 
     .. math:: s_i = \frac{1}{1 + |\{m : i \in S_m\}|} \Bigl( r_i(x) + \sum_{m:\, i \in S_m}
         r_i(x_{S_m}) \Bigr), \qquad m = 1 \dots M
 
     :math:`S_m` keeps each unit with probability p; :math:`x_S`, ``token``, is the text without the other
     units; :math:`r_i(x_S)` is the share of token i in the target by one forward and one rewritten backward
-    pass over :math:`x_S`, such as that of cat. All subtexts are read for the target of the whole text.
+    pass over :math:`x_S`, such as that of cat. All partial texts are read for the target of the whole text.
     Special tokens, templates, the question about a context, an answer span and written text are in every
-    subtext. Draws are balanced: each unit is in :math:`pM` of the M subtexts, rounded at random.
+    partial text. Draws are balanced: each unit is in :math:`pM` of the M partial texts, rounded at random.
 
     What it estimates: let :math:`f(p)` be the expected target where each unit stays with probability p. Its
     derivative in the presence of unit i, the mean of :math:`y(x_{S\cup i}) - y(x_{S\setminus i})`, is the
@@ -61,17 +61,18 @@ class SubsetRelevance(Method):
     and occlusion of single tokens where the target is a sum of one term per token and the read-out returns
     the terms.
 
-    Uncertainty: ``standard_errors`` has a standard error for every score, from the spread over subtexts.
-    ``extras["sampling"]`` has the number of subtexts; ``stability``, the share of the top ``top_k`` tokens
-    that would be expected again with other draws; and ``self_test``, which costs no pass: the correlation
-    between the target of subtexts and the sum of their tokens' scores, where the scores come from the other
-    half of the subtexts.
+    Uncertainty: ``standard_errors`` has a standard error for every score, from the spread over partial texts.
+    ``extras["sampling"]`` has the number of partial texts; ``stability``, the share of the top ``top_k``
+    tokens that would be expected again with other draws; and ``self_test``, which costs no pass: the
+    correlation between the target of partial texts and the sum of their tokens' scores, where the scores
+    come from the other half of the partial texts.
 
     Differs from the paper: the paper is about exact marginal contributions; rewritten gradients in
     their place, the whole text among the samples, and the balanced draws are our own.
 
     Args:
-        num_samples: The number of subtexts M; 0 reads the whole text alone. With ``stable``, of each round.
+        num_samples: The number of partial texts M; 0 reads the whole text alone. With ``stable``, of each
+            round.
         keep_probability: The probability p that a unit stays.
         gradient: Which gradient is read: as in cat. ``"cp"`` treats attention maps and the norms'
             deviations as constants, and the slope of an activation is output over input.
@@ -86,8 +87,8 @@ class SubsetRelevance(Method):
         stable: Go on in rounds until ``stability`` reaches this share, or ``max_samples``; each text
             takes as many rounds as it needs.
         top_k: The number of tokens whose ``stability`` is measured.
-        max_samples: The most subtexts of a text with ``stable``.
-        seed: Seed of the subtexts.
+        max_samples: The most partial texts of a text with ``stable``.
+        seed: Seed of the partial texts.
     """
 
     num_samples: Annotated[int, Range(0, 1 << 20)] = 8
@@ -115,8 +116,8 @@ class SubsetRelevance(Method):
             )
         if self.stable is not None and self.num_samples == 0:
             raise BadInput(
-                "stable needs subtexts to compare, but num_samples=0 draws none. Give at least 1 sample per "
-                "round.",
+                "stable needs partial texts to compare, but num_samples=0 draws none. Give at least 1 sample "
+                "per round.",
                 code="stable-without-samples",
             )
 
@@ -180,7 +181,7 @@ class SubsetRelevance(Method):
         return _sum_layers(self._readout_method(replace(tape, gradient_rules=rules)))
 
     def _draw_samples(self, tape: Tape) -> list[ScoreSamples]:
-        # On their way from the device while the subtexts are drawn.
+        # On their way from the device while the partial texts are drawn.
         whole_scores = AsyncTensor(self._score_whole_texts(tape))
         replacement_id = self._choose_replacement_id(tape)
         texts = []
@@ -207,13 +208,13 @@ class SubsetRelevance(Method):
 
     @property
     def _max_samples(self) -> int:
-        """The most subtexts of a text."""
+        """The most partial texts of a text."""
         return self.num_samples if self.stable is None else max(self.num_samples, self.max_samples)
 
     def _describe_work(self) -> str:
         if self.stable is None:
-            return "subtexts"
-        return f"subtexts, until the top {self.top_k} are stable"
+            return "partial texts"
+        return f"partial texts, until the top {self.top_k} are stable"
 
     def _needs_more(self, text: "_SampledText") -> bool:
         if self.stable is None or not len(text.units):
@@ -230,20 +231,20 @@ class SubsetRelevance(Method):
         replacement_id: int,
         advance: Callable[[float], None],
     ) -> None:
-        """Draw ``num_samples`` further subtexts of each text and add their scores."""
-        # Subtexts of all texts are sorted into common batches, so that short ones of a long text share a pass
-        # with those of short texts. ``owners`` finds the way back.
+        """Draw ``num_samples`` further partial texts of each text and add their scores."""
+        # Partial texts of all texts are sorted into common batches, so that short ones of a long text share a
+        # pass with those of short texts. ``owners`` finds the way back.
         owners: list[_SampledText] = []
-        subtexts: list[Subtext] = []
+        partial_texts: list[PartialText] = []
         for text in texts:
-            for subtext in text.draw_subtexts(replacement_id):
+            for partial_text in text.draw_partial_texts(replacement_id):
                 owners.append(text)
-                subtexts.append(subtext)
-        if not subtexts:
+                partial_texts.append(partial_text)
+        if not partial_texts:
             return
         targets = []
-        for text, subtext in zip(owners, subtexts, strict=True):
-            targets.append(subtext.move_target(text.target))
+        for text, partial_text in zip(owners, partial_texts, strict=True):
+            targets.append(partial_text.move_target(text.target))
 
         def read(indices: list[int], recording: Recording) -> tuple[AsyncTensor, AsyncTensor]:
             batch_targets = [targets[index] for index in indices]
@@ -254,7 +255,7 @@ class SubsetRelevance(Method):
 
         batches = read_recordings(
             tape.recording.runner,
-            [subtext.row for subtext in subtexts],
+            [partial_text.row for partial_text in partial_texts],
             self.recorded_sites,
             read,
             batch_tokens=tape.recording.batch_tokens,
@@ -264,13 +265,15 @@ class SubsetRelevance(Method):
         for indices, (scores, values) in batches:
             for line, index in enumerate(indices):
                 results[index] = scores.numpy()[line], float(values.numpy()[line])
-        for index, (text, subtext) in enumerate(zip(owners, subtexts, strict=True)):
+        for index, (text, partial_text) in enumerate(zip(owners, partial_texts, strict=True)):
             scores_of_row, value = results[index]
             # Deleted tokens shift those behind them: scores are put back where the tokens stand in the text.
-            text.samples.add(subtext.original_positions, scores_of_row[subtext.positions], value)
+            text.samples.add(
+                partial_text.original_positions, scores_of_row[partial_text.positions], value
+            )
 
     def _find_units(self, tape: Tape, index: int) -> np.ndarray:
-        """Return ``unit token``: the units of one example that a subtext may lack."""
+        """Return ``unit token``: the units of one example that a partial text may lack."""
         row = tape.rows[index]
         is_kept = find_kept_tokens(
             row,
@@ -303,16 +306,18 @@ class _SampledText:
     units: np.ndarray
     num_rounds: int = 0
 
-    def draw_subtexts(self, replacement_id: int) -> list[Subtext]:
-        """Draw the subtexts of the next round; one that keeps no unit is left out."""
+    def draw_partial_texts(self, replacement_id: int) -> list[PartialText]:
+        """Draw the partial texts of the next round; one that keeps no unit is left out."""
         method = self.method
         generator = self.row.make_generator(method.seed, self.num_rounds)
         self.num_rounds += 1
         num_units = len(self.units)
         is_kept = draw_kept_units(generator, num_units, method.num_samples, method.keep_probability)
-        subtexts = []
+        partial_texts = []
         for kept_units in is_kept:
             if kept_units.any():
                 is_removed = self.units[~kept_units].any(axis=0)
-                subtexts.append(make_subtext(self.row, is_removed, method.removal, replacement_id))
-        return subtexts
+                partial_texts.append(
+                    make_partial_text(self.row, is_removed, method.removal, replacement_id)
+                )
+        return partial_texts

@@ -18,7 +18,7 @@ from tokenlight.plots.continuations import is_continuation
 MAX_LABELS = 8  # bars of a prediction
 SPECIAL_SHARE_THRESHOLD = 0.5  # a larger share of the scores on special tokens is worth a warning
 # What a method draws, by its name in ``extras["sampling"]``.
-SAMPLE_NOUNS = {"samples": "subtexts", "orders": "orders"}
+SAMPLE_NOUNS = {"samples": "partial texts", "orders": "orders"}
 # A larger share of the scores on the first token of a prompt with at least MIN_SINK_TOKENS is worth a note.
 SINK_SHARE_THRESHOLD = 1 / 3
 MIN_SINK_TOKENS = 4

@@ -1,4 +1,4 @@
-"""Charts behind a grade of trust: the curve of each removal, and its random subtexts, as SVG paths."""
+"""Charts behind a grade of trust: the curve of each removal, and its random partial texts, as SVG paths."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -12,7 +12,7 @@ HEIGHT = 90
 
 
 class Dot(NamedTuple):
-    """A subtext in a scatter plot: its coordinates, and whether half of the words were removed."""
+    """A partial text in a scatter plot: its coordinates, and whether half of the words were removed."""
 
     x: float
     y: float
@@ -26,7 +26,7 @@ class RemovalCharts(NamedTuple):
         action: What is done to removed words, such as ``deleted``.
         curve: Path of the probability as words are removed, highest score first.
         band: Path around 90 % of what random words do.
-        dots: The subtexts: the sum of the scores that are left, and the log-odds.
+        dots: The partial texts: the sum of the scores that are left, and the log-odds.
     """
 
     action: str
@@ -63,16 +63,16 @@ def _build_charts(removal: Mapping[str, Any], num_words: int | None) -> RemovalC
         str(removal["action"]),
         f"M{'L'.join(curve)}",
         f"M{'L'.join(band)}Z",
-        _place_subtexts(removal["subtexts"], len(lows)),
+        _place_partial_texts(removal["partial_texts"], len(lows)),
     )
 
 
-def _place_subtexts(subtexts: Mapping[str, Any], num_points: int) -> tuple[Dot, ...]:
-    sums = _scale(_read_values(subtexts["sums"]))
-    log_odds = _scale(_read_values(subtexts["log_odds"]))
+def _place_partial_texts(partial_texts: Mapping[str, Any], num_points: int) -> tuple[Dot, ...]:
+    sums = _scale(_read_values(partial_texts["sums"]))
+    log_odds = _scale(_read_values(partial_texts["log_odds"]))
     # Files of earlier versions do not say how many words were removed: few and half take turns.
     default = [i % num_points for i in range(len(sums))]
-    removed = _read_values(subtexts.get("removed", default))
+    removed = _read_values(partial_texts.get("removed", default))
     dots = []
     for i, (x, y) in enumerate(zip(sums, log_odds, strict=True)):
         is_half = removed[i] > min(removed)

@@ -43,7 +43,7 @@ from tokenlight.web.requests import AttentionBody, EvaluateBody, ExplainBody
 LONG_WORK_BATCH_TOKENS = 512
 # Random orders of the trust test, the more reliable first.
 TRUST_ORDERS = (5, 3)
-# Three removals of three subtexts per order, and as many again for the explanation itself.
+# Three removals of three partial texts per order, and as many again for the explanation itself.
 PASSES_PER_TRUST_ORDER = 9
 
 

@@ -54,8 +54,8 @@ def test_several_methods_with_options_and_a_reference_are_shown(tokenlight, clas
 def test_an_effort_chooses_the_method_and_shows_error_bars(tokenlight, classifier):
     code, output, _ = tokenlight("explain", TEXT, "-m", classifier, "--effort", "4")
     assert code == 0
-    assert "effort=4: subset_relevance, 3 subtexts (4 passes)" in output
-    assert re.search(r"± one standard error over 3 subtexts; \d+ of \d+ could be 0", output)
+    assert "effort=4: subset_relevance, 3 partial texts (4 passes)" in output
+    assert re.search(r"± one standard error over 3 partial texts; \d+ of \d+ could be 0", output)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,9 @@ def test_the_trust_result_of_an_earlier_version_is_read():
             "moved": 0.4,
             "special": 0.1,
             "signed": True,
-            "removals": [{"words_are": "deleted", "beaten": 0.9, "stronger": 1}],
+            "removals": [
+                {"words_are": "deleted", "beaten": 0.9, "stronger": 1, "subtexts": {"sums": [0.1]}}
+            ],
             "health": [{"check": "ties", "state": "good", "says": "no ties"}],
         },
     }
@@ -39,7 +41,14 @@ def test_the_trust_result_of_an_earlier_version_is_read():
             "max_change": 0.4,
             "special_share": 0.1,
             "has_signs": True,
-            "removals": [{"action": "deleted", "share_beaten": 0.9, "num_stronger": 1}],
+            "removals": [
+                {
+                    "action": "deleted",
+                    "share_beaten": 0.9,
+                    "num_stronger": 1,
+                    "partial_texts": {"sums": [0.1]},
+                }
+            ],
             "health": [{"check": "ties", "state": "good", "finding": "no ties"}],
         },
     }

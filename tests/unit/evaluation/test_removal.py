@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
-from tokenlight.evaluation.random_subtexts import NUM_EXPLANATION_DRAWS, RandomSubtexts
+from tokenlight.evaluation.random_partial_texts import NUM_EXPLANATION_DRAWS, RandomPartialTexts
 from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
 from tokenlight.perturb.variants import ReplacementIds
 
@@ -68,19 +68,19 @@ def test_a_replacement_of_the_mask_token_is_named(tokenizer, monkeypatch):
     ]
 
 
-def test_random_subtexts_are_run_once(sentiment):
+def test_random_partial_texts_are_run_once(sentiment):
     attribution = sentiment.explain(TEXT, "random")
     cache = {}
     probability = TargetProbability(sentiment, attribution, cache)
     _, removals = list_for(sentiment, attribution)
-    subtexts = RandomSubtexts(probability, removals, np.random.default_rng(0))
-    first = subtexts.measure(attribution.scores, 2)
+    partial_texts = RandomPartialTexts(probability, removals, np.random.default_rng(0))
+    first = partial_texts.measure(attribution.scores, 2)
     num_texts = len(cache)
-    again = subtexts.measure(attribution.scores, 2)
+    again = partial_texts.measure(attribution.scores, 2)
     assert len(cache) == num_texts
     for item, same in zip(first, again, strict=True):
         assert item.to_dict() == same.to_dict()
-    subtexts.measure(-attribution.scores, 2)
+    partial_texts.measure(-attribution.scores, 2)
     # Each half of the inverted order is the other half of the first, and known. Its top words, and those
     # with its lowest words, were missing: deleted, masked, and replaced by several draws of likely words.
     assert num_texts < len(cache) <= num_texts + 2 * (1 + 1 + NUM_EXPLANATION_DRAWS)
@@ -90,8 +90,8 @@ def test_the_correlation_equals_numpys_of_few_words_and_of_halves(sentiment):
     attribution = sentiment.explain(TEXT, "random")
     probability = TargetProbability(sentiment, attribution, {})
     _, removals = list_for(sentiment, attribution)
-    subtexts = RandomSubtexts(probability, removals, np.random.default_rng(0))
-    evidence = subtexts.measure(attribution.scores, 6)[0]
+    partial_texts = RandomPartialTexts(probability, removals, np.random.default_rng(0))
+    evidence = partial_texts.measure(attribution.scores, 6)[0]
     log_odds = np.log(evidence.random_probabilities / (1 - evidence.random_probabilities))
     few = np.corrcoef(evidence.random_sums[:, 0], log_odds[:, 0])[0, 1]
     # Which half of an order comes first is arbitrary: each difference counts in both directions.

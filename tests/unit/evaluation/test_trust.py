@@ -30,7 +30,7 @@ from tokenlight.evaluation.grade import (
     would_pass_with_top_words_alone,
     would_pass_without_signs,
 )
-from tokenlight.evaluation.random_subtexts import ORDER_BLOCKS
+from tokenlight.evaluation.random_partial_texts import ORDER_BLOCKS
 from tokenlight.evaluation.removal import TargetProbability
 from tokenlight.evaluation.removal_test import RemovalTest, count_tied
 from tokenlight.evaluation.trust import assess_trust, assess_trust_of_all, run_health_checks
@@ -458,7 +458,7 @@ def test_scores_that_cancel_within_words_are_inconclusive(tokenizer):
     attribution = explainer.explain("charming slower film was fun and good", "attcat")
     test = RemovalTest(explainer)
     scores = attribution.scores.copy()
-    for positions in test.get_subtexts(attribution).words:
+    for positions in test.get_partial_texts(attribution).words:
         if len(positions) > 1:
             scores[positions[:2]] += np.array([100.0, -100.0]) * np.abs(attribution.scores).max()
     assert not np.array_equal(scores, attribution.scores)
@@ -497,7 +497,7 @@ def test_the_same_seed_gives_the_same_trust():
     assert first["removals"] != assess_planted("random", seed=4)["removals"]
 
 
-def test_explanations_of_one_text_share_their_random_subtexts(tokenizer):
+def test_explanations_of_one_text_share_their_random_partial_texts(tokenizer):
     explainer = Explainer(tiny_bert(), tokenizer)
     texts = ["the film is not very good and we love this movie", "a dull plot"]
     attributions = explainer.explain(texts, ["attcat", "gae", "random"])

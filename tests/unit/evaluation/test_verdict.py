@@ -35,7 +35,7 @@ REMOVAL = {
     "random_high": [0.95, 0.9],
     "log_odds_fall": 2.6,
     "log_odds_random": [-0.5, 0.3],
-    "subtexts": {
+    "partial_texts": {
         "sums": [0.0] * 3 * NUM_ORDERS,
         "log_odds": [0.0] * 3 * NUM_ORDERS,
         "removed": [2, 4, 4] * NUM_ORDERS,
@@ -88,8 +88,8 @@ def test_made_results_have_the_keys_of_recorded_ones():
     assert made.keys() == recorded.keys() - {"verdict", "findings"}
     for removal in recorded["removals"]:
         assert removal.keys() == REMOVAL.keys()
-        assert removal["subtexts"].keys() == REMOVAL["subtexts"].keys()
-        assert removal["subtexts"]["removed"] == [2, 4, 4] * recorded["num_orders"]
+        assert removal["partial_texts"].keys() == REMOVAL["partial_texts"].keys()
+        assert removal["partial_texts"]["removed"] == [2, 4, 4] * recorded["num_orders"]
 
 
 def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
@@ -254,7 +254,7 @@ def test_probabilities_near_zero_and_one_are_stated_as_bounds():
         (-3.0, "all scores are too high by 3.0 of their standard deviations"),
         (
             float("inf"),
-            "for subtexts of different lengths they predict no more than the number of words does",
+            "for partial texts of different lengths they predict no more than the number of words does",
         ),
     ],
 )
@@ -272,8 +272,8 @@ def test_many_top_words_are_not_all_listed():
 
 FINDING = (
     "the probability of positive changes from 90.0 % to 40.0 %, −2.6 in log-odds ({num} random: −0.3 to "
-    "+0.5), a larger fall than with 97 % of random choices of equal size; over 18 random subtexts, the sums "
-    "of scores follow the log-odds with r = 0.83, better than 99 % of shuffled scores; without the "
+    "+0.5), a larger fall than with 97 % of random choices of equal size; over 18 random partial texts, the "
+    "sums of scores follow the log-odds with r = 0.83, better than 99 % of shuffled scores; without the "
     "higher-scored half the probability is 20.0 %, without the other half 80.0 %"
 )
 
@@ -292,8 +292,8 @@ def test_findings_give_probabilities_log_odds_and_every_test():
         "usual difference between random halves)"
     )
     assert signs == (
-        "signs: the scores predict subtexts of all sizes best with +0.2 standard deviations added to every "
-        "word (0 if the signs are right)"
+        "signs: the scores predict partial texts of all sizes best with +0.2 standard deviations added to "
+        "every word (0 if the signs are right)"
     )
 
 

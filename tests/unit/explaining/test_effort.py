@@ -29,10 +29,10 @@ def test_efforts_equal_the_choices_of_the_rule():
     ("effort", "method", "samples", "note"),
     [
         ("instant", "attnlrp", None, "effort='instant': attnlrp, one pass"),
-        ("normal", "subset_relevance", 8, "8 subtexts (9 passes), ahead of"),
-        ("thorough", "subset_relevance", 64, "64 subtexts (65 passes), slightly ahead of 8"),
+        ("normal", "subset_relevance", 8, "8 partial texts (9 passes), ahead of"),
+        ("thorough", "subset_relevance", 64, "64 partial texts (65 passes), slightly ahead of 8"),
         (2, "attnlrp", None, "effort=2: attnlrp, one pass"),
-        (3, "subset_relevance", 2, "effort=3: subset_relevance, 2 subtexts (3 passes)"),
+        (3, "subset_relevance", 2, "effort=3: subset_relevance, 2 partial texts (3 passes)"),
     ],
 )
 def test_an_effort_chooses_the_method_and_reports_it(effort, method, samples, note):
@@ -105,11 +105,11 @@ def test_samples_add_a_line_to_the_bar_that_is_shown_and_none_to_a_hidden_one():
 
     with progress_bar("explaining", 1, True):
         bar = _current_bar.get()
-        with nested_progress("subtexts", 8) as advance:
+        with nested_progress("partial texts", 8) as advance:
             advance(3)
             assert [(task.description, task.completed) for task in bar.tasks] == [
                 ("explaining", 0),
-                ("subtexts", 3),
+                ("partial texts", 3),
             ]
             with (
                 progress_bar("measuring", 1, False),

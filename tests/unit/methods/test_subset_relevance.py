@@ -1,4 +1,4 @@
-"""Subset relevance: what a subtext keeps, what its mean equals, and how uncertain it is."""
+"""Subset relevance: what a partial text keeps, what its mean equals, and how uncertain it is."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadInput
 from tokenlight.methods._sampling import ScoreSamples
-from tokenlight.perturb.subtexts import (
+from tokenlight.perturb.partial_texts import (
     draw_kept_units,
     find_kept_tokens,
     group_removable_units,
-    make_subtext,
+    make_partial_text,
 )
 
 TOKENIZER = tiny_tokenizer()
@@ -46,7 +46,7 @@ def explain(
 
 
 def draw_like_the_method(row: TokenRow, samples: int, seed: int = 0) -> np.ndarray:
-    """Return ``sample token``: the tokens that each subtext of the first round keeps."""
+    """Return ``sample token``: the tokens that each partial text of the first round keeps."""
     is_kept = find_kept_tokens(row, CLASS, reads_last_token=False)
     units = group_removable_units(row, "token", is_kept)
     draws = draw_kept_units(row.make_generator(seed, 0), len(units), samples, 0.5)
@@ -87,8 +87,10 @@ class TestWhatItEquals:
         assert actual.extras["sampling"]["self_test"]["correlation"] == pytest.approx(1.0)
 
     @pytest.mark.parametrize("readout", ["cat", "attcat", "embeddings"])
-    def test_subset_relevance_is_the_mean_over_subtexts_explained_one_by_one(self, readout) -> None:
-        """A slow twin: every subtext is a text of its own."""
+    def test_subset_relevance_is_the_mean_over_partial_texts_explained_one_by_one(
+        self, readout
+    ) -> None:
+        """A slow twin: every partial text is a text of its own."""
         method = {"embeddings": "grad_x_input"}.get(readout, readout)
         spec = (method, {"gradient": "attnlrp"})
         whole = EXPLAINER.explain(TEXT, spec, "positive")
@@ -113,7 +115,7 @@ class TestWhatItEquals:
         count = np.ones(len(total))
         token_id = TOKENIZER.mask_token_id if removal == "hide" else TOKENIZER.pad_token_id
         for is_drawn in draw_like_the_method(whole.row, 4):
-            row = make_subtext(whole.row, ~is_drawn, removal, token_id).row
+            row = make_partial_text(whole.row, ~is_drawn, removal, token_id).row
             assert row.ids == tuple(np.where(is_drawn, whole.row.ids, token_id))
             assert row.is_unmasked == (removal == "replace")
             part = EXPLAINER.explain(row, ("cat", {"gradient": "attnlrp"}), "positive")
@@ -123,7 +125,7 @@ class TestWhatItEquals:
         assert_close(actual.scores, total / count)
 
 
-class TestSubtexts:
+class TestPartialTexts:
     @settings(max_examples=40)
     @given(
         num_units=st.integers(1, 30),
@@ -158,10 +160,10 @@ class TestSubtexts:
             assert is_kept[position] or segment == 1
         answer = [position for (position, _), _ in attribution.target.terms]
         assert is_kept[min(answer) : max(answer) + 1].all()
-        subtext = make_subtext(row, ~is_kept, "delete", 0)
-        moved = subtext.move_target(attribution.target)
+        partial_text = make_partial_text(row, ~is_kept, "delete", 0)
+        moved = partial_text.move_target(attribution.target)
         for ((old, _), _), ((new, _), _) in zip(attribution.target.terms, moved.terms, strict=True):
-            assert subtext.row.ids[new] == row.ids[old]
+            assert partial_text.row.ids[new] == row.ids[old]
 
     def test_a_text_of_special_tokens_only_is_explained_as_a_whole(self) -> None:
         text = Tokens.from_ids([[TOKENIZER.cls_token_id, TOKENIZER.sep_token_id]])
@@ -206,9 +208,11 @@ class TestKindsOfInput:
         explainer = Explainer(build_image_model("vit"))
         (attribution,) = explain(make_pictures(1), explainer)
         assert np.isfinite(attribution.scores).all()
-        subtext = make_subtext(attribution.row, np.arange(len(attribution)) == 1, "delete", 0)
-        assert len(subtext.row) == len(attribution)
-        assert subtext.row.ids[1] != attribution.row.ids[1]
+        partial_text = make_partial_text(
+            attribution.row, np.arange(len(attribution)) == 1, "delete", 0
+        )
+        assert len(partial_text.row) == len(attribution)
+        assert partial_text.row.ids[1] != attribution.row.ids[1]
 
 
 class TestUncertainty:
@@ -227,7 +231,7 @@ class TestUncertainty:
         samples.add(np.array([0, 1, 3]), np.array([0.0, 1.0, 0.0]), 1.0)
         np.testing.assert_allclose(samples.mean, [0.0, 2.0, 5.0, 0.0])
         deviation = np.std([1.0, 3.0], ddof=1)
-        # The token that no subtext holds is as uncertain as the most uncertain one.
+        # The token that no partial text holds is as uncertain as the most uncertain one.
         np.testing.assert_allclose(
             samples.standard_errors, [0.0, deviation / 2, deviation / 2, 0.0]
         )
@@ -271,7 +275,7 @@ class TestUncertainty:
 
 class TestSelfTest:
     def fill(self, num_samples: int, seed: int, *, truth: float, noise: float) -> ScoreSamples:
-        """Subtexts of 12 words whose target is ``truth`` × the sum of planted scores, plus noise.
+        """Partial texts of 12 words whose target is ``truth`` × the sum of planted scores, plus noise.
 
         Their scores hold the noise of their own target, spread over their tokens: relevance conserves.
         """
@@ -286,13 +290,13 @@ class TestSelfTest:
             samples.add(positions, scores, truth * planted_scores[positions].sum() + error)
         return samples
 
-    def test_exact_scores_predict_subtexts(self) -> None:
+    def test_exact_scores_predict_partial_texts(self) -> None:
         prediction_test = self.fill(16, 0, truth=1.0, noise=0.1).test_prediction()
         assert prediction_test["correlation"] > 0.9
         assert prediction_test["samples"] == 16
 
-    def test_random_scores_do_not_predict_subtexts(self) -> None:
-        """The noise of a subtext is in its own scores, and must not help to predict it."""
+    def test_random_scores_do_not_predict_partial_texts(self) -> None:
+        """The noise of a partial text is in its own scores, and must not help to predict it."""
         prediction_tests = [
             self.fill(16, seed, truth=0.0, noise=1.0).test_prediction() for seed in range(200)
         ]
@@ -303,7 +307,7 @@ class TestSelfTest:
         )
         assert abs(mean) < 4 * error
 
-    def test_too_few_subtexts_give_no_correlation(self) -> None:
+    def test_too_few_partial_texts_give_no_correlation(self) -> None:
         assert self.fill(3, 0, truth=1.0, noise=0.1).test_prediction() is None
 
 

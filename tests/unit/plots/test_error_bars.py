@@ -81,7 +81,7 @@ def test_the_terminal_states_which_scores_could_be_zero():
     plain = render_terminal(SAMPLED)
     assert re.search(r"good +\+0.9 +± 0.2 +\+\+", plain)
     assert re.search(r"but +\+0.1 +± 0.06 \?", plain)
-    assert "± one standard error over 8 subtexts; 1 of 3 could be 0 (?)" in plain
+    assert "± one standard error over 8 partial texts; 1 of 3 could be 0 (?)" in plain
     assert "75.0 % of the top 2 tokens would be named again by other draws" in plain
     coloured = render_terminal(SAMPLED, colours="truecolor")
     assert re.search(r"\x1b\[3;[0-9;]*mbut", coloured)
@@ -96,7 +96,7 @@ def test_the_page_hatches_what_could_be_zero_and_draws_whiskers():
     # The longest bar leaves room for its whisker: 0.9 of 0.9 + 0.2, from 0.7 to 1.1.
     assert 'width="81.8%"' in page
     assert 'x1="63.6%" x2="100.0%" y1="50%"' in page
-    assert "± one standard error over 8 subtexts; 1 of 3 could be 0" in build_badges(SAMPLED)
+    assert "± one standard error over 8 partial texts; 1 of 3 could be 0" in build_badges(SAMPLED)
     exact = render_page(EXACT)
     assert "±" not in exact
     assert "uncertain" not in exact.partition("<body")[2]

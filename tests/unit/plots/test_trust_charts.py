@@ -17,7 +17,7 @@ REMOVAL = {
     "curve": [1.0, 0.5, 0.25, 0.0],
     "random_low": [0.75, 0.5],
     "random_high": [1.0, 0.75],
-    "subtexts": {"sums": [0.0, 1.0, 2.0, 4.0], "log_odds": [-1.0, 0.0, 1.0, 3.0]},
+    "partial_texts": {"sums": [0.0, 1.0, 2.0, 4.0], "log_odds": [-1.0, 0.0, 1.0, 3.0]},
 }
 
 
@@ -41,7 +41,7 @@ def test_curves_and_bands_are_scaled_to_the_words_of_the_text(attribution):
     )
 
 
-def test_subtexts_are_scaled_and_few_removed_words_differ_from_half(attribution):
+def test_partial_texts_are_scaled_and_few_removed_words_differ_from_half(attribution):
     (charts,) = build_removal_charts(with_trust(attribution, REMOVAL))
     assert [dot.is_half for dot in charts.dots] == [False, True, False, True]
     assert (charts.dots[0].x, charts.dots[0].y) == (0, HEIGHT)
@@ -54,7 +54,7 @@ def test_subtexts_are_scaled_and_few_removed_words_differ_from_half(attribution)
         {"curve": None},
         {"curve": [1.0]},
         {"random_low": ["low"]},
-        {"subtexts": {}},
+        {"partial_texts": {}},
         {"curve": [1, 2, 3, float("nan")]},
     ],
 )

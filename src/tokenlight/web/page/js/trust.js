@@ -65,7 +65,7 @@ export function trustLine(entry) {
   );
 }
 
-/** The evidence for a grade: three curves, subtexts, findings. Files of earlier versions have none. */
+/** The evidence for a grade: three curves, partial texts, findings. Files of earlier versions have none. */
 function whyThisGrade(trust, units) {
   const removals = Array.isArray(trust.removals) ? trust.removals : [];
   if (!removals.length || !Array.isArray(trust.findings)) return null;
@@ -82,7 +82,7 @@ function whyThisGrade(trust, units) {
           {},
           make("figcaption", { text: `${units} ${removal.action}` }),
           drawRemovalCurve(removal, trust.num_words, units),
-          drawSubtexts(removal, units),
+          drawPartialTexts(removal, units),
         ),
       ),
     ),
@@ -96,11 +96,11 @@ function whyThisGrade(trust, units) {
 }
 
 function describeCharts(units) {
-  const subtexts = units === "words" ? "subtexts" : "selections";
+  const noun = units === "words" ? "partial texts" : "selections";
   return (
     `Left: the probability as ${units} are removed, highest score first (line), and what random ${units} `
     + "do (band, 90 % of them): a good explanation falls below the band. "
-    + `Right: random ${subtexts} with few ${units} removed (●) or half (○): `
+    + `Right: random ${noun} with few ${units} removed (●) or half (○): `
     + "with good scores, each kind rises from left to right."
   );
 }
@@ -162,8 +162,8 @@ function drawRemovalCurve(removal, numWords, units) {
   );
 }
 
-function drawSubtexts(removal, units) {
-  const { sums, log_odds: logOdds, removed } = removal.subtexts;
+function drawPartialTexts(removal, units) {
+  const { sums, log_odds: logOdds, removed } = removal.partial_texts;
   const scaleSum = scaleToChart(sums);
   const scaleLogOdds = scaleToChart(logOdds);
   // Files of earlier versions do not say how many words were removed: few and half take turns.
@@ -177,9 +177,9 @@ function drawSubtexts(removal, units) {
       cy: CHART_HEIGHT * (1 - scaleLogOdds(logOdds[i])),
     }),
   );
-  const subtexts = units === "words" ? "subtexts" : "selections";
+  const noun = units === "words" ? "partial texts" : "selections";
   return drawFrame(
-    `Sums of scores and log-odds of random ${subtexts}, ${units} ${removal.action}`,
+    `Sums of scores and log-odds of random ${noun}, ${units} ${removal.action}`,
     "sum of scores",
     [draw("text", { x: 0, y: -8 }, "log-odds ↑")],
     ...dots,

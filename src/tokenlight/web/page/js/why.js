@@ -138,7 +138,7 @@ function errorLine(shown) {
   );
   const { samples, orders } = shown.extras.sampling ?? {};
   const source = samples
-    ? ` over ${counted(samples, "subtext")}`
+    ? ` over ${counted(samples, "partial text")}`
     : orders
       ? ` over ${counted(orders, "order")}`
       : "";

@@ -1,11 +1,11 @@
-"""Random subtexts: what chance does to one text, shared by all explanations that are tested on it.
+"""Random partial texts: what chance does to one text, shared by all explanations that are tested on it.
 
-Every random order of the words gives three subtexts under each removal: one without a few words, one without
-its first half, and one without its second half. The two halves are antithetic: each word is missing from
-one of them, so that their difference does not depend on what shortening the text does by itself. The few
+Every random order of the words gives three partial texts under each removal: one without a few words, one
+without its first half, and one without its second half. The two halves are antithetic: each word is missing
+from one of them, so that their difference does not depend on what shortening the text does by itself. The few
 words are dealt from a shuffled deck, so that no word is drawn twice before every other was drawn once.
 
-An explanation adds the four subtexts of :class:`ExplanationSubtext`.
+An explanation adds the four partial texts of :class:`RemovedWords`.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ import numpy as np
 from tokenlight.evaluation.removal import PerturbedText, Removal, TargetProbability
 from tokenlight.evaluation.removal_evidence import (
     NUM_RANDOM_POINTS,
-    ExplanationSubtext,
     RemovalEvidence,
+    RemovedWords,
     build_evidence,
     compute_log_odds,
 )
@@ -28,7 +28,7 @@ MAX_TOP_WORD_SHARE = 1 / 3
 # Random orders per removal after which a test may stop; the last number is the most that are tried.
 ORDER_BLOCKS = (3, 5)
 NUM_SHUFFLES = 499
-# Drawn replacements over which the subtexts that an explanation chooses are averaged.
+# Drawn replacements over which the partial texts that an explanation chooses are averaged.
 NUM_EXPLANATION_DRAWS = 2
 MAX_REDRAWS = 20  # of an order whose halves were drawn before
 
@@ -39,8 +39,8 @@ def count_top_words(num_words: int, num_top_words: int = NUM_TOP_WORDS) -> int:
     return max(1, min(num_wanted, int(MAX_TOP_WORD_SHARE * num_words)))
 
 
-class RandomSubtexts:
-    """Random subtexts of one text for one target, under every removal.
+class RandomPartialTexts:
+    """Random partial texts of one text for one target, under every removal.
 
     Args:
         probability: Computes the probability of the target.
@@ -100,7 +100,7 @@ class RandomSubtexts:
 
     @property
     def max_change(self) -> float:
-        """The largest change of the probability by any random subtext so far."""
+        """The largest change of the probability by any random partial text so far."""
         probabilities = [np.concatenate(orders) for orders in self._random_probabilities if orders]
         if not probabilities:
             return 0.0
@@ -150,7 +150,7 @@ class RandomSubtexts:
         return choose_explanation_words(self.rank_words(word_scores), self.num_top_words)
 
     def _run_missing(self, explanation_choices: Sequence[np.ndarray], num_orders: int) -> None:
-        """Run the chosen subtexts and what is missing of the random ones, in one stream."""
+        """Run the chosen partial texts and what is missing of the random ones, in one stream."""
         explanation_texts = []
         for removal in self.removals:
             explanation_texts += self.list_explanation_texts(removal, explanation_choices)
@@ -171,7 +171,7 @@ class RandomSubtexts:
         return [self._whole_text, empty_text]
 
     def _list_missing_texts(self, num_orders: int) -> list[PerturbedText]:
-        """Return, for each removal, the subtexts of random orders that were not measured yet."""
+        """Return, for each removal, the partial texts of random orders that were not measured yet."""
         texts = []
         for removal, orders in zip(self.removals, self.random_choices, strict=True):
             for j in range(self.num_orders, min(num_orders, len(orders))):
@@ -182,7 +182,7 @@ class RandomSubtexts:
     def list_explanation_texts(
         self, removal: Removal, explanation_choices: Sequence[np.ndarray]
     ) -> list[PerturbedText]:
-        """Return the subtexts that an explanation chooses, once for each drawn replacement."""
+        """Return the partial texts that an explanation chooses, once for each drawn replacement."""
         num_draws = 1 if removal.replacement_ids is None else len(removal.replacement_ids)
         texts = []
         for draw in range(min(NUM_EXPLANATION_DRAWS, num_draws)):
@@ -207,9 +207,7 @@ class RandomSubtexts:
             whole_probability=self.before,
             # Without any word all removals leave the same text, so it is measured once.
             empty_probability=self._empty if removal_index == 0 else None,
-            explanation_log_odds=compute_log_odds(probabilities).reshape(
-                -1, len(ExplanationSubtext)
-            ),
+            explanation_log_odds=compute_log_odds(probabilities).reshape(-1, len(RemovedWords)),
             random_probabilities=np.stack(self._random_probabilities[removal_index][:num_orders]),
             shuffled_scores=np.vstack([word_scores, word_scores[self.shuffles]]),
             explanation_choices=explanation_choices,
@@ -218,7 +216,7 @@ class RandomSubtexts:
 
 
 def choose_explanation_words(order: np.ndarray, num_top_words: int) -> list[np.ndarray]:
-    """Return the words that are removed from each of the subtexts that an explanation chooses.
+    """Return the words that are removed from each of the partial texts that an explanation chooses.
 
     Args:
         order: The words, highest score first.
@@ -260,7 +258,7 @@ def _draw_choices(
     num_words: int,
     num_few: int,
 ) -> list[list[list[np.ndarray]]]:
-    """Draw the words that are removed from random subtexts, of shape ``removal order point``."""
+    """Draw the words that are removed from random partial texts, of shape ``removal order point``."""
     num_half = max(1, num_words // 2)
     deck = _Deck(generator, num_words)
     choices = []

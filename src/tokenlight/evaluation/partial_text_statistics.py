@@ -1,4 +1,4 @@
-"""Statistics of subtexts: do sums of scores follow the log-odds, and do their signs and sizes hold?"""
+"""Statistics of partial texts: do sums of scores follow the log-odds, and do their signs and sizes hold?"""
 
 import numpy as np
 
@@ -14,8 +14,8 @@ def rank_first(values: np.ndarray) -> float:
     return float((num_below + 0.5 * num_tied + 0.5) / (len(others) + 1))
 
 
-def correlate_subtexts(sums: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
-    """Correlate sums of scores with log-odds among subtexts of one size, and average over the sizes.
+def correlate_partial_texts(sums: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
+    """Correlate sums of scores with log-odds among partial texts of one size, and average over the sizes.
 
     Two halves of one order are compared with each other: what shortening a text does by itself, and what two
     words do only together, is the same in both.
@@ -44,8 +44,8 @@ def _find_cosine(sums: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
     return np.where(is_zero, 0.0, products / np.where(is_zero, 1.0, sizes))
 
 
-def contrast_subtexts(values: np.ndarray) -> np.ndarray:
-    """Return the comparisons of subtexts of one size: those of a few words, then the two halves.
+def contrast_partial_texts(values: np.ndarray) -> np.ndarray:
+    """Return the comparisons of partial texts of one size: those of a few words, then the two halves.
 
     Both have about the same variance.
 
@@ -85,7 +85,7 @@ def rank_beyond(sums: np.ndarray, log_odds: np.ndarray, controls: np.ndarray) ->
 def find_zero_shift(
     removed_score_sums: np.ndarray, num_removed: np.ndarray, log_odds_falls: np.ndarray
 ) -> float:
-    r"""Return what must be added to every word for sums of scores to follow subtexts of all sizes best.
+    r"""Return what must be added to every word for sums of scores to follow partial texts of all sizes best.
 
     Fits :math:`\Delta = a\,(\Sigma + k\,n)` by least squares, where :math:`\Delta` is the fall of the
     log-odds, :math:`\Sigma` the sum of the scores of the :math:`n` removed words, and :math:`k` the
@@ -93,7 +93,7 @@ def find_zero_shift(
     raise them, so that :math:`k = 0`.
 
     Args:
-        removed_score_sums: The sum of the removed scores in each subtext.
+        removed_score_sums: The sum of the removed scores in each partial text.
         num_removed: The number of removed words in each.
         log_odds_falls: The fall of the log-odds in each.
 

@@ -1,4 +1,4 @@
-"""Random subtexts: a text with a random part of its units, and where each of its tokens came from."""
+"""Random partial texts: a text with a random part of its units, and where each of its tokens came from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ RemovalMode = Literal["delete", "hide", "replace"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Subtext:
+class PartialText:
     """A text without some of its units.
 
     Attributes:
@@ -35,7 +35,7 @@ class Subtext:
     original_positions: np.ndarray
 
     def move_target(self, target: ResolvedTarget) -> ResolvedTarget:
-        """Return a target of the whole text as this subtext has it: an answer span moves with its tokens."""
+        """Return a target of the whole text for this partial text: an answer span moves with its tokens."""
         if target.kind != "span":
             return target
         terms = []
@@ -48,7 +48,7 @@ class Subtext:
 def find_kept_tokens(
     row: TokenRow, target: ResolvedTarget, *, reads_last_token: bool
 ) -> np.ndarray:
-    """Return ``token``: true where a token is part of every subtext.
+    """Return ``token``: true where a token is part of every partial text.
 
     These are special tokens and templates; the tokens that the target is read at; the question about
     documents or a context; tokens that were already generated; and the patches of an image in a prompt.
@@ -82,12 +82,12 @@ def _is_in_segment(row: TokenRow, segment: int) -> np.ndarray:
 
 
 def group_removable_units(row: TokenRow, unit: Unit, is_kept: np.ndarray) -> np.ndarray:
-    """Return ``unit token``: true at the tokens of each unit that a subtext may lack.
+    """Return ``unit token``: true at the tokens of each unit that a partial text may lack.
 
     Args:
         row: The whole text.
         unit: What is removed as a whole: tokens, words, sentences or documents.
-        is_kept: ``token``: true where a token stays in every subtext, see :func:`find_kept_tokens`.
+        is_kept: ``token``: true where a token stays in every partial text, see :func:`find_kept_tokens`.
     """
     return make_unit_mask(find_removable_units(row, unit, is_kept), len(row))
 
@@ -95,7 +95,7 @@ def group_removable_units(row: TokenRow, unit: Unit, is_kept: np.ndarray) -> np.
 def draw_kept_units(
     generator: np.random.Generator, num_units: int, num_samples: int, keep_probability: float
 ) -> np.ndarray:
-    """Draw which units each subtext keeps.
+    """Draw which units each partial text keeps.
 
     The draw is balanced: of all samples, each unit is in ``keep_probability · num_samples``, rounded up or
     down at random, and in at least one. So no token is left without a score, and the scores of all tokens
@@ -104,8 +104,8 @@ def draw_kept_units(
     Args:
         generator: The source of randomness.
         num_units: Number of units.
-        num_samples: Number of subtexts.
-        keep_probability: Expected share of the units that a subtext keeps.
+        num_samples: Number of partial texts.
+        keep_probability: Expected share of the units that a partial text keeps.
 
     Returns:
         ``sample unit``: true where a unit is kept.
@@ -116,10 +116,10 @@ def draw_kept_units(
     return is_kept
 
 
-def make_subtext(
+def make_partial_text(
     row: TokenRow, is_removed: np.ndarray, removal: RemovalMode, replacement_id: int
-) -> Subtext:
-    """Make the subtext that lacks some tokens.
+) -> PartialText:
+    """Make the partial text that lacks some tokens.
 
     Args:
         row: The whole text.
@@ -133,14 +133,14 @@ def make_subtext(
     is_picture = row.image is not None and not row.image.token_positions
     if is_picture:
         occluded = _replace_ids(row, is_removed, OCCLUDED_ID)
-        return Subtext(occluded, kept_positions, kept_positions)
+        return PartialText(occluded, kept_positions, kept_positions)
     if removal == "delete":
         deleted = row.take(kept_positions.tolist())
-        return Subtext(deleted, np.arange(len(kept_positions)), kept_positions)
+        return PartialText(deleted, np.arange(len(kept_positions)), kept_positions)
     replaced = _replace_ids(row, is_removed, replacement_id)
     if removal == "hide":
         replaced = replaced.mask_positions(is_removed.tolist())
-    return Subtext(replaced, kept_positions, kept_positions)
+    return PartialText(replaced, kept_positions, kept_positions)
 
 
 def _replace_ids(row: TokenRow, is_replaced: Sequence[bool] | np.ndarray, new_id: int) -> TokenRow:

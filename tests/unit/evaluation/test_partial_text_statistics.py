@@ -1,11 +1,11 @@
-"""Statistics of random subtexts, on worlds where the answer is known."""
+"""Statistics of random partial texts, on worlds where the answer is known."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tokenlight.evaluation.subtext_statistics import contrast_subtexts, rank_beyond
+from tokenlight.evaluation.partial_text_statistics import contrast_partial_texts, rank_beyond
 
 NUM_WORDS = 16
 NUM_ORDERS = 30
@@ -24,7 +24,7 @@ def draw_presence(draw):
 
 def rank_scores(scores, effects, controls, draw):
     """Rank scores where the log-odds are the sum of the effects of the words that are left."""
-    comparisons = contrast_subtexts(draw_presence(draw))
+    comparisons = contrast_partial_texts(draw_presence(draw))
     shuffled = np.stack([scores, *[draw.permutation(scores) for _ in range(200)]])
     return rank_beyond(comparisons @ shuffled.T, comparisons @ effects, comparisons @ controls)
 
@@ -66,5 +66,5 @@ def test_controls_of_no_size_explain_nothing():
 
 def test_the_halves_of_an_order_are_compared_with_each_other():
     values = np.array([[1.0, 5.0, 3.0], [3.0, 2.0, 2.0]])
-    comparisons = contrast_subtexts(values)
+    comparisons = contrast_partial_texts(values)
     assert comparisons == pytest.approx([-1.0, 1.0, 2 / np.sqrt(2), 0.0])
