@@ -218,7 +218,8 @@ def measure_methods(
 
 def measure_aopc(explainer: Explainer, inputs: list[Any], method: str) -> list[float | None]:
     """Measure the mean fall of the target's probability as the top tokens are removed."""
-    options = {"long": "truncate"} if explainer.runner.head.task == "text" else {}
+    reads_whole_text = explainer.runner.head.task in ("text-classification", "question-answering")
+    options = {"long": "truncate"} if reads_whole_text else {}
     attributions = explainer.explain(inputs, method, progress=False, **options)
     return measure_metric(explainer, attributions, "aopc")
 

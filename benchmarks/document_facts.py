@@ -34,9 +34,9 @@ import torch
 from pair_records import read_records, wilson
 
 from tokenlight import Context, Continuation, Explainer
-from tokenlight.data.probabilities import answer_log_probability
+from tokenlight.data.probabilities import compute_continuation_log_probability
 from tokenlight.inputs.prompt import encode_prompt
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 NUM_DOCUMENTS = 6
@@ -275,7 +275,7 @@ def delete_documents(explainer: Explainer, case: Case, answer: str) -> Sequence[
         positions = [i for i, segment in enumerate(row.segments) if segment == document]
         variants.append(perturber.remove_tokens(np.array(positions)))
     logits = stream_logits(explainer.runner, [row, *variants])
-    whole, *without = [answer_log_probability(values) for values in logits]
+    whole, *without = [compute_continuation_log_probability(values) for values in logits]
     return [whole - value for value in without]
 
 

@@ -21,7 +21,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from tokenlight.data.tokens import Tokens
 from tokenlight.model.packing import pack_batches
 from tokenlight.model.runner import ModelRunner
-from tokenlight.perturb.engine import DEFAULT_BATCH_TOKENS, stream_logits
+from tokenlight.perturb.logits_stream import DEFAULT_BATCH_TOKENS, stream_logits
 from tokenlight.perturb.variants import Perturber, ReplacementIds, Variant
 
 SIZES = {

@@ -25,7 +25,7 @@ from model_speed import time_call
 
 from tokenlight import Explainer, Tokens
 from tokenlight.registry import build
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 
 SHAPES = {"cpu": ["2x32"], "cuda": ["64x128", "64x32"]}
 METHODS = ["attcat", "partial_lrp", "lrp", "transatt", "mask_lrp", "attnlrp", "cp_lrp"]

@@ -28,7 +28,7 @@ from machine import facts
 from trust_texts import TASKS, TRAINED_TASKS, load_explainer, pack, read_texts, train_model
 
 from tokenlight import Explainer
-from tokenlight.accel.arithmetic import compute_arithmetic_eps
+from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.random_partial_texts import RandomPartialTexts, choose_explanation_words
@@ -41,10 +41,10 @@ from tokenlight.evaluation.removal_evidence import (
 from tokenlight.evaluation.removal_test import (
     MAX_TIED_SHARE,
     RANDOM_STREAM,
+    compute_cancelled_share,
+    compute_special_share,
+    compute_tie_tolerance,
     count_tied,
-    find_cancelled_share,
-    find_special_share,
-    find_tolerance,
 )
 
 METHOD = "attnlrp"
@@ -125,9 +125,9 @@ def record_scores(
     """Return the scores of words, and what their own partial texts did."""
     removable = scores[partial_texts.probability.removable_positions]
     runner = partial_texts.probability.runner
-    eps = compute_arithmetic_eps(runner.device, runner.dtype)
+    eps = compute_rounding_eps(runner.device, runner.dtype)
     tested = replace(attribution, scores=scores, layers=None)
-    tied = count_tied(removable, find_tolerance(tested, eps)) / len(removable)
+    tied = count_tied(removable, compute_tie_tolerance(tested, eps)) / len(removable)
     word_scores = partial_texts.sum_words(scores)
     order = partial_texts.rank_words(word_scores)
     own: list[Any] = []
@@ -144,8 +144,8 @@ def record_scores(
         "order": order.tolist(),
         "own": own,
         "tied": tied,
-        "special": round(find_special_share(tested), 4),
-        "cancelled": round(find_cancelled_share(scores, partial_texts.words), 4),
+        "special": round(compute_special_share(tested), 4),
+        "cancelled": round(compute_cancelled_share(scores, partial_texts.words), 4),
     }
 
 

@@ -84,7 +84,7 @@ def add_reviews(arrays: Arrays) -> Arrays:
     return merged
 
 
-def iterate_row_batches(
+def iter_row_batches(
     lengths: np.ndarray, batch_size: int, generator: np.random.Generator
 ) -> Iterator[np.ndarray]:
     """Yield the row numbers of one epoch in batches of similar length, in random order."""
@@ -119,14 +119,14 @@ def build_question_batch(arrays: Arrays, prefix: str, rows: np.ndarray) -> Batch
     return inputs | {"start_positions": answers[:, 0], "end_positions": answers[:, 1]}
 
 
-def iterate_task_batches(arrays: Arrays, task: str, batch_size: int, seed: int) -> Iterator[Batch]:
+def iter_task_batches(arrays: Arrays, task: str, batch_size: int, seed: int) -> Iterator[Batch]:
     """Yield training batches of a supervised task, epoch after epoch."""
     generator = np.random.default_rng(seed)
     prefix = f"{task}_train"
     ends_name = f"{prefix}_ends" if task == "qa" else f"{prefix}_raw_ends"
     lengths = np.diff(arrays[ends_name], prepend=0)
     while True:
-        for rows in iterate_row_batches(lengths, batch_size, generator):
+        for rows in iter_row_batches(lengths, batch_size, generator):
             if task == "qa":
                 yield build_question_batch(arrays, prefix, rows)
             else:
@@ -163,7 +163,7 @@ def cut_blocks(
     return torch.cat([cls_column, inner, sep_column], dim=1)
 
 
-def iterate_shuffled_blocks(
+def iter_shuffled_blocks(
     stream: Tensor,
     width: int,
     batch_size: int,
@@ -181,7 +181,7 @@ def iterate_shuffled_blocks(
             yield blocks[order[start : start + batch_size]].long()
 
 
-def iterate_block_batches(
+def iter_block_batches(
     stream: Tensor, batch_size: int, widths: tuple[int, ...], generator: torch.Generator
 ) -> Iterator[Tensor]:
     """Yield batches of blocks of each width in turn, so that short texts are seen too.
@@ -199,7 +199,7 @@ def iterate_block_batches(
     sources = []
     for width in widths:
         num_blocks = tokens_per_batch // width
-        sources.append(iterate_shuffled_blocks(stream, width, num_blocks, generator))
+        sources.append(iter_shuffled_blocks(stream, width, num_blocks, generator))
     while True:
         for source in sources:
             yield next(source)

@@ -103,7 +103,7 @@ def finetune(name: str, task: Task, settings: RunSettings) -> dict[str, Any]:
     model = _load_model_with_head(task, settings)
     reading_end = time.monotonic()
 
-    training_batches = _iterate_training_batches(encoded, task, tokenizer, settings.seed)
+    training_batches = _iter_training_batches(encoded, task, tokenizer, settings.seed)
     num_steps = _train(name, model, training_batches, len(encoded), task, settings)
     folder = settings.out / name
     model.half().save_pretrained(folder)
@@ -154,7 +154,7 @@ def _load_model_with_head(task: Task, settings: RunSettings) -> Any:
     return model.to(settings.device)
 
 
-def _iterate_training_batches(
+def _iter_training_batches(
     encoded: EncodedRows, task: Task, tokenizer: Any, seed: int
 ) -> Iterator[batches.Batch]:
     """Yield training batches, epoch after epoch, masked where the task wants it."""
@@ -162,7 +162,7 @@ def _iterate_training_batches(
     generator = np.random.default_rng(seed)
     mask_generator = np.random.default_rng([seed, 1])
     while True:
-        for rows in batches.iterate_row_batches(encoded.lengths, batch_size, generator):
+        for rows in batches.iter_row_batches(encoded.lengths, batch_size, generator):
             batch = encoded.build_batch(rows)
             if task.max_mask_share:
                 batch = mask_random_tokens(batch, task.max_mask_share, tokenizer, mask_generator)

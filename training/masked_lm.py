@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from training import data
-from training.batches import cut_blocks, iterate_shuffled_blocks
+from training.batches import cut_blocks, iter_shuffled_blocks
 from training.masking import FixedCountMasker
 from training.precision import tf32_products
 from training.reporting import LossLog, describe_measurement, set_up_logging, write_json
@@ -119,7 +119,7 @@ class MaskedLMTrainer:
         self.is_accelerator = self.device.type != "cpu"
         generator = torch.Generator(self.device).manual_seed(recipe.seed)
         self.masker = FixedCountMasker(tokenizer, recipe.share, generator)
-        self.block_batches = iterate_shuffled_blocks(
+        self.block_batches = iter_shuffled_blocks(
             stream.to(self.device),
             recipe.block,
             recipe.batch,

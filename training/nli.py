@@ -90,7 +90,7 @@ def train(model: Any, tokenizer: Any, task: Task, settings: Settings, device: st
     step = 0
     model.to(device).train()
     while step < num_steps:
-        for rows in batches.iterate_row_batches(encoded.lengths, batch_size, generator):
+        for rows in batches.iter_row_batches(encoded.lengths, batch_size, generator):
             if step == num_steps:
                 break
             inputs = {name: tensor.to(device) for name, tensor in encoded.build_batch(rows).items()}

@@ -241,7 +241,7 @@ class Trainer:
         """Train the masked LM alone, from the pruned public weights."""
         settings = self.settings
         self.model.load_encoder(self.work_folder / "encoder.safetensors")
-        block_batches = batches.iterate_block_batches(
+        block_batches = batches.iter_block_batches(
             self.training_stream,
             settings.pretraining_batch_size,
             (settings.block_length,),
@@ -262,10 +262,10 @@ class Trainer:
         arrays = batches.add_reviews(self.arrays) if round_settings.uses_reviews else self.arrays
         task_batches: dict[str, Iterator[batches.Batch]] = {}
         for index, task in enumerate(SUPERVISED_TASKS):
-            task_batches[task] = batches.iterate_task_batches(
+            task_batches[task] = batches.iter_task_batches(
                 arrays, task, round_settings.batch_sizes[task], settings.seed + index
             )
-        block_batches = batches.iterate_block_batches(
+        block_batches = batches.iter_block_batches(
             self.training_stream,
             round_settings.batch_sizes["masked_lm"],
             BLOCK_WIDTHS,

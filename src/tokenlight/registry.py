@@ -93,7 +93,7 @@ class Component:
     @property
     def name(self) -> str:
         """The registered name; the class name in snake case if it is not registered."""
-        return find_registered_name(type(self)) or snake_case(type(self).__name__)
+        return find_registered_name(type(self)) or to_snake_case(type(self).__name__)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _find_entries(kind: ComponentKind) -> dict[str, EntryPoint]:
     return entries
 
 
-def snake_case(name: str) -> str:
+def to_snake_case(name: str) -> str:
     """Convert a class name: ``TopOne`` to ``top_one``, ``LRPPlus`` to ``lrp_plus``."""
     boundaries = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
     return re.sub(boundaries, "_", name).strip("_").lower() or name

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.page_server import TEXT
 from tokenlight.data.ranks import rank_subset
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 STEP_MILLISECONDS = 650  # STEP_MS in game.js

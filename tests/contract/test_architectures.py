@@ -32,7 +32,7 @@ from tests.helpers.tolerance import (
 )
 from tokenlight import Explainer, Tokens
 from tokenlight.errors import TokenlightError, UnsupportedModel
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 from tokenlight.trace.sites import Site
 
 WITH_SINK = ["gpt_oss"]  # leave a part of each row of attention to no token

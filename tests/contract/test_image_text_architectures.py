@@ -28,7 +28,7 @@ from tests.helpers.tolerance import (
 )
 from tokenlight import Explainer
 from tokenlight.errors import UnsupportedModel
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 from tokenlight.trace.sites import Site
 
 METHODS = ["attcat", "gae", "raw_att", "attnlrp", "occlusion"]

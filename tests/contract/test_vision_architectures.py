@@ -12,7 +12,7 @@ from tests.helpers.tolerance import assert_close, tolerance_for
 from tokenlight import Explainer, registry
 from tokenlight.errors import UnsupportedModel
 from tokenlight.inputs.picture import load_picture
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 from tokenlight.trace.sites import Site
 
 METHODS = ["attcat", "gae", "transatt"]

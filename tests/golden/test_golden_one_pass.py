@@ -90,7 +90,7 @@ def test_cat_terms_equal_gradient_times_hidden_state(case, variant):
 @pytest.mark.parametrize("case", INPUTS)
 @pytest.mark.parametrize("variant", ["ones", "nospecial"])
 def test_the_tape_holds_the_official_intermediate_tensors(case, variant):
-    from tokenlight.trace.recording import record
+    from tokenlight.trace.record import record
     from tokenlight.trace.sites import Site
 
     stored = load_vectors("bert_cls_intermediate_f64")

@@ -27,7 +27,7 @@ from tests.helpers.tolerance import assert_close
 from tokenlight import Explainer, SpanTarget, Tokens
 from tokenlight.lrp.rule_sets import CHEFER, CHEFER_ORIG
 from tokenlight.methods.mask_lrp import MaskedRelevance
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 from tokenlight.trace.relevance import RelevancePath
 from tokenlight.trace.sites import Site
 

@@ -17,7 +17,7 @@ from tokenlight.metrics.base import Case
 from tokenlight.perturb.variants import Perturber, ReplacementIds
 from training import packed, planted, tasks
 
-HEAD = Head("classification", labels=("negative", "positive"))
+HEAD = Head("text-classification", labels=("negative", "positive"))
 ROWS = [
     {"text": f"the {first} {second} of a {third} film was long", "label": n % 2}
     for n, (first, second, third) in enumerate(

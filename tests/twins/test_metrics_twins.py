@@ -276,7 +276,7 @@ def test_average_precision_equals_its_twin(pairs):
 
 @given(word_lists)
 def test_the_planted_model_has_the_probabilities_of_its_twin(words):
-    from tokenlight.perturb.engine import stream_logits
+    from tokenlight.perturb.logits_stream import stream_logits
 
     row = make_row(words)
     (logits,) = stream_logits(EXPLAINER.runner, [row])

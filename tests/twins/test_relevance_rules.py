@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tokenlight.lrp import attnlrp, rules
 from tokenlight.lrp.attnlrp import EPSILON, epsilon_divide
-from tokenlight.lrp.rules import RuleCase, safe_divide
+from tokenlight.lrp.rules import RuleContext, safe_divide
 
 SIZES = st.integers(1, 4)
 SEEDS = st.integers(0, 2**31 - 1)
@@ -33,18 +33,18 @@ def make_case(
     examples: int = 1,
     detail: Any = None,
     active: Iterable[int] | None = None,
-) -> RuleCase:
+) -> RuleContext:
     """Return the inputs of a rule; ``active`` operands, by default all, are activations."""
     tensors = [None if operand is None else torch.tensor(operand) for operand in operands]
     for number in range(len(tensors)) if active is None else active:
         if tensors[number] is not None:
             tensors[number].requires_grad_(True)
     activations = tuple(tensor is not None and tensor.requires_grad for tensor in tensors)
-    return RuleCase(torch.tensor(output), tuple(tensors), examples, detail, activations)
+    return RuleContext(torch.tensor(output), tuple(tensors), examples, detail, activations)
 
 
 def apply_rule(
-    rule: Callable[..., Any], relevance: np.ndarray, rule_case: RuleCase
+    rule: Callable[..., Any], relevance: np.ndarray, rule_case: RuleContext
 ) -> list[np.ndarray | None]:
     """Return the relevance that a rule gives each operand."""
     with torch.no_grad():

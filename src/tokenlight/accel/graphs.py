@@ -32,7 +32,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tokenlight.accel.arithmetic import Arithmetic
 from tokenlight.accel.executor import (
     CaptureExecutor,
     LoggingExecutor,
@@ -41,6 +40,7 @@ from tokenlight.accel.executor import (
     executing_with,
 )
 from tokenlight.accel.modules import list_modules
+from tokenlight.accel.precision import PrecisionSettings
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadInput
 
@@ -117,14 +117,14 @@ class ReplayBatch:
         targets: One class per example; empty if the model's own prediction is explained.
         shape_key: Everything else that determines the operations of its pass.
         text_key: Tells its texts from others.
-        arithmetic: How its pass rounds.
+        precision: How its pass rounds.
     """
 
     tensors: list[Tensor]
     targets: list[ResolvedTarget]
     shape_key: Hashable
     text_key: Hashable
-    arithmetic: Arithmetic
+    precision: PrecisionSettings
 
 
 @dataclass(eq=False)
@@ -300,7 +300,7 @@ class GraphCache:
         expected = eager_results.fetch_arrays()
         replayed = captured.replay(batch).fetch_arrays()
         gap = _compute_relative_gap(expected, replayed)
-        allowed_gap = self._choose_tolerance(batch.arithmetic)
+        allowed_gap = self._choose_tolerance(batch.precision)
         # Only where the replay is not the same to rounding are further eager passes worth their time.
         for _ in range(MAX_NOISE_PASSES):
             if gap <= allowed_gap:
@@ -314,13 +314,13 @@ class GraphCache:
             self._entries[batch.shape_key] = NOT_CAPTURABLE
         return eager_results
 
-    def _choose_tolerance(self, arithmetic: Arithmetic) -> float:
+    def _choose_tolerance(self, precision: PrecisionSettings) -> float:
         """Return by which share a replay may differ from an eager pass without noise."""
         tolerance = RELATIVE_TOLERANCE.get(self._dtype, 0.0)
         if self._dtype == torch.float32:
-            tolerance = max(tolerance, PRODUCT_TOLERANCE.get(arithmetic.product_precision, 0.0))
-        if arithmetic.autocast_dtype is not None and self._dtype != torch.float64:
-            tolerance = max(tolerance, RELATIVE_TOLERANCE.get(arithmetic.autocast_dtype, 0.0))
+            tolerance = max(tolerance, PRODUCT_TOLERANCE.get(precision.product_precision, 0.0))
+        if precision.autocast_dtype is not None and self._dtype != torch.float64:
+            tolerance = max(tolerance, RELATIVE_TOLERANCE.get(precision.autocast_dtype, 0.0))
         return tolerance
 
     def _run_and_capture(self, batch: ReplayBatch, run_pass: RunPass[PassT]) -> PassT:

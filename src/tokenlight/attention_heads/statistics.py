@@ -15,8 +15,8 @@ from tokenlight.data.tokens import ExplainMask, TokenRow, apply_explain_mask
 from tokenlight.errors import BadInput
 from tokenlight.inputs.encode import encode_text
 from tokenlight.model.runner import ModelRunner
-from tokenlight.trace.recorded_pass import Recording
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
+from tokenlight.trace.recording import Recording
 from tokenlight.trace.sites import Site
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
@@ -61,7 +61,7 @@ class StatisticsOptions:
         options: dict[str, Any] = {}
         if align == "official":
             options = {"include_zero_offset": True, "exclude_special": False}
-            if runner.head.kind != "span" and tokenizer.sep_token_id is not None:
+            if runner.head.task != "question-answering" and tokenizer.sep_token_id is not None:
                 options["explain_mask"] = "sep"
         for name, value in overrides.items():
             if value is not None:

@@ -15,7 +15,7 @@ from tokenlight.errors import BadInput, short_repr
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.default_method import encode_probe_row
 from tokenlight.files.tables import Example
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 
 COMPLETIONS_COLUMN = "completions"
 COUNTERFACTUALS_COLUMN = "counterfactuals"

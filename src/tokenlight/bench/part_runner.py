@@ -144,7 +144,7 @@ class PartRunner:
                 explainer,
                 examples,
                 attributions,
-                plan.metrics_for(cell.data),
+                plan.get_metrics(cell.data),
                 batch_tokens=plan.batch_tokens * measure_factor,
             )
         end = time.perf_counter()

@@ -156,7 +156,7 @@ class Plan:
     part_size: int = 0
     completed: dict[str, CompletedPrompts] = field(default_factory=dict)
 
-    def iterate_parts(self, suite: Suite) -> Iterator[Part]:
+    def iter_parts(self, suite: Suite) -> Iterator[Part]:
         """Yield the parts model by model, so that a worker loads each model once."""
         part_size = self.part_size or suite.part_size
         for cell in self.cells:
@@ -170,7 +170,7 @@ class Plan:
         """Return which prompts of a data set a model completes; None if no completions are expected."""
         return self.completed.get(f"{model}/{data}")
 
-    def metrics_for(self, data: str) -> dict[str, Metric]:
+    def get_metrics(self, data: str) -> dict[str, Metric]:
         """Return the metrics of a data set by label."""
         entries = [entry for entry in self.metrics if not entry.data or data in entry.data]
         return {entry.label: entry.metric for entry in entries}

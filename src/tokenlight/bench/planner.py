@@ -281,7 +281,7 @@ class _Planner:
     ) -> list[str]:
         """Check the head of a model against the task, the labels and the metrics of a data set."""
         head = explainer.runner.head
-        answers_questions = head.kind == "span"
+        answers_questions = head.task == "question-answering"
         task = plans.detect_task(examples[0])
         if answers_questions != (task == "qa"):
             model_kind = "answers questions" if answers_questions else "is a classifier"
@@ -289,7 +289,7 @@ class _Planner:
                 f"The model {model_kind}, but the data set is for {task}. Give a model for that task.",
                 code="model-task-mismatch",
             )
-        if task == "next_token" and head.task != "next":
+        if task == "next_token" and head.task != "text-generation":
             raise BadInput(
                 "The model is not a language model, but the data set holds prompts to complete. Give a "
                 "causal language model with --model.",

@@ -20,7 +20,7 @@ from tokenlight.files.folder_lock import locked_folder
 from tokenlight.files.parts import remove_partial_files
 from tokenlight.files.write import write_text
 from tokenlight.progress import progress_bar
-from tokenlight.scale.engine import Engine, folder_errors_reported, iterate_outcomes
+from tokenlight.scale.engine import Engine, folder_errors_reported, iter_outcomes
 
 PartFailure = tuple[Part, str]  # a part that could not be made, and why
 
@@ -31,14 +31,14 @@ class RunSummary:
 
     Args:
         run_folder: The folder of the run.
-        num_made: Number of parts that this call made.
-        num_kept: Number of parts that were finished before.
+        num_parts_made: Number of parts that this call made.
+        num_existing: Number of parts that were finished before.
         failed_parts: Parts that could not be made, each with its error.
     """
 
     run_folder: RunFolder
-    num_made: int
-    num_kept: int
+    num_parts_made: int
+    num_existing: int
     failed_parts: tuple[PartFailure, ...]
 
     @property
@@ -52,9 +52,9 @@ class RunSummary:
         """Yield lines on what was run and what was not."""
         run = self.run_folder
         num_cells_run = sum(cell.is_run for cell in run.cells)
-        parts = f"{self.num_made} parts made"
-        if self.num_kept:
-            parts += f", {self.num_kept} kept"
+        parts = f"{self.num_parts_made} parts made"
+        if self.num_existing:
+            parts += f", {self.num_existing} kept"
         yield f"{num_cells_run} of {len(run.cells)} cells run: {parts}"
         yield from self._describe_omitted_cells()
         for name, completed in run.plan.completed.items():
@@ -67,7 +67,7 @@ class RunSummary:
             yield f"failed examples: {num_failed} (see {run.folder / 'failures.csv'})"
         if self.failed_parts:
             yield f"{len(self.failed_parts)} parts are missing; run the same command again to retry"
-        if not self.num_made and not self.num_kept:
+        if not self.num_parts_made and not self.num_existing:
             yield "no part was completed, so there is nothing to report"
             return
         yield f"written: {run.folder} (scores.csv, curves.csv, cells.csv, timings.csv)"
@@ -166,7 +166,7 @@ def _run_missing_parts(
     failures: list[PartFailure] = []
     num_waiting_by_cell = Counter(part.cell for part in missing_parts)
     runner = PartRunner(str(run_folder.folder.resolve()))
-    outcomes = iterate_outcomes(
+    outcomes = iter_outcomes(
         engine, runner, missing_parts, device=run_folder.plan.device, folder=run_folder.folder
     )
     with progress_bar("parts", len(missing_parts), progress) as advance, closing(outcomes):
@@ -183,10 +183,13 @@ def _run_missing_parts(
     # The summary describes the folder as it is, not what the workers reported.
     failures += _find_deleted_parts(run_folder, failures)
     failed_parts = {part for part, _ in failures}
-    num_made = len(set(missing_parts) - failed_parts)
-    num_kept = len(run_folder.parts) - len(failures) - num_made
+    num_parts_made = len(set(missing_parts) - failed_parts)
+    num_existing = len(run_folder.parts) - len(failures) - num_parts_made
     return RunSummary(
-        run_folder=run_folder, num_made=num_made, num_kept=num_kept, failed_parts=tuple(failures)
+        run_folder=run_folder,
+        num_parts_made=num_parts_made,
+        num_existing=num_existing,
+        failed_parts=tuple(failures),
     )
 
 

@@ -118,7 +118,7 @@ class RunFolder:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        return tuple(self.plan.iterate_parts(self.suite))
+        return tuple(self.plan.iter_parts(self.suite))
 
     def part_path(self, part: Part, extension: str = "jsonl") -> Path:
         """Return the file of a part, or with ``failed.txt`` the file that says why it could not be made."""
@@ -143,7 +143,7 @@ class RunFolder:
             metadata: More entries for the manifest, such as how long the part took.
         """
         manifest = {
-            **self.expected_manifest(part),
+            **self.build_expected_manifest(part),
             "checkpoint": self.cells[part.cell].checkpoint,
             "seed": self.suite.seed,
             "batch_tokens": self.plan.batch_tokens,
@@ -154,7 +154,7 @@ class RunFolder:
         write_part(self.part_path(part), rows, manifest)
         self.part_path(part, "failed.txt").unlink(missing_ok=True)
 
-    def expected_manifest(self, part: Part) -> dict[str, Any]:
+    def build_expected_manifest(self, part: Part) -> dict[str, Any]:
         """Return what the manifest of a file must say for it to be this part of this run."""
         return {
             "format": FORMAT_VERSION,
@@ -178,13 +178,13 @@ class RunFolder:
             return str(error)
 
     def read_manifest(self, part: Part) -> dict[str, Any]:
-        return read_manifest(self.part_path(part), self.expected_manifest(part))
+        return read_manifest(self.part_path(part), self.build_expected_manifest(part))
 
     def read_rows(self, part: Part) -> list[dict[str, Any]]:
         """Read the rows of a finished part, and check them against the hash of its manifest."""
-        return read_part(self.part_path(part), self.expected_manifest(part))
+        return read_part(self.part_path(part), self.build_expected_manifest(part))
 
-    def iterate_rows(self, **filters: str) -> Iterator[dict[str, Any]]:
+    def iter_rows(self, **filters: str) -> Iterator[dict[str, Any]]:
         """Yield the rows of finished parts, each with its model, data set and method.
 
         Args:
@@ -250,7 +250,7 @@ def check_run(folder: Path) -> FolderCheck:
     run = RunFolder.open(folder)
     check = FolderCheck(len(run.parts))
     for part in run.parts:
-        check.add_part(run.part_path(part), run.expected_manifest(part))
+        check.add_part(run.part_path(part), run.build_expected_manifest(part))
     check.add_products(folder, [f"{name}.csv" for name in TABLES])
     return check
 

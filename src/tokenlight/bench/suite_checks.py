@@ -77,7 +77,7 @@ def describe_unknown_key(key: str, entry_class: Any) -> str:
 
 def remove_invalid_values(content: Any, errors: Sequence[Any]) -> None:
     """Delete every value that an error names from the nested lists and mappings of ``content``."""
-    locations = {_existing_prefix(content, error["loc"]) for error in errors}
+    locations = {_find_existing_prefix(content, error["loc"]) for error in errors}
     # Inner values and later entries come first, so that the other locations stay valid.
     for location in sorted(locations, key=lambda steps: (len(steps), steps), reverse=True):
         *parents, last_step = location
@@ -87,7 +87,7 @@ def remove_invalid_values(content: Any, errors: Sequence[Any]) -> None:
         del container[last_step]
 
 
-def _existing_prefix(content: Any, location: tuple[Any, ...]) -> tuple[Any, ...]:
+def _find_existing_prefix(content: Any, location: tuple[Any, ...]) -> tuple[Any, ...]:
     """Cut a location before a key that is missing, and before a value that has no keys."""
     for depth, step in enumerate(location):
         is_missing_key = isinstance(content, dict) and step not in content

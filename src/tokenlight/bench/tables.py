@@ -93,7 +93,7 @@ def _describe_cell(cell: Cell) -> Row:
 def _add_cell(tables: Tables, run_folder: RunFolder, cell: Cell) -> None:
     """Add the scores, curves and failures of one cell."""
     # Separate measured examples from failed ones.
-    rows = list(run_folder.iterate_rows(**cell.identifiers))
+    rows = list(run_folder.iter_rows(**cell.identifiers))
     if not rows:
         return
     records = []
@@ -120,7 +120,7 @@ def _add_cell(tables: Tables, run_folder: RunFolder, cell: Cell) -> None:
 
 
 def _make_evaluation(run_folder: RunFolder, cell: Cell, records: Sequence[Record]) -> Evaluation:
-    metrics = run_folder.plan.metrics_for(cell.data)
+    metrics = run_folder.plan.get_metrics(cell.data)
     corpora = []
     for metric in metrics.values():
         corpus = getattr(metric, "corpus", None)

@@ -25,7 +25,7 @@ from tokenlight.evaluation.preflight import find_option_errors, try_target
 from tokenlight.evaluation.run import LABEL_TARGET, explain_by_text
 from tokenlight.evaluation.trust import assess_trust_of_all
 from tokenlight.explainer import Explainer
-from tokenlight.explaining.input_rows import model_class_name
+from tokenlight.explaining.input_rows import get_model_class_name
 from tokenlight.explaining.streams import TEXT_ERRORS, isolate_failures, read_chunks
 from tokenlight.files.tables import Example
 from tokenlight.plots.dataset_report import DataSetReport
@@ -59,10 +59,10 @@ def explain_file_texts(
         TokenlightError: The options do not fit the model, whatever the text.
         typer.Exit: The command was interrupted, or its output was closed.
     """
-    if explainer.runner.head.kind == "span" and not text_file.has_questions:
+    if explainer.runner.head.task == "question-answering" and not text_file.has_questions:
         raise BadInput(
-            f"{model_class_name(explainer)} answers questions about a context. Give a file with the columns "
-            "'question' and 'context'.",
+            f"{get_model_class_name(explainer)} answers questions about a context. Give a file with the "
+            "columns 'question' and 'context'.",
             code="file-without-questions",
         )
     if options["target"] != LABEL_TARGET:

@@ -86,16 +86,16 @@ FLAG_HINTS: dict[str, tuple[tuple[str, str], ...]] = {
 
 # Messages of many codes end in ``Head.usage``: task → what to give the model on the command line.
 USAGE_FLAGS = {
-    "span": "--question and --context; --target WORDS and --no-answer say what to explain",
-    "text": "TEXT, or TEXT and --pair TEXT",
-    "next": (
+    "question-answering": "--question and --context; --target WORDS and --no-answer say what to explain",
+    "text-classification": "TEXT, or TEXT and --pair TEXT",
+    "text-generation": (
         "TEXT or --chat; --target TOKEN, --rather-than TOKEN, --against N, --continue WORDS or "
         "--generate N say what to explain"
     ),
-    "mask": "TEXT with one; --target WORD, --rather-than WORD and --against N say what to explain",
-    "token": "TEXT and --token WORDS, --target all or --target entities",
-    "pair": "TEXT and --pair TEXT",
-    "image": "--image FILE",
+    "fill-mask": "TEXT with one; --target WORD, --rather-than WORD and --against N say what to explain",
+    "token-classification": "TEXT and --token WORDS, --target all or --target entities",
+    "sentence-similarity": "TEXT and --pair TEXT",
+    "image-classification": "--image FILE",
 }
 
 

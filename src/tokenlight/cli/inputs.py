@@ -13,7 +13,7 @@ from tokenlight.data.tokens import Question
 from tokenlight.errors import BadInput
 from tokenlight.files.columns import Columns, describe_columns
 from tokenlight.files.parsing import read_json, read_text
-from tokenlight.files.tables import Example, RowLocation, get_extension, iterate_rows, parse_example
+from tokenlight.files.tables import Example, RowLocation, get_extension, iter_rows, parse_example
 from tokenlight.inputs.picture import Picture
 from tokenlight.inputs.prompt import CHAT_TEMPLATE, Chat, Context
 
@@ -175,7 +175,7 @@ class TextFile:
 
     def _check_first_row(self) -> None:
         """Raise an error of the columns as one of the file, not as one of each row."""
-        with closing(iterate_rows(self.source, self.split)) as rows:
+        with closing(iter_rows(self.source, self.split)) as rows:
             for location, row in islice(rows, 1):
                 Columns.from_row(
                     row, self.column, self.label, str(location), with_annotations=False
@@ -198,7 +198,7 @@ class TextFile:
 
         Close the generator when it is not read to its end, since it holds the file open.
         """
-        with closing(iterate_rows(self.source, self.split)) as rows:
+        with closing(iter_rows(self.source, self.split)) as rows:
             for location, row in islice(rows, self.limit):
                 yield str(location), self._parse_row(location, row)
 

@@ -13,7 +13,7 @@ from tokenlight.data import units, validation
 from tokenlight.data.alternatives import Alternative
 from tokenlight.data.export import ExportMixin
 from tokenlight.data.lazy import LazyDataclass
-from tokenlight.data.old_extras import rename_old_extras
+from tokenlight.data.old_extras import rename_old_extras, rename_old_target
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.probabilities import softmax
 from tokenlight.data.target import ResolvedTarget
@@ -473,6 +473,7 @@ class Attribution(LazyDataclass, ExportMixin):
             # Files of earlier versions have no standard errors.
             values = {"standard_errors": None, **values}
             values["extras"] = rename_old_extras(values["extras"])
+            values["target"] = rename_old_target(values["target"])
             fields = {item.name: values[item.name] for item in dataclasses.fields(cls)}
             attribution: Attribution = validation.parse_dataclass(cls, fields, "")
         except TokenlightError:

@@ -17,35 +17,44 @@ from tokenlight.data.tokenizer import Vocabulary
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import BadTarget, UnknownName, join_first
 
-HeadTask = Literal["text", "next", "mask", "token", "pair", "image"]
+# The tasks of transformers' pipelines, of the hub for similarity.
+HeadTask = Literal[
+    "text-classification",
+    "question-answering",
+    "text-generation",
+    "fill-mask",
+    "token-classification",
+    "sentence-similarity",
+    "image-classification",
+]
 
 # What a model with each head does, and what to give it in Python; cli/flag_hints.py has the options.
 USAGE_BY_TASK = {
-    "span": (
+    "question-answering": (
         "it answers questions",
         "Question(question=…, context=…), and as target 'predicted', an answer's words or SpanTarget(…)",
     ),
-    "text": (
+    "text-classification": (
         "it is a classifier with the labels {}",
         "a text or a (text, text) pair",
     ),
-    "next": (
+    "text-generation": (
         "it generates text",
         "a prompt, and as target 'predicted', 'logit', NextToken(…), Continuation(…) or Contrast(…)",
     ),
-    "mask": (
+    "fill-mask": (
         "it fills in a masked token",
         "a text with one, and as target 'predicted', 'logit', a token or Contrast(…)",
     ),
-    "token": (
+    "token-classification": (
         "it labels each token with one of {}",
         "a text, and as target TokenTarget(words), 'all' or 'entities'",
     ),
-    "pair": (
+    "sentence-similarity": (
         "it compares two texts",
         "a (text, text) pair",
     ),
-    "image": (
+    "image-classification": (
         "it classifies images as {}",
         "Picture(file), a PIL image or an array height × width × 3 of uint8",
     ),
@@ -63,22 +72,21 @@ class Head:
     """The meaning of a model's output.
 
     Args:
-        kind: Whether the logits are classes (or tokens of a vocabulary) or starts and ends of spans.
-        labels: Names of the classes, or the vocabulary.
+        task: What the model was made for, by the names of transformers' pipelines. It says what one output is
+            about: the whole text, the starts and ends of an answer, the next token, a masked token, each
+            token, the similarity of two texts, or an image.
+        labels: Names of the classes, or the vocabulary; empty for answers.
         problem_type: How logits become probabilities.
-        task: What one output is about: the whole text, the next token, a masked token, each token, the
-            similarity of two texts, or an image.
     """
 
-    kind: Literal["classification", "span"]
+    task: HeadTask
     labels: Sequence[str] = ()
     problem_type: Literal["single", "multi", "regression"] = "single"
-    task: HeadTask = "text"
 
     @property
     def is_language_model(self) -> bool:
         """Whether the labels are the tokens of a vocabulary."""
-        return self.task in ("next", "mask")
+        return self.task in ("text-generation", "fill-mask")
 
     @property
     def default_target(self) -> Literal["predicted", 0]:
@@ -89,23 +97,23 @@ class Head:
     @property
     def has_classes(self) -> bool:
         """Whether the head chooses between classes, few enough to compare."""
-        return self.kind != "span" and not self.is_language_model and len(self.labels) > 1
+        return not self.is_language_model and len(self.labels) > 1
 
     @property
     def usage(self) -> str:
         """What this model does and what to give it, as the end of an error message."""
-        ability, inputs = USAGE_BY_TASK["span" if self.kind == "span" else self.task]
+        ability, inputs = USAGE_BY_TASK[self.task]
         return f"{ability.format(join_first(self.labels, 6))}; give {inputs}"
 
     def predict(self, logits: np.ndarray, row: TokenRow) -> Prediction:
         """Return the prediction for one example, given its logits."""
         if row.continuation_ids:
             return prediction.predict_continuation(logits, row, self.labels)
-        if self.kind == "span":
+        if self.task == "question-answering":
             return prediction.predict_span(logits, row)
         if self.problem_type == "regression":
             return prediction.predict_numbers(
-                logits, self.labels, is_similarity=self.task == "pair"
+                logits, self.labels, is_similarity=self.task == "sentence-similarity"
             )
         if self.is_language_model:
             return prediction.predict_token(logits, self.labels)
@@ -122,7 +130,7 @@ class Head:
                 asked of several independent numbers.
             UnknownName: No class has this name.
         """
-        if self.kind == "span" or self.task not in ("text", "image"):
+        if self.task not in ("text-classification", "image-classification"):
             return
         labels: tuple[object, ...] = (target,)
         if isinstance(target, Contrast):
@@ -145,7 +153,7 @@ class Head:
 
     def depends_on_logits(self, target: TargetLike) -> bool:
         """Return whether the logits must be known before ``target`` can be resolved."""
-        if self.kind == "span":
+        if self.task == "question-answering":
             return True
         if isinstance(target, Contrast):
             return "predicted" in (target.this, target.that)
@@ -200,14 +208,14 @@ class Head:
         if not is_span and not row.continuation_ids:
             num_labels = len(self.labels)
             has_labels = all(coordinate[0] < num_labels for coordinate, _ in target.terms)
-        if is_span != (self.kind == "span") or not has_labels:
+        if is_span != (self.task == "question-answering") or not has_labels:
             raise BadTarget(
                 f"The target {target.name!r} belongs to another model: {self.usage}.",
                 code="target-of-other-model",
             )
 
     def _resolve_single(self, target: object, logits: np.ndarray, row: TokenRow) -> ResolvedTarget:
-        if self.kind == "span":
+        if self.task == "question-answering":
             span = span_target.to_span_target(target)
             name, terms = span_target.resolve_span(span, logits, row)
             return ResolvedTarget("span", name, terms)
@@ -299,11 +307,14 @@ class Head:
             )
         # Two answers read "the answer ‘a’ rather than ‘b’".
         name = f"{this.name} rather than {that.name.removeprefix('the answer ')}"
-        return ResolvedTarget("span" if self.kind == "span" else "contrast", name, terms)
+        kind: Literal["span", "contrast"] = (
+            "span" if self.task == "question-answering" else "contrast"
+        )
+        return ResolvedTarget(kind, name, terms)
 
     def check_target_type(self, target: object) -> None:
         """Refuse a target of another kind of head."""
-        if self.kind == "span":
+        if self.task == "question-answering":
             is_valid = isinstance(target, str | SpanTarget | Contrast) and target != "all"
         elif self.is_language_model:
             is_valid = not isinstance(target, SpanTarget)
@@ -349,7 +360,7 @@ class Head:
     def _find_token(self, vocabulary: Vocabulary, label: str, row: TokenRow | None) -> int:
         """Return the id of a token that stands in a mask, or follows the text of ``row``."""
         text = row.texts[-1] if row is not None and row.texts else ""
-        leading_space = self.task == "mask" or not text[-1:].isspace()
+        leading_space = self.task == "fill-mask" or not text[-1:].isspace()
         return vocabulary.token_id(label, leading_space=leading_space)
 
     def _find_label(self, label: str, row: TokenRow | None) -> int | None:

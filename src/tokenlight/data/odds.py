@@ -3,15 +3,15 @@
 import numpy as np
 
 from tokenlight.data.head import Head
-from tokenlight.data.probabilities import answer_log_probability
+from tokenlight.data.probabilities import compute_continuation_log_probability
 from tokenlight.data.target import ResolvedTarget
 
 # Lower bound of 1 − p, so that the odds stay finite where p rounds to 1.
 TINY_PROBABILITY = float(np.finfo(np.float64).tiny)
 
 
-def target_log_probability(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:
-    """Return ln p of an answer (the product over its tokens), of a token or of a class.
+def compute_target_log_probability(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:
+    """Return ln p of a continuation (the product over its tokens), of a token or of a class.
 
     For a contrast, p is the probability of the first among those it names.
 
@@ -20,13 +20,13 @@ def target_log_probability(head: Head, target: ResolvedTarget, logits: np.ndarra
         target: The target, resolved for the text that the logits are of.
         logits: The logits of the text, as the head returns them.
     """
-    if target.kind == "answer":
-        return answer_log_probability(logits[target.answer_positions])
+    if target.kind == "continuation":
+        return compute_continuation_log_probability(logits[target.continuation_positions])
     return -float(np.logaddexp(0, -compute_target_log_odds(head, target, logits)))
 
 
 def compute_target_log_odds(head: Head, target: ResolvedTarget, logits: np.ndarray) -> float:
-    r"""Return :math:`\ln\frac{p}{1-p}` of an answer, a token or a class, which does not saturate.
+    r"""Return :math:`\ln\frac{p}{1-p}` of a continuation, a token or a class, which does not saturate.
 
     Cohen-Wang et al. (ContextCite) regress on this value. The value of a contrast of two, of a multi-label
     output, of a regression output and of a span is returned unchanged: it is such a difference already, or
@@ -37,8 +37,8 @@ def compute_target_log_odds(head: Head, target: ResolvedTarget, logits: np.ndarr
         target: The target, resolved for the text that the logits are of.
         logits: The logits of the text, as the head returns them.
     """
-    if target.kind == "answer":
-        log_probability = target_log_probability(head, target, logits)
+    if target.kind == "continuation":
+        log_probability = compute_target_log_probability(head, target, logits)
         complement = max(-np.expm1(log_probability), TINY_PROBABILITY)
         return log_probability - float(np.log(complement))
     if target.kind == "contrast" and _has_several_alternatives(target):

@@ -1,4 +1,4 @@
-"""Keys of ``extras`` in files of earlier versions, and what they are called now.
+"""Keys of ``extras`` and kinds of targets in files of earlier versions, and what they are called now.
 
 Every saved explanation passes through here when it is read, so that nothing else knows the old keys.
 """
@@ -27,6 +27,7 @@ OLD_REMOVAL_KEYS = {
     "subtexts": "partial_texts",
 }
 OLD_HEALTH_KEYS = {"says": "finding"}
+OLD_TARGET_KINDS = {"answer": "continuation"}
 
 
 def rename_old_extras(extras: Any) -> Any:
@@ -56,6 +57,22 @@ def rename_old_extras(extras: Any) -> Any:
             if isinstance(trust.get(name), list):
                 trust[name] = [_rename_keys(entry, old_keys) for entry in trust[name]]
     return renamed
+
+
+def rename_old_target(target: Any) -> Any:
+    """Return a saved target with the present name of its kind.
+
+    Args:
+        target: A JSON value; anything but an object is returned as it is, for the validation to refuse.
+
+    Example:
+        >>> from tokenlight.data.old_extras import rename_old_target
+        >>> rename_old_target({"kind": "answer", "name": "‘Rome’"})
+        {'kind': 'continuation', 'name': '‘Rome’'}
+    """
+    if not isinstance(target, Mapping) or not isinstance(target.get("kind"), str):
+        return target
+    return {**target, "kind": OLD_TARGET_KINDS.get(target["kind"], target["kind"])}
 
 
 def _rename_keys(values: Any, old_keys: Mapping[str, str]) -> Any:

@@ -7,10 +7,10 @@ from typing import Literal
 import numpy as np
 
 from tokenlight.data.largest import find_largest_indices
-from tokenlight.data.probabilities import answer_log_probability, softmax
+from tokenlight.data.probabilities import compute_continuation_log_probability, softmax
 from tokenlight.data.span_target import extract_span_text, find_best_span
 from tokenlight.data.tokens import TokenRow
-from tokenlight.data.units import common_tag_type
+from tokenlight.data.units import find_common_tag_type
 
 NUM_TOP_TOKENS = 10  # next tokens that a prediction keeps of a whole vocabulary
 
@@ -72,12 +72,12 @@ def predict_continuation(
     num_tokens = len(set(row.target_positions)) or len(row.continuation_ids)
     labels = [label_names[i] for i in row.continuation_ids[:num_tokens]]
     if row.target_positions:
-        label = common_tag_type(labels)
+        label = find_common_tag_type(labels)
     elif row.texts:
         label = row.texts[-1].strip()
     else:
         label = "".join(labels).strip()
-    probability = float(np.exp(answer_log_probability(logits[:num_tokens])))
+    probability = float(np.exp(compute_continuation_log_probability(logits[:num_tokens])))
     return Prediction(label=label, index=0, labels=(label,), probabilities=(probability,))
 
 

@@ -11,8 +11,8 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return probabilities
 
 
-def answer_log_probability(logits: np.ndarray) -> float:
-    """Return ln p of an answer, the sum over its tokens.
+def compute_continuation_log_probability(logits: np.ndarray) -> float:
+    """Return ln p of a continuation, the sum over its tokens.
 
     Args:
         logits: ``token 2``: each token's logit, and ln Σ exp of all other tokens' logits.

@@ -12,14 +12,14 @@ class ResolvedTarget:
 
     Args:
         kind: What the coordinates are. A ``token`` is contrasted with its likely alternatives: its own
-            term comes first, with weight 1. Those of an ``answer`` are (token, 0), its logit, and (token, 1),
-            ln Σ exp of the logits of all other tokens.
+            term comes first, with weight 1. Those of a ``continuation`` are (token, 0), its logit, and
+            (token, 1), ln Σ exp of the logits of all other tokens.
         name: The target as shown to users.
         terms: Pairs of a coordinate in the logits and its weight.
         alternatives: What a token is contrasted with, likeliest first; of a whole vocabulary the likeliest.
     """
 
-    kind: Literal["class", "contrast", "span", "answer", "token"]
+    kind: Literal["class", "contrast", "span", "continuation", "token"]
     name: str
     terms: tuple[tuple[tuple[int, ...], float], ...]
     alternatives: tuple[str, ...] = ()
@@ -46,12 +46,12 @@ class ResolvedTarget:
 
     @property
     def is_log_odds(self) -> bool:
-        """Whether each token of an answer is contrasted with all other tokens."""
-        return self.kind == "answer" and any(weight < 0 for _, weight in self.terms)
+        """Whether each token of a continuation is contrasted with all other tokens."""
+        return self.kind == "continuation" and any(weight < 0 for _, weight in self.terms)
 
     @property
-    def answer_positions(self) -> list[int]:
-        """Where the tokens of an answer stand among its logits, each once."""
+    def continuation_positions(self) -> list[int]:
+        """Where the tokens of a continuation stand among its logits, each once."""
         return [coordinate[0] for coordinate, weight in self.terms if weight > 0]
 
     @property

@@ -190,7 +190,7 @@ def find_answer_tokens(target: SpanTarget, row: TokenRow) -> tuple[int, int] | N
     """
     answer_start, answer_end = _find_answer_characters(target, row)
     token_spans: list[tuple[int, Span]] = []
-    for position in _context_positions(row):
+    for position in _find_context_positions(row):
         span = row.spans[position]
         if span is not None:
             token_spans.append((position, span))
@@ -242,7 +242,7 @@ def _find_answer_characters(target: SpanTarget, row: TokenRow) -> Span:
 
 def find_best_span(logits: np.ndarray, row: TokenRow) -> tuple[int, int]:
     """Return start and end (inclusive) of the valid span with the highest start + end logit."""
-    positions = np.array(_context_positions(row))
+    positions = np.array(_find_context_positions(row))
     start_logits = logits[positions, 0]
     end_logits = logits[positions, 1]
     # scores[i, j] belongs to the span from the i-th to the j-th token of the context.
@@ -254,7 +254,7 @@ def find_best_span(logits: np.ndarray, row: TokenRow) -> tuple[int, int]:
     return int(positions[start]), int(positions[end])
 
 
-def _context_positions(row: TokenRow) -> list[int]:
+def _find_context_positions(row: TokenRow) -> list[int]:
     """Return the tokens that may answer: the last segment.
 
     A row of ids has no segments; there it is the second token type, or all tokens.

@@ -332,7 +332,7 @@ def _continues_entity(previous_tag: str, tag: str) -> bool:
     return prefix in "IEL" and previous_type == entity_type and previous_prefix in "BI"
 
 
-def common_tag_type(tags: Sequence[str]) -> str:
+def find_common_tag_type(tags: Sequence[str]) -> str:
     """Return the type that tags have in common; where they differ, the tags themselves."""
     types = {split_tag(tag)[1] for tag in tags}
     return types.pop() if len(types) == 1 else " ".join(tags)

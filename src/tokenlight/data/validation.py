@@ -140,7 +140,7 @@ def _refuse_type(kind: Any, choices: tuple[Any, ...], path: str) -> NoReturn:
 
 def check_attribution(attribution: Any) -> None:
     """Refuse an Attribution with parts that do not fit each other."""
-    for path, is_consistent in _consistency_checks(attribution):
+    for path, is_consistent in _iter_consistency_checks(attribution):
         if not is_consistent:
             raise DamagedFile(
                 f"{path} is inconsistent with the rest. Save the explanation again.",
@@ -153,13 +153,13 @@ def check_attribution(attribution: Any) -> None:
     )
 
 
-def _consistency_checks(attribution: Any) -> Iterator[tuple[str, bool]]:
+def _iter_consistency_checks(attribution: Any) -> Iterator[tuple[str, bool]]:
     """Yield paths in the file and whether their values are consistent.
 
     Each check may rely on those before it: the caller stops at the first that fails.
     """
-    yield from _row_checks(attribution.row)
-    yield from _prediction_checks(attribution.prediction)
+    yield from _iter_row_checks(attribution.row)
+    yield from _iter_prediction_checks(attribution.prediction)
     terms = attribution.target.terms
     layers = attribution.layers
     num_tokens = len(attribution.row.ids)
@@ -171,7 +171,7 @@ def _consistency_checks(attribution: Any) -> Iterator[tuple[str, bool]]:
     yield "extras.convergence", isinstance(attribution.extras.get("convergence"), Mapping | None)
 
 
-def _row_checks(row: TokenRow) -> Iterator[tuple[str, bool]]:
+def _iter_row_checks(row: TokenRow) -> Iterator[tuple[str, bool]]:
     """Yield the checks of the tokens; paths have the names of the file format."""
     num_tokens = len(row.ids)
     per_token = [
@@ -206,7 +206,7 @@ def _row_checks(row: TokenRow) -> Iterator[tuple[str, bool]]:
     )
 
 
-def _prediction_checks(prediction: Any) -> Iterator[tuple[str, bool]]:
+def _iter_prediction_checks(prediction: Any) -> Iterator[tuple[str, bool]]:
     probabilities = prediction.probabilities
     num_labels = len(prediction.labels)
     yield "prediction.probabilities", len(probabilities) in (0, num_labels)

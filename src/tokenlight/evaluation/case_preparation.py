@@ -19,7 +19,7 @@ from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.explainer import Explainer
 from tokenlight.explaining.streams import isolate_failures
 from tokenlight.metrics.base import Bounds, Case, Metric, Search, VariantOutputs
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.perturb.variants import Variant
 from tokenlight.registry import format_spec
 from tokenlight.trace.randomization import randomize_cascade

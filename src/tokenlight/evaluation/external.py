@@ -81,7 +81,7 @@ def from_arrays(  # noqa: PLR0913 - one keyword per recorded fact
     if labels is not None:
         check_items("labels", labels, str)
         label_names = tuple(labels)
-    head = Head("classification", label_names)
+    head = Head("text-classification", label_names)
     if target is None:
         target = "predicted"
     resolved = head.resolve(target, class_logits, row)[0]
@@ -147,12 +147,12 @@ def _make_row(ids: Any, attention_mask: Any, token_type_ids: Any) -> TokenRow:
     arrays = []
     for values in (ids, attention_mask, token_type_ids):
         arrays.append(None if values is None else np.atleast_2d(_to_array(values)))
-    row: TokenRow = _single_row("ids", Tokens.from_ids(*arrays).rows)
+    row: TokenRow = _require_single_row("ids", Tokens.from_ids(*arrays).rows)
     return row
 
 
 def _make_class_logits(logits: Any) -> np.ndarray:
-    row = _single_row("logits", np.atleast_2d(_to_array(logits)))
+    row = _require_single_row("logits", np.atleast_2d(_to_array(logits)))
     class_logits: np.ndarray = row.reshape(-1).astype(float)
     if not len(class_logits) or not np.isfinite(class_logits).all():
         raise BadInput(
@@ -162,7 +162,7 @@ def _make_class_logits(logits: Any) -> np.ndarray:
     return class_logits
 
 
-def _single_row(name: str, rows: Any) -> Any:
+def _require_single_row(name: str, rows: Any) -> Any:
     if len(rows) != 1:
         raise BadInput(
             f"{name} have {len(rows)} rows, but an Attribution explains one text. Call this for each text "

@@ -22,7 +22,7 @@ from tokenlight.data.trust import (
     NO_BETTER_THAN_CHANCE,
     WORSE_THAN_CHANCE,
 )
-from tokenlight.evaluation.partial_text_statistics import find_zero_shift
+from tokenlight.evaluation.partial_text_statistics import compute_zero_shift
 from tokenlight.evaluation.removal_evidence import (
     RemovalEvidence,
     rank_all_removals,
@@ -179,7 +179,7 @@ class JointResult(NamedTuple):
         """Read the numbers from the evidence of all removals."""
         zero_shift = None
         if is_signed:
-            zero_shift = find_zero_shift(
+            zero_shift = compute_zero_shift(
                 np.concatenate([item.removed_score_sums for item in evidence]),
                 np.concatenate([item.num_removed for item in evidence]),
                 np.concatenate([item.log_odds_falls for item in evidence]),

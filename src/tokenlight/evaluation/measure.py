@@ -16,7 +16,7 @@ from tokenlight.evaluation.case_preparation import complete_cases, describe_meth
 from tokenlight.evaluation.records import Record
 from tokenlight.explainer import Explainer
 from tokenlight.metrics.base import Case, Metric
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.perturb.variants import Perturber, ReplacementIds, Variant
 from tokenlight.progress import progress_bar
 
@@ -41,7 +41,7 @@ def find_text_indices(attributions: Sequence[Attribution]) -> list[int]:
     requests: set[Any] = set()
     for attribution in attributions:
         row = attribution.row
-        request = (describe_method(attribution), _request_key(attribution))
+        request = (describe_method(attribution), _make_request_key(attribution))
         text: Any = row.fingerprint
         if row.segment_names[-1:] == (CONTINUATION_SEGMENT,):
             # Each token of a continuation is explained by the row before it, so the rows differ.
@@ -55,7 +55,7 @@ def find_text_indices(attributions: Sequence[Attribution]) -> list[int]:
     return indices
 
 
-def _request_key(attribution: Attribution) -> tuple[object, ...]:
+def _make_request_key(attribution: Attribution) -> tuple[object, ...]:
     """Return what was explained: the target and, where each token has its own, the position."""
     row = attribution.row
     return attribution.target.name, row.target_position, row.target_positions, row.fingerprint
@@ -187,7 +187,7 @@ def _correlate_methods(measured_cases: Sequence[_MeasuredCase]) -> None:
     for case, record in measured_cases:
         ranks = compute_normalized_ranks(case.attribution)
         if ranks is not None:
-            key = (record.text_index, _request_key(case.attribution))
+            key = (record.text_index, _make_request_key(case.attribution))
             groups.setdefault(key, []).append((record, ranks))
     for group in groups.values():
         for (first, first_ranks), (second, second_ranks) in combinations(group, 2):
@@ -283,7 +283,7 @@ def _has_same_outputs(head: Head, attribution: Attribution) -> bool:
     is_answer = attribution.target.kind == "span"
     has_continuation = bool(row.continuation_ids) and not row.target_positions
     is_generated = bool(attribution.prediction.ids) or has_continuation
-    if is_answer != (head.kind == "span") or is_generated != head.is_language_model:
+    if is_answer != (head.task == "question-answering") or is_generated != head.is_language_model:
         return False
     if is_answer or is_generated or row.target_positions:
         return True

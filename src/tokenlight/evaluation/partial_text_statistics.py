@@ -32,11 +32,11 @@ def correlate_partial_texts(sums: np.ndarray, log_odds: np.ndarray) -> np.ndarra
     half_sums = sums[:, 1] - sums[:, 2]
     half_log_odds = log_odds[:, 1] - log_odds[:, 2]
     return np.asarray(
-        (_find_cosine(few_sums, few_log_odds) + _find_cosine(half_sums, half_log_odds)) / 2
+        (_compute_cosine(few_sums, few_log_odds) + _compute_cosine(half_sums, half_log_odds)) / 2
     )
 
 
-def _find_cosine(sums: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
+def _compute_cosine(sums: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
     """Return the cosine of each column of ``sums`` with ``log_odds``; 0 where one of them is 0."""
     products = log_odds @ sums
     sizes = np.sqrt(np.square(sums).sum(axis=0) * np.square(log_odds).sum())
@@ -79,10 +79,10 @@ def rank_beyond(sums: np.ndarray, log_odds: np.ndarray, controls: np.ndarray) ->
     scale = float(np.square(sums).sum(axis=0).max())
     if np.square(remaining_sums[:, 0]).sum() <= TIE_TOLERANCE * scale:
         return 0.5
-    return rank_first(_find_cosine(remaining_sums, remaining_log_odds))
+    return rank_first(_compute_cosine(remaining_sums, remaining_log_odds))
 
 
-def find_zero_shift(
+def compute_zero_shift(
     removed_score_sums: np.ndarray, num_removed: np.ndarray, log_odds_falls: np.ndarray
 ) -> float:
     r"""Return what must be added to every word for sums of scores to follow partial texts of all sizes best.

@@ -84,16 +84,16 @@ def try_target(explainer: Explainer, target: Any) -> None:
     if isinstance(target, TokenTarget) and isinstance(sample_target, TokenTarget):
         # The word of the target is not in the sample text; its label can be checked.
         target = replace(sample_target, label=target.label)
-    elif head.task == "token" and target not in ("all", ENTITIES):
+    elif head.task == "token-classification" and target not in ("all", ENTITIES):
         raise BadTarget(
-            f"{input_rows.model_class_name(explainer)} labels each token, so say which. Use target='all' "
+            f"{input_rows.get_model_class_name(explainer)} labels each token, so say which. Use target='all' "
             f"for every word, target={ENTITIES!r} for every entity, or TokenTarget(word) for one.",
             code="token-target-required",
         )
     elif (
         target == sample_target
         or isinstance(target, Continuation | TokenTarget)
-        or head.kind == "span"
+        or head.task == "question-answering"
     ):
         return
     _try_target(explainer, text, target)
@@ -102,7 +102,7 @@ def try_target(explainer: Explainer, target: Any) -> None:
 def _try_target(explainer: Explainer, text: Any, target: Any) -> None:
     """Explain the sample text for ``target``; raise if it is refused."""
     texts = [text]
-    if explainer.runner.head.task == "next" and isinstance(text, str):
+    if explainer.runner.head.task == "text-generation" and isinstance(text, str):
         # After a prompt that ends in a blank, the same word is another token.
         texts.append(f"{text} ")
     options: dict[str, Any] = {"target": target, "long": "truncate", "progress": False}

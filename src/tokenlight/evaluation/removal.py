@@ -17,7 +17,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import group_by_word
 from tokenlight.evaluation.word_filler import draw_replacement_ids
 from tokenlight.explainer import Explainer
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.perturb.target_probability import compute_target_probability
 from tokenlight.perturb.variants import Perturber, ReplacementIds, Variant
 

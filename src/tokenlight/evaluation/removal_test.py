@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from tokenlight import registry
-from tokenlight.accel.arithmetic import compute_arithmetic_eps
+from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.trust import BETTER_THAN_CHANCE, INCONCLUSIVE, UNTESTED
@@ -148,7 +148,7 @@ class RemovalTest:
         weakness = ""
         if num_tied > MAX_TIED_SHARE * num_tokens:
             weakness = describe_ties(units, num_tied, num_tokens)
-        elif find_cancelled_share(attribution.scores, partial_texts.words) > MAX_CANCELLED_SHARE:
+        elif compute_cancelled_share(attribution.scores, partial_texts.words) > MAX_CANCELLED_SHARE:
             weakness = describe_cancellation(units)
         result = self._summarize(attribution, partial_texts, evidence)
         return self._grade(result, self._read_result(attribution, evidence), units, weakness)
@@ -156,12 +156,14 @@ class RemovalTest:
     def _count_tied(self, attribution: Attribution, positions: Any) -> int:
         """Count the tokens that share their score, within what this device and dtype can tell apart."""
         runner = self.explainer.runner
-        tolerance = find_tolerance(attribution, compute_arithmetic_eps(runner.device, runner.dtype))
+        tolerance = compute_tie_tolerance(
+            attribution, compute_rounding_eps(runner.device, runner.dtype)
+        )
         return count_tied(attribution.scores[positions], tolerance)
 
     def _is_unlikely(self, attribution: Attribution, probability: float) -> bool:
         """Return whether the target cannot lose enough probability for a fall to be seen."""
-        return probability < self._min_initial_probability(attribution)
+        return probability < self._choose_min_probability(attribution)
 
     def _grade(
         self, result: dict[str, Any], joint_result: JointResult, units: RemovedUnits, weakness: str
@@ -189,11 +191,14 @@ class RemovalTest:
             evidence,
             is_signed=has_signs(attribution),
             min_change=_compute_min_change(evidence[0].before),
-            special_share=find_special_share(attribution),
+            special_share=compute_special_share(attribution),
         )
 
-    def _min_initial_probability(self, attribution: Attribution) -> float:
-        if self.explainer.runner.head.is_language_model or attribution.target.kind == "answer":
+    def _choose_min_probability(self, attribution: Attribution) -> float:
+        if (
+            self.explainer.runner.head.is_language_model
+            or attribution.target.kind == "continuation"
+        ):
             return MIN_INITIAL_TOKEN_PROBABILITY
         return MIN_INITIAL_PROBABILITY
 
@@ -295,7 +300,7 @@ def _make_unlikely_target_result(units: RemovedUnits, probability: float) -> dic
     }
 
 
-def find_tolerance(attribution: Attribution, eps: float) -> float:
+def compute_tie_tolerance(attribution: Attribution, eps: float) -> float:
     """Return the difference up to which two scores count as equal: rounding, or the noise of a method."""
     largest = float(np.abs(attribution.scores).max(initial=0.0))
     # Files and pictures keep single precision at best.
@@ -318,14 +323,14 @@ def count_tied(scores: np.ndarray, tolerance: float) -> int:
     return largest if largest > 1 else 0
 
 
-def find_cancelled_share(scores: np.ndarray, words: Sequence[np.ndarray]) -> float:
+def compute_cancelled_share(scores: np.ndarray, words: Sequence[np.ndarray]) -> float:
     """Return the share of the total absolute score that tokens of one word cancel among themselves."""
     total = sum(float(np.abs(scores[positions]).sum()) for positions in words)
     remaining = sum(abs(float(scores[positions].sum())) for positions in words)
     return 1.0 - remaining / total if total else 0.0
 
 
-def find_special_share(attribution: Attribution) -> float:
+def compute_special_share(attribution: Attribution) -> float:
     """Return the share of the total absolute score on special tokens, which have no segment."""
     share = 0.0
     for segment_share in attribution.segment_shares():

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from tokenlight.errors import BadInput
-from tokenlight.evaluation.removal_orders import group_removals_by_metric
+from tokenlight.evaluation.ranking_stability import group_removals_by_metric
 from tokenlight.explainer import Explainer
 from tokenlight.metrics.base import Metric
 from tokenlight.perturb.variants import ReplacementIds

@@ -9,7 +9,7 @@ from tokenlight.evaluation.results import Evaluation
 from tokenlight.files.write import write_bytes
 from tokenlight.metrics.base import DIRECTION_ARROWS
 from tokenlight.plots.characters import to_single_line
-from tokenlight.plots.charts import Line, draw_lines, new_figure, render_figure
+from tokenlight.plots.charts import Line, draw_lines, make_figure, render_figure
 from tokenlight.plots.html import _get_environment, seal_page
 
 DEFAULT_X_AXIS_LABEL = "share of tokens removed"
@@ -41,7 +41,7 @@ def draw_figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) ->
     """
     MissingExtra.check_installed(["matplotlib"], "plots", "A figure")
     # One panel per metric.
-    keys = _metrics_with_curves(evaluation, metrics)
+    keys = _list_metrics_with_curves(evaluation, metrics)
     panels = {}
     x_labels = {}
     for key in keys:
@@ -51,7 +51,7 @@ def draw_figure(evaluation: Evaluation, metrics: Sequence[str] | None = None) ->
         x_labels[title] = X_AXIS_LABELS.get(metric.name, DEFAULT_X_AXIS_LABEL)
     named_methods = _select_named_methods(evaluation, keys)
     # Without any curve, the figure is empty.
-    figure = draw_lines(panels, x_labels, named_methods) or new_figure(6.2, 4.2)
+    figure = draw_lines(panels, x_labels, named_methods) or make_figure(6.2, 4.2)
     for axes, key in zip(figure.axes, keys, strict=True):
         axes.set_ylabel(to_single_line(evaluation.metrics[key].name), parse_math=False)
     return figure
@@ -91,7 +91,9 @@ def _select_named_methods(evaluation: Evaluation, keys: Sequence[str]) -> list[s
     return named
 
 
-def _metrics_with_curves(evaluation: Evaluation, metrics: Sequence[str] | None = None) -> list[str]:
+def _list_metrics_with_curves(
+    evaluation: Evaluation, metrics: Sequence[str] | None = None
+) -> list[str]:
     """Return the keys of the metrics that have a curve for at least one method."""
     selected = evaluation.metrics if metrics is None else metrics
     parts = evaluation.by_method.values()
@@ -119,7 +121,7 @@ def render_fragment(evaluation: Evaluation) -> str:
 
 def _render_png(evaluation: Evaluation) -> bytes:
     """Return the figure as a PNG; empty if no metric has a curve."""
-    if not _metrics_with_curves(evaluation):
+    if not _list_metrics_with_curves(evaluation):
         return b""
     return render_figure(draw_figure(evaluation), dpi=150)
 

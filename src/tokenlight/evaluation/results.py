@@ -29,8 +29,8 @@ from tokenlight.evaluation.coverage import (
     merge_omissions,
     summarize_truncation,
 )
+from tokenlight.evaluation.ranking_stability import check_ranking_stability
 from tokenlight.evaluation.records import Failure, Record
-from tokenlight.evaluation.removal_orders import compare_removal_orders
 from tokenlight.evaluation.replacement_tokens import list_replacement_warnings
 from tokenlight.files.write import dump_json, write_errors_as_unwritable, write_parquet, write_text
 from tokenlight.metrics.base import Metric, MetricSummary
@@ -161,7 +161,7 @@ class Evaluation:
         for key in self.metrics:
             means[key] = {name: part.summary[key]["mean"] for name, part in self.by_method.items()}
         unstable_orders = []
-        for is_stable, sentence in compare_removal_orders(
+        for is_stable, sentence in check_ranking_stability(
             self.metrics, means, self.replacement_ids
         ):
             if not is_stable:

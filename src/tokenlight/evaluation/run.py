@@ -31,7 +31,7 @@ from tokenlight.evaluation.records import Failure, Record, shorten_method_names
 from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.explainer import Explainer, MethodLike
-from tokenlight.explaining.batch_results import library_versions
+from tokenlight.explaining.attribution_fields import get_library_versions
 from tokenlight.explaining.calls import resolve_methods
 from tokenlight.explaining.streams import isolate_failures
 from tokenlight.files.parsing import read_json
@@ -277,7 +277,7 @@ def _describe_settings(
     file_options = [spec_options for _, spec_options in (*methods, *metrics)]
     texts = [example.text for example in examples]
     annotations = [(example.label, example.spans) for example in examples]
-    versions = [f"{name} {version}" for name, version in library_versions().items()]
+    versions = [f"{name} {version}" for name, version in get_library_versions().items()]
     return {
         "model": explainer.name,
         "weights": digest_weights(explainer),

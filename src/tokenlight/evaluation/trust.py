@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tokenlight import registry
-from tokenlight.accel.arithmetic import compute_arithmetic_eps
+from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.image import OCCLUDED_ID
 from tokenlight.data.tokens import TokenRow
@@ -275,7 +275,7 @@ def _check_batch_invariance(
     largest_change = float(np.abs(repeated.scores - attribution.scores).max())
     relative_change = largest_change / largest_score
     tolerance = BATCH_TOLERANCE
-    eps = compute_arithmetic_eps(explainer.runner.device, explainer.runner.dtype)
+    eps = compute_rounding_eps(explainer.runner.device, explainer.runner.dtype)
     if eps > torch.finfo(torch.float32).eps:
         tolerance = COARSE_BATCH_TOLERANCE
     if relative_change <= tolerance:

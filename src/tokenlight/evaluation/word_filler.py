@@ -40,7 +40,7 @@ def draw_replacement_ids(
         Ids of shape ``draw token``, equal to those of the row outside of ``words``; None if no model can
         propose words: a row without a text, or a model without a tokenizer.
     """
-    if explainer.runner.head.task == "next" and row.source_length is None:
+    if explainer.runner.head.task == "text-generation" and row.source_length is None:
         return _draw_own_tokens(explainer, row, words, generator)
     has_text = bool(row.texts) and all(_word_text(row, positions) for positions in words)
     if not has_text or explainer.tokenizer is None:

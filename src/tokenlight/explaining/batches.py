@@ -38,8 +38,8 @@ from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.model.runner import ModelRunner
 from tokenlight.progress import progress_bar
 from tokenlight.trace.plan import Recompute
-from tokenlight.trace.recorded_pass import Recording
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
+from tokenlight.trace.recording import Recording
 
 # Indices of rows that go through the model together.
 RowIndices = Sequence[int]

@@ -13,7 +13,7 @@ import numpy as np
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import NextToken, ResolvedTarget
 from tokenlight.data.tokens import TokenRow
-from tokenlight.explaining.batch_results import BatchResults, build_shared_fields
+from tokenlight.explaining.attribution_fields import AttributionFields, build_shared_fields
 from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
 from tokenlight.explaining.pending_scores import launch_scores
 from tokenlight.explaining.replay_batches import estimate_multiplications
@@ -21,8 +21,8 @@ from tokenlight.explaining.session import Session, verify_model_for_rows
 from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.hooks.locks import call_between_passes
 from tokenlight.methods.base import Method
-from tokenlight.trace.recorded_pass import Recording
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
+from tokenlight.trace.recording import Recording
 from tokenlight.trace.sites import Site
 
 # Sites with values that do not depend on later tokens. Attention received does: it is a mean over all.
@@ -127,7 +127,7 @@ def explain_continuation(
     scores_by_token, notes = _score_tokens(recording, rows[-1], targets, options.methods)
     attributions_by_method: AttributionsByMethod = []
     for method_index in range(len(options.methods)):
-        batch_results = BatchResults(
+        attribution_fields = AttributionFields(
             session,
             rows,
             recording.has_attention_sink,
@@ -135,12 +135,12 @@ def explain_continuation(
             build_shared_fields(session, options, method_index, [notes[method_index]]),
         )
         scores = np.array([token_scores[method_index] for token_scores in scores_by_token])
-        batch_results.fill(
+        attribution_fields.fill(
             logits=logits, predicting_logits=logits, scores=scores, layer_scores=None, extras=None
         )
         attributions = []
         for index in range(len(rows)):
-            attributions.append(Attribution.lazy(partial(batch_results.build_fields, index)))
+            attributions.append(Attribution.lazy(partial(attribution_fields.build_fields, index)))
         attributions_by_method.append(attributions)
     return attributions_by_method
 

@@ -35,7 +35,13 @@ KIND_DESCRIPTIONS = {
 }
 # The metric by which methods were compared; AOPC for the kinds that are not listed.
 KIND_METRICS = {"image": "insertion − deletion", "cosine": "drop in the cosine"}
-KIND_OF_TASK = {"next": "next", "mask": "mask", "pair": "cosine", "image": "image"}
+KIND_OF_TASK = {
+    "question-answering": "span",
+    "text-generation": "next",
+    "fill-mask": "mask",
+    "sentence-similarity": "cosine",
+    "image-classification": "image",
+}
 NUM_RECOMMENDED = 5
 SAMPLE_SENTENCE = "The plot is thin, yet the cast makes it a joy to watch."
 SAMPLE_QUESTION = "Who makes it a joy to watch?"
@@ -57,8 +63,6 @@ def load_measured_results(name: str = "default.json") -> dict[str, Any]:
 def detect_input_kind(session: Session, example: Any) -> str:
     """Return the kind of an input as the table of defaults names it."""
     head = session.runner.head
-    if head.kind == "span":
-        return "span"
     # Most tasks read one kind of input; classifiers read texts and pairs.
     if head.task in KIND_OF_TASK:
         return KIND_OF_TASK[head.task]
@@ -173,17 +177,17 @@ def make_sample_input(session: Session) -> tuple[Any, TargetLike]:
     If the model refuses this input, it refuses every input.
     """
     head = session.runner.head
-    if head.kind == "span":
+    if head.task == "question-answering":
         return Question(question=SAMPLE_QUESTION, context=SAMPLE_SENTENCE), "predicted"
-    if head.task == "mask":
+    if head.task == "fill-mask":
         mask_token = getattr(session.tokenizer, "mask_token", None) or ""
         return SAMPLE_SENTENCE.replace("thin", mask_token), "predicted"
-    if head.task == "token":
+    if head.task == "token-classification":
         return SAMPLE_SENTENCE, TokenTarget("cast")
-    if head.task == "image" or session.runner.vision_inputs is not None:
-        prompt = None if head.task == "image" else SAMPLE_SENTENCE
+    if head.task == "image-classification" or session.runner.vision_inputs is not None:
+        prompt = None if head.task == "image-classification" else SAMPLE_SENTENCE
         return Picture(_make_sample_image(), text=prompt), head.default_target
-    if head.task == "pair":
+    if head.task == "sentence-similarity":
         return (SAMPLE_SENTENCE, SAMPLE_QUESTION), "predicted"
     return SAMPLE_SENTENCE, head.default_target
 

@@ -123,7 +123,7 @@ def _plan_ranking(session: Session, text: Any, target: RankedAbove) -> Differenc
     """Plan the comparison of two passages for one query."""
     head = session.runner.head
     is_pair = isinstance(text, tuple) and len(text) == 2
-    if not is_pair or head.task not in ("text", "pair"):
+    if not is_pair or head.task not in ("text-classification", "sentence-similarity"):
         raise BadTarget(
             f"RankedAbove({target.alternative[:20]!r}) compares two choices for a pair's second text. Give "
             f"(query, passage); {head.usage}.",
@@ -149,14 +149,14 @@ def subtract_attributions(this: Attribution, that: Attribution) -> Attribution:
         )
     # Find the tokens that both rows have in common: the query, or the prompt.
     num_shared_texts = _count_shared_texts(this.row, that.row)
-    num_shared = _segment_start(this.row, num_shared_texts)
-    if this.row.ids[:num_shared] != that.row.ids[: _segment_start(that.row, num_shared_texts)]:
+    num_shared = _find_segment_start(this.row, num_shared_texts)
+    if this.row.ids[:num_shared] != that.row.ids[: _find_segment_start(that.row, num_shared_texts)]:
         raise BadInput(
             "One of the two texts was truncated before the point where they differ. Give shorter texts.",
             code="contrast-truncated",
         )
     # What is explained is the difference of these two numbers.
-    values = [_explained_value(this), _explained_value(that)]
+    values = [_read_explained_value(this), _read_explained_value(that)]
     labels = _describe_sides(this, that, num_shared_texts)
     # The joined row is for display: shared tokens, those of the first text, those of the second.
     row = this.row.concatenate(
@@ -199,7 +199,7 @@ def _describe_sides(
 ) -> _DifferenceLabels:
     if this.row.continuation_ids:
         sides = (this.target.name, that.target.name)
-        segment_names = _continuation_names(this.row, that.row, num_shared_texts)
+        segment_names = _name_continuations(this.row, that.row, num_shared_texts)
         return _DifferenceLabels(sides, "rather than", segment_names)
     sides = (_quote_last_text(this.row), _quote_last_text(that.row))
     return _DifferenceLabels(sides, "above", ("query", "above", "below"))
@@ -217,7 +217,7 @@ def _count_shared_texts(first: TokenRow, second: TokenRow) -> int:
     return count
 
 
-def _segment_start(row: TokenRow, segment: int) -> int:
+def _find_segment_start(row: TokenRow, segment: int) -> int:
     """Return the position of the first token of this segment or a later one."""
     for position, token_segment in enumerate(row.segments):
         if token_segment is not None and token_segment >= segment:
@@ -234,7 +234,7 @@ def _take_tail(row: TokenRow, start: int, num_shared_texts: int) -> TokenRow:
     return replace(tail, segments=tuple(segments), texts=row.texts[num_shared_texts:])
 
 
-def _explained_value(attribution: Attribution) -> float:
+def _read_explained_value(attribution: Attribution) -> float:
     """Return the number that was explained."""
     logits = attribution.logits
     if attribution.row.continuation_ids:
@@ -243,7 +243,7 @@ def _explained_value(attribution: Attribution) -> float:
     return float(attribution.target.compute_value(logits))
 
 
-def _continuation_names(
+def _name_continuations(
     first: TokenRow, second: TokenRow, num_shared_texts: int
 ) -> tuple[str, ...]:
     """Name the segments of a joined row; the second continuation gets a name of its own."""

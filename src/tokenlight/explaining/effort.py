@@ -160,9 +160,9 @@ def _describe_request(effort: str | int | None, stable: float | None) -> str:
 
 def _explain_why_not_sampled(session: Session, kind: str, example: Any) -> str | None:
     """Say why no partial texts are drawn; None if they are."""
-    if kind != "text" or session.runner.head.task != "text":
+    if kind != "text" or session.runner.head.task != "text-classification":
         input_description = KIND_DESCRIPTIONS[kind]
-        if session.runner.head.task == "token":
+        if session.runner.head.task == "token-classification":
             input_description = "a labeled token"
         if kind in KINDS_NOT_IMPROVED:
             return f"more passes were not found better for {input_description}"

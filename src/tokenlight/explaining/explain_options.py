@@ -169,7 +169,7 @@ def normalize_inputs(inputs: Any, text_column: str | None) -> Any:
             code="dataset-has-splits",
         )
     # A table comes first: other mappings may have a key named as a column.
-    rows = _table_rows(inputs)
+    rows = _get_table_rows(inputs)
     if rows is not None:
         examples = _iter_examples(rows, text_column)
         return list(examples) if hasattr(inputs, "__len__") else examples
@@ -186,7 +186,7 @@ def normalize_inputs(inputs: Any, text_column: str | None) -> Any:
     return inputs
 
 
-def _table_rows(inputs: Any) -> Iterable[Mapping[str, Any]] | None:
+def _get_table_rows(inputs: Any) -> Iterable[Mapping[str, Any]] | None:
     """Return the rows of a table; None for anything else."""
     if hasattr(inputs, "column_names"):  # Arrow or datasets
         rows: Iterable[Mapping[str, Any]]

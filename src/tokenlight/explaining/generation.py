@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from tokenlight.accel.arithmetic import compute_arithmetic_eps
+from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.accel.transfer import to_device
 from tokenlight.data.alternatives import DEFAULT_ALTERNATIVES
 from tokenlight.data.attribution import Attribution
@@ -29,13 +29,13 @@ from tokenlight.explaining.input_rows import (
     check_input_kind,
     check_target_kind,
     encode_input,
-    model_class_name,
+    get_model_class_name,
 )
 from tokenlight.explaining.session import Session, prepare_row, verify_model_for_rows
 from tokenlight.explaining.targeted_rows import append_ids, find_eos_ids
 from tokenlight.hooks.instrument import instrumented
 from tokenlight.inputs.prompt import append_generated
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 
 MAX_CHUNK = 8  # tokens that share one forward pass
 # By how much of the range of logits the cache may change the logit of the likeliest token: sums over
@@ -97,8 +97,8 @@ def _check_prompt(session: Session, prompt: Any) -> None:
     """Refuse what cannot be continued token by token."""
     if session.runner.generates_from_source:
         raise UnsupportedModel(
-            f"{model_class_name(session)} has an encoder and a decoder; generate() explains causal language "
-            "models. Use explain(text, target=Continuation()).",
+            f"{get_model_class_name(session)} has an encoder and a decoder; generate() explains causal "
+            "language models. Use explain(text, target=Continuation()).",
             code="generate-from-source",
         )
     if isinstance(prompt, TokenRow | list | Iterator) or hasattr(prompt, "rows"):
@@ -196,7 +196,7 @@ def _stream_tokens(
             written_ids.append(next_id)
         if not written_ids:
             raise BadInput(
-                f"{model_class_name(session)} generates nothing after this prompt: its most likely next "
+                f"{get_model_class_name(session)} generates nothing after this prompt: its most likely next "
                 "token ends the text. Explain 'predicted', give another prompt, or ask an instruct model in "
                 "its chat template.",
                 code="nothing-to-stream",
@@ -251,7 +251,7 @@ def _check_cache(
 
     Tokens that are equally likely up to rounding may swap places.
     """
-    tolerance = _cache_tolerance(session)
+    tolerance = _compute_cache_tolerance(session)
     for attribution, token_id in zip(attributions, token_ids, strict=True):
         logits = attribution.logits
         difference = float(logits.max() - logits[token_id])
@@ -260,16 +260,16 @@ def _check_cache(
             cached_label = labels[token_id]
             label = labels[int(logits.argmax())]
             raise UnsupportedModel(
-                f"{model_class_name(session)} predicts {cached_label!r} from its cache of keys and values, "
-                f"but {label!r} from the text itself. Use explain(prompt, target=Continuation()), which "
-                "keeps no cache.",
+                f"{get_model_class_name(session)} predicts {cached_label!r} from its cache of keys and "
+                f"values, but {label!r} from the text itself. Use explain(prompt, target=Continuation()), "
+                "which keeps no cache.",
                 code="cache-changes-prediction",
             )
 
 
-def _cache_tolerance(session: Session) -> float:
+def _compute_cache_tolerance(session: Session) -> float:
     """Return by which share of the range of logits rounding may move one of them."""
-    eps = compute_arithmetic_eps(session.runner.device, session.runner.dtype)
+    eps = compute_rounding_eps(session.runner.device, session.runner.dtype)
     return min(max(CACHE_TOLERANCE_STEPS * eps, MIN_CACHE_TOLERANCE), MAX_CACHE_TOLERANCE)
 
 

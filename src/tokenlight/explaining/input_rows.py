@@ -31,8 +31,13 @@ from tokenlight.inputs.picture import Picture, is_picture, load_picture
 from tokenlight.inputs.picture_prompt import PicturePromptEncoder
 from tokenlight.inputs.prompt import Chat, Context, encode_prompt
 
-SINGLE_TEXT_TASKS = ("next", "mask", "token")
-BATCH_TOKENIZED_TASKS = ("text", "mask", "token")
+SINGLE_TEXT_TASKS = ("text-generation", "fill-mask", "token-classification")
+BATCH_TOKENIZED_TASKS = (
+    "text-classification",
+    "question-answering",
+    "fill-mask",
+    "token-classification",
+)
 
 
 def tokenize_batch(
@@ -101,15 +106,20 @@ def check_target_kind(session: Session, target: Any) -> None:
     head = session.runner.head
     if isinstance(target, Continuation):
         _check_continuation(session, target)
-    elif isinstance(target, TokenTarget) and head.task not in ("mask", "token"):
+    elif isinstance(target, TokenTarget) and head.task not in ("fill-mask", "token-classification"):
         raise BadTarget(
-            f"{target!r} asks for a token's label, but {model_class_name(session)} has none: "
+            f"{target!r} asks for a token's label, but {get_model_class_name(session)} has none: "
             f"{head.usage}.",
             code="no-token-labels",
         )
-    elif head.task == "pair" and target not in ("predicted", "all", 0, head.labels[0]):
+    elif head.task == "sentence-similarity" and target not in (
+        "predicted",
+        "all",
+        0,
+        head.labels[0],
+    ):
         raise BadTarget(
-            f"target={target!r} is not valid for {model_class_name(session)}: {head.usage}, by the "
+            f"target={target!r} is not valid for {get_model_class_name(session)}: {head.usage}, by the "
             f"{head.labels[0]}. Leave the target out.",
             code="target-of-similarity",
         )
@@ -117,9 +127,9 @@ def check_target_kind(session: Session, target: Any) -> None:
 
 def _check_continuation(session: Session, target: Continuation) -> None:
     head = session.runner.head
-    if head.task != "next":
+    if head.task != "text-generation":
         raise BadTarget(
-            f"{model_class_name(session)} does not continue texts: {head.usage}.",
+            f"{get_model_class_name(session)} does not continue texts: {head.usage}.",
             code="model-does-not-write",
         )
     num_tokens = target.max_new_tokens
@@ -173,7 +183,7 @@ def _encode_text_input(
             start_ids.append(forced_id)
         source = encode_source(session, text, options)
         return add_decoder_start(source, tuple(start_ids), tokenizer)
-    if runner.head.task == "next":
+    if runner.head.task == "text-generation":
         return encode_prompt(text, tokenizer, max_tokens=max_tokens, long=options.long)
     return encode_text(text, tokenizer, max_tokens=max_tokens, long=options.long, encoding=encoding)
 
@@ -198,7 +208,7 @@ def encode_source(session: Session, text: Any, options: ExplainOptions) -> Token
     return encode_text(text, session.tokenizer, max_tokens=max_tokens, long=options.long)
 
 
-def model_class_name(session: Session) -> str:
+def get_model_class_name(session: Session) -> str:
     """Return the name of the model's class, for messages."""
     return type(session.runner.model).__name__
 
@@ -211,23 +221,23 @@ def check_input_kind(session: Session, text: object) -> None:
         UnsupportedModel: No input of this kind can be explained with this model.
     """
     head = session.runner.head
-    if isinstance(text, str) and head.task == "text" and head.kind != "span":
+    if isinstance(text, str) and head.task == "text-classification":
         return  # The most frequent case first.
-    if head.kind == "span":
+    if head.task == "question-answering":
         if isinstance(text, str | tuple):
             raise BadInput(
-                f"{model_class_name(session)} answers questions about a context. Give "
+                f"{get_model_class_name(session)} answers questions about a context. Give "
                 "Question(question=…, context=…).",
                 code="question-needed",
             )
     elif isinstance(text, Question):
         raise UnsupportedModel(
-            f"{model_class_name(session)} does not answer questions: {head.usage}.",
+            f"{get_model_class_name(session)} does not answer questions: {head.usage}.",
             code="model-does-not-answer",
         )
     if is_picture(text):
         raise UnsupportedModel(
-            f"{model_class_name(session)} does not read images: {head.usage}.",
+            f"{get_model_class_name(session)} does not read images: {head.usage}.",
             code="model-reads-no-images",
         )
     _check_prompt_kind(session, text)
@@ -237,16 +247,16 @@ def check_input_kind(session: Session, text: object) -> None:
 def _check_prompt_kind(session: Session, text: object) -> None:
     """Refuse chats and contexts for a model that is not a language model."""
     head = session.runner.head
-    if head.task == "next":
+    if head.task == "text-generation":
         return
     if isinstance(text, Chat):
         raise UnsupportedModel(
-            f"{model_class_name(session)} does not read chats: {head.usage}.",
+            f"{get_model_class_name(session)} does not read chats: {head.usage}.",
             code="model-reads-no-chats",
         )
     if isinstance(text, Context):
         raise UnsupportedModel(
-            f"{model_class_name(session)} does not generate answers from documents: {head.usage}.",
+            f"{get_model_class_name(session)} does not generate answers from documents: {head.usage}.",
             code="model-reads-no-documents",
         )
 
@@ -256,12 +266,12 @@ def _check_text_count(session: Session, text: object) -> None:
     head = session.runner.head
     if isinstance(text, tuple) and head.task in SINGLE_TEXT_TASKS:
         raise UnsupportedModel(
-            f"{model_class_name(session)} reads one text, not a pair: {head.usage}.",
+            f"{get_model_class_name(session)} reads one text, not a pair: {head.usage}.",
             code="model-reads-no-pairs",
         )
-    if isinstance(text, str) and head.task == "pair":
+    if isinstance(text, str) and head.task == "sentence-similarity":
         raise UnsupportedModel(
-            f"{model_class_name(session)} has no head, so a single text has no output to explain: "
+            f"{get_model_class_name(session)} has no head, so a single text has no output to explain: "
             f"{head.usage}.",
             code="model-reads-only-pairs",
         )
@@ -271,8 +281,8 @@ def _encode_ids(session: Session, ids_row: TokenRow, options: ExplainOptions) ->
     """Return a row that was given as token ids: checked, without padding, truncated to fit."""
     if session.runner.generates_from_source and ids_row.source_length is None:
         raise BadInput(
-            f"{model_class_name(session)} reads a source, but token ids do not say where it ends. Give the "
-            "text.",
+            f"{get_model_class_name(session)} reads a source, but token ids do not say where it ends. Give "
+            "the text.",
             code="ids-without-source",
         )
     if session.runner.vision_inputs is not None:
@@ -298,7 +308,7 @@ def _truncate_row(session: Session, row: TokenRow, options: ExplainOptions) -> T
             code="ids-too-long",
         )
     head = session.runner.head
-    is_prompt = head.task == "next"
+    is_prompt = head.task == "text-generation"
     segments: Sequence[int | None] = find_segments(row)
     num_texts = 1 + max(segment or 0 for segment in segments)
     if is_prompt or num_texts > 2:
@@ -307,7 +317,11 @@ def _truncate_row(session: Session, row: TokenRow, options: ExplainOptions) -> T
     # Of a prompt the end counts, which the model continues.
     from_left = is_prompt or session.tokenizer.truncation_side == "left"
     positions = select_kept_positions(
-        segments, num_texts, max_tokens, last_only=head.kind == "span", from_left=from_left
+        segments,
+        num_texts,
+        max_tokens,
+        last_only=head.task == "question-answering",
+        from_left=from_left,
     )
     return replace(row.take(positions), num_truncated=len(row) - len(positions))
 
@@ -326,7 +340,7 @@ def _encode_image(session: Session, image_input: Any, options: ExplainOptions) -
     has_text = bool(getattr(image_input, "text", None))
     if is_text or has_text or (is_row and image_input.image is None):
         raise UnsupportedModel(
-            f"{model_class_name(session)} does not read text: {session.runner.head.usage}.",
+            f"{get_model_class_name(session)} does not read text: {session.runner.head.usage}.",
             code="model-reads-no-text",
         )
     if options.explain_mask != "none":
@@ -380,7 +394,7 @@ def encode_image_prompt(
         )
     if not is_picture(image_input):
         raise BadInput(
-            f"{model_class_name(session)} reads an image with a text. Give "
+            f"{get_model_class_name(session)} reads an image with a text. Give "
             "Picture('cat.png', text='What is this?').",
             code="picture-needed",
         )

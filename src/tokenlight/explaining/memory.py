@@ -57,7 +57,7 @@ def _estimate_peak_bytes(runner: ModelRunner, num_tokens: int, *, keeps_maps: bo
         return estimate_map_bytes(runner, num_tokens)
     # The map of one block, its gradient and their product, in float32 or wider.
     element_bytes = max(4, runner.dtype.itemsize)
-    return 3 * element_bytes * _map_elements(runner, num_tokens)
+    return 3 * element_bytes * _count_map_elements(runner, num_tokens)
 
 
 def choose_recompute(
@@ -115,14 +115,16 @@ def estimate_map_bytes(runner: ModelRunner, num_tokens: int) -> int:
     element_bytes = runner.dtype.itemsize
     # Of a wider dtype the saved softmax is the map itself.
     softmax_bytes = 4 if element_bytes < 4 else 0
-    num_layers = _config_int(runner, "num_hidden_layers")
-    return num_layers * _map_elements(runner, num_tokens) * (2 * element_bytes + softmax_bytes)
+    num_layers = _read_config_int(runner, "num_hidden_layers")
+    return (
+        num_layers * _count_map_elements(runner, num_tokens) * (2 * element_bytes + softmax_bytes)
+    )
 
 
-def _map_elements(runner: ModelRunner, num_tokens: int) -> int:
+def _count_map_elements(runner: ModelRunner, num_tokens: int) -> int:
     """Return the number of elements in the maps of one block."""
-    return _config_int(runner, "num_attention_heads") * num_tokens**2
+    return _read_config_int(runner, "num_attention_heads") * num_tokens**2
 
 
-def _config_int(runner: ModelRunner, name: str) -> int:
+def _read_config_int(runner: ModelRunner, name: str) -> int:
     return int(getattr(runner.model.config.get_text_config(), name, 0) or 0)

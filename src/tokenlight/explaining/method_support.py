@@ -8,7 +8,7 @@ from tokenlight.methods.base import Method
 from tokenlight.model.objective import trim_logits
 from tokenlight.model.probe_rows import make_probe_row
 from tokenlight.model.runner import ModelRunner
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 
 
 def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
@@ -40,7 +40,7 @@ def supports_method(session: Session, method: Method, row: TokenRow) -> bool:
 def _score_probe(runner: ModelRunner, method: Method, row: TokenRow) -> None:
     """Score a short row like ``row`` for the model's own prediction; the scores are not used."""
     probe = make_probe_row(runner, row)
-    if runner.batching.find_regime_signature(row) != runner.batching.find_regime_signature(probe):
+    if runner.batching.find_threshold_sides(row) != runner.batching.find_threshold_sides(probe):
         # The model computes texts of this length in another way than short ones.
         read_length = row.source_length or len(row)  # of the encoder, if there is one
         probe = make_probe_row(

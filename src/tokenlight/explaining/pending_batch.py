@@ -12,17 +12,17 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite
-from tokenlight.explaining.batch_results import BatchResults, build_shared_fields
+from tokenlight.explaining.attribution_fields import AttributionFields, build_shared_fields
 from tokenlight.explaining.explain_options import ExplainOptions
-from tokenlight.explaining.gc_pause import collect_young
+from tokenlight.explaining.gc_pause import collect_young_generation
 from tokenlight.explaining.pending_scores import PendingScores
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.methods.base import Method
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.model.runner import ModelRunner
-from tokenlight.trace.recorded_pass import Recording
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
+from tokenlight.trace.recording import Recording
 from tokenlight.trace.sites import Sites
 from tokenlight.trace.tape import Tape
 
@@ -177,11 +177,11 @@ class PendingBatch:
         results_by_method = self._prepare_results()
         attributions_by_row = self._build_lazy_attributions(results_by_method)
         # The launch left cycles behind; collect them while the device still computes.
-        collect_young()
+        collect_young_generation()
         self._fill_results(results_by_method)
         return attributions_by_row
 
-    def _prepare_results(self) -> list[list[BatchResults]]:
+    def _prepare_results(self) -> list[list[AttributionFields]]:
         """Return, for each method, the results of each round, still without values."""
         results_by_method = []
         for method_index in range(len(self.options.methods)):
@@ -189,7 +189,7 @@ class PendingBatch:
             for target_round in self.results.rounds:
                 note = target_round.scores[method_index].note
                 method_results.append(
-                    BatchResults(
+                    AttributionFields(
                         self.session,
                         self.results.explained_pass.rows,
                         self.results.explained_pass.has_attention_sink,
@@ -203,21 +203,21 @@ class PendingBatch:
         return results_by_method
 
     def _build_lazy_attributions(
-        self, results_by_method: list[list[BatchResults]]
+        self, results_by_method: list[list[AttributionFields]]
     ) -> list[AttributionsByMethod]:
         attributions_by_row = []
         for row_index, num_targets in enumerate(self.results.targets_per_row):
             attributions_by_method: AttributionsByMethod = []
             for method_results in results_by_method:
                 attributions = []
-                for batch_results in method_results[:num_targets]:
-                    build_fields = partial(batch_results.build_fields, row_index)
+                for attribution_fields in method_results[:num_targets]:
+                    build_fields = partial(attribution_fields.build_fields, row_index)
                     attributions.append(Attribution.lazy(build_fields))
                 attributions_by_method.append(attributions)
             attributions_by_row.append(attributions_by_method)
         return attributions_by_row
 
-    def _fill_results(self, results_by_method: list[list[BatchResults]]) -> None:
+    def _fill_results(self, results_by_method: list[list[AttributionFields]]) -> None:
         """Wait for the device, check its values and hand them to the results."""
         runner = self.session.runner
         rows = self.results.explained_pass.rows

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from tokenlight.accel.arithmetic import read_arithmetic
 from tokenlight.accel.graphs import ReplayBatch
+from tokenlight.accel.precision import read_precision_settings
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
@@ -75,7 +75,7 @@ def make_replay_batch(
     for name, value in arguments.items():
         if value.device == token_mask.device:
             tensor_names.append(name)
-    arithmetic = read_arithmetic(token_mask.device)
+    precision = read_precision_settings(token_mask.device)
     # Everything except the values of the tensors that shapes the pass.
     shape_key = (
         token_mask.shape,
@@ -85,14 +85,14 @@ def make_replay_batch(
         inputs.pad_id,
         None if resolved_targets else ArgmaxTargets.count_alternatives(runner.head, targets),
         tuple(options.methods),
-        arithmetic,
+        precision,
     )
     return ModelReplayBatch(
         tensors=[*(arguments[name] for name in tensor_names), token_mask],
         targets=resolved_targets,
         shape_key=shape_key,
         text_key=tuple(row.ids for row in rows),
-        arithmetic=arithmetic,
+        precision=precision,
         model_inputs=inputs,
         tensor_names=tensor_names,
     )
@@ -102,7 +102,7 @@ def _describe_rows(runner: ModelRunner, rows: Sequence[TokenRow]) -> tuple[Hasha
     """Return the facts of the rows that change which kernels a pass launches."""
     is_masked = not all([row.is_unmasked for row in rows])
     positions = []
-    if runner.head.task != "text":
+    if runner.head.task != "text-classification":
         positions = [(len(row), row.target_position) for row in rows]
     return is_masked, tuple(positions)
 
@@ -130,7 +130,7 @@ def _resolve_constant_targets(
         return []
     # A class is the same target for every text, so that it is resolved once.
     has_plain_types = not set(map(type, targets)) - {int, str}
-    is_same_class = has_plain_types and len({*targets}) == 1 and head.task == "text"
+    is_same_class = has_plain_types and len({*targets}) == 1 and head.task == "text-classification"
     num_distinct = 1 if is_same_class else len(rows)
     resolved: list[ResolvedTarget] = []
     for target, row in zip(targets[:num_distinct], rows, strict=False):
@@ -172,8 +172,7 @@ def _is_on_one_gpu(runner: ModelRunner) -> bool:
 def _reads_plain_text(runner: ModelRunner) -> bool:
     """Return whether the model is a classifier or a language model that reads only text."""
     return (
-        runner.head.kind != "span"
-        and runner.head.task in ("text", "next")
+        runner.head.task in ("text-classification", "text-generation")
         and runner.patch_inputs is None
         and runner.vision_inputs is None
         and not runner.generates_from_source

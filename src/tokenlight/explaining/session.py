@@ -240,13 +240,13 @@ def warn_about_pair(session: Session) -> str | None:
     )
 
 
-def describe_row(session: Session, row: TokenRow) -> tuple[str, ...]:
+def list_row_notes(session: Session, row: TokenRow) -> tuple[str, ...]:
     """Return notes on a text: what was cut off, what the model does not know."""
     notes = []
     if row.num_truncated:
         num_tokens = row.num_truncated + len(row)
         notes.append(f"{row.num_truncated} of {num_tokens} tokens were truncated (long='truncate')")
-    if len(row.texts) == 2 and session.runner.head.task == "text":
+    if len(row.texts) == 2 and session.runner.head.task == "text-classification":
         pair_warning = warn_about_pair(session)
         if pair_warning is not None:
             notes.append(pair_warning)

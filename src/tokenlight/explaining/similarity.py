@@ -17,7 +17,7 @@ from tokenlight.errors import BadInput, UnsupportedModel
 from tokenlight.explaining.batches import explain_batches
 from tokenlight.explaining.differences import merge_attributions
 from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
-from tokenlight.explaining.input_rows import check_target_kind, model_class_name
+from tokenlight.explaining.input_rows import check_target_kind, get_model_class_name
 from tokenlight.explaining.session import Session, prepare_row, verify_model_for_rows
 from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.hooks.instrument import instrumented
@@ -37,7 +37,7 @@ def explain_similarity(
     """
     if not isinstance(text, tuple) or len(text) != 2:
         raise UnsupportedModel(
-            f"{model_class_name(session)} has no head, so a single input has no output to explain: "
+            f"{get_model_class_name(session)} has no head, so a single input has no output to explain: "
             f"{session.runner.head.usage}.",
             code="similarity-needs-pair",
         )

@@ -121,7 +121,7 @@ class SentenceSimilarity(Strategy):
     """Explain what makes two texts similar, for a model of sentence embeddings."""
 
     def applies(self, request: TextRequest) -> bool:
-        return request.session.runner.head.task == "pair"
+        return request.session.runner.head.task == "sentence-similarity"
 
     def run(self, request: TextRequest) -> FinishedText:
         return FinishedText(
@@ -231,10 +231,11 @@ def _needs_only_batches(session: Session, target: Any) -> bool:
     here:
 
     - ``tokenize_batch`` makes no row with ``long="stride"``, so none of its texts needs windows;
-    - no other strategy explains a text for a name or an index where the task is ``text``: a difference and a
-      continuation have targets of their own, and similarity is another task.
+    - no other strategy explains a text for a name or an index where it is classified or holds an answer: a
+      difference and a continuation have targets of their own, and similarity is another task.
     """
-    return session.runner.head.task == "text" and isinstance(target, str | int)
+    has_one_output = session.runner.head.task in ("text-classification", "question-answering")
+    return has_one_output and isinstance(target, str | int)
 
 
 def _plan_text(request: TextRequest) -> PendingText | FinishedText:

@@ -17,7 +17,7 @@ from tokenlight.explaining.input_rows import (
     encode_image_prompt,
     encode_input,
     encode_source,
-    model_class_name,
+    get_model_class_name,
 )
 from tokenlight.explaining.session import Session, prepare_row
 from tokenlight.explaining.token_targets import locate_mask, resolve_token_labels
@@ -28,7 +28,7 @@ from tokenlight.inputs.prompt import (
     encode_prompt,
     find_continuation_start,
 )
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.progress import progress_bar
 
 
@@ -50,9 +50,9 @@ def build_targeted_rows(
         return _build_continuation_rows(session, text, target, options)
     if row is None:
         row = encode_input(session, text, options)
-    if session.runner.head.task == "mask":
+    if session.runner.head.task == "fill-mask":
         return [locate_mask(session, row, target)]
-    if session.runner.head.task == "token":
+    if session.runner.head.task == "token-classification":
         return resolve_token_labels(session, row, target)
     return [(row, target)]
 
@@ -70,7 +70,7 @@ def _build_continuation_rows(
     start = find_continuation_start(whole_row)
     positions: Sequence[int] = range(start, len(whole_row))
     if target.span:
-        positions = _span_positions(whole_row, target.span)
+        positions = _find_span_positions(whole_row, target.span)
     if not target.joint:
         targeted_rows: list[TargetedRow] = []
         for position in positions:
@@ -88,7 +88,7 @@ def _build_continuation_rows(
             # The second entry stands for all other tokens: the difference is the token's log-odds.
             terms.append(((position - start, 1), -1.0))
     words = target.span or whole_row.texts[-1]
-    joint_target = ResolvedTarget("answer", f"‘{words.strip()}’", tuple(terms))
+    joint_target = ResolvedTarget("continuation", f"‘{words.strip()}’", tuple(terms))
     return [(prepare_row(session, row, options), joint_target)]
 
 
@@ -122,7 +122,7 @@ def _encode_with_continuation(
     )
 
 
-def _span_positions(row: TokenRow, span_text: str) -> list[int]:
+def _find_span_positions(row: TokenRow, span_text: str) -> list[int]:
     """Return the positions of the tokens of the continuation that overlap ``span_text``."""
     continuation = row.texts[-1]
     count = continuation.count(span_text)
@@ -166,9 +166,9 @@ def _generate_continuation(session: Session, prompt: TokenRow, max_new_tokens: i
             advance(1)
     if not written_ids:
         raise BadInput(
-            f"{model_class_name(session)} generates nothing after this prompt: its most likely next token "
-            "ends the text. Give Continuation('…'), explain 'predicted', or ask an instruct model in its "
-            "chat template.",
+            f"{get_model_class_name(session)} generates nothing after this prompt: its most likely next "
+            "token ends the text. Give Continuation('…'), explain 'predicted', or ask an instruct model in "
+            "its chat template.",
             code="nothing-generated",
         )
     return append_generated(prompt, written_ids, session.tokenizer, token_type)
@@ -220,11 +220,13 @@ def _encode_after_source(
         generated_ids = session.runner.generate(source, target.max_new_tokens)
         special_ids = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
         # The text stands between the leading special tokens and the next special token.
-        start = _first_index(token_id not in special_ids for token_id in generated_ids)
-        stop = start + _first_index(token_id in special_ids for token_id in generated_ids[start:])
+        start = _find_first_index(token_id not in special_ids for token_id in generated_ids)
+        stop = start + _find_first_index(
+            token_id in special_ids for token_id in generated_ids[start:]
+        )
         if start == stop:
             raise BadInput(
-                f"{model_class_name(session)} generates nothing from this text. Give Continuation('…').",
+                f"{get_model_class_name(session)} generates nothing from this text. Give Continuation('…').",
                 code="nothing-generated-from-source",
             )
         start_ids = tuple(generated_ids[:start])
@@ -235,7 +237,7 @@ def _encode_after_source(
     return before.concatenate(written, segment_names=segment_names)
 
 
-def _first_index(conditions: Iterable[bool]) -> int:
+def _find_first_index(conditions: Iterable[bool]) -> int:
     """Return the index of the first true condition; their number if none is."""
     index = -1
     for index, is_true in enumerate(conditions):

@@ -10,7 +10,7 @@ from tokenlight.data.span_target import LogitTerms, pick_occurrence
 from tokenlight.data.target import Continuation, Contrast, ResolvedTarget, TokenTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.data.units import (
-    common_tag_type,
+    find_common_tag_type,
     group_by_word,
     group_entities,
     group_labels_by_type,
@@ -18,7 +18,7 @@ from tokenlight.data.units import (
 from tokenlight.errors import BadInput, BadTarget, UnknownName
 from tokenlight.explaining.explain_options import TargetedRow
 from tokenlight.explaining.session import Session
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 
 ENTITIES = "entities"
 MAX_LISTED_WORDS = 20
@@ -75,20 +75,20 @@ def resolve_token_labels(session: Session, row: TokenRow, target: Any) -> list[T
         return [(row, target)]
     # The words are named, so that nothing has to be predicted to find them.
     if isinstance(target, TokenTarget):
-        return [_target_words(session, row, _find_words(row, target), target.label)]
-    words = _word_positions(row)
+        return [_build_words_target(session, row, _find_words(row, target), target.label)]
+    words = _list_word_positions(row)
     first_positions = [positions[0] for positions in words]
     if target == "all":
         return [(replace(row, target_position=first), "predicted") for first in first_positions]
     # A bare label means the word or entity to which the model gives it.
     tags = _predict_tags(session, row, first_positions)
-    entities = _matching_entities(session.runner.head.labels, tags, target)
+    entities = _find_matching_entities(session.runner.head.labels, tags, target)
     _check_one_entity(session, row, words, tags, entities, target)
     label = "predicted" if target == ENTITIES else target
     targeted_rows = []
     for entity in entities:
         entity_positions = [first_positions[word] for word in entity]
-        targeted_rows.append(_target_words(session, row, entity_positions, label))
+        targeted_rows.append(_build_words_target(session, row, entity_positions, label))
     return targeted_rows
 
 
@@ -106,7 +106,7 @@ def _check_one_entity(
         return
     tagged_words = []
     for positions, tag in zip(words, tags, strict=True):
-        tagged_words.append(f"{_text_at(row, positions)} {tag}")
+        tagged_words.append(f"{_extract_text_at(row, positions)} {tag}")
     raise BadTarget(
         f"{len(entities)} words or entities match target={target!r}, but one is explained at a time: "
         f"{session.runner.head.usage}. The model predicts: {', '.join(tagged_words)}.",
@@ -118,12 +118,12 @@ def _predict_tags(session: Session, row: TokenRow, positions: Sequence[int]) -> 
     """Return the predicted label at each position."""
     labels = session.runner.head.labels
     tags = []
-    for logits in _logits_at(session, row, positions):
+    for logits in _compute_logits_at(session, row, positions):
         tags.append(labels[int(np.argmax(logits))])
     return tags
 
 
-def _matching_entities(
+def _find_matching_entities(
     labels: Sequence[str], tags: Sequence[str], target: Any
 ) -> list[Sequence[int]]:
     """Return the entities, as indices of words, that a bare target means.
@@ -146,12 +146,12 @@ def _matching_entities(
     for entity in entities:
         entity_tags = [tags[word] for word in entity]
         # An entity is meant by one of its tags, or by the type they have in common.
-        if wanted_label in {*entity_tags, common_tag_type(entity_tags)}:
+        if wanted_label in {*entity_tags, find_common_tag_type(entity_tags)}:
             matching.append(entity)
     return matching
 
 
-def _target_words(
+def _build_words_target(
     session: Session, row: TokenRow, first_positions: list[int], label: Any
 ) -> TargetedRow:
     """Return a row and the target that means these words together.
@@ -197,7 +197,7 @@ def _sum_over_words(
     names = []
     label_indices: list[int] = []
     for word_indices in indices_by_label:
-        names.append(common_tag_type([labels[index] for index in word_indices]))
+        names.append(find_common_tag_type([labels[index] for index in word_indices]))
         label_indices += word_indices
     if num_contrasted == 2 and indices_by_label[0] == indices_by_label[1]:
         raise BadTarget(
@@ -209,7 +209,9 @@ def _sum_over_words(
         target_positions=tuple(first_positions) * num_contrasted,
         continuation_ids=tuple(label_indices),
     )
-    kind: Literal["contrast", "answer"] = "contrast" if num_contrasted > 1 else "answer"
+    kind: Literal["contrast", "continuation"] = "contrast"
+    if num_contrasted == 1:
+        kind = "continuation"
     terms = _sum_terms(num_contrasted, len(first_positions))
     return row, ResolvedTarget(kind, " rather than ".join(names), terms)
 
@@ -223,7 +225,7 @@ def _choose_labels(
         **group_labels_by_type(head.labels),
         "predicted": list(range(len(head.labels))),
     }
-    logits = _logits_at(session, row, first_positions)
+    logits = _compute_logits_at(session, row, first_positions)
     indices_by_label = []
     for label in contrasted_labels:
         try:
@@ -250,13 +252,15 @@ def _sum_terms(num_contrasted: int, num_words: int) -> LogitTerms:
     return tuple(terms)
 
 
-def _logits_at(session: Session, row: TokenRow, positions: Sequence[int]) -> list[np.ndarray]:
+def _compute_logits_at(
+    session: Session, row: TokenRow, positions: Sequence[int]
+) -> list[np.ndarray]:
     """Return the logits of the labels at each position."""
     rows = [replace(row, target_position=position) for position in positions]
     return list(stream_logits(session.runner, rows))
 
 
-def _word_positions(row: TokenRow) -> list[list[int]]:
+def _list_word_positions(row: TokenRow) -> list[list[int]]:
     """Return the positions of each word's tokens, without special tokens."""
     words = []
     for positions in group_by_word(row):
@@ -266,7 +270,7 @@ def _word_positions(row: TokenRow) -> list[list[int]]:
     return words
 
 
-def _text_at(row: TokenRow, positions: Sequence[int]) -> str:
+def _extract_text_at(row: TokenRow, positions: Sequence[int]) -> str:
     return row.extract_text(positions, " ").strip()
 
 
@@ -293,7 +297,8 @@ def _find_words(row: TokenRow, target: TokenTarget) -> list[int]:
                 matches[position] = [position]
     if not matches:
         listed_words = [
-            _text_at(row, positions) for positions in _word_positions(row)[:MAX_LISTED_WORDS]
+            _extract_text_at(row, positions)
+            for positions in _list_word_positions(row)[:MAX_LISTED_WORDS]
         ]
         raise BadTarget(
             f"The text has no word {phrase!r}. Its words are: {', '.join(listed_words)}.",
@@ -307,7 +312,7 @@ def _find_words(row: TokenRow, target: TokenTarget) -> list[int]:
 
 def _find_phrase(row: TokenRow, phrase: str) -> dict[int, list[int]]:
     """Find consecutive words that read as ``phrase``: first position → first position of each word."""
-    words = _word_positions(row)
+    words = _list_word_positions(row)
     matches: dict[int, list[int]] = {}
     for first, first_word in enumerate(words):
         tokens: list[int] = []
@@ -316,7 +321,7 @@ def _find_phrase(row: TokenRow, phrase: str) -> dict[int, list[int]]:
             if row.segments[words[last][0]] != row.segments[first_word[0]]:
                 break
             tokens += words[last]
-            text = _text_at(row, tokens)
+            text = _extract_text_at(row, tokens)
             if text == phrase:
                 matches[first_word[0]] = [word[0] for word in words[first : last + 1]]
             if len(text) >= len(phrase):

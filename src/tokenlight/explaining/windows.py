@@ -21,10 +21,15 @@ from tokenlight.errors import BadInput, BadTarget
 from tokenlight.explaining.batches import explain_rows
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.input_rows import check_input_kind
-from tokenlight.explaining.session import Session, describe_row, prepare_row, verify_model_for_rows
+from tokenlight.explaining.session import (
+    Session,
+    list_row_notes,
+    prepare_row,
+    verify_model_for_rows,
+)
 from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.inputs.encode import encode_text, encode_windows
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 
 OVERLAP_SHARE = 0.25  # of a window is shared with the one before it
 Window = tuple[TokenRow, tuple[int, ...]]  # with the positions of its tokens in the whole text
@@ -57,11 +62,15 @@ def exceeds_max_tokens(session: Session, text: Any) -> bool:
     """Return whether a text has more tokens than the model reads; prompts and images are never cut."""
     max_tokens = session.max_tokens
     task = session.runner.head.task
-    if isinstance(text, TokenRow) or max_tokens is None or task in ("next", "image"):
+    if (
+        isinstance(text, TokenRow)
+        or max_tokens is None
+        or task in ("text-generation", "image-classification")
+    ):
         return False
     check_input_kind(session, text)
     # A model without head reads the two texts of a pair one by one.
-    is_read_apart = task == "pair" and isinstance(text, tuple)
+    is_read_apart = task == "sentence-similarity" and isinstance(text, tuple)
     for part in text if is_read_apart else (text,):
         if len(encode_text(part, session.tokenizer, max_tokens=None)) > max_tokens:
             return True
@@ -87,7 +96,7 @@ def explain_windows(
         BadTarget: No window holds the answer that is asked for.
     """
     head = session.runner.head
-    if head.kind != "span" and head.task != "text":
+    if head.task not in ("text-classification", "question-answering"):
         raise BadInput(
             "long='stride' works only for labels and answers. A next token, a masked word, the label of a "
             "word or a similarity needs a single window. Give long='truncate' or a shorter text.",
@@ -105,7 +114,7 @@ def explain_windows(
     # The logits of all windows decide what is explained, before anything is.
     logits = list(stream_logits(session.runner, rows, batch_tokens=options.batch_tokens))
     whole_row = encode_text(text, session.tokenizer, max_tokens=None)
-    plan_windows = _plan_answer if head.kind == "span" else _plan_mean
+    plan_windows = _plan_answer if head.task == "question-answering" else _plan_mean
     plan = plan_windows(head, whole_row, windows, rows, logits, target)
     return _run_plan(session, plan, rows, options)
 
@@ -189,7 +198,7 @@ def _add_windows(session: Session, plan: WindowPlan, parts: list[Attribution]) -
     # Notes of windows, such as unknown tokens, are replaced by those of the whole text.
     window_notes: set[str] = set()
     for row, _ in plan.windows:
-        window_notes.update(describe_row(session, row))
+        window_notes.update(list_row_notes(session, row))
     notes = [note for note in first.notes if note not in window_notes]
     target = first.target
     # The answer of a span head is named by its tokens, which each window counts from 0.
@@ -206,7 +215,7 @@ def _add_windows(session: Session, plan: WindowPlan, parts: list[Attribution]) -
         target=target,
         prediction=plan.prediction,
         logits=first.logits if plan.mean_logits is None else plan.mean_logits,
-        notes=(*notes, *describe_row(session, plan.whole_row), plan.note),
+        notes=(*notes, *list_row_notes(session, plan.whole_row), plan.note),
         extras={**first.extras, "windows": _describe_windows(plan)},
     )
 

@@ -79,12 +79,12 @@ class Columns:
                 code="too-many-text-columns",
             )
         if label_column is None:
-            label_column = _first_of(LABEL_COLUMNS, row, text_columns)
+            label_column = _find_first_name(LABEL_COLUMNS, row, text_columns)
         annotation = None
         if with_annotations:
             # An empty cell says nothing, so another column may hold the annotation.
             filled = [name for name in ANNOTATION_COLUMNS if row.get(name) not in (None, "")]
-            annotation = _first_of(filled, row, (*text_columns, label_column))
+            annotation = _find_first_name(filled, row, (*text_columns, label_column))
         read_columns = (*text_columns, label_column, annotation)
         unread = tuple(str(name) for name in row if name not in read_columns)
         return cls(text_columns, label_column, annotation, unread)
@@ -121,7 +121,7 @@ def _check_columns_exist(
             )
 
 
-def _first_of(
+def _find_first_name(
     names: Sequence[str], row: Mapping[str, Any], excluded: Sequence[str | None]
 ) -> str | None:
     """Return the first name that the row has and that is not excluded."""
@@ -249,7 +249,7 @@ def parse_annotated_spans(
         ) from error
     if spans is None:
         return None
-    annotated_text = _last_text(text)
+    annotated_text = _get_last_text(text)
     if name != "rationales":
         _check_spans(spans, len(annotated_text), "characters", name, location)
         return tuple(spans)
@@ -260,7 +260,7 @@ def parse_annotated_spans(
     return tuple((words[first][0], words[end - 1][1]) for first, end in spans)
 
 
-def _last_text(text: TextInput) -> str:
+def _get_last_text(text: TextInput) -> str:
     """Return the text, the second of a pair, or the context of a question."""
     if isinstance(text, Question):
         return text.context

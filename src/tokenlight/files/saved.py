@@ -105,7 +105,7 @@ def _collect_grades(attributions: list[Attribution]) -> list[dict[str, Any]]:
 
 def _collect_source_columns(attributions: list[Attribution]) -> list[dict[str, Any]]:
     """Return the columns of the tables that the texts came from; a column holds values of one type."""
-    source_columns = [_source_columns(attribution) for attribution in attributions]
+    source_columns = [_get_source_columns(attribution) for attribution in attributions]
     names: dict[str, None] = {}
     for columns in source_columns:
         names.update(dict.fromkeys(columns))
@@ -120,7 +120,7 @@ def _collect_source_columns(attributions: list[Attribution]) -> list[dict[str, A
     return source_columns
 
 
-def _source_columns(attribution: Attribution) -> dict[str, Any]:
+def _get_source_columns(attribution: Attribution) -> dict[str, Any]:
     """Return what the source table says about one text."""
     columns = {}
     if "location" in attribution.extras:

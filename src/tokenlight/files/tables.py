@@ -147,7 +147,7 @@ def read_examples(
         [Example(text='great', label=1, spans=None)]
     """
     examples = []
-    with closing(iterate_rows(source, split)) as rows:
+    with closing(iter_rows(source, split)) as rows:
         for location, row in islice(rows, limit):
             example = parse_example(
                 row,
@@ -222,7 +222,7 @@ def convert_cell_to_json(value: Any) -> Any:
     return str(value)
 
 
-def iterate_rows(
+def iter_rows(
     source: str | os.PathLike[str], split: str | None = None
 ) -> Generator[tuple[RowLocation, Mapping[str, Any]], None, None]:
     """Yield the rows of a file or data set, each with its location.
@@ -240,7 +240,7 @@ def iterate_rows(
     if is_file_name and not os.path.isfile(path):
         raise DamagedFile(f"{path} is a folder or a device. Give a file.", code="table-not-a-file")
     unit = "line" if get_extension(path) in (".jsonl", ".txt") else "row"
-    numbered = iterate_numbered_rows(path) if is_file_name else _load_hf_dataset(str(source), split)
+    numbered = iter_numbered_rows(path) if is_file_name else _load_hf_dataset(str(source), split)
     with closing(numbered) as rows:
         for number, row in rows:
             yield RowLocation(unit, number, path.name), row
@@ -251,7 +251,7 @@ def get_extension(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def iterate_numbered_rows(path: Path) -> NumberedRows:
+def iter_numbered_rows(path: Path) -> NumberedRows:
     """Yield the rows of a file with their numbers, counted from 1; empty lines count.
 
     Raises:

@@ -51,7 +51,7 @@ def list_weights(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
     return weights
 
 
-def attribute_tables(module: nn.Module) -> tuple[dict[str, Any], ...]:
+def get_attribute_tables(module: nn.Module) -> tuple[dict[str, Any], ...]:
     """Return the tables in which a module keeps its attributes, buffers and submodules."""
     return vars(module), module._buffers, module._modules
 

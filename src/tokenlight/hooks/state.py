@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from tokenlight.hooks.compat import (
     NON_PERSISTENT_BUFFERS,
-    attribute_tables,
     count_writes,
+    get_attribute_tables,
     list_weights,
 )
 
@@ -138,7 +138,7 @@ class _StateBackup:
     ) -> None:
         self._tables: list[dict[str, Any]] = []
         for index in parts.modules:
-            self._tables.extend(attribute_tables(modules[index]))
+            self._tables.extend(get_attribute_tables(modules[index]))
         self._tables.extend(vars(config) for config in configs)
         self._table_copies = [table.copy() for table in self._tables]
         self._containers = [vars(modules[index])[name] for index, name in parts.containers]

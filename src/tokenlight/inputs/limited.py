@@ -178,7 +178,7 @@ def _write(process: subprocess.Popen[bytes], line: bytes) -> None:
 
 def _stop(process: subprocess.Popen[bytes], owner: int) -> None:
     """End our process and close its pipes; after a fork, only close the copies of its pipes."""
-    for stream in _iterate_streams(process):
+    for stream in _iter_streams(process):
         try:
             stream.close()
         except BrokenPipeError:
@@ -196,7 +196,7 @@ def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _iterate_streams(process: subprocess.Popen[bytes]) -> Iterator[Any]:
+def _iter_streams(process: subprocess.Popen[bytes]) -> Iterator[Any]:
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             yield stream

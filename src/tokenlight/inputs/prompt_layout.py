@@ -110,7 +110,7 @@ def split_message_parts(message: Mapping[str, Any]) -> Iterator[tuple[list[str],
         yield [content[slice(*span)].strip()], name
     for call in message.get("tool_calls") or ():
         name, arguments = _parse_tool_call(call)
-        yield [name, *_iterate_leaves(arguments)], TOOL_CALL_SEGMENT
+        yield [name, *_iter_leaves(arguments)], TOOL_CALL_SEGMENT
 
 
 def _parse_tool_call(call: Any) -> tuple[str, Any]:
@@ -130,14 +130,14 @@ def _parse_tool_call(call: Any) -> tuple[str, Any]:
     return name, arguments
 
 
-def _iterate_leaves(value: Any) -> Iterator[str]:
+def _iter_leaves(value: Any) -> Iterator[str]:
     """Yield the texts and numbers of nested JSON, as JSON writes them."""
     if isinstance(value, Mapping):
         for inner in value.values():
-            yield from _iterate_leaves(inner)
+            yield from _iter_leaves(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _iterate_leaves(inner)
+            yield from _iter_leaves(inner)
     else:
         encoded = json.dumps(value, ensure_ascii=False)
         # Without the quotation marks: templates may write others.

@@ -18,7 +18,7 @@ from torch.nn import functional
 from tokenlight.lrp.rules import (
     OperandRelevances,
     Operation,
-    RuleCase,
+    RuleContext,
     compute_contributions,
     halved_product,
 )
@@ -48,12 +48,12 @@ def compute_gradient_constants(
     return (slope.nan_to_num_(0.0, 0.0, 0.0),)
 
 
-def activation_gradient(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
+def activation_gradient(gradient: Tensor, ctx: RuleContext) -> tuple[Tensor]:
     r""":math:`y = f(x)`, element by element: :math:`g_x = g\,y/x`, so that :math:`x\,g_x = y\,g`.
 
-    The operands of ``case`` are the :func:`compute_gradient_constants`.
+    The operands of ``ctx`` are the :func:`compute_gradient_constants`.
     """
-    return (_multiply_wide(case.operands[0], gradient),)
+    return (_multiply_wide(ctx.operands[0], gradient),)
 
 
 def compute_inverse_deviation(
@@ -72,16 +72,16 @@ def compute_inverse_deviation(
     return variance.add_(stabilizer).rsqrt_()
 
 
-def norm_gradient(gradient: Tensor, case: RuleCase) -> tuple[Tensor]:
+def norm_gradient(gradient: Tensor, ctx: RuleContext) -> tuple[Tensor]:
     r"""A norm as a linear map, its deviation :math:`\sigma` a constant.
 
     .. math:: y = c\odot(x-\bar x)+\beta,\ c=\gamma/\sigma,\quad g_x = c\odot g-\overline{c\odot g}
 
-    An RMSNorm subtracts no mean, nor does its gradient. The operands of ``case`` are the
+    An RMSNorm subtracts no mean, nor does its gradient. The operands of ``ctx`` are the
     :func:`compute_gradient_constants`; the first of its settings says whether the mean is subtracted.
     """
-    scale, weight = case.operands
-    is_centered = case.settings[0]
+    scale, weight = ctx.operands
+    is_centered = ctx.settings[0]
     if is_centered and gradient.is_cuda and _fits_norm_kernel(gradient, scale, weight):
         return (compute_centered_norm_gradient(gradient, scale, weight),)
     if weight is None:
@@ -119,16 +119,16 @@ def compute_centered_norm_gradient(
     return result
 
 
-def softmax_gradient(gradient: Tensor, case: RuleCase, temperature: float) -> tuple[Tensor]:
+def softmax_gradient(gradient: Tensor, ctx: RuleContext, temperature: float) -> tuple[Tensor]:
     r"""The gradient that a softmax would have at another temperature :math:`T` (GIM, Edin et al. 2025).
 
     .. math:: s^T = \operatorname{softmax}(x/T),\quad g_x = s^T\odot\bigl(g-\textstyle\sum_j s^T_j g_j\bigr)
 
     The factor :math:`1/T` of a true derivative is left out, as in the authors' code. Since
-    :math:`s^T\propto s^{1/T}`, the scores :math:`x` need not be kept. The settings of ``case`` are the axis.
+    :math:`s^T\propto s^{1/T}`, the scores :math:`x` need not be kept. The settings of ``ctx`` are the axis.
     """
-    axis = case.settings
-    softened = case.output.pow(1 / temperature)
+    axis = ctx.settings
+    softened = ctx.output.pow(1 / temperature)
     probabilities = softened.div_(softened.sum(dim=axis, keepdim=True))
     weighted = probabilities * gradient
     total = weighted.sum(dim=axis, keepdim=True)
@@ -181,68 +181,68 @@ def epsilon_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     return numerator / stabilized
 
 
-def epsilon_linear(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def epsilon_linear(relevance: Tensor, ctx: RuleContext) -> OperandRelevances:
     r"""Signed contributions; the relevance of the bias is lost.
 
     .. math:: R_x = x\odot W^\top\frac{R}{y+\varepsilon\operatorname{sign}y}
 
     Bach et al. 2015; AttnLRP (Achtibat et al. 2024), equation 8.
     """
-    features, weight, _ = case.operands
-    return (features * torch.matmul(epsilon_divide(relevance, case.output), weight),)
+    features, weight, _ = ctx.operands
+    return (features * torch.matmul(epsilon_divide(relevance, ctx.output), weight),)
 
 
-def values_only_product(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def values_only_product(relevance: Tensor, ctx: RuleContext) -> OperandRelevances:
     """All to the values: the attention map counts as a constant (Ali et al. 2022, AH-rule).
 
     Where the values are constants, all goes to the map.
     """
-    has_active_values = case.activation_mask[1]
+    has_active_values = ctx.activation_mask[1]
     if not has_active_values:
-        return halved_product(relevance, case, epsilon_divide)
-    return None, compute_contributions(relevance, case, epsilon_divide)[1]
+        return halved_product(relevance, ctx, epsilon_divide)
+    return None, compute_contributions(relevance, ctx, epsilon_divide)[1]
 
 
-def epsilon_add_constant(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def epsilon_add_constant(relevance: Tensor, ctx: RuleContext) -> OperandRelevances:
     r""":math:`y = x + b`: :math:`R_x = x\,R/y`; the constant keeps its share.
 
     The epsilon rule of a bias. It makes :func:`softmax_taylor` invariant to a constant added to all scores
     of a row (ALiBi counted from the end of a padded batch), as the softmax itself is. A constant 0, as in a
     mask that masks nothing, takes nothing.
     """
-    term, constant = case.operands
-    term_relevance = term * epsilon_divide(relevance, case.output)
+    term, constant = ctx.operands
+    term_relevance = term * epsilon_divide(relevance, ctx.output)
     if constant is not None:
         term_relevance = torch.where(constant == 0, relevance, term_relevance)
     return (term_relevance,)
 
 
-def softmax_taylor(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def softmax_taylor(relevance: Tensor, ctx: RuleContext) -> OperandRelevances:
     r"""First-order expansion of the softmax :math:`s(x)` (AttnLRP, proposition 3.1).
 
     .. math:: R_i = x_i\bigl(R_i - s_i\textstyle\sum_j R_j\bigr)
 
     Masked keys have :math:`s_i=0` and take no part.
     """
-    scores = case.operands[0]
-    probabilities = case.output
-    total = relevance.sum(dim=case.settings, keepdim=True)
+    scores = ctx.operands[0]
+    probabilities = ctx.output
+    total = relevance.sum(dim=ctx.settings, keepdim=True)
     score_relevance = scores * (relevance - probabilities * total)
     return (torch.where(probabilities == 0, 0.0, score_relevance),)
 
 
-def norm_linear(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def norm_linear(relevance: Tensor, ctx: RuleContext) -> OperandRelevances:
     r"""LayerNorm as a linear map, its deviation a constant (Ali et al. 2022, LN-rule; AttnLRP,
     proposition 3.4 and section 3.3.3): :math:`R_x = x\odot g_x` of :func:`norm_gradient` for
     :math:`g = R/y`. RMSNorm subtracts no mean; where it adds no :math:`\beta`, :math:`R_x=R`.
     """
-    is_centered, _ = case.settings
-    features, weight, bias = case.operands
+    is_centered, _ = ctx.settings
+    features, weight, bias = ctx.operands
     if not is_centered and bias is None:
         return (relevance,)
-    constants = (compute_inverse_deviation(features, *case.settings), weight)
-    gradient_case = replace(case, operands=constants)
-    (gradient,) = norm_gradient(epsilon_divide(relevance, case.output), gradient_case)
+    constants = (compute_inverse_deviation(features, *ctx.settings), weight)
+    gradient_ctx = replace(ctx, operands=constants)
+    (gradient,) = norm_gradient(epsilon_divide(relevance, ctx.output), gradient_ctx)
     feature_relevance = features * gradient
     if not is_centered:
         feature_relevance = torch.where(bias == 0, relevance, feature_relevance)

@@ -17,7 +17,7 @@ from tokenlight.lrp.rules import (
     MIXED_DTYPE_RULES,
     OperandRelevances,
     Operation,
-    RuleCase,
+    RuleContext,
     RuleSet,
     stabilize_relevance,
 )
@@ -199,8 +199,8 @@ def _rewrite_gradient(ctx: Any, rules: RuleSet, gradient: Tensor) -> Sequence[Te
     needs_constants = ctx.operation is not Operation.SOFTMAX
     if value is not None and needs_constants:  # the operands were saved, not what the rule needs
         operands = [*compute_gradient_constants(ctx.operation, value, operands, ctx.settings)]
-    case = _make_case(ctx, value, operands)
-    return rules.rules[ctx.operation](gradient, case)
+    rule_context = _make_rule_context(ctx, value, operands)
+    return rules.rules[ctx.operation](gradient, rule_context)
 
 
 def _propagate_relevance(ctx: Any, rules: RuleSet, relevance: Tensor) -> Sequence[Tensor | None]:
@@ -220,14 +220,14 @@ def _propagate_relevance(ctx: Any, rules: RuleSet, relevance: Tensor) -> Sequenc
         if rules.divides_clones and ctx.num_consumers > 1:
             relevance = stabilize_relevance(relevance, value)
         if rule in MIXED_DTYPE_RULES:
-            return rule(relevance, _make_case(ctx, value, operands))
+            return rule(relevance, _make_rule_context(ctx, value, operands))
         # A pass without rules saves no value for activations and norms.
         if value is not None:
             value = value.to(dtype)
         wide_operands = []
         for operand in operands:
             wide_operands.append(None if operand is None else operand.to(dtype))
-        return rule(relevance, _make_case(ctx, value, wide_operands))
+        return rule(relevance, _make_rule_context(ctx, value, wide_operands))
 
 
 def _load_operands(ctx: Any) -> list[Any]:
@@ -235,8 +235,8 @@ def _load_operands(ctx: Any) -> list[Any]:
     return [None if saved is None else dequantize(saved) for saved in ctx.saved_tensors]
 
 
-def _make_case(ctx: Any, value: Any, operands: Sequence[Any]) -> RuleCase:
-    return RuleCase(
+def _make_rule_context(ctx: Any, value: Any, operands: Sequence[Any]) -> RuleContext:
+    return RuleContext(
         output=value,
         operands=tuple(operands),
         batch_size=ctx.backward_mode.batch_size,

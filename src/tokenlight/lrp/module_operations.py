@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from tokenlight.accel.arithmetic import compute_arithmetic_eps
+from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.lrp.operations import OperationCall
 from tokenlight.lrp.rules import Operation
 
@@ -100,7 +100,7 @@ def detect_operation(module: nn.Module, features: Tensor) -> ModuleOperation | N
     if not features.is_floating_point() or not may_be_one_operation(module):
         return None
     operations = _operation_cache.setdefault(module, {})
-    eps = compute_arithmetic_eps(features.device, features.dtype)
+    eps = compute_rounding_eps(features.device, features.dtype)
     if eps not in operations:
         operations[eps] = _probe_module(module, features)
     return operations[eps]
@@ -179,7 +179,7 @@ def _probe_module(module: nn.Module, features: Tensor) -> ModuleOperation | None
 
 def _compute_rounding_tolerance(features: Tensor) -> float:
     """Return by how much rounding may move an output of size 1; some modules compute in float32."""
-    return max(8 * compute_arithmetic_eps(features.device, features.dtype), MIN_TOLERANCE)
+    return max(8 * compute_rounding_eps(features.device, features.dtype), MIN_TOLERANCE)
 
 
 class _Probe:

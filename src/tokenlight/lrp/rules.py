@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.accel.products import (
-    has_half_products,
-    multiply_half,
-    multiply_split,
-    split_half,
+from tokenlight.accel.half_precision import (
+    multiply_half_precision,
+    multiply_split_matrix,
+    split_into_half_precision,
+    supports_half_precision,
 )
 from tokenlight.errors import UnsupportedModel
 
@@ -49,8 +49,8 @@ OPERATIONS_WITHOUT_RULE = frozenset({Operation.ATTENTION, Operation.LINEAR_MAP})
 
 
 @dataclass(frozen=True, slots=True)
-class RuleCase:
-    """One executed operation, as a rule sees it.
+class RuleContext:
+    """What a rule reads of one executed operation, like the ``ctx`` of an autograd function.
 
     Attributes:
         output: The value of the operation.
@@ -69,7 +69,7 @@ class RuleCase:
 
 # Relevance of the output in, relevance of the operands out; an operand that takes no part is None, or left
 # out at the end. An operand that was broadcast may get the shape of the output: autograd sums it.
-Rule = Callable[[Tensor, RuleCase], Sequence[Tensor | None]]
+Rule = Callable[[Tensor, RuleContext], Sequence[Tensor | None]]
 Divide = Callable[[Tensor, Tensor], Tensor]
 # From which operands are activations to the share of its own gradient that each keeps.
 GradientShares = Callable[[tuple[bool, ...]], tuple[float, ...]]
@@ -143,7 +143,7 @@ def _shift_from_zero(denominator: Tensor, dtype: torch.dtype) -> Tensor:
     return shifted.masked_fill_(shifted == 0, stabilizer)
 
 
-def z_plus(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def z_plus(relevance: Tensor, ctx: RuleContext) -> OperandRelevances:
     r"""``y = x Wᵀ + b``, x ``… in``, W ``… out in``: only products of equal signs carry relevance.
 
     .. math:: Z = W^+x^+ + W^-x^-,\quad S = R/Z,\quad R_x = x^+\odot W^{+\top}S + x^-\odot W^{-\top}S
@@ -151,19 +151,19 @@ def z_plus(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     Chefer et al., CVPR 2021, ``layers_ours`` with α = 1. The bias takes nothing. :math:`x^+W^+ + x^-W^- =
     \tfrac12(xW + |x||W|)` reuses the product of the forward pass: three matrix products instead of six.
     """
-    features, weight, _ = case.operands
+    features, weight, _ = ctx.operands
     # Two-dimensional products where possible: torch is slower with more axes.
     is_batched = weight.dim() > 2
     rows = features if is_batched else features.reshape(-1, weight.shape[1])
-    if has_half_products(rows, weight):
-        return (_z_plus_half(relevance, case, rows).view(features.shape),)
+    if supports_half_precision(rows, weight):
+        return (_z_plus_half(relevance, ctx, rows).view(features.shape),)
     dtype = relevance.dtype
     weight = weight.to(dtype)
     rows = rows.to(dtype)
     abs_rows = rows.abs()
     abs_weight = weight.abs()
     # First 2 Z = xW + |x||W|, in place where the product of the forward pass is no longer needed.
-    product = _recover_linear_product(case, dtype)
+    product = _recover_linear_product(ctx, dtype)
     # Where all signs disagree, Z is 0, and what rounding leaves of xW + |x||W| is no relevance. So xW
     # weighs slightly more, and a denominator that is not positive becomes infinite.
     product_weight = 1 + 16 * torch.finfo(dtype).eps
@@ -180,42 +180,42 @@ def z_plus(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     return (row_relevance.view(features.shape),)
 
 
-def _z_plus_half(relevance: Tensor, case: RuleCase, rows: Tensor) -> Tensor:
+def _z_plus_half(relevance: Tensor, ctx: RuleContext, rows: Tensor) -> Tensor:
     """Return what :func:`z_plus` does, with products of half-precision matrices, ``row in``.
 
     Features and weights are in half precision, so products of their magnitudes are exact; S is split.
     """
-    _, weight, _ = case.operands
+    _, weight, _ = ctx.operands
     abs_weight = weight.abs()
     abs_rows = rows.abs()
-    doubled_z = multiply_half(abs_rows, abs_weight.mT)
-    product = _recover_linear_product(case, doubled_z.dtype).reshape(doubled_z.shape)
+    doubled_z = multiply_half_precision(abs_rows, abs_weight.mT)
+    product = _recover_linear_product(ctx, doubled_z.dtype).reshape(doubled_z.shape)
     doubled_z.add_(product, alpha=1 + 16 * torch.finfo(doubled_z.dtype).eps)
     del product
     torch.threshold_(doubled_z, 0.0, math.inf).add_(2 * STABILIZER)
     half_share = torch.div(relevance.reshape(doubled_z.shape), doubled_z, out=doubled_z)  # S / 2
-    split_share = split_half(half_share, weight.dtype)
-    row_relevance = multiply_split(split_share, weight).mul_(rows)
-    return row_relevance.add_(multiply_split(split_share, abs_weight).mul_(abs_rows))
+    split_share = split_into_half_precision(half_share, weight.dtype)
+    row_relevance = multiply_split_matrix(split_share, weight).mul_(rows)
+    return row_relevance.add_(multiply_split_matrix(split_share, abs_weight).mul_(abs_rows))
 
 
-def _recover_linear_product(case: RuleCase, dtype: torch.dtype) -> Tensor:
+def _recover_linear_product(ctx: RuleContext, dtype: torch.dtype) -> Tensor:
     """Return xW of a linear layer, a new tensor: its output without the bias."""
-    bias = case.operands[2]
+    bias = ctx.operands[2]
     if bias is None:
-        return case.output.to(dtype, copy=True)
-    product: Tensor = case.output.to(dtype) - bias
+        return ctx.output.to(dtype, copy=True)
+    product: Tensor = ctx.output.to(dtype) - bias
     return product
 
 
-def z_plus_by_sign(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def z_plus_by_sign(relevance: Tensor, ctx: RuleContext) -> OperandRelevances:
     r"""Each pair of signs gets the whole relevance, so the sum may double.
 
     .. math:: R_x = x^+\odot W^{+\top}\frac{R}{W^+x^+} + x^-\odot W^{-\top}\frac{R}{W^-x^-}
 
     Chefer et al., CVPR 2021, ``layers_lrp`` ("original LRP").
     """
-    features, weight, _ = case.operands
+    features, weight, _ = ctx.operands
     feature_relevance = torch.zeros_like(features)
     for bound in ({"min": 0}, {"max": 0}):
         signed_features = features.clamp(**bound)
@@ -226,23 +226,23 @@ def z_plus_by_sign(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     return (feature_relevance,)
 
 
-def mask_lrp_conv1d(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def mask_lrp_conv1d(relevance: Tensor, ctx: RuleContext) -> OperandRelevances:
     """Rule of the official Mask-LRP code for GPT-2's Conv1D, for comparison with its scores.
 
     The Add rule between product and bias, of which the bias part is dropped; then the rule for a product of
     two activations, of which the weight half is dropped: at least half of the relevance is lost each time.
     """
-    features, weight, bias = case.operands
+    features, weight, bias = ctx.operands
     product = torch.matmul(features, weight.mT)
     if bias is not None:
         terms = (product, bias.expand_as(product))
-        add_case = replace(case, output=product + bias, operands=terms)
-        relevance, _ = balanced_add(relevance, add_case)
+        add_ctx = replace(ctx, output=product + bias, operands=terms)
+        relevance, _ = balanced_add(relevance, add_ctx)
     return (features * torch.matmul(safe_divide(relevance, product), weight) / 2,)
 
 
 def halved_product(
-    relevance: Tensor, case: RuleCase, divide: Divide = safe_divide
+    relevance: Tensor, ctx: RuleContext, divide: Divide = safe_divide
 ) -> OperandRelevances:
     r"""Half of the relevance to each factor of :math:`Z = XY`.
 
@@ -251,38 +251,38 @@ def halved_product(
     Chefer et al., CVPR 2021; with denominators stabilized by their sign, AttnLRP, proposition 3.3. A
     constant factor takes nothing; its half goes to the other.
     """
-    factor_relevances = compute_contributions(relevance / sum(case.activation_mask), case, divide)
+    factor_relevances = compute_contributions(relevance / sum(ctx.activation_mask), ctx, divide)
     results: list[Tensor | None] = []
-    for factor_relevance, is_active in zip(factor_relevances, case.activation_mask, strict=True):
+    for factor_relevance, is_active in zip(factor_relevances, ctx.activation_mask, strict=True):
         results.append(factor_relevance if is_active else None)
     return tuple(results)
 
 
 def compute_contributions(
-    relevance: Tensor, case: RuleCase, divide: Divide = safe_divide
+    relevance: Tensor, ctx: RuleContext, divide: Divide = safe_divide
 ) -> tuple[Tensor, Tensor]:
     """Return what each factor of a product contributed; each sums to the whole relevance.
 
-    The settings of ``case`` are None for a matrix product, and the indices (first, second, output) of an
+    The settings of ``ctx`` are None for a matrix product, and the indices (first, second, output) of an
     einsum.
     """
-    first, second = case.operands
-    share = divide(relevance, case.output)
-    if case.settings is None:
+    first, second = ctx.operands
+    share = divide(relevance, ctx.output)
+    if ctx.settings is None:
         return first * torch.matmul(share, second.mT), second * torch.matmul(first.mT, share)
-    left, right, out = case.settings
+    left, right, out = ctx.settings
     return (
         first * torch.einsum(f"{out},{right}->{left}", share, second),
         second * torch.einsum(f"{left},{out}->{right}", first, share),
     )
 
 
-def halved_gate(relevance: Tensor, _case: RuleCase) -> OperandRelevances:
+def halved_gate(relevance: Tensor, _ctx: RuleContext) -> OperandRelevances:
     r""":math:`y = a\odot b`: half to each (AttnLRP, uniform rule), for gated MLPs."""
     return relevance / 2, relevance / 2
 
 
-def balanced_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor, Tensor]:
+def balanced_add(relevance: Tensor, ctx: RuleContext) -> tuple[Tensor, Tensor]:
     r"""Divide relevance between the two terms by their absolute totals, so that it is conserved.
 
     .. math:: a' = a\odot\tfrac{R}{a+b},\quad
@@ -291,15 +291,15 @@ def balanced_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor, Tensor]:
     and likewise :math:`R_b`. Chefer et al., CVPR 2021, ``layers_ours``; the sums run over one
     example, where the official code, which has no batches, sums over the tensor.
     """
-    first_term, second_term = case.operands
-    share = safe_divide(relevance, case.output)
-    first = _flatten_by_example(first_term * share, case.batch_size)
-    second = _flatten_by_example(second_term * share, case.batch_size)
+    first_term, second_term = ctx.operands
+    share = safe_divide(relevance, ctx.output)
+    first = _flatten_by_example(first_term * share, ctx.batch_size)
+    second = _flatten_by_example(second_term * share, ctx.batch_size)
     totals = torch.stack([first.sum(dim=1), second.sum(dim=1)])  # ``term example``
     magnitudes = totals.abs()
     # This division needs no guard: where the magnitudes are 0, so are the totals, and the next has one.
     portions = magnitudes / (magnitudes.sum(dim=0) + get_stabilizer(totals.dtype))
-    total_relevance = _flatten_by_example(relevance, case.batch_size).sum(dim=1)
+    total_relevance = _flatten_by_example(relevance, ctx.batch_size).sum(dim=1)
     scales = safe_divide(portions.mul_(total_relevance), totals)[..., None]
     first_relevance = first.mul_(scales[0]).reshape(relevance.shape)
     second_relevance = second.mul_(scales[1]).reshape(relevance.shape)
@@ -307,14 +307,14 @@ def balanced_add(relevance: Tensor, case: RuleCase) -> tuple[Tensor, Tensor]:
 
 
 def proportional_add(
-    relevance: Tensor, case: RuleCase, divide: Divide = safe_divide
+    relevance: Tensor, ctx: RuleContext, divide: Divide = safe_divide
 ) -> OperandRelevances:
     r""":math:`R_a = a\odot R/(a+b)`: Chefer et al., CVPR 2021, ``layers_lrp``; the epsilon rule."""
-    share = divide(relevance, case.output)
-    return tuple(term * share for term in case.operands)
+    share = divide(relevance, ctx.output)
+    return tuple(term * share for term in ctx.operands)
 
 
-def balanced_mask(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def balanced_mask(relevance: Tensor, ctx: RuleContext) -> OperandRelevances:
     r"""Attention scores :math:`a` under a mask, then the softmax, which passes relevance on.
 
     .. math:: a' = a\odot\tfrac{R}{a},\quad R_a = a'\,\frac{\sum R}{\sum a'}
@@ -323,31 +323,31 @@ def balanced_mask(relevance: Tensor, case: RuleCase) -> OperandRelevances:
     on the scores, but for the stabilizer of the division, which takes that of scores near 0. The
     official code adds a mask whether or not it masks a token.
     """
-    (score_relevance,) = proportional_mask(relevance, case)
-    flat_relevance = _flatten_by_example(score_relevance, case.batch_size)
-    total_relevance = _flatten_by_example(relevance, case.batch_size).sum(dim=1)
+    (score_relevance,) = proportional_mask(relevance, ctx)
+    flat_relevance = _flatten_by_example(score_relevance, ctx.batch_size)
+    total_relevance = _flatten_by_example(relevance, ctx.batch_size).sum(dim=1)
     scales = safe_divide(total_relevance, flat_relevance.sum(dim=1))[:, None]
     return (flat_relevance.mul_(scales).reshape(relevance.shape),)
 
 
-def proportional_mask(relevance: Tensor, case: RuleCase) -> tuple[Tensor]:
+def proportional_mask(relevance: Tensor, ctx: RuleContext) -> tuple[Tensor]:
     r""":math:`R_a = a\odot R/a`: the same in ``layers_lrp``, without the totals."""
     # The last operand, if any, is the scores before a constant was added to them.
-    scores = next(operand for operand in reversed(case.operands) if operand is not None)
+    scores = next(operand for operand in reversed(ctx.operands) if operand is not None)
     # A masked score may be infinite; it has no relevance.
     return (stabilize_relevance(relevance, scores.clamp(min=torch.finfo(scores.dtype).min)),)
 
 
 def proportional_sum(
-    relevance: Tensor, case: RuleCase, divide: Divide = safe_divide
+    relevance: Tensor, ctx: RuleContext, divide: Divide = safe_divide
 ) -> OperandRelevances:
     r""":math:`R_i = x_i\,R/\sum_j x_j` along the summed axes; a mean is a sum of :math:`x_j/n`.
 
-    The settings of ``case`` are the removed axes, lowest first, and n (1 for a sum).
+    The settings of ``ctx`` are the removed axes, lowest first, and n (1 for a sum).
     """
-    (features,) = case.operands
-    axes, count = case.settings
-    share = divide(relevance, case.output)
+    (features,) = ctx.operands
+    axes, count = ctx.settings
+    share = divide(relevance, ctx.output)
     for axis in axes:
         share = share.unsqueeze(axis)
     return (features * share / count,)
@@ -365,14 +365,14 @@ def _flatten_by_example(tensor: Tensor, batch_size: int) -> Tensor:
     return tensor.reshape(batch_size, -1)
 
 
-def pass_through(relevance: Tensor, _case: RuleCase) -> OperandRelevances:
+def pass_through(relevance: Tensor, _ctx: RuleContext) -> OperandRelevances:
     r""":math:`R_x = R`: an operation with one input gives it all (activations, norms)."""
     return (relevance,)
 
 
-def pass_through_scale(relevance: Tensor, case: RuleCase) -> OperandRelevances:
+def pass_through_scale(relevance: Tensor, ctx: RuleContext) -> OperandRelevances:
     r""":math:`y = c\,x`: :math:`R_x = R`, and 0 where the constant is 0, since no :math:`x` gets through."""
-    factor = case.operands[1]
+    factor = ctx.operands[1]
     if factor is None:
         return (relevance,)
     return (torch.where(factor == 0, 0.0, relevance),)

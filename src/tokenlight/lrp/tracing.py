@@ -64,7 +64,7 @@ _PARSED_NAMES = CALL_PARSERS.keys() | DECOMPOSITIONS.keys() | OUT_OF_PLACE.keys(
 _UNREWRITTEN_NAMES = frozenset({"linear", "addmm", "sum", "mean"})
 
 
-class _ClassEffect(IntEnum):
+class _GradientEffect(IntEnum):
     """Effect of a module class on rewritten gradients, in increasing order."""
 
     # It rewrites none.
@@ -75,9 +75,9 @@ class _ClassEffect(IntEnum):
     REWRITING = 2
 
 
-ClassEffects = dict[type | None, _ClassEffect]  # None stands for code outside any module
+GradientEffects = dict[type | None, _GradientEffect]  # None stands for code outside any module
 # By model. lrp/ is below hooks/ and model/ in the import order and cannot use what they remember.
-_class_effects: WeakKeyDictionary[nn.Module, ClassEffects] = WeakKeyDictionary()
+_gradient_effects: WeakKeyDictionary[nn.Module, GradientEffects] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -104,14 +104,14 @@ def trace_operations(
         The mode that chooses between the backward passes, and the operations without a rule.
     """
     requirements = requirements or BackwardRequirements()
-    class_effects = _class_effects.setdefault(model, {})
+    gradient_effects = _gradient_effects.setdefault(model, {})
     backward_mode = backward_mode or BackwardMode(
         batch_size,
         supports_rules=requirements.needs_relevance,
         keeps_model_gradients=requirements.needs_model_gradients,
     )
-    unsupported_ops = UnsupportedOps(model, is_watching=collect_unsupported)
-    mode = _TracingMode(backward_mode, unsupported_ops, requirements, class_effects)
+    unsupported_ops = UnsupportedOps(model, is_enabled=collect_unsupported)
+    mode = _TracingMode(backward_mode, unsupported_ops, requirements, gradient_effects)
     modules = _list_traced_modules(model, mode)
     original_forwards = [module.__dict__.get("forward") for module in modules]
     try:
@@ -130,12 +130,12 @@ def trace_operations(
 def _list_traced_modules(model: nn.Module, mode: "_TracingMode") -> list[nn.Module]:
     """Return the modules with a ``forward`` that must be wrapped."""
     modules = list_modules(model)
-    if mode.is_watching:
+    if mode.is_enabled:
         return modules
     traced_modules = []
     for module in modules:
         # A global mode sees the calls inside of all modules without a wrapper.
-        is_harmless = mode.class_effects.get(type(module)) == _ClassEffect.HARMLESS
+        is_harmless = mode.gradient_effects.get(type(module)) == _GradientEffect.HARMLESS
         needs_tracing = not mode.is_global and not is_harmless
         if needs_tracing or may_be_one_operation(module):
             traced_modules.append(module)
@@ -159,22 +159,22 @@ class _TracingMode(TorchFunctionMode):
         backward_mode: BackwardMode,
         unsupported_ops: UnsupportedOps,
         requirements: BackwardRequirements,
-        class_effects: ClassEffects,
+        gradient_effects: GradientEffects,
     ) -> None:
         super().__init__()
         self.backward_mode = backward_mode
         self.unsupported_ops = unsupported_ops
         self.requirements = requirements
-        self.class_effects = class_effects
-        self.is_watching = unsupported_ops.is_watching
+        self.gradient_effects = gradient_effects
+        self.is_enabled = unsupported_ops.is_enabled
         self.roots = ElementwiseRoots()
         self.parsed_names = _PARSED_NAMES
         if not requirements.needs_relevance:
             self.parsed_names = _PARSED_NAMES - _UNREWRITTEN_NAMES
         # Activations to which a constant was added, by the node of the sum, until a softmax reads it.
         self.unshifted_by_node: dict[Any, Tensor] = {}
-        has_outside_effects = None in class_effects
-        self.is_global = self.is_watching or requirements.needs_relevance or has_outside_effects
+        has_outside_effects = None in gradient_effects
+        self.is_global = self.is_enabled or requirements.needs_relevance or has_outside_effects
         self.module_operation_depth = 0  # of calls inside modules that are one operation each
         self.module_stack: list[tuple[nn.Module | None, list[Operation | None]]] = [(None, [])]
 
@@ -188,7 +188,7 @@ class _TracingMode(TorchFunctionMode):
         # Most calls only move values, and a model makes hundreds, so the cheap tests come first.
         if (
             self.module_operation_depth
-            or not (self.is_watching or name in self.parsed_names)
+            or not (self.is_enabled or name in self.parsed_names)
             or not torch.is_grad_enabled()
         ):
             return func(*args, **keywords)
@@ -210,7 +210,7 @@ class _TracingMode(TorchFunctionMode):
         if call is not None and not self._has_no_rule(call):
             plan = plan_call(call, self.roots, self.requirements)
             return self._run_planned(func, plan, args, keywords)
-        if self.is_watching:
+        if self.is_enabled:
             return self._run_unsupported(func, args, keywords)
         return func(*args, **keywords)
 
@@ -240,7 +240,7 @@ class _TracingMode(TorchFunctionMode):
     def _run_planned(self, func: Function, plan: CallPlan, args: Any, keywords: Any) -> Any:
         """Run a call by its plan, and attach its rule."""
         call = plan.call
-        if self.is_watching and plan.rewrites_gradient:
+        if self.is_enabled and plan.rewrites_gradient:
             self._remember_rewritten(call.operation if plan.shares_gradient else None)
         # A product passes each factor a share of its gradient: the factors are wrapped before it is computed.
         original_arguments = (args, keywords)
@@ -259,7 +259,7 @@ class _TracingMode(TorchFunctionMode):
 
     def _compute_value(self, func: Function, args: Any, keywords: Any) -> Any:
         """Run a call that was parsed; mark its nodes if they may be on the path of a gradient."""
-        if not self.is_watching or not self.requirements.needs_rewritten_gradients:
+        if not self.is_enabled or not self.requirements.needs_rewritten_gradients:
             return func(*args, **keywords)
         input_nodes = list_input_nodes((*args, *keywords.values()))
         value = func(*args, **keywords)
@@ -274,7 +274,7 @@ class _TracingMode(TorchFunctionMode):
         """Let rules take attention that the model calls by itself at another temperature."""
         attend_tempered = partial(attend_at_temperature, func, *arguments)
         tempered = self.backward_mode.temper_attention(attend_tempered, output, factors)
-        if self.is_watching:
+        if self.is_enabled:
             input_nodes = list_input_nodes((output, *factors))
             self.unsupported_ops.mark_supported(tempered, input_nodes)
         return tempered
@@ -284,7 +284,7 @@ class _TracingMode(TorchFunctionMode):
         module, rewritten_operations = self.module_stack[-1]
         rewritten_operations.append(operation)
         if module is None:
-            self.class_effects[None] = _ClassEffect.REWRITING
+            self.gradient_effects[None] = _GradientEffect.REWRITING
 
     def _attach_rule(self, call: OperationCall, value: Tensor) -> Tensor:
         operands = call.operands
@@ -318,15 +318,15 @@ class _TracingMode(TorchFunctionMode):
 
     def call_module(self, module: nn.Module, forward: Function, *args: Any, **kwargs: Any) -> Any:
         """Call a module: as one operation if it is one, else with its own calls traced."""
-        if self.is_watching:
-            self.class_effects.setdefault(type(module), _ClassEffect.HARMLESS)
+        if self.is_enabled:
+            self.gradient_effects.setdefault(type(module), _GradientEffect.HARMLESS)
         module_operation = self._detect_operation(module, args, kwargs)
         if module_operation is None:
             return self._trace_module(module, forward, *args, **kwargs)
         (features,) = args
         if module_operation.operation is Operation.LINEAR_MAP:
             output = forward(features)
-            if self.is_watching and self.requirements.needs_rewritten_gradients:
+            if self.is_enabled and self.requirements.needs_rewritten_gradients:
                 self.unsupported_ops.mark_supported(output, {features.grad_fn})
             return output
         return self._run_module_operation(module, module_operation, forward, features)
@@ -366,12 +366,12 @@ class _TracingMode(TorchFunctionMode):
 
     def _trace_module(self, module: nn.Module, forward: Function, *args: Any, **kwargs: Any) -> Any:
         """Call a module that is several operations, or none."""
-        effect = self.class_effects.get(type(module))
-        if not self.is_watching:
+        effect = self.gradient_effects.get(type(module))
+        if not self.is_enabled:
             is_traced_already = self.is_global or len(self.module_stack) > 1
-            if is_traced_already or effect == _ClassEffect.HARMLESS:
+            if is_traced_already or effect == _GradientEffect.HARMLESS:
                 return forward(*args, **kwargs)
-            if effect == _ClassEffect.HALVED:
+            if effect == _GradientEffect.HALVED:
                 return self._halve_gradient(forward(*args, **kwargs))
         rewritten_operations: list[Operation | None] = []
         self.module_stack.append((module, rewritten_operations))
@@ -393,11 +393,11 @@ class _TracingMode(TorchFunctionMode):
         arguments: Sequence[Any],
     ) -> None:
         """Note for the class of a module what its calls do to gradients, so that later calls are faster."""
-        effect = _ClassEffect.REWRITING
+        effect = _GradientEffect.REWRITING
         if rewritten_operations == [Operation.GATE] and _is_one_product(output, arguments):
-            effect = _ClassEffect.HALVED
-        previous_effect = self.class_effects[type(module)]
-        self.class_effects[type(module)] = max(previous_effect, effect)
+            effect = _GradientEffect.HALVED
+        previous_effect = self.gradient_effects[type(module)]
+        self.gradient_effects[type(module)] = max(previous_effect, effect)
 
     def _halve_gradient(self, output: Any) -> Any:
         """Give the output of a product of two activations the share of one of them."""

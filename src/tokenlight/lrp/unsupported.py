@@ -109,9 +109,9 @@ class UnsupportedOps:
         supported_nodes: Nodes of operations through which a rewritten gradient passes unchanged.
     """
 
-    def __init__(self, model: nn.Module, *, is_watching: bool = True) -> None:
+    def __init__(self, model: nn.Module, *, is_enabled: bool = True) -> None:
         self._model = model
-        self.is_watching = is_watching
+        self.is_enabled = is_enabled
         self.calls_by_node: dict[Any, tuple[str, str]] = {}
         self.supported_nodes: set[Any] = set()
 

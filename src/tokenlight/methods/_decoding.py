@@ -223,7 +223,7 @@ def resolve_lm_head(runner: ModelRunner, lm: Any) -> Any:
         UnsupportedModel: The explained model reads images, or the language model does not fit it.
         BadInput: No language model was found.
     """
-    if runner.head.task == "image":
+    if runner.head.task == "image-classification":
         raise UnsupportedModel(
             f"{type(runner.model).__name__} reads images, and no language model reads words from their "
             "patches. Use gradcam or simple, which decode nothing.",

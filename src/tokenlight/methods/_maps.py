@@ -21,7 +21,7 @@ Layer = int | Literal["middle", "all"]
 Reduce = Literal["auto", "cls_row", "mean_query"]
 
 
-def iterate_rollout(
+def iter_rollout(
     steps: Iterable[Tensor], *, row_normalize: bool, residual: bool = True
 ) -> Iterator[Tensor]:
     r"""Yield the product :math:`\hat A^l\cdots\hat A^1` for each block l.
@@ -47,7 +47,7 @@ def iterate_rollout(
 
 
 def take_last_product(products: Iterable[Tensor]) -> Tensor:
-    """Return the last product of :func:`iterate_rollout`; a list would keep those of all blocks in memory."""
+    """Return the last product of :func:`iter_rollout`; a list would keep those of all blocks in memory."""
     (last_product,) = collections.deque(products, maxlen=1)
     return last_product
 
@@ -62,7 +62,7 @@ def compute_rollout_row(
 ) -> Tensor:
     r"""Return the row of :math:`\hat A^L\cdots\hat A^1` that the head reads: ``batch key``.
 
-    Equals :meth:`Tape.read_rows` of the last product of :func:`iterate_rollout`, but multiplies a vector with
+    Equals :meth:`Tape.read_rows` of the last product of :func:`iter_rollout`, but multiplies a vector with
     each map, from the top down, instead of one map with another: n² operations per block, not n³.
 
     Args:
@@ -75,7 +75,7 @@ def compute_rollout_row(
     if tape.has_span_targets and zero_readout:
         # The cell [0, 0] becomes zero, and the row of another token is read: the whole product is needed.
         product = take_last_product(
-            iterate_rollout(steps, row_normalize=row_normalize, residual=residual)
+            iter_rollout(steps, row_normalize=row_normalize, residual=residual)
         )
         return tape.read_rows(product)
     row: Tensor | None = None

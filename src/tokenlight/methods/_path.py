@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.accel.arithmetic import compute_arithmetic_eps
+from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.errors import BadInput
 from tokenlight.methods._perturbation import pad_scores
 from tokenlight.methods.base import Extras, Method
@@ -240,9 +240,7 @@ class WordGradientMethod(Method):
         terms = gradient * self._select_factors(tape)
         values = terms.sum(dim=-1)
         runner = tape.recording.runner
-        self._check_rounding_noise(
-            values, terms, compute_arithmetic_eps(runner.device, runner.dtype)
-        )
+        self._check_rounding_noise(values, terms, compute_rounding_eps(runner.device, runner.dtype))
         scores = tape.token_embeddings.fold_to_tokens(values)
         return normalize_l1(scores.masked_fill(~tape.token_mask, 0.0))
 

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tokenlight.methods._maps import iterate_rollout, take_last_product
+from tokenlight.methods._maps import iter_rollout, take_last_product
 from tokenlight.plugin import Method, Site, Tape, UnsupportedModel
 from tokenlight.trace.mixing import Mixing
 
@@ -48,7 +48,7 @@ class TokenToTokenInteractions(Method):
         """Yield after each block the share of every token in every state, ``batch query key``."""
         blocks = zip(tape.attention, tape.recording.values, tape.recording.mixings, strict=True)
         steps = (self._compute_contributions(tape.token_mask, *block) for block in blocks)
-        return iterate_rollout(steps, row_normalize=False, residual=False)
+        return iter_rollout(steps, row_normalize=False, residual=False)
 
     def _compute_contributions(
         self, token_mask: Tensor, maps: Tensor, values: Tensor, mixing: Mixing

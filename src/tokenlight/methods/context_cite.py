@@ -85,16 +85,16 @@ class ContextCite(UnitMethod):
         for row, target, is_present, log_odds in zip(
             tape.rows, tape.targets, presence, values, strict=True
         ):
-            num_answer_tokens = 1
-            if target.kind == "answer":
-                num_answer_tokens = len(target.answer_positions)
+            num_continuation_tokens = 1
+            if target.kind == "continuation":
+                num_continuation_tokens = len(target.continuation_positions)
             coefficients = fit_lasso(
                 is_present.astype(float),
-                log_odds / num_answer_tokens,
+                log_odds / num_continuation_tokens,
                 self._fit_weights(row),
                 self.alpha,
             )
-            fits.append(coefficients * num_answer_tokens)
+            fits.append(coefficients * num_continuation_tokens)
         return fits
 
     def _fit_weights(self, row: TokenRow) -> np.ndarray:

@@ -11,7 +11,7 @@ from tokenlight.accel.tensors import upcast_all
 from tokenlight.accel.transfer import to_device
 from tokenlight.attention_heads.mask import MaskKind, MaskValues, make_head_mask
 from tokenlight.attention_heads.statistics import find_positional_heads
-from tokenlight.lrp.rules import RuleCase, compute_contributions, safe_divide
+from tokenlight.lrp.rules import RuleContext, compute_contributions, safe_divide
 from tokenlight.methods._relevance import RuleBasedRelevance
 from tokenlight.plugin import BadInput, Seed, Share, Site, Tape
 from tokenlight.trace.relevance import RelevanceGate, RelevancePath, RelevanceResult
@@ -172,8 +172,8 @@ class MaskedRelevance(RuleBasedRelevance):
             if self.head_relevance == "masked":
                 return scale * result.attention[block]
             operands = (recording.attention[block].detach(), recording.values[block].detach())
-            case = RuleCase(recording.contexts[block].detach(), operands, len(tape.rows))
-            return scale / 2 * compute_contributions(context_relevance, case)[0]
+            ctx = RuleContext(recording.contexts[block].detach(), operands, len(tape.rows))
+            return scale / 2 * compute_contributions(context_relevance, ctx)[0]
 
         return upcast_all(result.contexts, compute_saved, is_lazy=True)
 

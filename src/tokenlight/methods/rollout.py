@@ -72,7 +72,7 @@ class AttentionRollout(Method):
         )
 
     def _compute_product(self, steps: Sequence[Tensor]) -> Tensor:
-        products = _maps.iterate_rollout(
+        products = _maps.iter_rollout(
             steps, row_normalize=self.row_normalize, residual=self.residual
         )
         if self.average_layers:

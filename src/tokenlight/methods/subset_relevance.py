@@ -31,7 +31,7 @@ from tokenlight.perturb.partial_texts import (
 from tokenlight.plugin import BadInput, Count, Method, PassCounts, Range, Seed, Site, Tape
 from tokenlight.progress import nested_progress
 from tokenlight.trace.extra_passes import ExtraPasses
-from tokenlight.trace.recorded_pass import Recording
+from tokenlight.trace.recording import Recording
 from tokenlight.trace.row_batches import read_recordings
 
 Readout = Literal["cat", "attcat", "embeddings"]
@@ -278,7 +278,7 @@ class SubsetRelevance(Method):
         is_kept = find_kept_tokens(
             row,
             tape.targets[index],
-            reads_last_token=tape.recording.runner.head.task == "next",
+            reads_last_token=tape.recording.runner.head.task == "text-generation",
         )
         return group_removable_units(row, self.units, is_kept)
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from tokenlight.methods._maps import iterate_rollout, take_last_product
+from tokenlight.methods._maps import iter_rollout, take_last_product
 from tokenlight.plugin import Method, PassCounts, Site, Tape
 from tokenlight.trace.value_zeroing import compute_value_zeroing_distances
 
@@ -36,5 +36,5 @@ class ValueZeroing(Method):
         steps = []
         for distances in compute_value_zeroing_distances(tape.recording):
             steps.append(distances.masked_fill(is_padding, 0.0).to(dtype))
-        product = take_last_product(iterate_rollout(steps, row_normalize=True, residual=False))
+        product = take_last_product(iter_rollout(steps, row_normalize=True, residual=False))
         return tape.read_rows(product, zero_readout=False)

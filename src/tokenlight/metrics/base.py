@@ -113,7 +113,7 @@ def check_has_probabilities(head: Head, metric_name: str) -> None:
     """
     is_regression = head.problem_type == "regression"
     has_single_class = head.problem_type == "single" and len(head.labels) == 1
-    if head.kind == "classification" and (is_regression or has_single_class):
+    if head.task != "question-answering" and (is_regression or has_single_class):
         raise BadTarget(
             f"{metric_name} needs a probability, but this model has one output ({head.labels[0]}), which "
             "has no alternatives. Measure its explanations with randomisation or, where a person marked "

@@ -41,8 +41,10 @@ class HidingGame(AreaMetric):
 
     def check(self, head: Head) -> None:
         super().check(head)
-        if head.kind == "span" or head.problem_type != "single":
-            outputs = "a span head" if head.kind == "span" else f"{head.problem_type} labels"
+        if head.task == "question-answering" or head.problem_type != "single":
+            outputs = f"{head.problem_type} labels"
+            if head.task == "question-answering":
+                outputs = "a span head"
             raise UnsupportedModel(
                 f"{self.name} counts correct classifications, which needs a model that chooses one of "
                 f"several classes, but this one has {outputs}. Use aopc instead.",

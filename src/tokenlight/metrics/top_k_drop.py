@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tokenlight.data.odds import target_log_probability
+from tokenlight.data.odds import compute_target_log_probability
 from tokenlight.data.units import Unit
 from tokenlight.metrics._perturbation import find_scored_units, remove_units
 from tokenlight.plugin import Case, Count, Measurement, Metric, Variant, VariantOutputs
@@ -38,6 +38,6 @@ class TopKDrop(Metric):
     def measure(self, case: Case, outputs: VariantOutputs) -> Measurement:
         target = case.attribution.target
         (_, original_logits), (_, reduced_logits) = outputs
-        original = target_log_probability(case.head, target, original_logits)
-        reduced = target_log_probability(case.head, target, reduced_logits)
+        original = compute_target_log_probability(case.head, target, original_logits)
+        reduced = compute_target_log_probability(case.head, target, reduced_logits)
         return Measurement(original - reduced)

@@ -121,9 +121,9 @@ def _split_source(arguments: dict[str, Tensor], source_length: int) -> dict[str,
 
 def _build_readout_arguments(runner: ModelRunner, rows: Sequence[Any]) -> dict[str, Tensor]:
     """Return the ``READOUT_ARGUMENTS`` of the head: token positions, or embeddings to compare with."""
-    if runner.head.task in ("next", "mask", "token"):
+    if runner.head.task in ("text-generation", "fill-mask", "token-classification"):
         return _build_position_arguments(rows)
-    if runner.head.task == "pair":
+    if runner.head.task == "sentence-similarity":
         embeddings = []
         for row in rows:
             # No comparison is needed if only attention or vectors are read.

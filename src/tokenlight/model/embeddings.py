@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tokenlight.accel.arithmetic import compute_arithmetic_eps
+from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.embedding_layers import find_token_embeddings
@@ -339,6 +339,6 @@ def _is_only_input(
     gap = float((replaced_logits - other_logits).abs().max())
     # Both passes sum in the same order, so only rounding remains.
     rounding = (
-        64 * compute_arithmetic_eps(runner.device, runner.dtype) * float(other_logits.abs().max())
+        64 * compute_rounding_eps(runner.device, runner.dtype) * float(other_logits.abs().max())
     )
     return gap <= rounding + 1e-3 * text_gap

@@ -73,7 +73,7 @@ def detect_head(model: PreTrainedModel, tokenizer: Any) -> Head:
     """
     name = type(model).__name__
     if "QuestionAnswering" in name:
-        return Head("span")
+        return Head("question-answering")
     is_language_model = name.endswith(LANGUAGE_MODEL_SUFFIXES)
     is_conditional = name.endswith(TASKS["generate from a source"])
     if model.config.is_encoder_decoder and (is_language_model or is_conditional):
@@ -94,9 +94,10 @@ def detect_head(model: PreTrainedModel, tokenizer: Any) -> Head:
 
 def _make_language_model_head(model: PreTrainedModel, tokenizer: Any) -> Head:
     """Return the head of a model that continues a text or fills in masked tokens."""
-    task: HeadTask = "mask" if type(model).__name__.endswith("ForMaskedLM") else "next"
+    is_masked = type(model).__name__.endswith("ForMaskedLM")
+    task: HeadTask = "fill-mask" if is_masked else "text-generation"
     vocab_size = int(model.config.get_text_config().vocab_size)
-    return Head("classification", Vocabulary(tokenizer, vocab_size), task=task)
+    return Head(task, Vocabulary(tokenizer, vocab_size))
 
 
 def _make_encoder_decoder_head(model: PreTrainedModel, tokenizer: Any) -> Head:
@@ -115,7 +116,7 @@ def _make_encoder_decoder_head(model: PreTrainedModel, tokenizer: Any) -> Head:
             "explains generation from a text by models that read and write one vocabulary.",
             code="unsupported-encoder-decoder",
         )
-    return Head("classification", Vocabulary(tokenizer, table_sizes[0]), task="next")
+    return Head("text-generation", Vocabulary(tokenizer, table_sizes[0]))
 
 
 def _is_headless(model: PreTrainedModel) -> bool:
@@ -136,7 +137,7 @@ def _make_embedding_head(model: PreTrainedModel) -> Head:
             f"model, for example with AutoModelFor{task}.",
             code="model-without-head",
         )
-    return Head("classification", ("cosine similarity",), "regression", task="pair")
+    return Head("sentence-similarity", ("cosine similarity",), "regression")
 
 
 def _make_classification_head(model: PreTrainedModel) -> Head:
@@ -151,10 +152,11 @@ def _make_classification_head(model: PreTrainedModel) -> Head:
     config = model.config
     labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if name.endswith("ForTokenClassification"):
-        return Head("classification", labels, task="token")
-    task: HeadTask = "image" if "ForImageClassification" in name else "text"
+        return Head("token-classification", labels)
+    classifies_images = "ForImageClassification" in name
+    task: HeadTask = "image-classification" if classifies_images else "text-classification"
     reads_images = model.main_input_name == "pixel_values"
-    if (task == "image") != reads_images:
+    if classifies_images != reads_images:
         raise UnsupportedModel(
             f"{name} reads {model.main_input_name!r}, which is not what its head classifies. Give a text "
             "classifier that reads input_ids, or an image classifier that reads pixel_values.",
@@ -164,7 +166,7 @@ def _make_classification_head(model: PreTrainedModel) -> Head:
     if not problem_type and config.num_labels == 1:
         problem_type = "regression"
     problem = PROBLEM_TYPES.get(problem_type or "", "single")
-    return Head(kind="classification", labels=labels, problem_type=problem, task=task)  # type: ignore[arg-type]
+    return Head(task, labels, problem)  # type: ignore[arg-type]
 
 
 def describe_supported_models() -> str:

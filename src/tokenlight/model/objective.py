@@ -147,7 +147,7 @@ class Objective:
                 "grad_x_input or integrated_gradients, which explain the output itself.",
                 code="regression-has-no-loss",
             )
-        if self.head.kind == "span":
+        if self.head.task == "question-answering":
             return self._compute_span_loss(logits, examples, value)
         if logits.dim() == 3:
             return self._compute_continuation_loss(logits, examples, value)
@@ -250,7 +250,7 @@ class ArgmaxTargets(Sequence[ResolvedTarget]):
 
         It is 0 if only the logit is explained: that of a classifier, or ``"logit"``.
         """
-        if head.kind != "classification" or head.default_target != "predicted":
+        if head.task == "question-answering" or head.default_target != "predicted":
             return None
         if all(target == "predicted" for target in targets):
             return DEFAULT_ALTERNATIVES if head.is_language_model else 0
@@ -318,7 +318,7 @@ def locate_terms(
         if targets.weights is None:
             return indices, None
         return indices, targets.weights.to(logits.device, logits.dtype).flatten()
-    indices = tuple(to_device(targets, logits.device, convert=_term_indices))
+    indices = tuple(to_device(targets, logits.device, convert=_collect_term_indices))
     weights: list[float] = []
     for target in targets:
         weights.extend(weight for _, weight in target.terms)
@@ -327,7 +327,7 @@ def locate_terms(
     return indices, to_device(weights, logits.device, logits.dtype)
 
 
-def _term_indices(targets: Sequence[ResolvedTarget]) -> list[tuple[int, ...]]:
+def _collect_term_indices(targets: Sequence[ResolvedTarget]) -> list[tuple[int, ...]]:
     """Return one tuple per axis of the logits, with an entry for each term."""
     term_indices = []
     for row, target in enumerate(targets):
@@ -361,7 +361,7 @@ def trim_logits(head: Head, logits: np.ndarray, rows: Sequence[TokenRow]) -> lis
         logits: Logits of a batch; of a span head with padding.
         rows: The rows of the batch.
     """
-    if head.kind != "span":
+    if head.task != "question-answering":
         return list(logits)
     return [values[: len(row)] for values, row in zip(logits, rows, strict=True)]
 

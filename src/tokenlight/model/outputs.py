@@ -30,9 +30,9 @@ def read_logits(
         arguments: The arguments of the pass, which say where a head is read.
         is_linear: Whether they must be sums of the model's logits and constants, for rules of relevance.
     """
-    if runner.head.kind == "span":
+    if runner.head.task == "question-answering":
         return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
-    if runner.head.task == "pair":
+    if runner.head.task == "sentence-similarity":
         return _compute_similarities(runner, outputs, arguments)
     logits: Tensor = outputs.logits
     if "read_positions" in arguments and logits.dim() == 3:

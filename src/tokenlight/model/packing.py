@@ -146,7 +146,7 @@ def pack_batches(
     return [batch.positions for batch in batches]
 
 
-def compute_batch_key(row: Any) -> tuple[int, ...]:
+def compute_shape_key(row: Any) -> tuple[int, ...]:
     """Return what rows of one batch have in common: lengths of source and continuation, image shape."""
     key = (row.source_length or 0, len(row.continuation_ids))
     if row.image is None:

@@ -13,7 +13,7 @@ Related decisions are made elsewhere, with what is decided here as a given:
   ``ModelRunner.pack_rows`` calls it, with the lengths to which rows are padded;
 * ``regimes.py`` says which widths a row must not be padded to, since the model would compute it differently;
 * ``probe.py`` finds out by trial whether padding changes the logits of a model (``is_padding_invariant``);
-* ``explaining/batch_results.py`` drops the scores of padding;
+* ``explaining/attribution_fields.py`` drops the scores of padding;
 * ``explaining/session.py`` (``find_pad_id``) says which given ids are padding, for rows that come padded.
 """
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from tokenlight.accel.arithmetic import compute_arithmetic_eps
+from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.hooks import attention_hook
@@ -87,7 +87,7 @@ def _verify_short_row(runner: ModelRunner, row: TokenRow, *, reads_attention: bo
     results = get_probe_results(runner.model)
     logits, nonfinite_weights = _check_finite(runner, row)
     _check_deterministic(runner, row, logits)
-    if runner.head.task == "next" and runner.vision_inputs is None:
+    if runner.head.task == "text-generation" and runner.vision_inputs is None:
         _check_causal(runner, row, _compute_loose_tolerance(runner, logits))
     rounding = _compute_padding_tolerance(runner, logits)
     # Images are never padded: those of one size go together.
@@ -108,8 +108,8 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
     batching = runner.batching
     if not batching.has_thresholds or runner.vision_inputs is not None:
         return
-    signature = batching.find_regime_signature(row)
-    if signature == batching.find_regime_signature(make_probe_row(runner, row)):
+    signature = batching.find_threshold_sides(row)
+    if signature == batching.find_threshold_sides(make_probe_row(runner, row)):
         return
     # The attention hook is the same function at any length, so only eager attention is checked again.
     checks_attention = reads_attention and runner.attention_route == "eager"
@@ -148,7 +148,7 @@ def _compute_max_gap(logits: Tensor, other_logits: Tensor) -> float:
 
 def _compute_float_eps(runner: ModelRunner) -> float:
     # Norms and softmax of many families compute in float32 whatever the dtype of the model is.
-    return max(compute_arithmetic_eps(runner.device, runner.dtype), FLOAT32_EPS)
+    return max(compute_rounding_eps(runner.device, runner.dtype), FLOAT32_EPS)
 
 
 def _compute_logit_scale(logits: Tensor) -> float:
@@ -180,7 +180,7 @@ def _compute_padding_tolerance(runner: ModelRunner, logits: Tensor) -> float:
     It follows the dtype of the model: MPT counts its bias from the end of the padded row and rounds the
     sum to float32, which divisions by small numbers then magnify.
     """
-    model_eps = compute_arithmetic_eps(runner.device, runner.dtype)
+    model_eps = compute_rounding_eps(runner.device, runner.dtype)
     relative = min(max(model_eps, FLOAT32_EPS) ** 0.5, 1e4 * model_eps)
     return float(relative * _compute_logit_scale(logits))
 
@@ -311,7 +311,7 @@ def _measure_batch_gap(runner: ModelRunner, row: TokenRow, logits: Tensor) -> fl
     """Return how far another row of the same length in the batch moves the logits of ``row``."""
     inputs = runner.build_inputs([row, make_other_row(runner, row)])
     batch_logits = runner.run(inputs)[1][:1].cpu().double()
-    if runner.head.kind == "span":
+    if runner.head.task == "question-answering":
         batch_logits = batch_logits[:, : len(row)]
     return float((logits - batch_logits).abs().max().nan_to_num(torch.inf))
 
@@ -322,7 +322,7 @@ def _measure_batch_gap(runner: ModelRunner, row: TokenRow, logits: Tensor) -> fl
 def _probe_logits(runner: ModelRunner, row: TokenRow, **options: Any) -> Tensor:
     """Return the logits of one row in float64, without those of padding; options as in ``_run_row``."""
     logits = _run_row(runner, row, **options)[1].cpu().double()
-    if runner.head.kind == "span":
+    if runner.head.task == "question-answering":
         logits = logits[:, : len(row)]
     return logits
 

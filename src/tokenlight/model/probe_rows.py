@@ -46,7 +46,7 @@ def make_probe_row(runner: ModelRunner, row: TokenRow, length: int = 0) -> Token
         source_tokens = max(length, min(num_tokens, MIN_DISTINCT_TOKENS))
         return _make_encoder_decoder_probe_row(runner, row, row.source_length, source_tokens)
     row = replace(shorten_row(row, num_tokens), target_position=None)
-    if runner.head.task == "pair" and row.reference_embedding is None:
+    if runner.head.task == "sentence-similarity" and row.reference_embedding is None:
         # Compared with zeros, any two computations would agree.
         hidden_size = runner.model.config.get_text_config().hidden_size
         reference = np.cos(np.arange(hidden_size)).tolist()

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tokenlight.accel.modules import list_modules
-from tokenlight.model.packing import compute_batch_key
+from tokenlight.model.packing import compute_shape_key
 
 Regime = tuple[int, ...]  # one number per choice; 0 below its threshold
 LengthRule = Callable[[int], int]
@@ -24,7 +24,7 @@ class BatchRules:
 
     Attributes:
         is_batch_invariant: Whether a row's result is independent of the other rows of its batch.
-        padding_sensitive: Signatures (see :meth:`find_regime_signature`) at which padding changes a row.
+        padding_sensitive: Signatures (see :meth:`find_threshold_sides`) at which padding changes a row.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -59,7 +59,7 @@ class BatchRules:
             len(row) - source_length
         )
 
-    def find_regime_signature(self, row: Any) -> Regime:
+    def find_threshold_sides(self, row: Any) -> Regime:
         """Return for each threshold 1 if the row is beyond it, else 0.
 
         A model is verified once for each combination.
@@ -71,13 +71,13 @@ class BatchRules:
         if not self._rules:
             return ()
         regime = self.find_regime(row)
-        if self.find_regime_signature(row) in self.padding_sensitive:
+        if self.find_threshold_sides(row) in self.padding_sensitive:
             return (*regime, len(row))
         return regime
 
     def compute_batch_keys(self, rows: Sequence[Any]) -> list[tuple[int, ...]]:
         """Return a key for each row; rows with different keys may not share a batch."""
-        return [(*self.compute_regime_key(row), *compute_batch_key(row)) for row in rows]
+        return [(*self.compute_regime_key(row), *compute_shape_key(row)) for row in rows]
 
     def pick_probe_rows(self, rows: Any) -> list[Any]:
         """Return the first row of each signature: those with which the model is verified."""
@@ -85,34 +85,34 @@ class BatchRules:
             return list(rows[:1])
         first_rows: dict[Regime, Any] = {}
         for row in rows:
-            first_rows.setdefault(self.find_regime_signature(row), row)
+            first_rows.setdefault(self.find_threshold_sides(row), row)
         return list(first_rows.values())
 
     def find_longest_length_in_short_regime(self, longest: int) -> int:
         """Return the largest length up to ``longest`` on the same side of every threshold as one token."""
         if not self._rules:
             return longest
-        signature = self._find_signature_of_length(1)
+        signature = self._find_threshold_sides_of_length(1)
         return max(
             length
             for length in range(1, longest + 1)
-            if self._find_signature_of_length(length) == signature
+            if self._find_threshold_sides_of_length(length) == signature
         )
 
     def find_shortest_length_in_regime_of(self, length: int) -> int:
         """Return the smallest length on the same side of every threshold as ``length``."""
         low = 1
         high = length
-        signature = self._find_signature_of_length(length)
+        signature = self._find_threshold_sides_of_length(length)
         while low < high:
             middle = (low + high) // 2
-            if self._find_signature_of_length(middle) == signature:
+            if self._find_threshold_sides_of_length(middle) == signature:
                 high = middle
             else:
                 low = middle + 1
         return low
 
-    def _find_signature_of_length(self, length: int) -> Regime:
+    def _find_threshold_sides_of_length(self, length: int) -> Regime:
         return tuple(int(side > 0) for side in self.find_regime_of_length(length))
 
     def may_be_padded(self, length: int, width: int) -> bool:

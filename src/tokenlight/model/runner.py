@@ -92,7 +92,7 @@ class ModelRunner:
         self.head = detect_head(self.model, tokenizer)
         self.pooling = pooling
         self.similarity = similarity
-        if self.head.task == "pair" and similarity == "dot":
+        if self.head.task == "sentence-similarity" and similarity == "dot":
             self.head = replace(self.head, labels=("dot product",))
         config = self.model.config.get_text_config()
         with locked_model(self.model):  # a pass of another thread may set a padding id for a while
@@ -116,7 +116,7 @@ class ModelRunner:
         if self.vision_inputs is not None and not is_encoder_decoder:
             # Positions of patches are not counted one by one, so the regime of a row is not known.
             self.batching.is_batch_invariant &= not self.batching.has_thresholds
-        self.generates_from_source = is_encoder_decoder and self.head.task == "next"
+        self.generates_from_source = is_encoder_decoder and self.head.task == "text-generation"
         self.encoder = self._find_encoder()
         recorded_part = self.model if self.generates_from_source else self.encoder
         self.recorded_modules = set(recorded_part.modules())
@@ -133,9 +133,9 @@ class ModelRunner:
 
     def _find_image_inputs(self) -> None:
         """Set ``patch_inputs`` or ``vision_inputs`` for a model that reads images."""
-        if self.head.task == "image":
+        if self.head.task == "image-classification":
             self.patch_inputs = PatchInputs(self.model)
-        elif self.head.task == "next":
+        elif self.head.task == "text-generation":
             image_token_id = find_image_token_id(self.model)
             if image_token_id is not None:
                 self.vision_inputs = VisionLanguageInputs(
@@ -171,7 +171,8 @@ class ModelRunner:
     @property
     def eos_ids(self) -> set[int]:
         """Ids at which an encoder-decoder classifier reads its text; the text must keep them."""
-        if self.encoder is self.model or self.head.task != "text":
+        reads_whole_text = self.head.task in ("text-classification", "question-answering")
+        if self.encoder is self.model or not reads_whole_text:
             return set()
         eos_token_id = self.model.config.eos_token_id
         if isinstance(eos_token_id, list):

@@ -59,7 +59,7 @@ def fingerprint_model(runner: ModelRunner) -> str | None:
             f"{name} {type(module).__qualname__}" for name, module in model.named_modules()
         ],
         "tensors": [f"{name} {tensor.dtype} {[*tensor.shape]}" for name, tensor in tensors],
-        "task": [runner.head.kind, runner.head.task],
+        "task": runner.head.task,
     }
     digest = hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode())
     for _, tensor in tensors:
@@ -112,7 +112,7 @@ def restore_results(fingerprint: str, results: ProbeResults, *, needs_route: boo
     Returns:
         Whether the results were filled in.
     """
-    path = _record_path(fingerprint)
+    path = _build_record_path(fingerprint)
     if path is None:
         return False
     try:
@@ -129,7 +129,7 @@ def restore_results(fingerprint: str, results: ProbeResults, *, needs_route: boo
 
 def remember_results(fingerprint: str, results: ProbeResults) -> None:
     """Write down that a model passed; a folder that cannot be written costs later processes a probe."""
-    path = _record_path(fingerprint)
+    path = _build_record_path(fingerprint)
     if path is None:
         return
     record = {
@@ -141,7 +141,7 @@ def remember_results(fingerprint: str, results: ProbeResults) -> None:
         write_text(path, json.dumps(record))
 
 
-def _record_path(fingerprint: str) -> Path | None:
+def _build_record_path(fingerprint: str) -> Path | None:
     folder = find_cache_folder()
     return None if folder is None else folder / "verified" / f"{fingerprint}.json"
 

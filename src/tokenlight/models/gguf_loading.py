@@ -198,11 +198,11 @@ def _check_options(name: str, options: Mapping[str, Any]) -> None:
 def _hidden_progress_bar() -> Iterator[None]:
     """Hide the bar that transformers draws while it dequantizes, which none of its settings turns off."""
     # transformers 5.22: the reader calls tqdm by this name. A release without it draws its bar.
-    with patched_attributes([modeling_gguf_pytorch_utils], tqdm=_iterate_silently):
+    with patched_attributes([modeling_gguf_pytorch_utils], tqdm=_iter_silently):
         yield
 
 
-def _iterate_silently(iterable: Iterable[Any], **_: Any) -> Iterable[Any]:
+def _iter_silently(iterable: Iterable[Any], **_: Any) -> Iterable[Any]:
     return iterable
 
 

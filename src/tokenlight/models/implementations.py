@@ -35,7 +35,7 @@ def check_implementations(name: str, file: str, content: Mapping[str, Any]) -> N
     Raises:
         UnsupportedModel: A field, at any depth, names an implementation that is not on the list.
     """
-    for field, value in _iterate_fields(content):
+    for field, value in _iter_fields(content):
         if field in PATCHES and value:
             raise UnsupportedModel(
                 f"{name} changes which code runs ({file}: {field} is {short_repr(value)}), but tokenlight "
@@ -57,7 +57,7 @@ def _check_names(name: str, file: str, field: str, value: Any) -> None:
     allowed = _list_allowed_names(field)
     if not allowed:
         return
-    for implementation in _iterate_leaves(value):
+    for implementation in _iter_leaves(value):
         # An array has no truth value to compare with, so only strings are looked up.
         is_allowed = isinstance(implementation, str) and implementation in allowed
         if implementation is not None and not is_allowed:
@@ -70,7 +70,7 @@ def _check_names(name: str, file: str, field: str, value: Any) -> None:
 
 def check_config(name: str, config: PreTrainedConfig) -> None:
     """Apply the same lists to a config that transformers has read, and to all configs inside it."""
-    for part in _iterate_configs(config):
+    for part in _iter_configs(config):
         for field in ("_attn_implementation", "_experts_implementation"):
             check_implementations(name, "config.json", {field: getattr(part, field, None)})
 
@@ -83,32 +83,32 @@ def _list_allowed_names(field: str) -> tuple[str, ...]:
     return EXPERTS if "experts" in field else ATTENTION
 
 
-def _iterate_fields(content: Any) -> Iterator[tuple[str, Any]]:
+def _iter_fields(content: Any) -> Iterator[tuple[str, Any]]:
     """Yield every field with its value, at any depth of mappings and lists."""
     if isinstance(content, Mapping):
         for field, value in content.items():
             yield str(field), value
-            yield from _iterate_fields(value)
+            yield from _iter_fields(value)
     elif isinstance(content, list | tuple):
         for value in content:
-            yield from _iterate_fields(value)
+            yield from _iter_fields(value)
 
 
-def _iterate_leaves(value: Any) -> Iterator[Any]:
+def _iter_leaves(value: Any) -> Iterator[Any]:
     """Yield the values inside nested mappings and lists: one implementation per part of a model."""
     if isinstance(value, Mapping):
         for inner in value.values():
-            yield from _iterate_leaves(inner)
+            yield from _iter_leaves(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _iterate_leaves(inner)
+            yield from _iter_leaves(inner)
     else:
         yield value
 
 
-def _iterate_configs(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
+def _iter_configs(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
     """Yield a config and all configs inside it."""
     yield config
     for value in vars(config).values():
         if isinstance(value, PreTrainedConfig):
-            yield from _iterate_configs(value)
+            yield from _iter_configs(value)

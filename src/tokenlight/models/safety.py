@@ -354,7 +354,7 @@ def _is_known_class(file: Path, content: dict[str, Any], family: object) -> bool
 
 def _check_tokenizer_files(file: Path, content: dict[str, Any]) -> None:
     """Refuse a tokenizer that names existing files outside of its folder."""
-    for key, value in _iterate_strings("", content):
+    for key, value in _iter_strings("", content):
         is_path = key.endswith(("_file", "_files")) and "/" in value
         if is_path and Path(value).exists():
             raise DamagedFile(
@@ -389,16 +389,16 @@ def check_config_values(file: Path, content: dict[str, Any]) -> None:
         )
 
 
-def _iterate_strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
+def _iter_strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield every string of a document, with the key it stands under."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, dict):
         for inner_key, inner in value.items():
-            yield from _iterate_strings(str(inner_key), inner)
+            yield from _iter_strings(str(inner_key), inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _iterate_strings(key, inner)
+            yield from _iter_strings(key, inner)
 
 
 def _describe_expected(field: str, value: Any) -> str:

@@ -77,7 +77,7 @@ def check_num_labels(
     if file is None:
         return
     longest = max((max(shape, default=0) for shape in shapes.values()), default=0)
-    for config in _iterate_tables(read_model_json(file)):
+    for config in _iter_tables(read_model_json(file)):
         num_labels = config.get("num_labels")
         if isinstance(num_labels, int) and num_labels > max(longest, MIN_REFUSED_LABELS):
             raise DamagedFile(
@@ -234,9 +234,9 @@ def _list_weight_files(folder_or_id: str, hub_options: dict[str, Any]) -> list[P
     return [file for file in files if file is not None]
 
 
-def _iterate_tables(content: Any) -> Iterator[dict[str, Any]]:
+def _iter_tables(content: Any) -> Iterator[dict[str, Any]]:
     """Yield a JSON object and every object inside it."""
     if isinstance(content, dict):
         yield content
         for value in content.values():
-            yield from _iterate_tables(value)
+            yield from _iter_tables(value)

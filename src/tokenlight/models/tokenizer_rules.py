@@ -55,7 +55,7 @@ LINEAR_TIME_PATTERNS = {
 def find_untrusted_rules(content: dict[str, Any]) -> dict[str, Any] | None:
     """Return the normalizer and pre-tokenizer of a tokenizer.json if they must be tried out, else None."""
     rules = {part: content.get(part) for part in ("normalizer", "pre_tokenizer")}
-    parts = list(_iterate_rules(rules["normalizer"])) + list(_iterate_rules(rules["pre_tokenizer"]))
+    parts = list(_iter_rules(rules["normalizer"])) + list(_iter_rules(rules["pre_tokenizer"]))
     names = [str(part.get("type")) for part in parts]
     is_repeated = any(names.count(name) > 1 for name in SINGLE_USE_RULES)
     is_harmless = all(map(_is_harmless, parts)) and len(parts) <= MAX_RULES
@@ -117,7 +117,7 @@ def limit_rules(name: str, tokenizer: Any) -> Any:
 
 def check_decoder(name: str, content: dict[str, Any]) -> None:
     """Refuse a decoder that could write more than the tokens hold; no usual tokenizer has one."""
-    for part in _iterate_rules(content.get("decoder")):
+    for part in _iter_rules(content.get("decoder")):
         is_known = part.get("type") in KNOWN_DECODERS
         if not is_known and not (part.get("type") == "Replace" and _is_harmless(part)):
             raise DamagedFile(
@@ -127,14 +127,14 @@ def check_decoder(name: str, content: dict[str, Any]) -> None:
             )
 
 
-def _iterate_rules(rule: Any) -> Iterator[dict[str, Any]]:
+def _iter_rules(rule: Any) -> Iterator[dict[str, Any]]:
     """Yield the rules inside nested sequences."""
     if isinstance(rule, list):
         for inner in rule:
-            yield from _iterate_rules(inner)
+            yield from _iter_rules(inner)
     elif isinstance(rule, dict) and rule.get("type") == "Sequence":
         for part in ("normalizers", "pretokenizers", "decoders"):
-            yield from _iterate_rules(rule.get(part))
+            yield from _iter_rules(rule.get(part))
     elif rule is not None:
         yield rule if isinstance(rule, dict) else {"type": rule}
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from tokenlight.data.head import Head
 from tokenlight.data.odds import compute_target_log_odds
-from tokenlight.data.probabilities import answer_log_probability, softmax
+from tokenlight.data.probabilities import compute_continuation_log_probability, softmax
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import NotFinite
 from tokenlight.perturb.variants import Variant
@@ -38,9 +38,9 @@ def compute_target_probability(
         )
     if target.kind == "span":
         return _compute_span_probability(target, variant, logits)
-    if target.kind == "answer":
-        answer_logits = logits[target.answer_positions]
-        return float(np.exp(answer_log_probability(answer_logits)))
+    if target.kind == "continuation":
+        continuation_logits = logits[target.continuation_positions]
+        return float(np.exp(compute_continuation_log_probability(continuation_logits)))
     # A sigmoid of a difference of logits is the softmax of that difference and 0.
     if target.kind == "contrast":
         return float(softmax(np.array([compute_target_log_odds(head, target, logits), 0.0]))[0])

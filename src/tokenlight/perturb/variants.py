@@ -211,7 +211,7 @@ class ReplacementIds:
         Raises:
             BadInput: Neither names a padding, unknown or end token.
         """
-        if runner.head.task == "image":
+        if runner.head.task == "image-classification":
             return cls(OCCLUDED_ID, OCCLUDED_ID, "patch", "patch")
         ids = {}
         for name in ("pad", "unk", "eos", "mask"):

@@ -54,7 +54,7 @@ class Bar(NamedTuple):
     published: float | None = None
 
 
-def new_figure(width: float, height: float, layout: str | None = "constrained") -> Any:
+def make_figure(width: float, height: float, layout: str | None = "constrained") -> Any:
     """Return an empty matplotlib figure of at most ``MAX_INCHES`` per side.
 
     It is made without pyplot, so there is no global state, no window and nothing to close.
@@ -84,7 +84,7 @@ def draw_lines(
         The figure; None without panels.
     """
     axes = None
-    for axes, title, panel in iterate_axes(panels.items()):
+    for axes, title, panel in iter_axes(panels.items()):
         highlighted = list(panel)
         if highlighted_methods is not None:
             highlighted = list(highlighted_methods)
@@ -134,7 +134,7 @@ def draw_bars(panels: Mapping[str, Mapping[str, Bar]], limits: Sequence[float | 
     max_bars = max(map(len, panels.values()), default=1)
     panel_size = (4.4, 1.3 + 0.3 * max_bars)
     axes = None
-    for axes, title, panel in iterate_axes(panels.items(), 3, panel_size, "x"):
+    for axes, title, panel in iter_axes(panels.items(), 3, panel_size, "x"):
         for position, bar in enumerate(panel.values()):
             _draw_bar(axes, position, bar)
         limit = limit_by_title.get(title)
@@ -173,7 +173,7 @@ def draw_frontier(
         The figure; None without panels.
     """
     axes = None
-    for axes, _, panel in iterate_axes(panels.items()):
+    for axes, _, panel in iter_axes(panels.items()):
         for index, (name, (cost, value)) in enumerate(panel.items()):
             style = _line_style(index) | {"linestyle": "none"}
             axes.plot(cost, value, markersize=7, label=to_single_line(name), **style)
@@ -222,7 +222,7 @@ def find_pareto_front(
     return front
 
 
-def iterate_axes(
+def iter_axes(
     panels: Collection[tuple[str, T]],
     max_columns: int = 2,
     panel_size: tuple[float, float] = (6.2, 4.2),
@@ -243,7 +243,7 @@ def iterate_axes(
     num_columns = max(1, min(max_columns, len(panels)))
     num_rows = -(-len(panels) // num_columns)  # rounded up
     width, height = panel_size
-    figure = new_figure(width * num_columns, height * num_rows)
+    figure = make_figure(width * num_columns, height * num_rows)
     for number, (title, panel) in enumerate(panels, 1):
         axes = figure.add_subplot(num_rows, num_columns, number)
         yield axes, title, panel

@@ -16,7 +16,7 @@ from tokenlight.data.postprocess import difference, l1_normalise
 from tokenlight.errors import BadInput
 from tokenlight.plots import charts, descriptions
 from tokenlight.plots.characters import to_single_line
-from tokenlight.plots.charts import iterate_axes, new_figure, set_tick_labels, set_title
+from tokenlight.plots.charts import iter_axes, make_figure, set_tick_labels, set_title
 from tokenlight.plots.colours import NUM_STEPS, OVERLAY_OPACITY, step_colour, text_colour, to_hex
 from tokenlight.plots.scene import WORD_VIEW, MethodScene, build_scenes
 from tokenlight.plots.score_tables import build_layer_table
@@ -49,7 +49,7 @@ def draw_heat_map(attribution: Attribution, *, rollout: bool = False) -> Any:
     table = build_layer_table(attribution, rollout=rollout).drop_special().normalize()
     num_rows, num_columns = table.values.shape
     sum_row = num_rows - 1
-    axes = new_figure(2.4 + 0.55 * num_columns, 1.4 + 0.32 * num_rows).add_subplot()
+    axes = make_figure(2.4 + 0.55 * num_columns, 1.4 + 0.32 * num_rows).add_subplot()
     image = _draw_cells(axes, table.values, table.values, [sum_row])
     set_tick_labels(axes, "x", table.columns, rotation=60, ha="right")
     set_tick_labels(axes, "y", table.rows)
@@ -73,7 +73,7 @@ def draw_token_bars(attributions: Attribution | Iterable[Attribution], *, k: int
         for method in text_scene.methods:
             panels.append((method.attribution.title, method.attribution))
     axes = None
-    for axes, _, attribution in iterate_axes(panels, 3, (3.6, 0.9 + 0.28 * k), "x"):
+    for axes, _, attribution in iter_axes(panels, 3, (3.6, 0.9 + 0.28 * k), "x"):
         # The strongest last, since matplotlib draws from the bottom up.
         strongest = describe_strongest_tokens(attribution, k)[::-1]
         scores = [token.score for token in strongest]
@@ -128,7 +128,7 @@ def draw_difference_map(
     shares = np.vstack([reference_share, difference_share])
 
     num_tokens = len(text_positions)
-    axes = new_figure(2.2 + 0.75 * num_tokens, 1.0 + 0.34 * len(rows)).add_subplot()
+    axes = make_figure(2.2 + 0.75 * num_tokens, 1.0 + 0.34 * len(rows)).add_subplot()
     _draw_cells(axes, shares, values, range(len(rows)))
     tokens = [base.tokens[position] for position in text_positions]
     set_tick_labels(axes, "x", tokens, rotation=45, ha="right", fontsize=8)
@@ -185,7 +185,7 @@ def draw_image_heat_maps(attributions: Attribution | Iterable[Attribution]) -> A
         for target in text_scene.targets:
             rows.append((text_scene.first, target.methods))
     num_columns = 1 + max(len(methods) for _, methods in rows)
-    figure = new_figure(PANEL_INCHES * num_columns, (PANEL_INCHES + 0.35) * len(rows))
+    figure = make_figure(PANEL_INCHES * num_columns, (PANEL_INCHES + 0.35) * len(rows))
     panels = figure.subplots(len(rows), num_columns, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
@@ -252,7 +252,7 @@ def draw_highlighted_text(attributions: Attribution | Iterable[Attribution]) -> 
                 lines += _wrap_marks([mark for mark in line.marks if not mark.is_special])
             lines.append([])
     width = LETTER_INCHES * LINE_COLUMNS + 0.3
-    figure = new_figure(width, LINE_INCHES * len(lines) + 0.1, layout=None)
+    figure = make_figure(width, LINE_INCHES * len(lines) + 0.1, layout=None)
     axes = figure.add_axes((0.02, 0.0, 0.96, 1.0))
     axes.set_axis_off()
     axes.set(xlim=(0, LINE_COLUMNS), ylim=(len(lines), 0))
@@ -342,7 +342,7 @@ def draw_relation_histograms(heads: Mapping[str, Any]) -> Any:
     for name, relation in heads["relations"].items():
         panels.append((f"{name} ({relation['dependents']})", relation))
     axes = None
-    for axes, _, relation in iterate_axes(panels, len(panels), (3.2, 2.6), "y"):
+    for axes, _, relation in iter_axes(panels, len(panels), (3.2, 2.6), "y"):
         shares = [relation["offsets"].get(str(offset), 0.0) for offset in offsets]
         axes.bar(offsets, shares, color=HEAD_COLOURS[1])
         axes.axhline(relation["threshold"], color=HEAD_COLOURS[2], linestyle="--", linewidth=1)
@@ -360,7 +360,7 @@ def draw_head_map(heads: Mapping[str, Any]) -> Any:
     is_positional = np.array(heads["mask"]["positional"]) > 0
     kinds = 2 * is_syntactic + is_positional  # indices of HEAD_KINDS
     num_blocks, num_heads = kinds.shape
-    axes = new_figure(1.6 + 0.32 * num_heads, 1.5 + 0.3 * num_blocks, None).add_subplot()
+    axes = make_figure(1.6 + 0.32 * num_heads, 1.5 + 0.3 * num_blocks, None).add_subplot()
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 

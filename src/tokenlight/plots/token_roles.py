@@ -67,7 +67,7 @@ def _merge_roles(roles: dict[str, set[int]], attribution: Attribution) -> dict[s
     return merged
 
 
-def iterate_with_roles(
+def iter_with_roles(
     attribution: Attribution, segment_text: SegmentText, roles: TokenRoles
 ) -> Iterator[tuple[TextRun, tuple[str, ...]]]:
     """Yield the runs of a segment with their roles.

@@ -18,7 +18,7 @@ from tokenlight.plots.token_roles import (
     LATER_ROLE,
     TokenRoles,
     assign_roles,
-    iterate_with_roles,
+    iter_with_roles,
 )
 from tokenlight.plots.word_pieces import NUM_TOP, StrongToken, describe_strongest_tokens
 
@@ -237,7 +237,7 @@ class View:
             yield MarkedLine(number, marks, shares.pop(segment_text.segment, None))
 
     def _build_marks(self, segment_text: SegmentText, roles: TokenRoles) -> Iterator[Mark]:
-        for run, run_roles in iterate_with_roles(self.attribution, segment_text, roles):
+        for run, run_roles in iter_with_roles(self.attribution, segment_text, roles):
             yield self._build_mark(run, run_roles)
 
     def _build_mark(self, run: TextRun, roles: tuple[str, ...]) -> Mark:

@@ -239,7 +239,7 @@ class Engine:
         )
 
 
-def iterate_outcomes(
+def iter_outcomes(
     engine: TaskRunner, job: Job, tasks: Tasks, *, device: str, folder: object
 ) -> OutcomeStream:
     """Run the tasks and yield their outcomes; raise those that stop the run.

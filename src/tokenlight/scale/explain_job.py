@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from tokenlight.errors import BadInput, describe_error
-from tokenlight.explaining.batch_results import library_versions
+from tokenlight.explaining.attribution_fields import get_library_versions
 from tokenlight.explaining.default_method import make_sample_input
 from tokenlight.files.attribution_parquet import (
     FORMAT_VERSION,
@@ -74,7 +74,7 @@ class ExplainJob:
             "keep": ",".join(texts.kept_schema.names),
             "limit": texts.limit,
             "files": files,
-            "versions": library_versions(),
+            "versions": get_library_versions(),
         }
 
     @cached_property
@@ -115,7 +115,7 @@ class ExplainJob:
         text, default_target = make_sample_input(explainer)
         options = {**self.options, "long": "truncate", "progress": False}
         head = explainer.runner.head
-        if head.task != "text" or head.kind == "span":
+        if head.task != "text-classification":
             # The targets of such a model depend on the text, so the user's cannot be tried on another.
             options["target"] = default_target
         explainer.explain([text], **options)

@@ -31,7 +31,7 @@ from tokenlight.scale.engine import (
     Outcome,
     TaskRunner,
     folder_errors_reported,
-    iterate_outcomes,
+    iter_outcomes,
 )
 from tokenlight.scale.explain_job import ExplainJob
 from tokenlight.scale.manifest import MANIFEST, Manifest
@@ -276,7 +276,7 @@ class _JobRun:
         self, parts: Sequence[FilePart], runner: TaskRunner, progress: bool | None
     ) -> None:
         """Make parts, record their outcomes, and report the progress now and then."""
-        outcomes = iterate_outcomes(
+        outcomes = iter_outcomes(
             runner,
             self.job,
             parts,

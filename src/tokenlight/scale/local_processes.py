@@ -74,7 +74,7 @@ class _ProcessPool:
 
     def has_work(self) -> bool:
         """Return whether a task waits or is being done."""
-        return bool(self.waiting_tasks) or bool(self._busy_workers())
+        return bool(self.waiting_tasks) or bool(self._list_busy_workers())
 
     def send_tasks(self) -> None:
         """Give a waiting task to every idle worker."""
@@ -84,7 +84,7 @@ class _ProcessPool:
 
     def receive_outcomes(self) -> Iterator[Outcome]:
         """Wait until a worker has finished or died; yield what became of its task."""
-        workers_by_pipe = {worker.pipe: worker for worker in self._busy_workers()}
+        workers_by_pipe = {worker.pipe: worker for worker in self._list_busy_workers()}
         for pipe in connection.wait(list(workers_by_pipe)):
             worker = workers_by_pipe[pipe]
             task_index = worker.task_index
@@ -99,7 +99,7 @@ class _ProcessPool:
         for worker in self.workers:
             worker.terminate()
 
-    def _busy_workers(self) -> "list[_WorkerProcess]":
+    def _list_busy_workers(self) -> "list[_WorkerProcess]":
         return [worker for worker in self.workers if worker.task_index is not None]
 
     def _handle_death(self, worker: "_WorkerProcess", task_index: int) -> Outcome | None:

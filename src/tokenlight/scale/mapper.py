@@ -122,7 +122,7 @@ def _locate_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[s
 
 def _check_columns(batch: Any) -> None:
     """Refuse a batch that is not a mapping of columns of one length."""
-    lengths = set(_column_lengths(batch))
+    lengths = set(_iter_column_lengths(batch))
     if len(lengths) != 1 or None in lengths:
         raise BadInput(
             f"{short_repr(batch)} is not a batch of rows. Give an Arrow table, or columns of one length by "
@@ -131,7 +131,7 @@ def _check_columns(batch: Any) -> None:
         )
 
 
-def _column_lengths(batch: Any) -> Iterator[int | None]:
+def _iter_column_lengths(batch: Any) -> Iterator[int | None]:
     """Yield the length of each column; None for a value that is no column."""
     if not isinstance(batch, Mapping):
         return

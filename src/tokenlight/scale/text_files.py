@@ -23,7 +23,7 @@ from tokenlight.errors import (
 from tokenlight.files.attribution_parquet import ATTRIBUTION_COLUMNS, LOCATION_COLUMNS
 from tokenlight.files.columns import Columns
 from tokenlight.files.stores import StoredFile, find_files
-from tokenlight.files.tables import EXTENSIONS, get_extension, iterate_numbered_rows
+from tokenlight.files.tables import EXTENSIONS, get_extension, iter_numbered_rows
 
 CHUNK_ROWS = 1024  # rows read from a file at a time
 PARQUET_BUFFER_BYTES = 1 << 20
@@ -85,7 +85,7 @@ class SourceFile:
                     CHUNK_ROWS, columns=present_columns, use_threads=False
                 )
             return
-        with closing(iterate_numbered_rows(cast("Path", self.file))) as rows:
+        with closing(iter_numbered_rows(cast("Path", self.file))) as rows:
             while chunk := list(islice(rows, CHUNK_ROWS)):
                 yield chunk
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from tokenlight.accel.kernels import run_kernel
 from tokenlight.accel.tensors import MAX_KEPT_BYTES, LazyTensors, upcast, upcast_all
 from tokenlight.hooks.attention import AttentionOperands, compute_attention_map, repeat_kv_heads
-from tokenlight.lrp.rules import Operation, RuleCase, RuleSet
+from tokenlight.lrp.rules import Operation, RuleContext, RuleSet
 
 if TYPE_CHECKING:
-    from tokenlight.trace.recorded_pass import Recording
+    from tokenlight.trace.recording import Recording
 
 # The means over heads that are computed together: of A, of A ⊙ ∂y/∂A, and of its positive part.
 MEAN_ATTENTION, MEAN_PRODUCT, MEAN_POSITIVE_PRODUCT = range(3)
@@ -27,7 +27,7 @@ class AttentionMap(ABC):
     """The attention map of one block, ``batch head query key``."""
 
     # Whether the map is in memory, so that reading it costs nothing.
-    is_kept: ClassVar[bool]
+    is_stored: ClassVar[bool]
 
     @property
     @abstractmethod
@@ -78,10 +78,10 @@ class AttentionMap(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class KeptAttentionMap(AttentionMap):
+class StoredAttentionMap(AttentionMap):
     """A map that the pass kept, on its graph where gradients are needed."""
 
-    is_kept = True
+    is_stored = True
     tensor: Tensor
 
     @property
@@ -119,7 +119,7 @@ class LazyAttentionMap(AttentionMap):
     ∂y/∂A = (∂y/∂C) Vᵀ, and so does its relevance.
     """
 
-    is_kept = False
+    is_stored = False
     operands: AttentionOperands
 
     @property
@@ -145,8 +145,8 @@ class LazyAttentionMap(AttentionMap):
         attention = upcast(self.compute())
         factors = (attention, upcast(self._expand_values()))
         context = upcast(self.operands.context.detach())
-        case = RuleCase(context, factors, batch_size, activation_mask=(True, True))
-        map_relevance = rules.rules[Operation.MATMUL](upcast(relevance), case)[0]
+        rule_context = RuleContext(context, factors, batch_size, activation_mask=(True, True))
+        map_relevance = rules.rules[Operation.MATMUL](upcast(relevance), rule_context)[0]
         if map_relevance is None:
             return torch.zeros_like(attention)
         return map_relevance
@@ -200,7 +200,7 @@ class AttentionMaps:
         self._gradients = gradients
         self._gradient_share = gradient_share
         self._padding_mask = _find_padding_pairs(recording)
-        is_lazy = not all(attention_map.is_kept for attention_map in recording.attention_maps)
+        is_lazy = not all(attention_map.is_stored for attention_map in recording.attention_maps)
         # A bound method would make this object hold itself and the graph until Python collects cycles.
         convert_gradient = partial(_convert_gradient, recording, gradient_share, self._padding_mask)
         self.attention = upcast_all(recording.attention, recording.expand_map, is_lazy=is_lazy)

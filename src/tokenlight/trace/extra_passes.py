@@ -29,11 +29,11 @@ from tokenlight.model.embedding_hooks import EmbeddingSite
 from tokenlight.model.embeddings import compute_embeddings, find_embedding_hooks
 from tokenlight.model.objective import Objective, Quantity, compute_gradients
 from tokenlight.model.packing import run_in_halves
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.perturb.variants import ReplacementIds, Variant
 
 if TYPE_CHECKING:
-    from tokenlight.trace.recorded_pass import Recording
+    from tokenlight.trace.recording import Recording
 
 BaselineToken = Literal["pad", "mask", "unk", "zero"]
 # Without a graph a batch may have this many times the tokens of one that is explained.

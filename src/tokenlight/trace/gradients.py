@@ -11,7 +11,7 @@ from tokenlight.model.objective import compute_gradients, sum_targets
 from tokenlight.trace.sites import Site
 
 if TYPE_CHECKING:
-    from tokenlight.trace.recorded_pass import Recording
+    from tokenlight.trace.recording import Recording
 
 # What gradients are taken of.
 GradientKind = Literal["hidden state", "attention map", "embedding", "biased output"]

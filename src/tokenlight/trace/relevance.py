@@ -20,7 +20,7 @@ from tokenlight.model.objective import locate_terms
 from tokenlight.trace.attention_maps import AttentionMap
 
 if TYPE_CHECKING:
-    from tokenlight.trace.recorded_pass import Recording
+    from tokenlight.trace.recording import Recording
 
 # Changes the relevance that reaches one block's attention context, ``batch head token width``.
 RelevanceGate = Callable[[Tensor], Tensor]
@@ -203,7 +203,7 @@ def _collect_map_relevance(
     """Return the relevance of each map from what was caught at its tensor of the graph."""
     relevances: list[Tensor] = []
     for block, (attention_map, relevance) in enumerate(zip(maps, caught, strict=True)):
-        if not attention_map.is_kept and block in gated.passed:
+        if not attention_map.is_stored and block in gated.passed:
             # The hook of a gate changes what goes on from the context, not what is caught there.
             relevances.append(gated.passed[block])
         elif relevance is None:
@@ -211,7 +211,7 @@ def _collect_map_relevance(
             relevances.append(torch.zeros_like(attention_map.graph_tensor))
         else:
             relevances.append(relevance)
-    if all(attention_map.is_kept for attention_map in maps):
+    if all(attention_map.is_stored for attention_map in maps):
         return relevances
     convert = partial(_convert_relevance, maps, rules, len(recording.rows))
     return LazyTensors(relevances, convert, range(len(relevances)))

@@ -8,8 +8,8 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.hooks.locks import call_between_passes
 from tokenlight.model.packing import run_in_halves
 from tokenlight.model.runner import ModelRunner
-from tokenlight.trace.recorded_pass import Recording
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
+from tokenlight.trace.recording import Recording
 from tokenlight.trace.sites import SITES_WITHOUT_ATTENTION, Site, Sites
 
 ResultT = TypeVar("ResultT")

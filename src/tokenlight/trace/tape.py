@@ -26,7 +26,7 @@ from tokenlight.model.objective import (
 from tokenlight.trace.attention_maps import AttentionMaps
 from tokenlight.trace.extra_passes import ExtraPasses
 from tokenlight.trace.gradients import GradientKind, take_gradients
-from tokenlight.trace.recorded_pass import Recording
+from tokenlight.trace.recording import Recording
 from tokenlight.trace.relevance import RelevancePath, RelevanceResult, propagate
 from tokenlight.trace.sites import Site
 from tokenlight.trace.target_parts import (
@@ -126,7 +126,7 @@ class Tape:
     @property
     def has_span_targets(self) -> bool:
         """Whether the targets are answer spans; then the rows read are those of answer tokens."""
-        return self.recording.runner.head.kind == "span"
+        return self.recording.runner.head.task == "question-answering"
 
     @cached_property
     def token_mask(self) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokenlight.accel.arithmetic import compute_arithmetic_eps
+from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks import attention_hook
 from tokenlight.hooks.blocks import list_blocks
@@ -16,7 +16,7 @@ from tokenlight.hooks.locks import call_between_passes
 from tokenlight.hooks.patching import forward_hooks
 from tokenlight.model.packing import run_in_halves
 from tokenlight.trace.extra_passes import NO_GRAD_BATCH_FACTOR
-from tokenlight.trace.recorded_pass import Recording
+from tokenlight.trace.recording import Recording
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _compute_block_distances(
     examples, tokens = pack[rows].T
     changed_states = _run_blocks(recording, clean_states, examples, tokens)
     runner = recording.runner
-    model_eps = compute_arithmetic_eps(runner.device, runner.dtype)
+    model_eps = compute_rounding_eps(runner.device, runner.dtype)
     distances: list[Tensor] = []
     for clean, changed in zip(clean_states.outputs, changed_states.outputs, strict=True):
         clean_examples = clean[examples.to(clean.device)].double()

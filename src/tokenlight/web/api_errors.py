@@ -146,11 +146,11 @@ def to_api_error(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, errors.TokenlightError):
-        return _library_error(error)
+        return _convert_library_error(error)
     if isinstance(error, RequestValidationError):
-        return _validation_error(error.errors()[0])
+        return _convert_validation_error(error.errors()[0])
     if isinstance(error, HTTPException):
-        return _http_error(error)
+        return _convert_http_error(error)
     logger.error("unexpected %s", type(error).__name__, exc_info=error)
     return ApiError(
         "An unexpected error occurred.",
@@ -160,14 +160,14 @@ def to_api_error(error: BaseException) -> ApiError:
     )
 
 
-def _library_error(error: errors.TokenlightError) -> ApiError:
+def _convert_library_error(error: errors.TokenlightError) -> ApiError:
     for error_class, code, hint in _ERROR_CODES:
         if isinstance(error, error_class):
             return ApiError(str(error), code=code, hint=hint)
     return ApiError(str(error), code="bad_input")
 
 
-def _http_error(error: HTTPException) -> ApiError:
+def _convert_http_error(error: HTTPException) -> ApiError:
     """Return the error for an address or a method that does not exist."""
     message, code = _HTTP_ERRORS.get(
         error.status_code, ("The request cannot be read.", "bad_request")
@@ -177,14 +177,14 @@ def _http_error(error: HTTPException) -> ApiError:
     )
 
 
-def shutting_down_error() -> ApiError:
+def make_shutting_down_error() -> ApiError:
     """Return the error for requests that a server which is shutting down cannot answer."""
     return ApiError(
         "The server is shutting down.", code="shutting_down", hint="Try again later.", status=503
     )
 
 
-def not_found_error(message: str, hint: str = "") -> ApiError:
+def make_not_found_error(message: str, hint: str = "") -> ApiError:
     """Return the error for a model, an explanation or a report that does not exist.
 
     Args:
@@ -211,7 +211,7 @@ def check_cost_limit(cost: int, max_cost: int, suggestion: str) -> None:
         )
 
 
-def _validation_error(error: Mapping[str, Any]) -> ApiError:
+def _convert_validation_error(error: Mapping[str, Any]) -> ApiError:
     """Say what is wrong with the shape of a request, without pydantic's own vocabulary.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.web.api_errors import not_found_error
+from tokenlight.web.api_errors import make_not_found_error
 from tokenlight.web.limits import ServerLimits
 
 MAX_REMEMBERED_BANDS = 4  # results of random orders that are kept per explanation
@@ -138,7 +138,7 @@ class AttributionStore:
             if attribution_id in self._entries:
                 self._entries.move_to_end(attribution_id)
                 return self._entries[attribution_id]
-        raise not_found_error(
+        raise make_not_found_error(
             "There is no explanation with this id, or newer ones have replaced it.",
             "Explain the text again.",
         )

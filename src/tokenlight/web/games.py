@@ -15,7 +15,7 @@ from tokenlight.data.ranks import rank_subset
 from tokenlight.errors import BadInput, join_first
 from tokenlight.evaluation.measure import check_single_window
 from tokenlight.metrics.base import check_has_probabilities
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.perturb.target_probability import compute_target_probability
 from tokenlight.perturb.variants import Perturber, ReplacementIds, Variant
 from tokenlight.plots.characters import to_single_line
@@ -117,7 +117,7 @@ def _describe_band(entry: StoredAttribution, band: dict[str, Any]) -> str:
     point = _find_halving_point(band["hide"]["mean"])
     if point is None:
         return "random orders never halve it"
-    counts = _counts_at_shares(entry.attribution.row.special_tokens_mask.count(False))
+    counts = _compute_counts_at_shares(entry.attribution.row.special_tokens_mask.count(False))
     return f"random orders need about {counts[point]} to halve it"
 
 
@@ -134,15 +134,15 @@ def _compute_curves(
     """Yield the curves of each entry's own order: tokens masked one by one, and revealed one by one."""
 
     def select_masked(entry: StoredAttribution, maskable: np.ndarray) -> list[np.ndarray]:
-        order = _masking_order(entry)
-        prefixes = [order[:count] for count in _removal_counts(order, entry)]
+        order = _choose_masking_order(entry)
+        prefixes = [order[:count] for count in _choose_removal_counts(order, entry)]
         rests = [np.setdiff1d(maskable, prefix, assume_unique=True) for prefix in prefixes]
         return [*prefixes, *rests]
 
     outputs = _compute_outputs(served_model, entries, select_masked)
     for entry, (target_values, logits) in zip(entries, outputs, strict=True):
-        order = _masking_order(entry)
-        counts = _removal_counts(order, entry)
+        order = _choose_masking_order(entry)
+        counts = _choose_removal_counts(order, entry)
         probabilities = _build_probability_table(served_model, target_values, logits)
         method = "your order"
         if entry.order is None:
@@ -163,7 +163,7 @@ def _compute_curves(
                 "target_probability": values.tolist(),
                 "probabilities": probabilities[points],
             }
-            curve["area"][side] = _area_under_curve(values, np.array(counts) / max(counts))
+            curve["area"][side] = _compute_area_under_curve(values, np.array(counts) / max(counts))
         yield curve
 
 
@@ -185,7 +185,7 @@ def _compute_random_bands(
 
     def select_masked(entry: StoredAttribution, maskable: np.ndarray) -> list[np.ndarray]:
         orders = _draw_orders(entry, maskable, num_orders, seed)
-        counts = _counts_at_shares(len(maskable))
+        counts = _compute_counts_at_shares(len(maskable))
         prefixes: list[np.ndarray] = []
         rests: list[np.ndarray] = []
         for order in orders:
@@ -202,7 +202,7 @@ def _compute_random_bands(
             mean = values.mean(axis=0)
             low, high = np.quantile(values, (0.25, 0.75), axis=0)
             band[side] = {"mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
-            band["area"][side] = _area_under_curve(mean, REMOVAL_SHARES)
+            band["area"][side] = _compute_area_under_curve(mean, REMOVAL_SHARES)
         yield band
 
 
@@ -223,7 +223,7 @@ def _draw_orders(
     return orders[:num_orders]
 
 
-def _masking_order(entry: StoredAttribution) -> np.ndarray:
+def _choose_masking_order(entry: StoredAttribution) -> np.ndarray:
     """Return the user's order, or all tokens that are not special, highest score first."""
     special_tokens_mask = np.array(entry.attribution.row.special_tokens_mask, dtype=bool)
     maskable = np.flatnonzero(~special_tokens_mask)
@@ -239,7 +239,7 @@ def _masking_order(entry: StoredAttribution) -> np.ndarray:
     return np.array(entry.order, dtype=np.int64)
 
 
-def _removal_counts(order: np.ndarray, entry: StoredAttribution) -> list[int]:
+def _choose_removal_counts(order: np.ndarray, entry: StoredAttribution) -> list[int]:
     """Return how many tokens are masked at each point: every number, or evenly fewer for a long text."""
     num_tokens = len(order)
     max_points = max(MIN_CURVE_POINTS, MAX_CURVE_TOKENS // len(entry.attribution))
@@ -294,9 +294,9 @@ def _find_halving_point(values: Sequence[float]) -> int | None:
     return None
 
 
-def _counts_at_shares(num_tokens: int) -> list[int]:
+def _compute_counts_at_shares(num_tokens: int) -> list[int]:
     return [int(share * num_tokens + 0.5) for share in REMOVAL_SHARES]
 
 
-def _area_under_curve(values: np.ndarray, shares: np.ndarray) -> float:
+def _compute_area_under_curve(values: np.ndarray, shares: np.ndarray) -> float:
     return float(np.trapezoid(values, shares))

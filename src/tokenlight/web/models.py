@@ -15,7 +15,7 @@ from tokenlight.explaining.effort import list_sampling_specs
 from tokenlight.inputs.prompt import CHAT_TEMPLATE, Context
 from tokenlight.models import embedded
 from tokenlight.registry import format_spec
-from tokenlight.web.api_errors import ApiError, hide_paths, not_found_error
+from tokenlight.web.api_errors import ApiError, hide_paths, make_not_found_error
 from tokenlight.web.example_picture import EXAMPLE_PROMPT, EXAMPLE_TITLE, draw_example_picture
 from tokenlight.web.requests import DOCUMENT_INPUTS
 
@@ -23,6 +23,13 @@ DEFAULT_MODELS = ("tokenlight/sentiment", "tokenlight/topics", "tokenlight/qa")
 EXAMPLES: dict[str, list[dict[str, str]]] = json.loads(
     Path(__file__).with_name("examples.json").read_text(encoding="utf-8")
 )
+# The tasks that the page serves, as the API names them.
+SERVED_TASKS = {
+    "text-classification": "classification",
+    "question-answering": "span",
+    "text-generation": "next token",
+    "image-classification": "image",
+}
 # Models without examples of their own show those of an embedded model for the same task.
 EXAMPLE_MODEL_BY_TASK = {"classification": "tokenlight/sentiment", "span": "tokenlight/qa"}
 CLASSIFIER_INPUTS: tuple[tuple[str, ...], ...] = (("text",), ("text", "pair"))
@@ -60,12 +67,7 @@ class ServedModel:
     @property
     def task(self) -> str:
         """The task: "classification", "image", "span" or "next token"."""
-        head = self.explainer.runner.head
-        if head.task == "image":
-            return "image"
-        if head.task == "next":
-            return "next token"
-        return str(head.kind)
+        return SERVED_TASKS[self.explainer.runner.head.task]
 
     @property
     def is_classifier(self) -> bool:
@@ -201,7 +203,7 @@ class AllowList(dict[str, ServedModel]):
         """
         if name not in self:
             unknown_name = UnknownName.from_choices("model", name[:200], self)
-            raise not_found_error(str(unknown_name), "GET /api/models lists the models.")
+            raise make_not_found_error(str(unknown_name), "GET /api/models lists the models.")
         return self[name]
 
     def find_model(self, name: str | None, fields: tuple[str, ...]) -> ServedModel:
@@ -254,12 +256,12 @@ def load_models(
     descriptions = {entry.name: entry.task for entry in embedded.list_models()}
     head_maps: dict[str, Mapping[str, Any]] = {}
     for model_name, file in (heads or {}).items():
-        head_maps[public_name(model_name)] = read_heads_file(file)
+        head_maps[make_public_name(model_name)] = read_heads_file(file)
     served_models: list[ServedModel] = []
     for name_or_path in names:
         explainer = Explainer.from_pretrained(name_or_path, **load_options)
-        name = public_name(name_or_path)
-        if explainer.runner.head.task not in ("text", "next", "image"):
+        name = make_public_name(name_or_path)
+        if explainer.runner.head.task not in SERVED_TASKS:
             raise UnsupportedModel(
                 f"{name} cannot be served. The page serves classifiers of texts and pictures, models that "
                 "answer questions, and language models; explain this one in Python.",
@@ -292,7 +294,7 @@ def _list_model_paths(name_or_path: str, explainer: Explainer) -> Iterator[str]:
             yield path
 
 
-def public_name(name_or_path: str) -> str:
+def make_public_name(name_or_path: str) -> str:
     """Return an embedded model or hub id as it is, and a folder by its last name."""
     if name_or_path.startswith(embedded.NAME_PREFIX):
         return name_or_path

@@ -88,7 +88,7 @@ def _get_type_hints(kind: registry.ComponentKind, name: str) -> dict[str, Any]:
     return get_type_hints(registry.load_class(kind, name))
 
 
-def first_doc_line(cls: type) -> str:
+def get_first_doc_line(cls: type) -> str:
     """Return the first line of a docstring, without markup and full stop."""
     line = (inspect.getdoc(cls) or "").partition("\n")[0]
     without_math = re.sub(r":math:`([^`]*)`", r"\1", line)
@@ -106,7 +106,7 @@ def build_method_info(name: str, *, with_heads: bool) -> dict[str, Any]:
     cls = type(method)
     return {
         "name": name,
-        "about": first_doc_line(cls),
+        "about": get_first_doc_line(cls),
         "group": method.family,
         "recommended": recommend_methods().get(name),
         "signed": bool(cls.signed),
@@ -130,7 +130,7 @@ def build_metric_info(name: str) -> dict[str, Any]:
         requirements.append("spans")
     return {
         "name": name,
-        "about": first_doc_line(type(metric)),
+        "about": get_first_doc_line(type(metric)),
         "better": str(metric.direction),
         "needs": requirements,
         "options": _list_options("metrics", name, with_heads=False),

@@ -207,7 +207,7 @@ class TrustBody(StrictModel):
     id: AttributionId
 
 
-class PerturbBody(InputFields):
+class GameBody(InputFields):
     """The masking game of explanations of this server, or of a text and an order."""
 
     ids: AttributionIds | None = None
@@ -219,7 +219,7 @@ class PerturbBody(InputFields):
     seed: Seed = 0
 
     @model_validator(mode="after")
-    def _check_ids_or_order(self) -> "PerturbBody":
+    def _check_ids_or_order(self) -> "GameBody":
         if [self.ids, self.id, self.order].count(None) != 2:
             raise ValueError("Give ids of explanations, or a text with an order.")
         if self.order is None:

@@ -18,7 +18,12 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tokenlight.web.api_errors import TOO_MANY_REQUESTS, ApiError, shutting_down_error, to_api_error
+from tokenlight.web.api_errors import (
+    TOO_MANY_REQUESTS,
+    ApiError,
+    make_shutting_down_error,
+    to_api_error,
+)
 from tokenlight.web.limits import ServerLimits
 
 CONTENT_SECURITY_POLICY = (
@@ -103,7 +108,7 @@ class RequestGuard:
                 await self._call_app(scope, body, receive, response)
             return
         except asyncio.CancelledError:  # the server does not wait any longer
-            error = shutting_down_error()
+            error = make_shutting_down_error()
         except Exception as exception:  # noqa: BLE001 - every client gets a response
             error = to_api_error(exception)
         if not response.is_started:

@@ -19,7 +19,12 @@ from tokenlight.errors import BadInput, TokenlightError
 from tokenlight.methods.base import FAMILIES
 from tokenlight.version import VERSION
 from tokenlight.web import options, requests, responses, tasks, text_reports
-from tokenlight.web.api_errors import ApiError, not_found_error, shutting_down_error, to_api_error
+from tokenlight.web.api_errors import (
+    ApiError,
+    make_not_found_error,
+    make_shutting_down_error,
+    to_api_error,
+)
 from tokenlight.web.attribution_store import AttributionStore, StoredAttribution
 from tokenlight.web.compatibility import can_read
 from tokenlight.web.games import compute_games, describe_game, get_column_labels, has_game
@@ -142,7 +147,7 @@ class Service:
         served_model = self.models.get_model(model)
         head_map = served_model.head_map
         if head_map is None:
-            raise not_found_error(
+            raise make_not_found_error(
                 f"The server has no head map for {served_model.name}.",
                 "Start the server with --heads MODEL=heads.json.",
             )
@@ -199,7 +204,7 @@ class Service:
             await self._assess_trust(entry, self._get_model_of(entry))
         return JSONResponse({"id": body.id, "trust": entry.attribution.extras["trust"]})
 
-    async def compute_game(self, body: requests.PerturbBody) -> Response:
+    async def compute_game(self, body: requests.GameBody) -> Response:
         """Return the whole curve of the masking game, for explanations or for an order that a user chose."""
         if body.order is None:
             served_model, entries = self._get_game_entries(body)
@@ -254,7 +259,7 @@ class Service:
         """Return a page of the report on a list of texts."""
         pages = self._text_reports.get(id, {})
         if name not in pages:
-            raise not_found_error(
+            raise make_not_found_error(
                 "There is no such report, or the server has dropped it.", "Explain the list again."
             )
         headers = {"content-security-policy": text_reports.REPORT_POLICY}
@@ -315,7 +320,7 @@ class Service:
     async def get_opened_report(self, name: Annotated[str, Path(max_length=300)]) -> Response:
         """The report of a benchmark run."""
         if name not in self.opened_files.reports:
-            raise not_found_error("There is no report with this name.")
+            raise make_not_found_error("There is no report with this name.")
         return Response(
             self.opened_files.reports[name],
             headers={"content-security-policy": DOWNLOAD_POLICY},
@@ -345,7 +350,7 @@ class Service:
         return served_model, result
 
     def _get_game_entries(
-        self, body: requests.PerturbBody
+        self, body: requests.GameBody
     ) -> tuple[ServedModel, list[StoredAttribution]]:
         """Return the stored explanations that a game is asked for."""
         entries = [self.attribution_store.get(each) for each in body.attribution_ids]
@@ -357,7 +362,7 @@ class Service:
         return self._get_model_of(entries[0]), entries
 
     async def _explain_game_text(
-        self, body: requests.PerturbBody
+        self, body: requests.GameBody
     ) -> tuple[ServedModel, list[StoredAttribution]]:
         """Encode the text of a game with a user's order; the explanation's scores are not used."""
         fields = body.model_dump(include={*body.present_fields, "model"})
@@ -404,7 +409,7 @@ class Service:
     def _get_worker(self, served_model: ServedModel) -> ModelWorker:
         worker = self._workers.get(served_model.name)
         if worker is None:
-            raise shutting_down_error()
+            raise make_shutting_down_error()
         return worker
 
     async def _run_job(

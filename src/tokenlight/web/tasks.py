@@ -31,7 +31,7 @@ from tokenlight.methods.base import Method
 from tokenlight.metrics.base import Metric
 from tokenlight.registry import format_spec
 from tokenlight.trace.randomization import list_stages
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 from tokenlight.trace.sites import Site
 from tokenlight.web.api_errors import ApiError, check_cost_limit, strip_paths, to_api_error
 from tokenlight.web.limits import ServerLimits

@@ -17,7 +17,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from tokenlight.web.api_errors import TOO_MANY_REQUESTS, ApiError, shutting_down_error, to_api_error
+from tokenlight.web.api_errors import (
+    TOO_MANY_REQUESTS,
+    ApiError,
+    make_shutting_down_error,
+    to_api_error,
+)
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.pausable_calls import JobAbandoned, run_in_steps
 
@@ -107,7 +112,7 @@ class ModelWorker:
         queue = self._queues[priority]
         with self._condition:
             if self._is_stopping:
-                raise shutting_down_error()
+                raise make_shutting_down_error()
             # Requests whose clients have gone do not count.
             for other in list(queue):
                 if other.future.done():
@@ -136,11 +141,11 @@ class ModelWorker:
                 queue.clear()
             self._condition.notify_all()
         for job in rejected:
-            job.resolve(shutting_down_error())
+            job.resolve(make_shutting_down_error())
         self._thread.join(timeout)
         # A batch that takes longer than the timeout is not waited for.
         for _, job in list(self._running):
-            job.resolve(shutting_down_error())
+            job.resolve(make_shutting_down_error())
         return not self._thread.is_alive()
 
     def _check_not_busy(self, priority: Priority, num_waiting: int) -> None:
@@ -230,7 +235,7 @@ class ModelWorker:
             else:
                 results = [self._run_steps(priority, jobs[0])]
         except JobAbandoned:
-            results = [shutting_down_error()] * len(jobs)
+            results = [make_shutting_down_error()] * len(jobs)
         except BaseException as error:  # noqa: BLE001 - the thread must survive every error
             results = [to_api_error(error)] * len(jobs)
         for job, result in zip(jobs, results, strict=True):

@@ -14,7 +14,6 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.accel import graphs
-from tokenlight.accel.arithmetic import Arithmetic
 from tokenlight.accel.executor import (
     CaptureExecutor,
     LoggingExecutor,
@@ -23,6 +22,7 @@ from tokenlight.accel.executor import (
     executing_with,
     get_current_executor,
 )
+from tokenlight.accel.precision import PrecisionSettings
 from tokenlight.accel.transfer import AsyncTensor, Deferred, to_device
 from tokenlight.errors import BadInput, NotFinite
 from tokenlight.explaining import batches, replay_batches
@@ -198,7 +198,7 @@ def captured(monkeypatch):
 
     def run(values, targets):
         batch = graphs.ReplayBatch(
-            [torch.tensor(values).double()], targets, "key", "other texts", Arithmetic()
+            [torch.tensor(values).double()], targets, "key", "other texts", PrecisionSettings()
         )
         results = cache.run(batch, lambda tensors: run_eagerly(tensors, targets))
         return results.fetch_arrays()[0].tolist()
@@ -427,7 +427,9 @@ def test_a_replay_is_compared_within_the_noise_of_the_eager_pass(
     monkeypatch, noise, period, offset, num_passes, is_used
 ):
     noisy = NoisyPass(noise, period)
-    assert compare_replay(monkeypatch, torch.bfloat16, Arithmetic(), noisy, offset) is is_used
+    assert (
+        compare_replay(monkeypatch, torch.bfloat16, PrecisionSettings(), noisy, offset) is is_used
+    )
     # Noise is measured only where the replay was not the same to rounding.
     assert noisy.num_passes == num_passes
 
@@ -435,15 +437,15 @@ def test_a_replay_is_compared_within_the_noise_of_the_eager_pass(
 @pytest.mark.parametrize(
     ("dtype", "arithmetic", "offset", "is_used"),
     [
-        (torch.float32, Arithmetic(), 1e-4, False),
-        (torch.float32, Arithmetic("tf32"), 1e-4, True),
-        (torch.float32, Arithmetic("tf32"), 1e-3, False),
-        (torch.float32, Arithmetic("bf16"), 1e-3, True),
-        (torch.float32, Arithmetic("ieee", torch.float16), 1e-4, True),
-        (torch.float32, Arithmetic("ieee", torch.bfloat16), 1e-3, True),
-        (torch.float32, Arithmetic("ieee", torch.bfloat16), 4e-3, False),
+        (torch.float32, PrecisionSettings(), 1e-4, False),
+        (torch.float32, PrecisionSettings("tf32"), 1e-4, True),
+        (torch.float32, PrecisionSettings("tf32"), 1e-3, False),
+        (torch.float32, PrecisionSettings("bf16"), 1e-3, True),
+        (torch.float32, PrecisionSettings("ieee", torch.float16), 1e-4, True),
+        (torch.float32, PrecisionSettings("ieee", torch.bfloat16), 1e-3, True),
+        (torch.float32, PrecisionSettings("ieee", torch.bfloat16), 4e-3, False),
         # Both settings are those of float32.
-        (torch.float64, Arithmetic("tf32", torch.bfloat16), 1e-4, False),
+        (torch.float64, PrecisionSettings("tf32", torch.bfloat16), 1e-4, False),
     ],
 )
 def test_the_tolerance_of_a_replay_follows_the_arithmetic_in_force(

@@ -10,12 +10,12 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tokenlight import Explainer, Tokens
-from tokenlight.accel import products, tensors
+from tokenlight.accel import half_precision, tensors
 from tokenlight.explaining import memory
 from tokenlight.hooks import attention
 from tokenlight.hooks.attention import AttentionMask, AttentionOperands, AttentionParams
 from tokenlight.lrp import rules
-from tokenlight.lrp.rules import RuleCase, z_plus
+from tokenlight.lrp.rules import RuleContext, z_plus
 from tokenlight.trace import plan
 from tokenlight.trace.attention_maps import LazyAttentionMap
 
@@ -218,9 +218,12 @@ def test_a_gpu_multiplies_in_half_precision_with_float32_sums(dtype):
     torch.manual_seed(0)
     first = torch.randn(65, 96, device="cuda", dtype=dtype)
     second = torch.randn(96, 40, device="cuda", dtype=dtype)
-    assert products.has_half_products(first, second)
+    assert half_precision.supports_half_precision(first, second)
     bound = 96 * 2.0**-23 * (first.double().abs() @ second.double().abs())
-    gap = products.multiply_half(first, second).double() - first.double() @ second.double()
+    gap = (
+        half_precision.multiply_half_precision(first, second).double()
+        - first.double() @ second.double()
+    )
     assert (gap.abs() <= bound).all()
 
 
@@ -231,16 +234,16 @@ def test_the_z_plus_rule_gives_the_relevance_of_a_processor(dtype):
     weight = torch.randn(40, 96).to(dtype)
     output = torch.nn.functional.linear(features, weight)
     relevance = torch.rand(2, 30, 40) * 1e-6
-    case = RuleCase(output, (features, weight, None), batch_size=2)
+    case = RuleContext(output, (features, weight, None), batch_size=2)
     (expected,) = z_plus(relevance, case)
-    on_gpu = RuleCase(output.cuda(), (features.cuda(), weight.cuda(), None), batch_size=2)
+    on_gpu = RuleContext(output.cuda(), (features.cuda(), weight.cuda(), None), batch_size=2)
     (actual,) = z_plus(relevance.cuda(), on_gpu)
     assert (actual.cpu() - expected).abs().max() <= 1e-4 * expected.abs().max()
 
 
 @pytest.mark.parametrize("method", ["lrp", "transatt"])
 def test_relevance_in_half_precision_equals_float32_rules(monkeypatch, method):
-    """Half products move scores by far less than the half-precision forward pass does."""
+    """Half-precision products move scores by far less than the half-precision forward pass does."""
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=100, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
@@ -249,7 +252,7 @@ def test_relevance_in_half_precision_equals_float32_rules(monkeypatch, method):
     model = transformers.BertForSequenceClassification(config).eval().bfloat16().cuda()
     tokens = Tokens.from_ids(torch.randint(5, 100, (4, 24)))
     with_half = Explainer(model).explain(tokens, method, target=1)
-    monkeypatch.setattr(rules, "has_half_products", lambda *_: False)
+    monkeypatch.setattr(rules, "supports_half_precision", lambda *_: False)
     with_float32 = Explainer(model).explain(tokens, method, target=1)
     for actual, expected in zip(with_half, with_float32, strict=True):
         assert np.abs(actual.scores - expected.scores).max() <= 1e-3 * np.abs(expected.scores).max()

@@ -31,7 +31,7 @@ from tokenlight.data.head import Head
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
 from tokenlight.model import probe as probing
 from tokenlight.model.runner import ModelRunner
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 
 TOKENIZER = tiny_tokenizer()
 SUBJECTS = ("cat", "dog", "we", "i")
@@ -141,7 +141,7 @@ def test_the_official_reading_counts_special_tokens_and_offset_zero():
 
 def test_the_official_reading_masks_no_separator_for_questions_or_where_there_is_none():
     runner = Explainer(build_planted_model(), TOKENIZER).runner
-    asks = SimpleNamespace(head=Head("span"))
+    asks = SimpleNamespace(head=Head("question-answering"))
     bare = SimpleNamespace(sep_token_id=None)
     assert StatisticsOptions.from_alignment("official", asks, TOKENIZER).explain_mask == "none"
     assert StatisticsOptions.from_alignment("official", runner, bare).explain_mask == "none"

@@ -142,7 +142,7 @@ def suite(gguf_path, tmp_path_factory):
 def test_a_run_on_a_gguf_file_measures_only_completed_prompts_and_resumes(suite, tmp_path):
     summary = run_suite(suite, tmp_path / "run", engine=Engine(workers=1), progress=False)
     # Two methods, each with a part of two prompts and a part of one.
-    assert (summary.num_made, summary.failed_parts) == (4, ())
+    assert (summary.num_parts_made, summary.failed_parts) == (4, ())
     lines = list(summary.describe())
     assert any(line.startswith("tiny/texts: 3 of 6 prompts measured") for line in lines)
     run = RunFolder.open(tmp_path / "run")
@@ -153,7 +153,7 @@ def test_a_run_on_a_gguf_file_measures_only_completed_prompts_and_resumes(suite,
     # A part that is missing is made again, from the same prompts.
     run.part_path(part).unlink()
     resumed = run_suite(suite, tmp_path / "run", engine=Engine(workers=1), progress=False)
-    assert (resumed.num_made, resumed.num_kept) == (1, 3)
+    assert (resumed.num_parts_made, resumed.num_existing) == (1, 3)
     assert run.read_rows(part) == before
     report = write_report(tmp_path / "run", "md", include_timings=False)
     assert "3 of 6 planned (of the others: the model does not complete the prompt" in report

@@ -108,7 +108,7 @@ def test_a_plan_survives_its_file():
     cell = Cell(0, "m", "d", "Ours", "mask_lrp", {"mask": "random"}, "/m", 7, ("1", "0"))
     plan = Plan((cell,), (), {"d": "/d"}, {"versions": {"torch": "2"}})
     assert TypeAdapter(Plan).validate_python(json.loads(json.dumps(asdict(plan)))) == plan
-    assert [(part.first, part.count) for part in plan.iterate_parts(Suite("s", part_size=3))] == [
+    assert [(part.first, part.count) for part in plan.iter_parts(Suite("s", part_size=3))] == [
         (0, 3),
         (3, 3),
         (6, 1),
@@ -157,7 +157,7 @@ def test_a_run_makes_heads_and_hands_them_to_the_method(bert_folder, tmp_path):
     assert set(heads["mask"]) >= {"syntactic", "positional"}
     reading = {"include_zero_offset": True, "exclude_special": False, "explain_mask": "sep"}
     assert heads["options"].items() >= reading.items()
-    rows = list(run.iterate_rows(method="mask_lrp"))
+    rows = list(run.iter_rows(method="mask_lrp"))
     assert [row["error"] for row in rows] == [None] * 4
     stored = json.loads(rows[0]["attribution"])
     assert stored["options"]["heads"].endswith(".json")
@@ -175,7 +175,7 @@ def test_a_run_may_cut_larger_parts_than_its_suite():
     )
     for part_size, expected in ((0, [64, 64, 2]), (100, [100, 30])):
         parts = list(
-            Plan(cells, (), {}, {}, part_size=part_size).iterate_parts(Suite("s", part_size=64))
+            Plan(cells, (), {}, {}, part_size=part_size).iter_parts(Suite("s", part_size=64))
         )
         assert [part.count for part in parts] == expected
         assert [part.first for part in parts] == [sum(expected[:i]) for i in range(len(expected))]
@@ -241,7 +241,7 @@ def test_a_suite_may_explain_the_true_label_of_each_text(bert_folder, tmp_path):
         tmp_path / "suite", bert_folder, 6, methods=["cat"], protocol={"target": "label"}
     )
     run_suite(path, tmp_path / "run", engine=Engine(workers=1), progress=False)
-    rows = list(RunFolder.open(tmp_path / "run").iterate_rows(method="cat"))
+    rows = list(RunFolder.open(tmp_path / "run").iter_rows(method="cat"))
     assert [row["error"] for row in rows] == [None] * 6
     assert [row["target"] for row in rows] == [row["label"] for row in rows]
     assert any(row["label"] != row["predicted"] for row in rows)

@@ -57,7 +57,7 @@ def complete_run(suite, tmp_path_factory):
     """An uninterrupted run by two workers."""
     folder = tmp_path_factory.mktemp("bench") / "whole"
     finished = run_suite(suite, folder, engine=Engine(workers=2), progress=False)
-    assert (finished.num_made, finished.failed_parts) == (PARTS, ())
+    assert (finished.num_parts_made, finished.failed_parts) == (PARTS, ())
     return folder
 
 
@@ -103,7 +103,7 @@ def test_the_manifest_of_a_part_records_suite_settings_and_cost(complete_run):
 def test_a_finished_run_is_not_repeated(suite, complete_run):
     before = read_run_bytes(complete_run)
     finished = run_suite(suite, complete_run, progress=False)
-    assert (finished.num_made, finished.num_kept) == (0, PARTS)
+    assert (finished.num_parts_made, finished.num_existing) == (0, PARTS)
     assert read_run_bytes(complete_run) == before
 
 
@@ -152,7 +152,7 @@ def test_a_changed_or_missing_part_is_noticed_and_recomputed(suite, complete_run
     run.part_path(run.parts[3]).unlink()
     run.part_path(run.parts[5]).write_bytes(b"")
     finished = run_suite(suite, folder, engine=Engine(workers=1), progress=False)
-    assert finished.num_made == 2
+    assert finished.num_parts_made == 2
     assert read_run_bytes(folder) == read_run_bytes(complete_run)
     path = run.part_path(run.parts[7])
     path.write_bytes(path.read_bytes().replace(b'"error": null', b'"error": "x"', 1))
@@ -165,7 +165,7 @@ def test_a_changed_or_missing_part_is_noticed_and_recomputed(suite, complete_run
     finished = run_suite(
         suite, folder, engine=Engine(workers=1), on_message=messages.append, progress=False
     )
-    assert finished.num_made == 2
+    assert finished.num_parts_made == 2
     assert sum("to recreate it" in message for message in messages) == 2
     assert read_run_bytes(folder) == read_run_bytes(complete_run)
 
@@ -310,8 +310,8 @@ def test_a_failing_example_is_recorded_and_the_others_are_measured(bert_folder, 
     assert read_scores(tmp_path / "run")["attcat", "aopc"]["failed"] == "2"
     clean = write_suite(tmp_path / "clean", bert_folder, 8, methods=["attcat", "random"])
     run_suite(clean, tmp_path / "other", engine=Engine(workers=1), progress=False)
-    mine = list(RunFolder.open(tmp_path / "run").iterate_rows(method="attcat"))
-    expected = list(RunFolder.open(tmp_path / "other").iterate_rows(method="attcat"))
+    mine = list(RunFolder.open(tmp_path / "run").iter_rows(method="attcat"))
+    expected = list(RunFolder.open(tmp_path / "other").iter_rows(method="attcat"))
     for row, clean_row in zip(mine, expected, strict=True):
         if row["error"] is None:
             assert row["measured"]["aopc"]["value"] == pytest.approx(
@@ -506,13 +506,13 @@ def test_parts_deleted_during_a_run_are_reported_and_recomputed(bert_folder, tmp
     assert [why for _, why in finished.failed_parts] == [
         f"{path} was deleted while the run was in progress." for path in removed
     ]
-    assert finished.num_made == len(finished.run_folder.parts) - 2
+    assert finished.num_parts_made == len(finished.run_folder.parts) - 2
     with pytest.raises(SystemExit) as end:
         main(["verify", str(folder)])
     assert end.value.code == 1
     assert "2 parts are missing" in capsys.readouterr().err
     second_run = run_suite(suite, folder, engine=Engine(workers=1), progress=False)
-    assert (second_run.num_made, second_run.failed_parts) == (2, ())
+    assert (second_run.num_parts_made, second_run.failed_parts) == (2, ())
     with pytest.raises(SystemExit) as end:
         main(["verify", str(folder)])
     assert end.value.code == 0
@@ -525,7 +525,7 @@ def test_a_folder_that_is_removed_during_a_run_is_recreated(bert_folder, tmp_pat
     finished = run_suite(suite, folder, engine=engine, progress=False)
     assert finished.failed_parts
     second_run = run_suite(suite, folder, engine=Engine(workers=1), progress=False)
-    assert (second_run.num_made, second_run.failed_parts) == (len(finished.failed_parts), ())
+    assert (second_run.num_parts_made, second_run.failed_parts) == (len(finished.failed_parts), ())
 
 
 def test_a_run_whose_plan_was_lost_keeps_its_parts_and_another_run_is_refused(
@@ -538,7 +538,7 @@ def test_a_run_whose_plan_was_lost_keeps_its_parts_and_another_run_is_refused(
     with expect_error(BadInput, "run-folder-not-empty"):
         run_suite(other, folder, progress=False)
     finished = run_suite(suite, folder, engine=Engine(workers=1), progress=False)
-    assert (finished.num_made, finished.num_kept) == (0, PARTS)
+    assert (finished.num_parts_made, finished.num_existing) == (0, PARTS)
     assert read_run_bytes(folder) == read_run_bytes(complete_run)
 
 

@@ -51,7 +51,7 @@ def test_two_actors_of_which_one_is_killed_make_the_same_tables(bert_folder, tmp
     finished = run_suite(suite, folder, engine=engine, progress=False)
     killer.join()
     assert len(killed) == 1
-    assert (finished.num_made, finished.failed_parts) == (24, ())
+    assert (finished.num_parts_made, finished.failed_parts) == (24, ())
     assert read_run_bytes(folder) == read_run_bytes(tmp_path / "local")
 
 

@@ -15,13 +15,13 @@ from tests.helpers.tiny import tiny_tokenizer
 from tokenlight import Continuation, Contrast, NextToken
 from tokenlight.data.alternatives import choose_alternatives, name_tokens
 from tokenlight.data.head import Head
-from tokenlight.data.odds import compute_target_log_odds, target_log_probability
+from tokenlight.data.odds import compute_target_log_odds, compute_target_log_probability
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadTarget
 from tokenlight.inputs.encode import encode_text
 
 ROW = encode_text("the film was", tiny_tokenizer(), max_tokens=None)
-HEAD = Head("classification", (" Paris", " the", " London", "Paris", "\n", " Le"), task="next")
+HEAD = Head("text-generation", (" Paris", " the", " London", "Paris", "\n", " Le"))
 LOGITS = np.array([4.0, 2.0, 3.0, 1.0, 0.0, -1.0])
 ALL_LOGITS = arrays.arrays(
     np.float64, st.integers(2, 40), elements=st.floats(-20, 20, allow_subnormal=False)
@@ -135,7 +135,7 @@ class TestOdds:
         target = resolve(NextToken(0, against=2))
         expected = compute_log_odds(LOGITS, 0)
         assert compute_target_log_odds(HEAD, target, LOGITS) == pytest.approx(expected, rel=1e-12)
-        probability = np.exp(target_log_probability(HEAD, target, LOGITS))
+        probability = np.exp(compute_target_log_probability(HEAD, target, LOGITS))
         assert probability == pytest.approx(np.exp(4.0) / np.exp(LOGITS).sum(), rel=1e-12)
 
     def test_named_alternatives_share_the_probability_with_the_token(self):

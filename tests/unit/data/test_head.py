@@ -20,7 +20,7 @@ COVERED_MODULES = ("data/target",)
 TOKENIZER = tiny_tokenizer()
 EXPLAINER = Explainer(tiny_bert(), TOKENIZER)
 ROW = encode_text("good film", TOKENIZER, max_tokens=None)
-HEAD = Head("classification", ("negative", "neutral", "positive"))
+HEAD = Head("text-classification", ("negative", "neutral", "positive"))
 LOGITS = np.array([0.5, 2.0, -1.0])
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.old_extras import rename_old_extras
+from tokenlight.data.old_extras import rename_old_extras, rename_old_target
 from tokenlight.data.trust import read_trust
 
 
@@ -75,3 +75,17 @@ def test_the_trust_result_of_an_earlier_version_is_read():
 def test_keys_are_renamed_and_other_values_left_as_they_are(old, new):
     assert rename_old_extras(old) == new
     assert rename_old_extras(new) == new
+
+
+def test_a_saved_continuation_opens_under_its_earlier_kind():
+    target = {"kind": "answer", "name": "‘a b’", "terms": [[[0, 0], 1.0], [[0, 1], -1.0]]}
+    assert rename_old_target(target) == {**target, "kind": "continuation"}
+    values = Attribution.from_arrays([0.1, 0.7], [5, 6], [0.2, 1.3]).to_dict()
+    values["target"] = {**values["target"], **target}
+    values["logits"] = [0.2, 1.3]
+    assert Attribution.from_dict(values).target.kind == "continuation"
+
+
+@pytest.mark.parametrize("target", [None, [], {"kind": 3}, {"kind": "span", "name": "x"}])
+def test_other_targets_are_left_as_they_are(target):
+    assert rename_old_target(target) == target

@@ -206,7 +206,7 @@ def test_other_versions_of_the_libraries_are_refused_by_the_folder(
 ):
     job = Experiment([("attcat", {})], [("aopc", {})])
     evaluate_file(explainer, [Example(SHORT)], job, tmp_path)
-    monkeypatch.setattr(resuming, "library_versions", lambda: {"torch": "0.1"})
+    monkeypatch.setattr(resuming, "get_library_versions", lambda: {"torch": "0.1"})
     with pytest.raises(BadInput, match=r"versions \(was tokenlight .*, now torch 0.1\)"):
         evaluate_file(explainer, [Example(SHORT)], job, tmp_path)
 

@@ -8,7 +8,7 @@ from tests.helpers.image_models import build_model
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.evaluation.evaluate import build_metrics
-from tokenlight.evaluation.removal_orders import compare_removal_orders
+from tokenlight.evaluation.ranking_stability import check_ranking_stability
 from tokenlight.evaluation.replacement_tokens import list_replacement_warnings
 from tokenlight.perturb.variants import ReplacementIds
 
@@ -60,14 +60,14 @@ def test_the_same_removal_is_not_compared_and_others_still_are():
     means = {key: {"a": 3.0, "b": 2.0, "c": 1.0} for key in metrics}
     apart = ReplacementIds(0, 4)
     same = ReplacementIds(0, 0, "eos", "eos")
-    ((_, sentence),) = compare_removal_orders(metrics, means, apart)
+    ((_, sentence),) = check_ranking_stability(metrics, means, apart)
     assert "however tokens are removed" in sentence
-    ((_, sentence),) = compare_removal_orders(metrics, means, same)
+    ((_, sentence),) = check_ranking_stability(metrics, means, same)
     assert "between tokens deleted and replaced by the end-of-text token" in sentence
     one_token_of_two_names = ReplacementIds(0, 0)
     for replacement_ids in (same, one_token_of_two_names):
         assert not list(
-            compare_removal_orders(
+            check_ranking_stability(
                 build_metrics(PAD_AND_MASK),
                 {key: means["aopc"] for key in metrics},
                 replacement_ids,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tokenlight import registry
+from tokenlight.evaluation.ranking_stability import check_ranking_stability
 from tokenlight.evaluation.records import Record
-from tokenlight.evaluation.removal_orders import compare_removal_orders
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics.base import Measurement
 
@@ -22,7 +22,7 @@ def make_means(**orders):
 
 def test_the_same_order_under_every_removal_is_stable():
     notes = list(
-        compare_removal_orders(make_metrics(), make_means(delete="abcd", mask="abcd", pad="abcd"))
+        check_ranking_stability(make_metrics(), make_means(delete="abcd", mask="abcd", pad="abcd"))
     )
     assert notes == [
         (
@@ -35,18 +35,18 @@ def test_the_same_order_under_every_removal_is_stable():
 
 def test_a_low_tau_or_another_best_method_is_unstable():
     # abcd against dcba: every pair turned. abcd against bacd: one of six pairs, tau 4 / 6.
-    ((steady, sentence),) = compare_removal_orders(
+    ((steady, sentence),) = check_ranking_stability(
         make_metrics(), make_means(delete="abcd", mask="dcba", pad="abcd")
     )
     assert not steady
     assert "tau -1.00 between tokens deleted and replaced by [MASK]" in sentence
-    ((steady, _),) = compare_removal_orders(
+    ((steady, _),) = check_ranking_stability(
         make_metrics(), make_means(delete="abcd", mask="abdc", pad="abcd")
     )
     assert steady
     # Another is first.
     assert list(
-        compare_removal_orders(make_metrics(), make_means(delete="abcd", mask="bacd", pad="abcd"))
+        check_ranking_stability(make_metrics(), make_means(delete="abcd", mask="bacd", pad="abcd"))
     ) == [
         (
             False,
@@ -59,24 +59,24 @@ def test_a_low_tau_or_another_best_method_is_unstable():
 
 def test_the_lowest_is_first_if_lower_is_better():
     orders = make_means(delete="abc", mask="abc", pad="abc")
-    ((_, sentence),) = compare_removal_orders(make_metrics("sufficiency"), orders)
+    ((_, sentence),) = check_ranking_stability(make_metrics("sufficiency"), orders)
     assert sentence.endswith("; c is first.")
 
 
 def test_incomparable_removals_give_no_warning():
     assert not list(
-        compare_removal_orders(make_metrics(), make_means(delete="ab", mask="ba", pad="ab"))
+        check_ranking_stability(make_metrics(), make_means(delete="ab", mask="ba", pad="ab"))
     )
     one_metric = {"delete": make_metrics()["delete"]}
-    assert not list(compare_removal_orders(one_metric, make_means(delete="abc")))
+    assert not list(check_ranking_stability(one_metric, make_means(delete="abc")))
     other = {
         **one_metric,
         "mask": registry.build("metrics", "aopc", {"perturb": "mask", "max_share": 0.5}),
     }
-    assert not list(compare_removal_orders(other, make_means(delete="abc", mask="cba")))
+    assert not list(check_ranking_stability(other, make_means(delete="abc", mask="cba")))
     missing = make_means(delete="abc", mask="cba", pad="abc")
     missing["mask"]["a"] = float("nan")
-    assert not list(compare_removal_orders(make_metrics(), missing))
+    assert not list(check_ranking_stability(make_metrics(), missing))
 
 
 def test_an_evaluation_warns_in_its_notes_and_on_its_page(tmp_path):

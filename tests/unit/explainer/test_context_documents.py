@@ -155,8 +155,8 @@ def test_the_cross_entropy_of_an_answer_is_minus_its_log_probability(weights: An
     terms = []
     for position in (0, 2):
         terms += [((position, entry), weight) for entry, weight in enumerate(weights)]
-    target = ResolvedTarget("answer", "‘x’", tuple(terms))
-    head = Head("classification", ("a", "b"), task="next")
+    target = ResolvedTarget("continuation", "‘x’", tuple(terms))
+    head = Head("text-generation", ("a", "b"))
     loss = Objective.from_targets(head, [target], torch.tensor([5]), torch.float64)
     shares = [math.exp(z) / (math.exp(z) + math.exp(o)) for z, o in ((1.0, 2.0), (0.25, 0.0))]
     loss_value = float(loss(logits, torch.tensor([0]), "loss"))

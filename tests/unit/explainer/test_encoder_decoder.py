@@ -280,7 +280,7 @@ def test_occlusion_replaces_tokens_of_source_and_continuation(bart: Explainer) -
 def test_deleting_the_whole_source_leaves_one_padding_token_and_the_continuation(
     bart: Explainer,
 ) -> None:
-    from tokenlight.perturb.engine import stream_logits
+    from tokenlight.perturb.logits_stream import stream_logits
     from tokenlight.perturb.variants import Perturber, ReplacementIds
 
     row = bart.explain(SOURCE, "random", Continuation(CONTINUATION))[-1].row

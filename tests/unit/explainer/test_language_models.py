@@ -283,7 +283,7 @@ class TestMeasured:
 
     def test_the_engine_reads_the_last_token_of_what_is_left(self, language_model):
         """Deleting a token is reading the text without it, whatever its length."""
-        from tokenlight.perturb.engine import stream_logits
+        from tokenlight.perturb.logits_stream import stream_logits
         from tokenlight.perturb.variants import Perturber, ReplacementIds
 
         row = language_model.explain(PROMPT).row

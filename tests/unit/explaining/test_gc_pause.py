@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from tokenlight.explaining.gc_pause import GC_PAUSE_THRESHOLD, collect_young, gc_paused
+from tokenlight.explaining.gc_pause import GC_PAUSE_THRESHOLD, collect_young_generation, gc_paused
 
 
 class Cycle:
@@ -34,7 +34,7 @@ def test_only_new_objects_are_collected_while_gc_is_paused():
     cycle = None
     with gc_paused(GC_PAUSE_THRESHOLD):
         dropped_inside = weakref.ref(Cycle())
-        collect_young()
+        collect_young_generation()
         assert dropped_inside() is None
         assert dropped_before() is not None  # to find it, all objects would be searched
         assert not gc.isenabled()

@@ -113,7 +113,7 @@ class TestMasked:
             attributions, ["aopc", "lodds", ("aopc", {"perturb": "mask"})]
         )
         assert len(measured.rows) == 4
-        from tokenlight.perturb.engine import stream_logits
+        from tokenlight.perturb.logits_stream import stream_logits
         from tokenlight.perturb.variants import Perturber, ReplacementIds
 
         row = attributions[0].row

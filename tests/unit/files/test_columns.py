@@ -13,7 +13,7 @@ from tokenlight.errors import BadInput, DamagedFile, UnknownName
 from tokenlight.evaluation.preflight import parse_labels
 from tokenlight.files.columns import Columns, describe_columns
 from tokenlight.files.stores import find_files
-from tokenlight.files.tables import iterate_numbered_rows, iterate_rows, read_examples
+from tokenlight.files.tables import iter_numbered_rows, iter_rows, read_examples
 from tokenlight.files.write import write_parquet
 
 
@@ -121,7 +121,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
 
 def test_rows_are_read_one_by_one(tmp_path):
     path = write_file(tmp_path, "a.jsonl", '{"text": "a"}\n\n{"text": "b"}\n{half')
-    rows = iterate_rows(path)
+    rows = iter_rows(path)
     assert next(rows) == (("line", 1, "a.jsonl"), {"text": "a"})
     assert next(rows) == (("line", 3, "a.jsonl"), {"text": "b"})
     with expect_error(DamagedFile, "line-not-json", mentions="Line 4"):
@@ -131,12 +131,12 @@ def test_rows_are_read_one_by_one(tmp_path):
 def test_a_packed_file_is_read_wherever_it_is_stored(tmp_path):
     write_file(tmp_path, "a.jsonl.gz", gzip.compress(b'{"text": "a"}'))
     (path,) = find_files(str(tmp_path), (".jsonl.gz",))
-    assert list(iterate_numbered_rows(path)) == [(1, {"text": "a"})]
+    assert list(iter_numbered_rows(path)) == [(1, {"text": "a"})]
 
 
 def test_lines_of_plain_text_have_the_numbers_an_editor_shows(tmp_path):
     path = write_file(tmp_path, "a.txt", "a\n\nb\n")
-    locations = [str(location) for location, _ in iterate_rows(path)]
+    locations = [str(location) for location, _ in iter_rows(path)]
     assert locations == ["line 1 of a.txt", "line 3 of a.txt"]
 
 
@@ -234,7 +234,7 @@ def test_rows_of_a_csv_may_be_short_empty_or_span_lines(tmp_path):
         ('a\nb, "c"', 1),
         ("d", None),
     ]
-    assert list(iterate_rows(write_file(tmp_path, "b.csv", ""))) == []
+    assert list(iter_rows(write_file(tmp_path, "b.csv", ""))) == []
 
 
 def test_a_long_cell_is_read_and_the_limit_of_the_csv_module_stays(tmp_path):
@@ -309,15 +309,15 @@ def test_minus_one_among_other_labels_is_a_label(tmp_path, rows, labels):
 
 
 def test_minus_one_is_the_label_of_that_name_and_refused_where_there_is_none():
-    assert parse_labels([-1, 1, None], Head("classification", ("-1", "1"))) == (0, 1, None)
+    assert parse_labels([-1, 1, None], Head("text-classification", ("-1", "1"))) == (0, 1, None)
     with pytest.raises(UnknownName, match="Unknown label '-1'. Known: bad, good. .*no label"):
-        parse_labels([-1, 1], Head("classification", ("bad", "good")))
+        parse_labels([-1, 1], Head("text-classification", ("bad", "good")))
 
 
 def test_a_text_file_with_only_carriage_returns_as_line_ends_is_refused(tmp_path):
     path = tmp_path / "old.txt"
     path.write_bytes(b"a dull plot\ra great film\r")
     with expect_error(DamagedFile, "line-carriage-return", mentions="Line 1 of old.txt"):
-        list(iterate_rows(path))
+        list(iter_rows(path))
     path.write_bytes(b"a dull plot\r\na great film\r\n")
-    assert [row["text"] for _, row in iterate_rows(path)] == ["a dull plot", "a great film"]
+    assert [row["text"] for _, row in iter_rows(path)] == ["a dull plot", "a great film"]

@@ -118,7 +118,7 @@ REFUSED_ROWS = {
 
 
 def read_rows(path):
-    return list(tables.iterate_rows(path))
+    return list(tables.iter_rows(path))
 
 
 def read_as_a_job(path):
@@ -221,7 +221,7 @@ def test_a_reader_that_stopped_half_way_can_be_closed(tmp_path):
 )
 def test_rows_that_are_not_read_to_the_end_can_be_closed(tmp_path, name, content):
     path = write(tmp_path, name, content)
-    with closing(tables.iterate_rows(path)) as rows:
+    with closing(tables.iter_rows(path)) as rows:
         assert len(list(islice(rows, 2))) == 2
         assert list_open_paths(tmp_path)
     assert list_open_paths(tmp_path) == []

@@ -19,7 +19,7 @@ from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens
 from tokenlight.hooks import mask_hook
 from tokenlight.hooks.compat import MASK_CHECKS
-from tokenlight.trace import recording
+from tokenlight.trace import record
 
 VOCABULARY = len(tiny_tokenizer())
 TEXTS = ["the film was good , we love it", "a dull plot", "great"]
@@ -70,7 +70,7 @@ def test_masks_are_not_read_and_scores_are_unchanged(make, inputs, monkeypatch):
         monkeypatch.setattr(masking_utils, name, watch(check))
     attributions = explainer.explain(texts, methods)
     assert not any(masks_read)
-    monkeypatch.setattr(recording, "answered_mask_checks", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(record, "answered_mask_checks", lambda *_, **__: nullcontext())
     expected = explainer.explain(texts, methods)
     assert any(masks_read)
     for actual, reference in zip(attributions, expected, strict=True):

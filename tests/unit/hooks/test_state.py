@@ -20,7 +20,7 @@ from tokenlight.errors import UnsupportedModel
 from tokenlight.hooks.instrument import instrumented
 from tokenlight.model.batch_inputs import ModelInputs
 from tokenlight.model.runner import ModelRunner
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 from tokenlight.trace.sites import Site
 
 BLOCKS = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}

@@ -30,7 +30,7 @@ from tokenlight.data.attribution import Attribution
 from tokenlight.data.image import MAX_PIXELS, OCCLUDED_ID
 from tokenlight.errors import BadInput, DamagedFile, UnsupportedModel
 from tokenlight.inputs.picture import load_picture
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 

@@ -27,7 +27,7 @@ from tokenlight.lrp.rule_sets import (
     CP_LRP_RULES,
     MASK_LRP_GPT2,
 )
-from tokenlight.lrp.rules import OPERATIONS_WITHOUT_RULE, STABILIZER, Operation, RuleCase
+from tokenlight.lrp.rules import OPERATIONS_WITHOUT_RULE, STABILIZER, Operation, RuleContext
 from tokenlight.lrp.tracing import trace_operations
 from tokenlight.trace.relevance import RelevanceResult
 
@@ -306,7 +306,7 @@ def test_one_kernel_computes_the_gradient_of_a_norm_with_constant_deviation(has_
     scale = torch.rand(2, 5, 1, generator=generator) + 0.1
     weight = torch.randn(32, generator=generator) if has_weight else None
     constants = (scale, weight)
-    case = RuleCase(gradient, constants, batch_size=2, settings=(True, 1e-5))
+    case = RuleContext(gradient, constants, batch_size=2, settings=(True, 1e-5))
     (expected,) = attnlrp.norm_gradient(gradient.double(), case)
     actual = attnlrp.compute_centered_norm_gradient(gradient, scale, weight)
     # Each entry is a difference of two numbers of about the largest size, rounded a few times.

@@ -7,7 +7,7 @@ import torch
 
 from tokenlight.lrp.backward import backward_by_rules
 from tokenlight.lrp.rule_sets import ATTNLRP_RULES, CHEFER, CHEFER_ORIG
-from tokenlight.lrp.rules import Operation, RuleCase, RuleSet, pass_through
+from tokenlight.lrp.rules import Operation, RuleContext, RuleSet, pass_through
 from tokenlight.lrp.tracing import trace_operations
 
 
@@ -47,7 +47,7 @@ def sample():
 @pytest.mark.parametrize(("rules", "renormalized"), [(CHEFER, True), (CHEFER_ORIG, False)])
 def test_the_mask_is_an_add_whether_or_not_it_hides_a_token(rules, renormalized):
     scores, relevance = sample()
-    case = RuleCase(torch.softmax(scores, dim=-1), (scores,), 2, -1)
+    case = RuleContext(torch.softmax(scores, dim=-1), (scores,), 2, -1)
     (relevance_out,) = rules.rules[Operation.SOFTMAX](relevance, case)
     expected = mask_rule_by_hand(relevance, scores, renormalized=renormalized)
     torch.testing.assert_close(relevance_out, expected, rtol=1e-12, atol=1e-15)
@@ -62,7 +62,7 @@ def test_a_masked_key_gets_no_relevance(rules, mask_value):
     scores, relevance = sample()
     scores[..., 2] = mask_value
     relevance[..., 2] = 0.0
-    case = RuleCase(torch.softmax(scores, dim=-1), (scores,), 2, -1)
+    case = RuleContext(torch.softmax(scores, dim=-1), (scores,), 2, -1)
     (relevance_out,) = rules.rules[Operation.SOFTMAX](relevance, case)
     assert torch.isfinite(relevance_out).all()
     assert (relevance_out[..., 2] == 0).all()

@@ -13,7 +13,7 @@ from tokenlight import Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.methods import alti
 from tokenlight.methods.alti import TokenToTokenInteractions
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 from tokenlight.trace.sites import Site
 
 SITES = frozenset({Site.ATTENTION, Site.HIDDEN_STATES, Site.MIXING})

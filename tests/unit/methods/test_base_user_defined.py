@@ -87,7 +87,7 @@ class TestNames:
         ],
     )
     def test_a_class_name_becomes_snake_case(self, name, expected):
-        assert registry.snake_case(name) == expected
+        assert registry.to_snake_case(name) == expected
 
     def test_a_method_is_named_by_its_class(self, explainer):
         attributions = explainer.explain(TEXT, [TopOne(), LowestLast()])

@@ -21,7 +21,7 @@ from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tests.helpers.tolerance import assert_close
 from tokenlight import Context, Continuation, Explainer, Tokens
 from tokenlight.data.head import Head
-from tokenlight.data.odds import compute_target_log_odds, target_log_probability
+from tokenlight.data.odds import compute_target_log_odds, compute_target_log_probability
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadInput
 from tokenlight.methods.context_cite import fit_lasso
@@ -119,15 +119,15 @@ def test_the_lasso_equals_scikit_learns() -> None:
 
 
 def test_log_odds_stay_finite_where_a_model_is_sure() -> None:
-    head = Head("classification", ("a", "b", "c"))
+    head = Head("text-classification", ("a", "b", "c"))
     target = ResolvedTarget("class", "a", (((0,), 1.0),))
     assert compute_target_log_odds(head, target, np.array([1.0, 2.0, 3.0])) == pytest.approx(
         1 - math.log(math.exp(2) + math.exp(3))
     )
-    answer = ResolvedTarget("answer", "‘x y’", (((0, 0), 1.0), ((1, 0), 1.0)))
+    answer = ResolvedTarget("continuation", "‘x y’", (((0, 0), 1.0), ((1, 0), 1.0)))
     logits = np.array([[1.0, 0.0], [0.0, 2.0]])
     chance = 1 / (1 + math.exp(-1)) / (1 + math.exp(2))
-    assert target_log_probability(head, answer, logits) == pytest.approx(math.log(chance))
+    assert compute_target_log_probability(head, answer, logits) == pytest.approx(math.log(chance))
     assert compute_target_log_odds(head, answer, logits) == pytest.approx(
         math.log(chance / (1 - chance))
     )

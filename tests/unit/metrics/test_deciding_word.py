@@ -24,7 +24,7 @@ FRANCE = (0, 11, 17)
 
 
 def measure(scores, *spans):
-    head = Head("classification", labels=("negative", "positive"))
+    head = Head("text-classification", labels=("negative", "positive"))
     case = Case(
         make_attribution(ROW, [9.0, *scores, 9.0]),
         Perturber(ROW, ReplacementIds(0, 0)),

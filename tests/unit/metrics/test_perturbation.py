@@ -68,8 +68,8 @@ def test_contrasts_and_independent_labels_have_a_target_probability():
     from tokenlight.perturb.target_probability import compute_target_probability
 
     logits = np.array([1.0, 3.0, -2.0])
-    single = Head("classification", ("a", "b", "c"))
-    multi = Head("classification", ("a", "b", "c"), "multi")
+    single = Head("text-classification", ("a", "b", "c"))
+    multi = Head("text-classification", ("a", "b", "c"), "multi")
     contrast = ResolvedTarget("contrast", "b rather than a", (((1,), 1.0), ((0,), -1.0)))
     plain = ResolvedTarget("class", "b", (((1,), 1.0),))
     assert compute_target_probability(single, contrast, None, logits) == pytest.approx(sigmoid(2))

@@ -18,7 +18,7 @@ from tokenlight.perturb.variants import Perturber, ReplacementIds
 def test_the_pointing_game_counts_top_tokens_inside_a_span():
     text = "one two three four five six"
     row = text_row([text], [split_words(text)])
-    head = Head("classification", labels=("negative", "positive"))
+    head = Head("text-classification", labels=("negative", "positive"))
     metric = registry.build("metrics", "pointing_game", {})
     for scores, hit in (([9, 1, 2, 5, 4, 3, 0, 9], 1.0), ([9, 6, 2, 5, 4, 3, 0, 9], 0.0)):
         # [CLS] and [SEP] have the highest score, and never count.

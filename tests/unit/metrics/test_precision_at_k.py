@@ -16,7 +16,12 @@ from tokenlight.perturb.variants import Perturber, ReplacementIds
 def make_qa_case(scores, spans, *, cut=0, context="red blue green cat"):
     row = text_row(["who", context], [split_words("who"), split_words(context)], cut=cut)
     attribution = make_attribution(row, scores)
-    return Case(attribution, Perturber(row, ReplacementIds(PAD, MASK)), Head("span"), spans=spans)
+    return Case(
+        attribution,
+        Perturber(row, ReplacementIds(PAD, MASK)),
+        Head("question-answering"),
+        spans=spans,
+    )
 
 
 def test_precision_at_k_equals_the_value_by_hand():

@@ -21,7 +21,7 @@ def measure_rationale(scores, spans, text="one two three four five six", **optio
     case = Case(
         attribution,
         Perturber(row, ReplacementIds(PAD, MASK)),
-        Head("classification", ("no", "yes")),
+        Head("text-classification", ("no", "yes")),
         spans=spans,
     )
     return registry.build("metrics", "rationale", options).measure(case, [])

@@ -18,7 +18,7 @@ from tokenlight.perturb.variants import Perturber, ReplacementIds
 def test_sign_agreement_equals_the_value_by_hand():
     text = "good bad fine odd"
     row = text_row([text], [split_words(text)])
-    head = Head("classification", labels=("negative", "positive"))
+    head = Head("text-classification", labels=("negative", "positive"))
     metric = registry.build("metrics", "sign_agreement", {})
     attribution = make_attribution(row, [9, 2, -1, -3, 4, 9])  # explains positive
     case = Case(

@@ -12,7 +12,7 @@ from transformers import BertConfig
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.model import memory
-from tokenlight.perturb import engine
+from tokenlight.perturb import logits_stream
 from tokenlight.trace.extra_passes import ExtraPasses
 
 TEXT = "the film is not very charming , but we love it !"
@@ -107,13 +107,13 @@ def test_perturbations_are_packed_by_memory_with_equal_scores(explainer, monkeyp
     monkeypatch.setattr(memory, "SMALL_PACK_BYTES", 0)
     monkeypatch.setattr(memory, "measure_free_memory", lambda _: free_bytes)
     sizes = []
-    run_batch = engine._try_batch
+    run_batch = logits_stream._try_batch
 
     def count_rows(runner, rows):
         sizes.append(max(map(len, rows)) * len(rows))
         return run_batch(runner, rows)
 
-    monkeypatch.setattr(engine, "_try_batch", count_rows)
+    monkeypatch.setattr(logits_stream, "_try_batch", count_rows)
     attribution = explainer.explain(TEXT, method, seed=3)
     assert max(sizes) <= 2 * num_tokens
     assert len(sizes) > 1

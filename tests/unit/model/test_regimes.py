@@ -22,7 +22,7 @@ from tests.helpers.tolerance import FLOAT32, assert_close
 from tokenlight import Continuation, Explainer, Tokens
 from tokenlight.errors import UnsupportedModel
 from tokenlight.model.regimes import BatchRules, shares_capacity
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 THRESHOLD = 72  # beyond what a probe of 32 tokens and 20 of padding sees

@@ -24,7 +24,7 @@ LOGITS = np.log([0.5, 0.2, 0.1, 0.08, 0.05, 0.04, 0.02, 0.01])
 ROW = make_row(
     ["The capital of France is"], [[(0, 3), (4, 11), (12, 14), (15, 21), (22, 24)]], special=False
 )
-HEAD = Head("classification", VOCABULARY, task="next")
+HEAD = Head("text-generation", VOCABULARY)
 
 
 def explain_token(scores=(0.1, 0.5, 0.1, 2.0, 0.3), against=20, **more) -> Attribution:

@@ -16,7 +16,7 @@ from tokenlight.plots.prompt_parts import describe_deciding_part
 from tokenlight.plots.terminal import show
 
 NEXT_TOKEN = Prediction(" Rome", 7, (" Rome", " Oslo"), (0.9, 0.05), ids=(7, 8))
-ANSWER = ResolvedTarget("answer", "‘Rome’", (((0, 0), 1.0), ((0, 1), -1.0)))
+ANSWER = ResolvedTarget("continuation", "‘Rome’", (((0, 0), 1.0), ((0, 1), -1.0)))
 
 
 def explain_prompt(scores, names, **fields) -> Attribution:

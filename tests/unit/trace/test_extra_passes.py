@@ -11,7 +11,7 @@ from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, Tokens
 from tokenlight.trace.extra_passes import ExtraPasses
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 from tokenlight.trace.sites import Site
 
 TOKENIZER = tiny_tokenizer()

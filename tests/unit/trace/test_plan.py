@@ -11,7 +11,7 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.calls import resolve_methods
 from tokenlight.hooks.model_cache import get_model_cache
 from tokenlight.trace.plan import plan_recording
-from tokenlight.trace.recording import record
+from tokenlight.trace.record import record
 from tokenlight.trace.sites import Site, join_sites
 
 IDS = torch.randint(5, 50, (2, 7), generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ from tests.helpers.api_server import TEXT, assert_error, make_allow_list, run_se
 from tests.helpers.deadlines import DEADLINE_SECONDS
 from tokenlight.web.api_errors import hide_paths, strip_paths
 from tokenlight.web.app import create_app
-from tokenlight.web.models import public_name
+from tokenlight.web.models import make_public_name
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_paths_are_cut_to_their_last_name():
     assert strip_paths(r"C:\Users\ann\model.bin is damaged") == "model.bin is damaged"
     assert strip_paths("at relative/models/secret: no") == "at secret: no"
     assert strip_paths("and/or, 1/2, https links") == "and/or, 1/2, https links"
-    assert public_name("tokenlight/qa") == "tokenlight/qa"
-    assert public_name("/data/models/mine/") == "mine"
+    assert make_public_name("tokenlight/qa") == "tokenlight/qa"
+    assert make_public_name("/data/models/mine/") == "mine"
 
 
 def test_unexpected_errors_are_not_disclosed(monkeypatch):

@@ -155,14 +155,14 @@ def test_content_that_is_not_an_attribution_is_refused(client, body):
     assert_error(answer, 422, "damaged_file")
 
 
-def iterate_paths(value, path=()):
+def iter_paths(value, path=()):
     yield path
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from iterate_paths(inner, (*path, key))
+            yield from iter_paths(inner, (*path, key))
     elif isinstance(value, list):
         for key, inner in enumerate(value):
-            yield from iterate_paths(inner, (*path, key))
+            yield from iter_paths(inner, (*path, key))
 
 
 JSON = st.recursive(
@@ -179,7 +179,7 @@ def test_any_change_of_a_file_opens_or_is_refused(saved, data, value):
     from tokenlight.web.responses import serialize_entry
 
     entry = saved[data.draw(st.integers(0, 1))]
-    path = data.draw(st.sampled_from([keys for keys in iterate_paths(entry) if keys]))
+    path = data.draw(st.sampled_from([keys for keys in iter_paths(entry) if keys]))
     try:
         (attribution,) = load_attributions(change_entry(entry, path, value), ServerLimits())
     except errors.DamagedFile:
@@ -198,7 +198,7 @@ NUMBERS = st.sampled_from(
 def test_fuzzed_files_get_valid_responses(client, everything, data, value, which):
     """Shown, downloaded, tested and played with: an answer or a refusal, whatever the file says."""
     entry = everything[which]
-    path = data.draw(st.sampled_from([keys for keys in iterate_paths(entry) if keys]))
+    path = data.draw(st.sampled_from([keys for keys in iter_paths(entry) if keys]))
     answer = client.post(
         "/api/open", content=json.dumps(change_entry(entry, path, value)), headers=KIND
     )

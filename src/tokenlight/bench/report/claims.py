@@ -148,9 +148,7 @@ class ClaimJudge:
         return "fails", reason
 
     def _read_stored_attribution(self, panel: Panel, method: str) -> Attribution | None:
-        rows = self.report.run_folder.iterate_rows(
-            model=panel.model, data=panel.data, method=method
-        )
+        rows = self.report.run_folder.iter_rows(model=panel.model, data=panel.data, method=method)
         for row in rows:
             if row.get("attribution"):
                 return Attribution.from_dict(parse_json(row["attribution"]))
@@ -197,7 +195,7 @@ class ClaimJudge:
         missing_methods: Sequence[str],
     ) -> Verdict:
         """Compare with the best rival."""
-        sign = self.report.direction_sign(claim.metric)
+        sign = self.report.get_direction_sign(claim.metric)
         rival = max(rivals, key=lambda method: sign * rivals[method])
         rival_mean = rivals[rival]
         gap = self._mean_difference(panel, claim.method, rival, claim.metric)
@@ -235,7 +233,7 @@ class ClaimJudge:
 
     def _judge_curve(self, claim: Claim, panel: Panel, rivals: Sequence[str]) -> Verdict:
         """Judge every point of the curve up to ``until``: ahead, or behind but within the intervals."""
-        sign = self.report.direction_sign(claim.metric)
+        sign = self.report.get_direction_sign(claim.metric)
         rows = self._index_curves(panel, claim.metric)
         points = sorted({point for _, point in rows if 0 < point <= claim.max_point})
         verdict = "holds"

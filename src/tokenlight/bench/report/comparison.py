@@ -62,7 +62,7 @@ class SuiteReport:
         """Metric → whether higher or lower is better."""
         return get_directions(self.suite)
 
-    def direction_sign(self, metric: str) -> float:
+    def get_direction_sign(self, metric: str) -> float:
         """Return the factor that makes larger numbers of a metric better."""
         return -1.0 if self.directions.get(metric) == "lower" else 1.0
 
@@ -158,7 +158,7 @@ class SuiteReport:
         is_defined = len(set(our_means)) > 1 and len(set(published_means)) > 1
         if len(ours) < MIN_RANKED_METHODS or not is_defined:
             return None
-        sign = self.direction_sign(metric)
+        sign = self.get_direction_sign(metric)
         best = max(published, key=lambda method: sign * published[method])
         num_better = sum(sign * mean > sign * ours[best] for mean in our_means)
         return Ranking(
@@ -236,12 +236,12 @@ class SuiteReport:
         for metric in measured:
             if any(metric.startswith(f"{other}.") for other in measured):
                 further.add(metric)
-        return (*self.run_folder.plan.metrics_for(data), *sorted(further))
+        return (*self.run_folder.plan.get_metrics(data), *sorted(further))
 
     def _compute_accuracy(self, cell: Cell) -> float | None:
         """Return the percentage of texts whose predicted class is their label, where labels are known."""
         is_correct = []
-        for row in self.run_folder.iterate_rows(**cell.identifiers):
+        for row in self.run_folder.iter_rows(**cell.identifiers):
             if row["label"] is not None:
                 is_correct.append(row["predicted"] == row["label"])
         return 100 * fmean(is_correct) if is_correct else None
@@ -312,7 +312,7 @@ def find_published_score(suite: Suite, pair: tuple[str, str], method: str, metri
     model, data = pair
     published_metric = suite.report.readings.get(metric, metric)
     # Some papers print a mean only, others a mean with a standard deviation.
-    for scores_by_method in _iterate_published(suite, model, data):
+    for scores_by_method in _iter_published(suite, model, data):
         score = scores_by_method.get(method, {}).get(published_metric)
         if isinstance(score, dict):
             return Score(published=score["mean"], published_sd=score.get("sd"))
@@ -321,6 +321,6 @@ def find_published_score(suite: Suite, pair: tuple[str, str], method: str, metri
     return Score()
 
 
-def _iterate_published(suite: Suite, model: str, data: str) -> Iterator[Mapping[str, Any]]:
+def _iter_published(suite: Suite, model: str, data: str) -> Iterator[Mapping[str, Any]]:
     yield suite.published.get(f"{model}/{data}", {})
     yield suite.published.get(data, {})

@@ -87,7 +87,7 @@ class FigureDrawer:
             if is_measured and entry.metric.curve_points:
                 yield FigureSpec("curves", f"{entry.label} point by point", (entry.label,))
 
-    def _iterate_panels(self, spec: FigureSpec) -> Iterator[PanelFigure]:
+    def _iter_panels(self, spec: FigureSpec) -> Iterator[PanelFigure]:
         """Yield panels with numbers, for each metric of the figure."""
         metrics = spec.metrics or [entry.label for entry in self.report.suite.metrics]
         for metric in metrics:
@@ -106,7 +106,7 @@ class FigureDrawer:
         """Draw a bar with its interval per method, and a diamond for the published number."""
         bars_by_title: dict[str, dict[str, charts.Bar]] = {}
         upper_limits = []
-        for panel, metric, title in self._iterate_panels(spec):
+        for panel, metric, title in self._iter_panels(spec):
             # A method with a published number only gets a diamond without a bar.
             bars = {}
             for method, row in panel.rows.items():
@@ -124,7 +124,7 @@ class FigureDrawer:
         """Draw a line per row; for repeated runs the mean of their lines."""
         lines_by_title: dict[str, dict[str, charts.Line]] = {}
         axis_labels: dict[str, str] = {}
-        for panel, metric, title in self._iterate_panels(spec):
+        for panel, metric, title in self._iter_panels(spec):
             curves = self._collect_curves(spec, panel, metric)
             if not curves:
                 continue
@@ -152,7 +152,7 @@ class FigureDrawer:
     def bands(self, spec: FigureSpec) -> Any:
         """Draw repeated runs at each rate as a mean and its spread, between two levels."""
         lines_by_title: dict[str, dict[str, charts.Line]] = {}
-        for panel, metric, title in self._iterate_panels(spec):
+        for panel, metric, title in self._iter_panels(spec):
             # The band itself, then the two levels that it lies between.
             band = _collect_band(spec, panel, metric)
             if band is None:
@@ -194,7 +194,7 @@ class FigureDrawer:
         """Yield the stored explanations of each text of each panel, by method."""
         for panel in self._select_panels(spec):
             attributions_by_example: dict[int, dict[str, Attribution]] = {}
-            for row in self.report.run_folder.iterate_rows(model=panel.model, data=panel.data):
+            for row in self.report.run_folder.iter_rows(model=panel.model, data=panel.data):
                 if row.get("attribution") and spec.includes(row["method"]):
                     attribution = Attribution.from_dict(parse_json(row["attribution"]))
                     by_method = attributions_by_example.setdefault(row["example"], {})
@@ -242,10 +242,10 @@ class FigureDrawer:
     def clouds(self, spec: FigureSpec) -> Any:
         """Draw a word cloud per method and class."""
         clouds = {}
-        for panel, metric, _ in self._iterate_panels(spec):
+        for panel, metric, _ in self._iter_panels(spec):
             idf = self._get_metric_entry(metric).metric.idf
             for method in filter(spec.includes, panel.rows):
-                rows = self.report.run_folder.iterate_rows(
+                rows = self.report.run_folder.iter_rows(
                     model=panel.model, data=panel.data, method=method
                 )
                 weights_by_class = compute_class_weights(rows, metric, idf)

@@ -9,7 +9,7 @@ from typing import Any
 from tokenlight.bench.report.comparison import NOT_MEASURED, SuiteReport
 from tokenlight.bench.report.values import MISSING, Panel
 from tokenlight.bench.suite_entries import DataSetEntry, MetricEntry
-from tokenlight.evaluation.removal_orders import compare_removal_orders
+from tokenlight.evaluation.ranking_stability import check_ranking_stability
 from tokenlight.evaluation.replacement_tokens import (
     list_replacement_warnings,
     replacements_from_dict,
@@ -26,7 +26,7 @@ def describe_run(report: SuiteReport) -> list[str]:
         *_describe_coverage(report),
         *_describe_missing_panels(report),
         *_describe_missing_rows(report),
-        *_describe_removal_orders(report),
+        *_describe_ranking_stability(report),
         *_describe_failures(report),
     ]
 
@@ -95,7 +95,7 @@ def _describe_missing_rows(report: SuiteReport) -> Iterator[str]:
         yield f"{_join_names(rows)}: {reason}."
 
 
-def _describe_removal_orders(report: SuiteReport) -> Iterator[str]:
+def _describe_ranking_stability(report: SuiteReport) -> Iterator[str]:
     """Say for each panel whether the order of methods depends on what replaces a removed token."""
     metrics = {entry.label: entry.metric for entry in report.suite.metrics}
     replacement_ids = _read_replacements(report)
@@ -109,7 +109,7 @@ def _describe_removal_orders(report: SuiteReport) -> Iterator[str]:
         panel_replacement_ids = replacement_ids.get((panel.model, panel.data))
         for caution in list_replacement_warnings(panel_metrics, panel_replacement_ids):
             yield f"{panel.title}: {caution}"
-        for _, sentence in compare_removal_orders(panel_metrics, means, panel_replacement_ids):
+        for _, sentence in check_ranking_stability(panel_metrics, means, panel_replacement_ids):
             yield f"{panel.title}: {sentence}"
 
 
@@ -147,7 +147,7 @@ def describe_missing_panel(panel: Panel) -> str:
     """Return why a panel has no numbers of ours."""
     if panel.reason:
         return f"not run: {panel.reason}"
-    reasons = {score.reason for score in panel.iterate_scores()}
+    reasons = {score.reason for score in panel.iter_scores()}
     if reasons != {NOT_MEASURED}:
         return "not finished"
     if panel.skip_reasons:

@@ -172,18 +172,18 @@ class Panel:
     reason: str = ""
     accuracy: float | None = None
 
-    def iterate_scores(self) -> Iterator[Score]:
+    def iter_scores(self) -> Iterator[Score]:
         for row in self.rows.values():
             yield from row.values()
 
     @property
     def has_scores(self) -> bool:
-        return any(score.mean is not None for score in self.iterate_scores())
+        return any(score.mean is not None for score in self.iter_scores())
 
     @property
     def num_texts(self) -> int:
         """Largest number of texts that a score of the panel covers."""
-        return max((score.count or 0 for score in self.iterate_scores()), default=0)
+        return max((score.count or 0 for score in self.iter_scores()), default=0)
 
     def get_score(self, method: str, metric: str) -> Score:
         """Return the score of a method, an empty one if there is none."""

@@ -8,7 +8,7 @@ import torch
 EPS_BY_PRODUCT_PRECISION = {"tf32": 2.0**-10, "bf16": 2.0**-7}
 
 
-class Arithmetic(NamedTuple):
+class PrecisionSettings(NamedTuple):
     """The settings of torch that decide how a pass rounds.
 
     Attributes:
@@ -31,7 +31,7 @@ class Arithmetic(NamedTuple):
         return float(eps)
 
 
-def read_arithmetic(device: torch.device) -> Arithmetic:
+def read_precision_settings(device: torch.device) -> PrecisionSettings:
     """Read the settings that are in force on ``device``.
 
     The precision of products is read where torch keeps it for each backend. Older names (``allow_tf32``,
@@ -42,14 +42,14 @@ def read_arithmetic(device: torch.device) -> Arithmetic:
     autocast_dtype: torch.dtype | None = None
     if torch.is_autocast_enabled(device.type):
         autocast_dtype = torch.get_autocast_dtype(device.type)
-    return Arithmetic(
+    return PrecisionSettings(
         product_precision=precision if precision in EPS_BY_PRODUCT_PRECISION else "ieee",
         autocast_dtype=autocast_dtype,
         is_deterministic=torch.are_deterministic_algorithms_enabled(),
     )
 
 
-def compute_arithmetic_eps(device: torch.device, dtype: torch.dtype) -> float:
+def compute_rounding_eps(device: torch.device, dtype: torch.dtype) -> float:
     """Return the relative rounding error of one operation, the coarsest that takes part in a pass.
 
     Args:
@@ -60,4 +60,4 @@ def compute_arithmetic_eps(device: torch.device, dtype: torch.dtype) -> float:
         The eps of the dtype, of the dtype that autocast puts in its place, or of float32 products in TF32
         or bfloat16.
     """
-    return read_arithmetic(device).compute_eps(dtype)
+    return read_precision_settings(device).compute_eps(dtype)

@@ -39,7 +39,7 @@ def group_removals_by_metric(metrics: Mapping[str, Metric]) -> dict[Metric, dict
     return groups
 
 
-def _different_removals(
+def _list_distinct_removals(
     keys_by_perturb: Mapping[str, str], replacement_ids: ReplacementIds | None
 ) -> dict[str, str]:
     """Return the phrase of each removal to the key of its metric; equal removals are listed once."""
@@ -54,7 +54,7 @@ def _different_removals(
     return dict(phrases_and_keys.values())
 
 
-def compare_removal_orders(
+def check_ranking_stability(
     metrics: Mapping[str, Metric],
     means: Mapping[str, Mapping[str, float]],
     replacement_ids: ReplacementIds | None = None,
@@ -73,7 +73,7 @@ def compare_removal_orders(
         Whether the order is stable, and a sentence that says so.
     """
     for metric, keys_by_perturb in group_removals_by_metric(metrics).items():
-        removals = _different_removals(keys_by_perturb, replacement_ids)
+        removals = _list_distinct_removals(keys_by_perturb, replacement_ids)
         methods, goodness = _collect_goodness(metric, removals, means)
         if len(removals) < 2 or len(methods) < MIN_METHODS:
             continue

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tokenlight.accel import products
-from tokenlight.accel.products import multiply_half, multiply_split, split_half
+from tokenlight.accel import half_precision
+from tokenlight.accel.half_precision import (
+    multiply_half_precision,
+    multiply_split_matrix,
+    split_into_half_precision,
+)
 from tokenlight.lrp import rules
-from tokenlight.lrp.rules import RuleCase, z_plus
+from tokenlight.lrp.rules import RuleContext, z_plus
 
 # Two roundings to so many bits leave this share of a number; sums in float32 add rounding of their own.
 SPLIT_ERRORS = {torch.bfloat16: 2.0**-16, torch.float16: 2.0**-20}
@@ -23,7 +27,7 @@ def draw_matrix(*shape, seed=0, dtype=torch.float32):
 def test_a_split_matrix_multiplies_like_the_whole_one(dtype):
     wide = draw_matrix(NUM_ROWS, NUM_OUT)
     weight = draw_matrix(NUM_OUT, NUM_IN, seed=1, dtype=dtype)
-    product = multiply_split(split_half(wide, dtype), weight)
+    product = multiply_split_matrix(split_into_half_precision(wide, dtype), weight)
     assert product.dtype == torch.float32
     expected = wide.double() @ weight.double()
     bound = SPLIT_ERRORS[dtype] * (wide.abs().double() @ weight.abs().double())
@@ -36,7 +40,7 @@ def test_rows_of_any_size_neither_overflow_nor_vanish(dtype, scale):
     wide = draw_matrix(NUM_ROWS, NUM_OUT) * scale
     wide[0] = 0
     weight = draw_matrix(NUM_OUT, NUM_IN, seed=1, dtype=dtype)
-    product = multiply_split(split_half(wide, dtype), weight)
+    product = multiply_split_matrix(split_into_half_precision(wide, dtype), weight)
     expected = wide.double() @ weight.double()
     bound = SPLIT_ERRORS[dtype] * (wide.abs().double() @ weight.abs().double())
     assert ((product.double() - expected).abs() <= bound).all()
@@ -49,13 +53,13 @@ def test_magnitudes_in_half_precision_multiply_exactly(dtype):
     expected = first.double() @ second.double()
     # Only the sums round, once per term.
     torch.testing.assert_close(
-        multiply_half(first, second).double(), expected, rtol=NUM_IN * 2.0**-24, atol=0
+        multiply_half_precision(first, second).double(), expected, rtol=NUM_IN * 2.0**-24, atol=0
     )
 
 
 def test_a_processor_multiplies_in_float32():
     matrix = draw_matrix(3, 3, dtype=torch.bfloat16)
-    assert not products.has_half_products(matrix, matrix)
+    assert not half_precision.supports_half_precision(matrix, matrix)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -66,9 +70,9 @@ def test_the_z_plus_rule_gives_the_same_relevance_with_half_products(dtype, bias
     shift = draw_matrix(NUM_OUT, seed=2, dtype=dtype) if bias else None
     output = torch.nn.functional.linear(features, weight, shift)
     relevance = draw_matrix(2, NUM_ROWS, NUM_OUT, seed=3) * 1e-6
-    case = RuleCase(output, (features, weight, shift), batch_size=2)
+    case = RuleContext(output, (features, weight, shift), batch_size=2)
     (expected,) = z_plus(relevance, case)
-    monkeypatch.setattr(rules, "has_half_products", lambda *_: True)
+    monkeypatch.setattr(rules, "supports_half_precision", lambda *_: True)
     (actual,) = z_plus(relevance, case)
     assert actual.dtype == expected.dtype == torch.float32
     assert actual.shape == features.shape

@@ -1,4 +1,4 @@
-"""The perturbation engine: order, duplicates, packing, memory, and what it leaves behind."""
+"""The stream of perturbed inputs: order, duplicates, packing, memory, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tokenlight.data.tokens import Tokens
 from tokenlight.errors import BadInput, TextTooLong
 from tokenlight.inputs.encode import encode_text
 from tokenlight.model.runner import ModelRunner
-from tokenlight.perturb import engine
-from tokenlight.perturb.engine import stream_logits
+from tokenlight.perturb import logits_stream
+from tokenlight.perturb.logits_stream import stream_logits
 from tokenlight.perturb.variants import Perturber, ReplacementIds
 
 TOKENIZER = tiny_tokenizer()
@@ -165,7 +165,7 @@ def _fail(_module, _arguments):
 
 
 def test_a_stream_is_read_a_window_at_a_time(monkeypatch):
-    monkeypatch.setitem(engine.CHUNK_SIZES, "cpu", 8)
+    monkeypatch.setitem(logits_stream.CHUNK_SIZES, "cpu", 8)
     rows_read = []
 
     def stream():
@@ -184,8 +184,8 @@ def test_chunks_launched_ahead_come_back_in_order(monkeypatch, num_windows):
     runner = ModelRunner(make_bag_model())
     input_rows = make_rows(50)
     expected = list(stream_logits(runner, input_rows))
-    monkeypatch.setitem(engine.CHUNK_SIZES, "cpu", 7)
-    monkeypatch.setitem(engine.PREFETCHED_CHUNKS, "cpu", num_windows)
+    monkeypatch.setitem(logits_stream.CHUNK_SIZES, "cpu", 7)
+    monkeypatch.setitem(logits_stream.PREFETCHED_CHUNKS, "cpu", num_windows)
     np.testing.assert_allclose(list(stream_logits(runner, input_rows)), expected, atol=1e-12)
     assert list(stream_logits(runner, [])) == []
 

@@ -12,7 +12,7 @@ from tokenlight.data.attribution import METHOD_CLASS, METHOD_CODE, to_read_only_
 from tokenlight.data.target import ResolvedTarget
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
-from tokenlight.explaining.session import Session, describe_row
+from tokenlight.explaining.session import Session, list_row_notes
 from tokenlight.methods.base import Method, compute_code_digest, get_class_path
 from tokenlight.perturb.variants import ReplacementIds
 from tokenlight.registry import find_registered_name
@@ -28,7 +28,7 @@ ATTENTION_SINK_NOTE = (
 )
 
 
-class BatchResults:
+class AttributionFields:
     """The results of a batch for one method and one target per row.
 
     It exists before its values do: :meth:`fill` adds them when the device has computed them, and a lazy
@@ -105,10 +105,10 @@ class BatchResults:
             "logits": to_read_only_array(logits),
             # A copy for each Attribution: a user may write into it.
             "options": dict(shared_fields["options"]),
-            "versions": dict(library_versions()),
+            "versions": dict(get_library_versions()),
             "notes": (
                 *shared_fields["notes"],
-                *describe_row(self.session, row),
+                *list_row_notes(self.session, row),
                 *self.sink_notes,
             ),
             "target": self.targets[index],
@@ -167,7 +167,7 @@ def _describe_class(method: Method) -> dict[str, str]:
 
 
 @cache
-def library_versions() -> dict[str, str]:
+def get_library_versions() -> dict[str, str]:
     """Return the versions of the libraries that compute explanations."""
     return {
         "tokenlight": VERSION,

@@ -5,7 +5,7 @@ import torch
 
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
-from tokenlight.accel.arithmetic import compute_arithmetic_eps, read_arithmetic
+from tokenlight.accel.precision import compute_rounding_eps, read_precision_settings
 from tokenlight.lrp.module_operations import detect_operation
 from tokenlight.lrp.rules import Operation
 
@@ -28,24 +28,24 @@ def coarse_products(request):
 
 @pytest.mark.usefixtures("coarse_products")
 def test_products_in_tf32_are_as_coarse_as_float16():
-    assert read_arithmetic(CUDA).product_precision == "tf32"
-    assert compute_arithmetic_eps(CUDA, torch.float32) == torch.finfo(torch.float16).eps
-    assert compute_arithmetic_eps(CUDA, torch.float64) == torch.finfo(torch.float64).eps
-    assert compute_arithmetic_eps(CUDA, torch.bfloat16) == torch.finfo(torch.bfloat16).eps
+    assert read_precision_settings(CUDA).product_precision == "tf32"
+    assert compute_rounding_eps(CUDA, torch.float32) == torch.finfo(torch.float16).eps
+    assert compute_rounding_eps(CUDA, torch.float64) == torch.finfo(torch.float64).eps
+    assert compute_rounding_eps(CUDA, torch.bfloat16) == torch.finfo(torch.bfloat16).eps
 
 
 def test_plain_arithmetic_is_as_coarse_as_the_dtype():
     for device in (CPU, CUDA):
-        assert read_arithmetic(device).product_precision == "ieee"
+        assert read_precision_settings(device).product_precision == "ieee"
         for dtype in (torch.float32, torch.float64, torch.float16):
-            assert compute_arithmetic_eps(device, dtype) == torch.finfo(dtype).eps
+            assert compute_rounding_eps(device, dtype) == torch.finfo(dtype).eps
 
 
 def test_autocast_is_as_coarse_as_its_dtype():
     with torch.autocast("cpu", torch.bfloat16):
-        assert compute_arithmetic_eps(CPU, torch.float32) == torch.finfo(torch.bfloat16).eps
-        assert compute_arithmetic_eps(CUDA, torch.float32) == torch.finfo(torch.float32).eps
-        assert compute_arithmetic_eps(CPU, torch.float64) == torch.finfo(torch.float64).eps
+        assert compute_rounding_eps(CPU, torch.float32) == torch.finfo(torch.bfloat16).eps
+        assert compute_rounding_eps(CUDA, torch.float32) == torch.finfo(torch.float32).eps
+        assert compute_rounding_eps(CPU, torch.float64) == torch.finfo(torch.float64).eps
 
 
 @pytest.mark.parametrize("method", ["attcat", "gae", "attnlrp"])
@@ -57,13 +57,13 @@ def test_a_model_under_autocast_is_explained(method):
 
 
 def test_deterministic_kernels_are_another_arithmetic():
-    plain = read_arithmetic(CPU)
+    plain = read_precision_settings(CPU)
     torch.use_deterministic_algorithms(True)
     try:
-        assert read_arithmetic(CPU) != plain
+        assert read_precision_settings(CPU) != plain
     finally:
         torch.use_deterministic_algorithms(False)
-    assert read_arithmetic(CPU) == plain
+    assert read_precision_settings(CPU) == plain
 
 
 class HandWrittenLinear(torch.nn.Module):

@@ -13,20 +13,20 @@ HALF_DTYPES = (torch.float16, torch.bfloat16)
 SCALED_DTYPES = (torch.float16,)
 
 
-def has_half_products(first: Tensor, second: Tensor) -> bool:
+def supports_half_precision(first: Tensor, second: Tensor) -> bool:
     """Return whether two matrices are multiplied in half precision, with a result in float32."""
     is_half = first.dtype == second.dtype and first.dtype in HALF_DTYPES
     return is_half and first.is_cuda and first.dim() == second.dim() == 2
 
 
-def multiply_half(first: Tensor, second: Tensor) -> Tensor:
+def multiply_half_precision(first: Tensor, second: Tensor) -> Tensor:
     """Multiply two matrices of half precision: the exact products, added up in float32."""
     if first.is_cuda:
         return torch.mm(first, second, out_dtype=torch.float32)
     return torch.mm(first.float(), second.float())
 
 
-def split_half(matrix: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+def split_into_half_precision(matrix: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     """Split a float32 matrix into two of half precision.
 
     Returns:
@@ -43,9 +43,9 @@ def split_half(matrix: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | Non
     return torch.cat([rounded, rest]), scales
 
 
-def multiply_split(split: tuple[Tensor, Tensor | None], second: Tensor) -> Tensor:
-    """Multiply a matrix that :func:`split_half` split with one of half precision: a float32 result."""
+def multiply_split_matrix(split: tuple[Tensor, Tensor | None], second: Tensor) -> Tensor:
+    """Multiply the result of :func:`split_into_half_precision` by a matrix of half precision, in float32."""
     halves, scales = split
-    above, below = multiply_half(halves, second).chunk(2)
+    above, below = multiply_half_precision(halves, second).chunk(2)
     product = above.add_(below)
     return product if scales is None else product.mul_(scales)
