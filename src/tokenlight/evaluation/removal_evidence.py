@@ -15,6 +15,7 @@ from tokenlight.evaluation.partial_text_statistics import (
     rank_first,
 )
 from tokenlight.evaluation.removal import Removal
+from tokenlight.evaluation.removal_results import RemovalValues
 
 MIN_CLIPPED_PROBABILITY = 1e-6  # probabilities are clipped to this before their log-odds
 INTERVAL = (5, 95)  # percentiles of what random choices do
@@ -185,36 +186,11 @@ class RemovalEvidence:
         of_one_order = [self.num_top_words, self.num_half, self.num_half]
         return np.tile(of_one_order, len(self.random_probabilities))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> RemovalValues:
         """Return JSON values: the numbers, the curve with its random interval, and the partial texts."""
         other_half = self.explanation_probabilities[RemovedWords.OTHER_HALF]
-        return {
-            "removal": self.removal.name,
-            "action": self.removal.action,
-            "share_beaten": round(self.share_beaten, 4),
-            "num_stronger": self.num_stronger,
-            "half_contrast": round(self.half_contrast, 4),
-            "rest_contrast": round(self.rest_contrast, 4),
-            "correlation": round(self.correlation, 4),
-            "correlation_rank": round(self.correlation_rank, 4),
-            **self._build_curve(),
-            "other_half": float(f"{other_half:.4g}"),
-            **self._summarize_random(),
-        }
-
-    def _build_curve(self) -> dict[str, Any]:
-        """Return the probabilities after more and more words are removed, best first."""
-        top = self.explanation_probabilities[RemovedWords.TOP]
-        better_half = self.explanation_probabilities[RemovedWords.BETTER_HALF]
-        counts = [0, self.num_top_words, self.num_half]
-        curve = [self.before, top, better_half]
-        if self.empty is not None:
-            counts.append(self.num_words)
-            curve.append(self.empty)
-        return {"counts": counts, "curve": _round_all(np.array(curve))}
-
-    def _summarize_random(self) -> dict[str, Any]:
-        """Return what random choices do: their intervals, and every partial text for the page's charts."""
+        counts, curve = self._build_curve()
+        # The intervals of what random choices do: without a few words, and without half of them.
         top_size_probabilities = self.random_probabilities[:, 0]
         half_probabilities = self.random_probabilities[:, 1:].ravel()
         top_size_interval = np.percentile(top_size_probabilities, INTERVAL)
@@ -226,6 +202,17 @@ class RemovalEvidence:
         # The largest log-odds are the smallest falls.
         falls = before - np.percentile(random_log_odds[:, 0], INTERVAL[::-1])
         return {
+            "removal": self.removal.name,
+            "action": self.removal.action,
+            "share_beaten": round(self.share_beaten, 4),
+            "num_stronger": self.num_stronger,
+            "half_contrast": round(self.half_contrast, 4),
+            "rest_contrast": round(self.rest_contrast, 4),
+            "correlation": round(self.correlation, 4),
+            "correlation_rank": round(self.correlation_rank, 4),
+            "counts": counts,
+            "curve": curve,
+            "other_half": float(f"{other_half:.4g}"),
             "random_low": _round_all(low),
             "random_high": _round_all(high),
             "log_odds_fall": round(float(before - explanation_log_odds[RemovedWords.TOP]), 4),
@@ -236,6 +223,17 @@ class RemovalEvidence:
                 "removed": self._num_removed_at_random.tolist(),
             },
         }
+
+    def _build_curve(self) -> tuple[list[int], list[float]]:
+        """Return how many words are removed at each point, best first, and the probability that remains."""
+        top = self.explanation_probabilities[RemovedWords.TOP]
+        better_half = self.explanation_probabilities[RemovedWords.BETTER_HALF]
+        counts = [0, self.num_top_words, self.num_half]
+        curve = [self.before, top, better_half]
+        if self.empty is not None:
+            counts.append(self.num_words)
+            curve.append(self.empty)
+        return counts, _round_all(np.array(curve))
 
 
 def _round_all(values: np.ndarray) -> list[float]:

@@ -29,6 +29,13 @@ from tokenlight.evaluation.random_partial_texts import (
 )
 from tokenlight.evaluation.removal import LogitsCache, TargetProbability, list_removals
 from tokenlight.evaluation.removal_evidence import RemovalEvidence, RemovedWords
+from tokenlight.evaluation.removal_results import (
+    GradedRemovalTest,
+    RemovalTestResult,
+    RemovalTestValues,
+    UngradedRemovalTest,
+    UntestedExplanation,
+)
 from tokenlight.evaluation.verdict import (
     RemovedUnits,
     describe_cancellation,
@@ -123,7 +130,7 @@ class RemovalTest:
             # Each explanation is tested alone, and its verdict gives the reason.
             return
 
-    def __call__(self, attribution: Attribution) -> dict[str, Any]:
+    def __call__(self, attribution: Attribution) -> RemovalTestResult:
         """Return the results, the grade and the verdict as JSON values."""
         check_has_probabilities(self.explainer.runner.head, "The removal test")
         check_token_scores(attribution)
@@ -150,8 +157,8 @@ class RemovalTest:
             weakness = describe_ties(units, num_tied, num_tokens)
         elif compute_cancelled_share(attribution.scores, partial_texts.words) > MAX_CANCELLED_SHARE:
             weakness = describe_cancellation(units)
-        result = self._summarize(attribution, partial_texts, evidence)
-        return self._grade(result, self._read_result(attribution, evidence), units, weakness)
+        values = self._summarize(attribution, partial_texts, evidence)
+        return self._grade(values, self._read_result(attribution, evidence), units, weakness)
 
     def _count_tied(self, attribution: Attribution, positions: Any) -> int:
         """Count the tokens that share their score, within what this device and dtype can tell apart."""
@@ -166,20 +173,31 @@ class RemovalTest:
         return probability < self._choose_min_probability(attribution)
 
     def _grade(
-        self, result: dict[str, Any], joint_result: JointResult, units: RemovedUnits, weakness: str
-    ) -> dict[str, Any]:
+        self,
+        values: RemovalTestValues,
+        joint_result: JointResult,
+        units: RemovedUnits,
+        weakness: str,
+    ) -> GradedRemovalTest | UngradedRemovalTest:
         """Add the grade, the verdict and the findings; with a ``weakness`` the tests cannot tell."""
-        if result["max_change"] < joint_result.min_change:
-            verdict = describe_insensitive_target(units, result["before"], result["max_change"])
-            return result | {"verdict": verdict, "grade": UNTESTED}
+        if values["max_change"] < joint_result.min_change:
+            verdict = describe_insensitive_target(units, values["before"], values["max_change"])
+            return {**values, "verdict": verdict, "grade": UNTESTED}
         grade, judgments = assign_grade(joint_result)
-        if result["num_orders"] < ORDER_BLOCKS[0]:
-            weakness = weakness or describe_few_orders(result["num_orders"], ORDER_BLOCKS[0])
+        if values["num_orders"] < ORDER_BLOCKS[0]:
+            weakness = weakness or describe_few_orders(values["num_orders"], ORDER_BLOCKS[0])
         if weakness:
             grade = INCONCLUSIVE
         else:
             weakness = _find_weakness(grade, joint_result, units)
-        result |= {"grade": grade, "judgments": judgments, "weakness": weakness}
+        result: GradedRemovalTest = {
+            **values,
+            "grade": grade,
+            "judgments": judgments,
+            "weakness": weakness,
+            "verdict": "",
+            "findings": [],
+        }
         result["verdict"] = describe_result(result, judgments, units, weakness)
         result["findings"] = list_findings(result, units)
         return result
@@ -227,7 +245,7 @@ class RemovalTest:
         attribution: Attribution,
         partial_texts: RandomPartialTexts,
         evidence: list[RemovalEvidence],
-    ) -> dict[str, Any]:
+    ) -> RemovalTestValues:
         """Return the numbers of all removals as JSON values."""
         word_scores = partial_texts.sum_words(attribution.scores)
         top = partial_texts.rank_words(word_scores)[: partial_texts.num_top_words]
@@ -290,14 +308,13 @@ def _compute_min_change(before: float) -> float:
     return min(MIN_PROBABILITY_CHANGE, before / 2)
 
 
-def _make_untested_result(verdict: str) -> dict[str, Any]:
+def _make_untested_result(verdict: str) -> UntestedExplanation:
     return {"verdict": verdict, "grade": UNTESTED}
 
 
-def _make_unlikely_target_result(units: RemovedUnits, probability: float) -> dict[str, Any]:
-    return _make_untested_result(describe_unlikely_target(units, probability)) | {
-        "before": probability
-    }
+def _make_unlikely_target_result(units: RemovedUnits, probability: float) -> UntestedExplanation:
+    verdict = describe_unlikely_target(units, probability)
+    return {"verdict": verdict, "grade": UNTESTED, "before": probability}
 
 
 def compute_tie_tolerance(attribution: Attribution, eps: float) -> float:

@@ -102,7 +102,7 @@ class UnsupportedOps:
 
     Args:
         model: The model, for the paths of its modules in messages.
-        is_watching: Whether operations are collected at all.
+        is_enabled: Whether operations are collected at all.
 
     Attributes:
         calls_by_node: The name and the module of each call without a rule, by the nodes it made.

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tokenlight.accel.transfer import to_device
+from tokenlight.model.model_row import ModelRow
 from tokenlight.model.padding import PaddedBatch, plan_padding
 from tokenlight.model.vision import TOKEN_TYPE_ARGUMENTS
 
@@ -40,13 +42,13 @@ class ModelInputs(NamedTuple):
 
 
 def build_model_inputs(
-    runner: ModelRunner, rows: Sequence[Any], width: int | None = None
+    runner: ModelRunner, rows: Sequence[ModelRow], width: int | None = None
 ) -> ModelInputs:
     """Build the arguments of one pass over ``rows``; see :meth:`ModelRunner.build_inputs`.
 
     Args:
         runner: The model that will read them.
-        rows: Rows or variants that may share a batch.
+        rows: Rows or perturbed inputs that may share a batch.
         width: The width of the batch; None for the narrowest that is fast.
     """
     if runner.patch_inputs is not None:
@@ -73,20 +75,20 @@ def build_model_inputs(
     return ModelInputs(arguments, token_mask, batch.pad_id, batch.has_padding)
 
 
-def get_shared_source_length(rows: Sequence[Any]) -> int | None:
+def get_shared_source_length(rows: Sequence[ModelRow]) -> int | None:
     """Return how many tokens of each row of a batch an encoder reads; None if one stack reads all."""
-    (source_length,) = {getattr(row, "source_length", None) for row in rows}
+    (source_length,) = {row.source_length for row in rows}
     return source_length
 
 
-def _read_ids(runner: ModelRunner, rows: Sequence[Any]) -> list[Any]:
+def _read_ids(runner: ModelRunner, rows: Sequence[ModelRow]) -> list[Any]:
     """Return the ids of each row; occluded patches keep the id of an image token."""
     if runner.vision_inputs is not None:
         return [runner.vision_inputs.restore_image_ids(row) for row in rows]
     return [getattr(row, "ids_array", row.ids) for row in rows]
 
 
-def _pad_attention_mask(rows: Sequence[Any], batch: PaddedBatch, token_mask: Tensor) -> Tensor:
+def _pad_attention_mask(rows: Sequence[ModelRow], batch: PaddedBatch, token_mask: Tensor) -> Tensor:
     for row in rows:
         if not getattr(row, "is_unmasked", False):
             return batch.pad([row.attention_mask for row in rows], 0)
@@ -94,14 +96,14 @@ def _pad_attention_mask(rows: Sequence[Any], batch: PaddedBatch, token_mask: Ten
 
 
 def _build_token_type_arguments(
-    runner: ModelRunner, rows: Sequence[Any], batch: PaddedBatch
+    runner: ModelRunner, rows: Sequence[ModelRow], batch: PaddedBatch
 ) -> dict[str, Tensor]:
     """Return the segment ids under the name that the model reads, if it reads any and a row has them."""
     names = [name for name in TOKEN_TYPE_ARGUMENTS if name in runner.forward_parameters]
     if not names or all(row.token_type_ids is None for row in rows):
         return {}
     # A row without segment ids is all segment 0, whatever its neighbors in the batch have.
-    token_types = []
+    token_types: list[Sequence[int] | np.ndarray] = []
     for row in rows:
         if row.token_type_ids is None:
             token_types.append((0,) * len(row.ids))
@@ -119,7 +121,7 @@ def _split_source(arguments: dict[str, Tensor], source_length: int) -> dict[str,
     return encoder_arguments | decoder_arguments
 
 
-def _build_readout_arguments(runner: ModelRunner, rows: Sequence[Any]) -> dict[str, Tensor]:
+def _build_readout_arguments(runner: ModelRunner, rows: Sequence[ModelRow]) -> dict[str, Tensor]:
     """Return the ``READOUT_ARGUMENTS`` of the head: token positions, or embeddings to compare with."""
     if runner.head.task in ("text-generation", "fill-mask", "token-classification"):
         return _build_position_arguments(rows)
@@ -132,7 +134,7 @@ def _build_readout_arguments(runner: ModelRunner, rows: Sequence[Any]) -> dict[s
     return {}
 
 
-def _build_position_arguments(rows: Sequence[Any]) -> dict[str, Tensor]:
+def _build_position_arguments(rows: Sequence[ModelRow]) -> dict[str, Tensor]:
     """Return the positions at which the head is read, counted from the start of the decoder's tokens."""
     source_length = get_shared_source_length(rows) or 0
     (continuation_length,) = {len(row.continuation_ids) for row in rows}
@@ -153,7 +155,7 @@ def _build_position_arguments(rows: Sequence[Any]) -> dict[str, Tensor]:
     return {"read_positions": torch.tensor(read_positions) - source_length}
 
 
-def _read_position(row: Any) -> int:
+def _read_position(row: ModelRow) -> int:
     """Return the position at which the head is read: that of the target, by default the last."""
     if row.target_position is None:
         return len(row) - 1

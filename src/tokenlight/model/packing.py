@@ -5,11 +5,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
 from tokenlight.model.memory import is_out_of_memory
+from tokenlight.model.model_row import ModelRow
 
 T = TypeVar("T")
 
@@ -146,7 +147,7 @@ def pack_batches(
     return [batch.positions for batch in batches]
 
 
-def compute_shape_key(row: Any) -> tuple[int, ...]:
+def compute_shape_key(row: ModelRow) -> tuple[int, ...]:
     """Return what rows of one batch have in common: lengths of source and continuation, image shape."""
     key = (row.source_length or 0, len(row.continuation_ids))
     if row.image is None:

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from tokenlight.accel.transfer import concatenate_rows, to_device
 from tokenlight.errors import UnsupportedModel
+from tokenlight.model.model_row import ModelRow
 
 if TYPE_CHECKING:
     from tokenlight.model.runner import ModelRunner
@@ -69,13 +70,16 @@ class PaddedBatch:
 
 
 def plan_padding(
-    runner: ModelRunner, rows: Sequence[Any], source_length: int | None, width: int | None = None
+    runner: ModelRunner,
+    rows: Sequence[ModelRow],
+    source_length: int | None,
+    width: int | None = None,
 ) -> PaddedBatch:
     """Decide the width and the padding id of a batch.
 
     Args:
         runner: The model to run.
-        rows: Rows or variants, each with ``ids``.
+        rows: Rows or perturbed inputs, each with ``ids``.
         source_length: Tokens of each row that an encoder reads; None if one stack reads all.
         width: The width of the batch; by default as :func:`choose_width` says.
 
@@ -136,7 +140,7 @@ def choose_padding_multiple(runner: ModelRunner) -> int:
     return max(1, ALIGNMENT_BYTES // runner.dtype.itemsize)
 
 
-def choose_pad_id(runner: ModelRunner, rows: Sequence[Any]) -> int | None:
+def choose_pad_id(runner: ModelRunner, rows: Sequence[ModelRow]) -> int | None:
     """Return the padding id of the model, or the lowest id that no row uses.
 
     Returns:

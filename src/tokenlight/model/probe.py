@@ -108,13 +108,13 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
     batching = runner.batching
     if not batching.has_thresholds or runner.vision_inputs is not None:
         return
-    signature = batching.find_threshold_sides(row)
-    if signature == batching.find_threshold_sides(make_probe_row(runner, row)):
+    sides = batching.find_threshold_sides(row)
+    if sides == batching.find_threshold_sides(make_probe_row(runner, row)):
         return
     # The attention hook is the same function at any length, so only eager attention is checked again.
     checks_attention = reads_attention and runner.attention_route == "eager"
     padding_invariance = get_probe_results(runner.model).padding_invariance_by_regime
-    key = (signature, checks_attention)
+    key = (sides, checks_attention)
     if key not in padding_invariance:
         read_length = row.source_length or len(row)  # of the encoder, if there is one
         probe_row = make_probe_row(
@@ -136,7 +136,7 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
             tolerance = _compute_attention_tolerance(runner, probe_row, logits)
             _check_recorded_attention(runner, probe_row, logits, tolerance, ())
     if not padding_invariance[key]:
-        batching.padding_sensitive.add(signature)
+        batching.padding_sensitive.add(sides)
 
 
 # --- how far logits may move -----------------------------------------------------------------------

@@ -7,14 +7,16 @@ share a batch. A model without such a choice has one regime, the empty tuple.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from tokenlight.accel.modules import list_modules
+from tokenlight.model.model_row import ModelRow
 from tokenlight.model.packing import compute_shape_key
 
 Regime = tuple[int, ...]  # one number per choice; 0 below its threshold
+RowT = TypeVar("RowT", bound=ModelRow)
 LengthRule = Callable[[int], int]
 GROWING_ROPE_TYPES = ("dynamic", "longrope", "su", "yarn_dynamic")  # they follow the batch length
 
@@ -24,7 +26,7 @@ class BatchRules:
 
     Attributes:
         is_batch_invariant: Whether a row's result is independent of the other rows of its batch.
-        padding_sensitive: Signatures (see :meth:`find_threshold_sides`) at which padding changes a row.
+        padding_sensitive: The sides (see :meth:`find_threshold_sides`) on which padding changes a row.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -48,25 +50,25 @@ class BatchRules:
             return self.find_regime_of_length(token_mask.shape[1])
         return self.find_regime_of_length(input_ids.shape[1])
 
-    def find_regime(self, row: Any) -> Regime:
+    def find_regime(self, row: ModelRow) -> Regime:
         """Return the regime of a row by itself; for a source and a continuation, both regimes joined."""
         if not self._rules:
             return ()
-        source_length = getattr(row, "source_length", None)
+        source_length = row.source_length
         if source_length is None:
             return self.find_regime_of_length(len(row))
         return self.find_regime_of_length(source_length) + self.find_regime_of_length(
             len(row) - source_length
         )
 
-    def find_threshold_sides(self, row: Any) -> Regime:
+    def find_threshold_sides(self, row: ModelRow) -> Regime:
         """Return for each threshold 1 if the row is beyond it, else 0.
 
         A model is verified once for each combination.
         """
         return tuple(int(side > 0) for side in self.find_regime(row))
 
-    def compute_regime_key(self, row: Any) -> Regime:
+    def compute_regime_key(self, row: ModelRow) -> Regime:
         """Return what rows of one batch have in common, apart from the shapes of their inputs."""
         if not self._rules:
             return ()
@@ -75,15 +77,15 @@ class BatchRules:
             return (*regime, len(row))
         return regime
 
-    def compute_batch_keys(self, rows: Sequence[Any]) -> list[tuple[int, ...]]:
+    def compute_batch_keys(self, rows: Sequence[ModelRow]) -> list[tuple[int, ...]]:
         """Return a key for each row; rows with different keys may not share a batch."""
         return [(*self.compute_regime_key(row), *compute_shape_key(row)) for row in rows]
 
-    def pick_probe_rows(self, rows: Any) -> list[Any]:
-        """Return the first row of each signature: those with which the model is verified."""
+    def pick_probe_rows(self, rows: Sequence[RowT]) -> list[RowT]:
+        """Return the first row of each combination of sides: those with which the model is verified."""
         if not self._rules:
             return list(rows[:1])
-        first_rows: dict[Regime, Any] = {}
+        first_rows: dict[Regime, RowT] = {}
         for row in rows:
             first_rows.setdefault(self.find_threshold_sides(row), row)
         return list(first_rows.values())
@@ -92,21 +94,21 @@ class BatchRules:
         """Return the largest length up to ``longest`` on the same side of every threshold as one token."""
         if not self._rules:
             return longest
-        signature = self._find_threshold_sides_of_length(1)
+        sides = self._find_threshold_sides_of_length(1)
         return max(
             length
             for length in range(1, longest + 1)
-            if self._find_threshold_sides_of_length(length) == signature
+            if self._find_threshold_sides_of_length(length) == sides
         )
 
     def find_shortest_length_in_regime_of(self, length: int) -> int:
         """Return the smallest length on the same side of every threshold as ``length``."""
         low = 1
         high = length
-        signature = self._find_threshold_sides_of_length(length)
+        sides = self._find_threshold_sides_of_length(length)
         while low < high:
             middle = (low + high) // 2
-            if self._find_threshold_sides_of_length(middle) == signature:
+            if self._find_threshold_sides_of_length(middle) == sides:
                 high = middle
             else:
                 low = middle + 1

@@ -27,6 +27,7 @@ from tokenlight.model.batch_inputs import (
     build_model_inputs,
 )
 from tokenlight.model.head_detection import detect_head, unwrap_pretrained
+from tokenlight.model.model_row import ModelRow
 from tokenlight.model.packing import CPU_PADDING_POLICY, GPU_PADDING_POLICY, pack_batches
 from tokenlight.model.probe import verify_model
 from tokenlight.model.probe_results import get_probe_results
@@ -226,11 +227,11 @@ class ModelRunner:
 
     # --- inputs ------------------------------------------------------------------------------------
 
-    def build_inputs(self, rows: Sequence[Any], width: int | None = None) -> ModelInputs:
+    def build_inputs(self, rows: Sequence[ModelRow], width: int | None = None) -> ModelInputs:
         """Build the arguments of one pass over ``rows``.
 
         Args:
-            rows: Rows or variants that may share a batch.
+            rows: Rows or perturbed inputs that may share a batch.
             width: The width of the batch; by default as ``padding.py`` decides.
 
         Returns:
@@ -243,7 +244,7 @@ class ModelRunner:
         """The number of tokens of which the width of a padded batch is a multiple."""
         return padding.choose_padding_multiple(self)
 
-    def choose_pad_id(self, rows: Sequence[Any]) -> int | None:
+    def choose_pad_id(self, rows: Sequence[ModelRow]) -> int | None:
         """Return the id that pads ``rows``; None if no id is free, and for images."""
         return padding.choose_pad_id(self, rows)
 
@@ -417,12 +418,12 @@ class ModelRunner:
         return requested or self.batch_size
 
     def pack_rows(
-        self, rows: Sequence[Any], batch_tokens: int, batch_size: int | None = None
+        self, rows: Sequence[ModelRow], batch_tokens: int, batch_size: int | None = None
     ) -> list[list[int]]:
         """Group rows into batches of similar length.
 
         Args:
-            rows: Rows or variants, each with ``ids``, in any order.
+            rows: Rows or perturbed inputs, each with ``ids``, in any order.
             batch_tokens: The most tokens of a batch, padding included.
             batch_size: The most rows of a batch; None for the model's default.
 

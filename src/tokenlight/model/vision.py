@@ -26,6 +26,7 @@ from tokenlight.hooks.embedding_layers import (
     make_patch_grid_error,
 )
 from tokenlight.hooks.instrument import instrumented
+from tokenlight.model.model_row import ModelRow
 
 PATCH_VOCAB_SIZE = 2  # ids of patches: occluded, visible
 # Parameters next to the patch embedding that put tokens of the model's own before the patches.
@@ -58,15 +59,15 @@ class _ImageInputs:
         self.weight = weight
         self.image_token_id = image_token_id
 
-    def build_pixels(self, rows: Sequence[Any]) -> Tensor:
+    def build_pixels(self, rows: Sequence[ModelRow]) -> Tensor:
         """Return the images, ``batch channel height width``, with occluded patches filled.
 
         A patch is occluded where the row has another id than ``image_token_id``.
         """
-        images = [row.image for row in rows]
+        images = [_get_image(row) for row in rows]
         id_grids = []
-        for row in rows:
-            id_grids.append(row.image.to_grid(np.asarray(row.ids)))
+        for row, image in zip(rows, images, strict=True):
+            id_grids.append(image.to_grid(np.asarray(row.ids)))
         is_occluded = np.stack(id_grids) != self.image_token_id
         # Many rows show one image: it is sent once and repeated on the device.
         unique_images = list({id(image): image for image in images}.values())
@@ -93,6 +94,11 @@ class _ImageInputs:
         images[1, :, :cell_height, -cell_width:] = -0.5
         images[2, :, cell_height : 2 * cell_height, :cell_width] = -0.5
         return images
+
+
+def _get_image(row: ModelRow) -> PatchImage:
+    assert row.image is not None, "A model of images reads rows with an image."
+    return row.image
 
 
 def _is_grid_aligned(vectors: Tensor, rows: int, columns: int, num_prefix_tokens: int = 0) -> bool:
@@ -208,13 +214,13 @@ class PatchInputs(_ImageInputs):
                     names.extend(f"{token_name[:-1]}{index}]" for index in range(count))
         return names
 
-    def build_pixels(self, rows: Sequence[Any]) -> Tensor:
+    def build_pixels(self, rows: Sequence[ModelRow]) -> Tensor:
         """Return the images with occluded patches filled; the prefix tokens cannot be occluded.
 
         Raises:
             BadInput: A prefix token is occluded.
         """
-        image = rows[0].image
+        image = _get_image(rows[0])
         num_prefix_tokens = len(rows[0]) - image.rows * image.columns
         for row in rows:
             if OCCLUDED_ID in row.ids[:num_prefix_tokens]:
@@ -273,10 +279,10 @@ class VisionLanguageInputs(_ImageInputs):
         self.rope_modules = [module for module in model.modules() if hasattr(module, "rope_deltas")]
         self.continuation_token_type = int(model.config.model_type in PREFIX_LM_FAMILIES)
 
-    def restore_image_ids(self, row: Any) -> np.ndarray:
+    def restore_image_ids(self, row: ModelRow) -> np.ndarray:
         """Return the ids of a row, with the image token at occluded patches as well."""
         ids = np.array(row.ids, dtype=np.int64)
-        ids[list(row.image.token_positions)] = self.image_token_id
+        ids[list(_get_image(row).token_positions)] = self.image_token_id
         return ids
 
     def check_row(self, row: TokenRow) -> TokenRow:

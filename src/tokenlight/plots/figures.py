@@ -158,7 +158,7 @@ def _draw_cells(
     Returns:
         The matplotlib image.
     """
-    # Imported late: new_figure has already said what to install if matplotlib is missing.
+    # Imported late: make_figure has already said what to install if matplotlib is missing.
     from matplotlib.colors import LinearSegmentedColormap
 
     limit = float(np.abs(shares).max(initial=0.0)) or 1.0
