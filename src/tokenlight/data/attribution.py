@@ -1,6 +1,7 @@
 """Attribution: one explanation as frozen data, with everything that is needed to repeat it."""
 
 import dataclasses
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -136,6 +137,24 @@ class Attribution(LazyDataclass, ExportMixin):
 
     def __len__(self) -> int:
         return len(self.row)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both would be saved as the same values, so that a loaded copy is equal."""
+        if self is other:
+            return True
+        if not isinstance(other, Attribution):
+            return NotImplemented
+        if self.method != other.method or self.row.ids != other.row.ids:
+            return False  # most differ in these, which cost little to compare
+        return self._to_json_values() == other._to_json_values()
+
+    def __hash__(self) -> int:
+        return hash((self.method, self.row.ids))
+
+    def _to_json_values(self) -> object:
+        """Return what a JSON file would hold, where tuples are lists."""
+        values: object = json.loads(json.dumps(self.to_dict(), default=str))
+        return values
 
     def __repr__(self) -> str:
         strongest = sorted(self.words(), key=lambda pair: -abs(pair[1]))[:3]

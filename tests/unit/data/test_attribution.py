@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
-from tokenlight import Explainer
+from tokenlight import Explainer, load
 from tokenlight.errors import BadInput, NotFinite
 
 EXPLAINER = Explainer(tiny_bert(), tiny_tokenizer())
@@ -20,6 +20,24 @@ def test_scores_cannot_be_changed_in_place():
         ATTRIBUTION.scores[0] = 1.0
     with pytest.raises(AttributeError):
         ATTRIBUTION.method = "other"
+
+
+@pytest.mark.parametrize("attribution", [ATTRIBUTION, PAIR], ids=["text", "pair"])
+def test_an_explanation_equals_what_is_loaded_from_its_file(attribution, tmp_path):
+    attribution.save(tmp_path / "saved.json")
+    (loaded,) = load(tmp_path / "saved.json")
+    assert loaded == attribution
+    assert hash(loaded) == hash(attribution)
+
+
+def test_explanations_that_differ_in_one_field_are_not_equal():
+    from dataclasses import replace
+
+    assert replace(ATTRIBUTION) == ATTRIBUTION
+    assert replace(ATTRIBUTION, scores=ATTRIBUTION.scores + 1) != ATTRIBUTION
+    assert replace(ATTRIBUTION, notes=("another",)) != ATTRIBUTION
+    assert ATTRIBUTION != PAIR
+    assert ATTRIBUTION != "an explanation"
 
 
 def test_top_leaves_special_tokens_out_and_keeps_signs():
