@@ -304,10 +304,14 @@ def get_presets(kind: ComponentKind, name: str) -> dict[str, Mapping[str, Any]]:
 
     Every method has ``paper`` and ``official``; they are its defaults if it does not declare them.
     """
+    return _get_class_presets(kind, load_class(kind, name))
+
+
+def _get_class_presets(kind: ComponentKind, cls: Any) -> dict[str, Mapping[str, Any]]:
     presets: dict[str, Mapping[str, Any]] = {}
     if kind == "methods":
         presets = {"paper": {}, "official": {}}
-    return presets | getattr(load_class(kind, name), "presets", {})
+    return presets | getattr(cls, "presets", {})
 
 
 def format_spec(name: str, options: Mapping[str, Any]) -> str:
@@ -337,24 +341,37 @@ def build(kind: ComponentKind, name: str, options: Mapping[str, Any] | None = No
         >>> registry.build("methods", "integrated_gradients", {"num_steps": 8}).options
         {'num_steps': 8}
     """
-    cls = load_class(kind, name)
-    known_options = {field.name for field in dataclasses.fields(cls) if field.init}
-    settings = _read_old_spellings(options or {}, known_options)
+    return build_class(kind, name, load_class(kind, name), options or {})
+
+
+def build_class(
+    kind: ComponentKind, name: str, component_class: Any, options: Mapping[str, Any]
+) -> Any:
+    """Build an instance of a class, which need not be registered, as :func:`build` does.
+
+    Args:
+        kind: ``"methods"`` or ``"metrics"``.
+        name: What messages call it.
+        component_class: The class.
+        options: Values by name.
+    """
+    known_options = {field.name for field in dataclasses.fields(component_class) if field.init}
+    settings = _read_old_spellings(options, known_options)
     if "preset" in settings:
-        presets = get_presets(kind, name)
+        presets = _get_class_presets(kind, component_class)
         preset = settings.pop("preset")
         if not isinstance(preset, str) or preset not in presets:
             raise UnknownName.from_choices(f"preset of {name}", preset, presets)
         settings = {**presets[preset], **settings}
     # Type hints are slow to compile, and most calls set no option.
-    hints = _get_type_hints(cls) if settings else {}
+    hints = _get_type_hints(component_class) if settings else {}
     for option, value in settings.items():
         if option not in known_options:
             raise UnknownName.from_choices(
                 f"option of {_SINGULAR[kind]} {name}", option, known_options | {"preset"}
             )
         settings[option] = _convert_option(name, option, value, hints[option])
-    return cls(**settings)
+    return component_class(**settings)
 
 
 def resolve_spec(kind: ComponentKind, spec: Any) -> tuple[str, dict[str, Any]]:

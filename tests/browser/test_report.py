@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.helpers.handmade_attributions import make_word_attribution
+from tokenlight.data.target import ResolvedTarget
 from tokenlight.plots.colours import score_to_step, step_class
 from tokenlight.plots.dataset_report import DataSetReport
 
@@ -286,3 +287,26 @@ def test_each_dot_is_a_text_with_the_word_on_the_side_of_its_share(open_report):
     assert any(title.startswith("film +25 % of the scores") for title in rows)
     open_report.locator("#swarm circle").first.click()
     assert open_report.locator("tr.opened").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("explains_predicted", "expected"),
+    [
+        (True, "With fewer than 10 errors of a kind, a word may stand out by chance."),
+        (False, "for another label than the predicted one: 1. Their words are not listed here."),
+    ],
+)
+def test_the_page_says_what_the_words_of_errors_cannot_tell(
+    chromium, tmp_path, explains_predicted, expected
+):
+    report = DataSetReport("reviews.csv")
+    wrong = make_word_attribution("a dull film", [0.1, -0.5, 0.2], label=0)
+    if not explains_predicted:
+        wrong = replace(wrong, target=ResolvedTarget("class", "negative", (((0,), 1.0),)))
+    report.add([wrong])
+    report.write(tmp_path / "report.html")
+    page = chromium.new_page()
+    page.goto(f"file://{tmp_path}/report.html")
+    note = page.locator("#words-note").text_content()
+    page.close()
+    assert note.endswith(expected)

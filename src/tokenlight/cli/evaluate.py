@@ -24,7 +24,7 @@ from tokenlight.cli.console import (
     silence_libraries,
     write_errors_reported,
 )
-from tokenlight.cli.explain import MethodSpec, parse_methods
+from tokenlight.cli.explain import parse_methods
 from tokenlight.cli.flag_hints import format_text_for_command_line
 from tokenlight.cli.options import declare_option
 from tokenlight.errors import BadInput, MissingExtra
@@ -128,14 +128,14 @@ def _describe_file_columns(data: str, examples: Sequence[Any]) -> str:
     return describe_columns([example.columns for example in examples])
 
 
-def _check_some_method_works(explainer: Any, methods: Sequence[MethodSpec], seed: int) -> None:
+def _check_some_method_works(explainer: Any, methods: Sequence[Any], seed: int) -> None:
     """Raise if the options of every method are wrong, before the output folder is created.
 
     One of several methods may fail: then the others are measured. A method without options cannot fail here.
     """
     from tokenlight.evaluation.preflight import find_option_errors
 
-    if not all(options for _, options in methods):
+    if any(isinstance(method, tuple) and not method[1] for method in methods):
         return
     errors = find_option_errors(explainer, methods, seed)
     if len(errors) == len(methods):
@@ -143,8 +143,8 @@ def _check_some_method_works(explainer: Any, methods: Sequence[MethodSpec], seed
 
 
 def _resolve_method_names(
-    explainer: Any, methods: Sequence[MethodSpec], texts: Sequence[Any], seed: int
-) -> list[MethodSpec]:
+    explainer: Any, methods: Sequence[Any], texts: Sequence[Any], seed: int
+) -> list[Any]:
     """Replace ``auto`` and ``best`` by the methods that they stand for; drop duplicates."""
     resolved_names = {}
     if ("auto", {}) in methods:
@@ -157,9 +157,11 @@ def _resolve_method_names(
         choice = choose_best(explainer, texts, seed=seed)
         print(f"best: {choice.reason}")
         resolved_names["best"] = choice.method
-    resolved: list[MethodSpec] = []
-    for name, options in methods:
-        method = (resolved_names.get(name, name), options)
+    resolved: list[Any] = []
+    for method in methods:
+        if isinstance(method, tuple):
+            name, options = method
+            method = (resolved_names.get(name, name), options)  # noqa: PLW2901
         if method not in resolved:
             resolved.append(method)
     return resolved

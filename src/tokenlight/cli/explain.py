@@ -15,6 +15,7 @@ from tokenlight.cli.console import (
     handle_errors,
     load_explainer,
 )
+from tokenlight.cli.method_files import is_method_file, load_method_file
 from tokenlight.cli.option_checks import check_option_combinations
 from tokenlight.cli.options import declare_option
 from tokenlight.errors import BadInput, MissingExtra
@@ -250,6 +251,8 @@ def explain(arguments: Mapping[str, Any]) -> None:
     from tokenlight.cli.inputs import TextFile, read_input
     from tokenlight.cli.targets import build_target
 
+    if arguments["output"] is not None:
+        _check_registered(arguments["method"] or ())
     methods = _resolve_methods(arguments["method"] or ["auto"], arguments["reference"])
     if arguments["output"] is not None:
         from tokenlight.cli.explain_folder import explain_into_folder
@@ -295,6 +298,17 @@ def explain(arguments: Mapping[str, Any]) -> None:
         stream_tokens(explainer, text_input, explain_options, output)
         return
     _explain_single_text(explainer, text_input, explain_options, output, trust=arguments["trust"])
+
+
+def _check_registered(specs: Sequence[str]) -> None:
+    """Refuse a method from a Python file, which the workers of a folder do not have."""
+    for spec in specs:
+        if is_method_file(spec):
+            raise BadInput(
+                f"--method {spec} cannot be combined with -o, whose workers know registered methods only. "
+                "Register it with the entry point tokenlight.methods of a package, or leave out -o.",
+                code="method-file-for-folder",
+            )
 
 
 def _check_single_argument(text: str | None, further_arguments: Sequence[str]) -> None:
@@ -375,9 +389,7 @@ def effort_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def parse_methods(
-    specs: Sequence[str], *special_names: str, is_single: bool = False
-) -> list[MethodSpec]:
+def parse_methods(specs: Sequence[str], *special_names: str, is_single: bool = False) -> list[Any]:
     """Parse the values of ``--method``.
 
     Args:
@@ -386,7 +398,7 @@ def parse_methods(
         is_single: Whether the option takes one method only.
 
     Returns:
-        Name and options of each method.
+        Name and options of each method; an instance of one that a Python file defines.
 
     Raises:
         BadInput: A value names several methods, or a method is given twice.
@@ -397,8 +409,11 @@ def parse_methods(
         >>> parse_methods(["attcat:hidden=output", "auto"], "auto")
         [('attcat', {'hidden': 'output'}), ('auto', {})]
     """
-    methods: list[MethodSpec] = []
+    methods: list[Any] = []
     for spec in specs:
+        if is_method_file(spec):
+            methods.append(load_method_file(spec))
+            continue
         name, options = registry.parse_spec(spec)
         if "," in name and is_single:
             raise BadInput(
@@ -418,7 +433,7 @@ def parse_methods(
     return methods
 
 
-def _resolve_methods(specs: Sequence[str], reference: str | None) -> list[MethodSpec] | str:
+def _resolve_methods(specs: Sequence[str], reference: str | None) -> list[Any] | str:
     """Check the methods before a model is loaded, and add the reference if it is not among them."""
     if list(specs) == ["best"]:
         MissingExtra.check_installed(
@@ -434,9 +449,17 @@ def _resolve_methods(specs: Sequence[str], reference: str | None) -> list[Method
     methods = parse_methods(specs, "auto")
     if reference is None:
         return methods
+    if is_method_file(reference):
+        raise BadInput(
+            f"--reference {reference} is a Python file. Give it with --method, and with --reference the name "
+            "of its method.",
+            code="reference-is-a-file",
+        )
+    if reference in [method.name for method in methods if not isinstance(method, tuple)]:
+        return methods
     (reference_method,) = parse_methods([reference], "auto", is_single=True)
     reference_name, reference_options = reference_method
-    names = [name for name, _ in methods]
+    names = [method[0] for method in methods if isinstance(method, tuple)]
     # A reference without options means the method of that name, whatever its options are.
     is_included = reference_method in methods or (not reference_options and reference_name in names)
     return methods if is_included else [*methods, reference_method]

@@ -3,6 +3,7 @@
 A text that cannot be explained is reported and skipped; the others are shown and written all the same.
 """
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -19,7 +20,7 @@ from tokenlight.cli.pipes import EXIT_PIPE_CLOSED
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.tokens import Question
 from tokenlight.data.true_label import name_label
-from tokenlight.errors import BadInput, TokenlightError
+from tokenlight.errors import BadInput, TokenlightError, UnknownName
 from tokenlight.evaluation.choose import choose_best
 from tokenlight.evaluation.preflight import find_option_errors, try_target
 from tokenlight.evaluation.run import LABEL_TARGET, explain_by_text
@@ -28,9 +29,11 @@ from tokenlight.explainer import Explainer
 from tokenlight.explaining.input_rows import get_model_class_name
 from tokenlight.explaining.streams import TEXT_ERRORS, isolate_failures, read_chunks
 from tokenlight.files.tables import Example
+from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.dataset_report import DataSetReport
 from tokenlight.progress import progress_bar
 
+MAX_LISTED_LABELS = 5
 # The location of a text in its file, and its explanations or the reason why it has none.
 TextOutcome = tuple[str, list[Attribution] | TokenlightError]
 
@@ -65,7 +68,9 @@ def explain_file_texts(
             "columns 'question' and 'context'.",
             code="file-without-questions",
         )
+    _check_true_labels(explainer, text_file)
     if options["target"] != LABEL_TARGET:
+        _check_target_is_no_column(explainer, text_file, options["target"])
         try_target(explainer, options["target"])
     elif not text_file.has_labels:
         raise BadInput(
@@ -95,6 +100,69 @@ def explain_file_texts(
             "given above."
         )
     return output.num_omitted
+
+
+def _check_target_is_no_column(explainer: Explainer, text_file: TextFile, target: Any) -> None:
+    """Refuse the name of a column where a label of the model is expected.
+
+    Raises:
+        UnknownName: ``target`` is a column, which may hold the true labels.
+    """
+    is_column = isinstance(target, str) and target in text_file.column_names
+    if is_column and target not in explainer.runner.head.labels:
+        raise UnknownName(
+            f"--target {target} is no label of the model but a column of {Path(text_file.source).name}. Give "
+            f"--target {LABEL_TARGET} --label {target} to explain each text for the label in that column.",
+            code="target-is-a-column",
+        )
+
+
+def _check_true_labels(explainer: Explainer, text_file: TextFile) -> None:
+    """Compare the labels of the file with those of the model, which alone can be predicted.
+
+    A column that was found by its usual name and holds other words is not compared with the predictions.
+
+    Raises:
+        BadInput: The user named the column of labels, and the model has none of them.
+    """
+    head = explainer.runner.head
+    if head.task == "question-answering" or head.is_language_model or not text_file.label_counts:
+        return
+    unknown_counts: Counter[str] = Counter()
+    for label, count in text_file.label_counts.items():
+        if name_label(label, head.labels) not in head.labels:
+            unknown_counts[str(label)] += count
+    if not unknown_counts:
+        return
+    file_name = Path(text_file.source).name
+    unknown = _list_names([label for label, _ in unknown_counts.most_common()])
+    known = f"the model predicts {_list_names(head.labels)}"
+    if unknown_counts.total() < text_file.label_counts.total():
+        print_message(
+            f"note: {unknown_counts.total()} of the {text_file.label_counts.total()} labels in {file_name} "
+            f"({unknown}) can never be right: {known}.",
+            "yellow",
+        )
+        return
+    if text_file.label is not None:
+        raise BadInput(
+            f"No label in column {text_file.label!r} of {file_name} is one of the model's: it holds "
+            f"{unknown}, but {known}. Name the labels as the model does, or give a model that was trained "
+            "on them.",
+            code="no-label-of-the-model",
+        )
+    text_file.ignore_labels()
+    print_message(
+        f"note: the labels in {file_name} ({unknown}) are not compared with the predictions: {known}.",
+        "yellow",
+    )
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """List the first names, and say how many more there are."""
+    shown = ", ".join(to_single_line(name) for name in names[:MAX_LISTED_LABELS])
+    num_omitted = len(names) - MAX_LISTED_LABELS
+    return f"{shown} and {num_omitted} more" if num_omitted > 0 else shown
 
 
 def _read_nonempty_texts(text_file: TextFile) -> list[Any]:

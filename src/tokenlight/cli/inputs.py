@@ -2,8 +2,10 @@
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -138,6 +140,9 @@ class TextFile:
         num_texts: Number of rows, including those that hold no text.
         has_questions: Whether some rows are questions with a context.
         has_labels: Whether some rows have a true label, or a question its answer.
+        label_counts: Numbers of texts by true label, as the table writes it.
+        column_names: Names of the columns that hold no text.
+        ignores_labels: Whether the column of labels is only kept, because it holds something else.
 
     Raises:
         BadInput: The file cannot be read, or holds no text.
@@ -160,6 +165,9 @@ class TextFile:
         self.num_texts = 0
         self.has_questions = False
         self.has_labels = False
+        self.label_counts: Counter[str | int] = Counter()
+        self.column_names: set[str] = set()
+        self.ignores_labels = False
         # One pass over the file, so that its faults are reported before a model is loaded.
         self._check_first_row()
         column_sets = self._count_texts()
@@ -190,7 +198,11 @@ class TextFile:
                 if not isinstance(example, BadInput):
                     self.has_questions |= isinstance(example.text, Question)
                     self.has_labels |= example.true_target is not None
+                    if example.label is not None:
+                        self.label_counts[example.label] += 1
                     column_sets[example.columns] = None
+        for columns in column_sets:
+            self.column_names.update(filter(None, (columns.label, *columns.unread)))
         return column_sets
 
     def read_examples(self) -> Generator[tuple[str, Example | BadInput], None, None]:
@@ -202,9 +214,15 @@ class TextFile:
             for location, row in islice(rows, self.limit):
                 yield str(location), self._parse_row(location, row)
 
+    def ignore_labels(self) -> None:
+        """Treat the column of labels as any other column from now on."""
+        self.ignores_labels = True
+        self.has_labels = self.has_questions
+        self.label_counts.clear()
+
     def _parse_row(self, location: RowLocation, row: Mapping[str, Any]) -> Example | BadInput:
         try:
-            return parse_example(
+            example = parse_example(
                 row,
                 location,
                 text_column=self.column,
@@ -215,3 +233,7 @@ class TextFile:
             # The location is printed before the message, so it need not be repeated.
             message = str(error).removeprefix(f"In {location}, ").replace(f" in {location}", "", 1)
             return BadInput(message[:1].upper() + message[1:], code=error.code)
+        if self.ignores_labels and example.columns.label is not None:
+            kept_columns = {**example.extra_columns, example.columns.label: example.label}
+            return replace(example, label=None, extra_columns=kept_columns)
+        return example

@@ -56,6 +56,15 @@ EXCLUSIVE_OPTIONS: dict[str, tuple[str, ...]] = {
         "batch_size",
     ),
 }
+# Options that cannot be combined → what a person who gives both should write.
+WAYS_OUT = {
+    ("file", "pair"): "To explain two columns as a pair, give --text FIRST+SECOND.",
+    ("file", "question"): "Give a file with the columns question and context.",
+    ("file", "context"): "Give a file with the columns question and context.",
+    ("output", "label"): (
+        "For a report of the errors, give --html FILE instead of -o; otherwise leave out --label."
+    ),
+}
 # Options → the option that they need, and how to give it.
 REQUIRED_OPTIONS: dict[tuple[str, ...], tuple[str, str]] = {
     ("column", "label", "limit", "split", "output"): ("file", "--file DATA"),
@@ -125,9 +134,9 @@ def _check_exclusive_options(given_options: set[str]) -> None:
     for option, excluded_options in EXCLUSIVE_OPTIONS.items():
         for excluded in excluded_options:
             if option in given_options and excluded in given_options:
+                way_out = WAYS_OUT.get((option, excluded), "Leave one of them out.")
                 raise BadInput(
-                    f"{_format_flag(option)} cannot be combined with {_format_flag(excluded)}. "
-                    "Leave one of them out.",
+                    f"{_format_flag(option)} cannot be combined with {_format_flag(excluded)}. {way_out}",
                     code="options-exclusive",
                 )
 

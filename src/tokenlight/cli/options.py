@@ -125,8 +125,8 @@ def parse_pairs(
 def method_option(default: str) -> Any:
     """Declare ``--method``; ``default`` is shown in the help."""
     return declare_option(
-        "The method (see tokenlight methods), auto for the one recommended for this kind of input, or best "
-        "for the one that measures most faithful on your texts; repeatable.",
+        "The method (see tokenlight methods), auto for the one recommended for this kind of input, best for "
+        "the one that measures most faithful on your texts, or FILE.py:CLASS for your own; repeatable.",
         "--method -x",
         group=METHOD,
         metavar=SPEC_METAVAR,

@@ -20,6 +20,7 @@ from tokenlight.files.write import dump_json, write_text
 from tokenlight.plots.characters import to_single_line
 from tokenlight.plots.dataset_report import DataSetReport
 from tokenlight.plots.descriptions import format_percent, round_to_percents
+from tokenlight.plots.error_words import MIN_ERRORS, ErrorWords
 from tokenlight.plots.html import render_page
 from tokenlight.plots.scene import select_new_notes
 from tokenlight.plots.terminal import make_console, show
@@ -28,6 +29,7 @@ MAX_UNIT_NAME = 60  # characters of a unit's name in the list of ``--by``
 # Texts of a file that the terminal shows if a file holds them all: more would hide what the summary says.
 MAX_TEXTS_SHOWN = 10
 MAX_ERROR_KINDS = 5  # pairs of true and predicted label in the summary
+MAX_ERROR_WORDS = 6  # words of each pair
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class OutputWriter:
         num_explained: Number of texts explained.
         num_omitted: Number of texts that could not be explained.
         label_counts: Numbers of texts by true and predicted label, of those that have a true label.
+        error_words: The words of those texts.
         prints_json: Whether standard output is JSON and nothing else.
 
     Raises:
@@ -67,6 +70,7 @@ class OutputWriter:
     num_explained: int = field(init=False, default=0)
     num_omitted: int = field(init=False, default=0)
     label_counts: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
+    error_words: ErrorWords = field(init=False, default_factory=ErrorWords)
     prints_json: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +122,7 @@ class OutputWriter:
         true_label = find_true_label(attributions[0])
         if true_label is not None:
             self.label_counts[true_label, attributions[0].prediction.label] += 1
+            self.error_words.add(attributions[0])
         self._collect(attributions)
 
     def finish(self) -> None:
@@ -129,14 +134,17 @@ class OutputWriter:
             self._print_end()
 
     def _print_summary(self) -> None:
-        """Say how many texts only the files hold, and how many predictions are right."""
-        num_hidden = self.num_explained - MAX_TEXTS_SHOWN
-        if self.prints_json or not self.files or num_hidden <= 0:
+        """Say how many texts only the files hold, how many predictions are right, and what drives errors."""
+        if self.prints_json:
             return
-        names = ", ".join(str(path) for path in self.files.values())
-        lines = [f"\n{num_hidden} more of the {self.num_explained} texts are in {names}"]
-        lines += describe_labels(self.label_counts)
-        make_console(sys.stdout).print(Text("\n".join(lines)))
+        lines = []
+        num_hidden = self.num_explained - MAX_TEXTS_SHOWN
+        if self.files and num_hidden > 0:
+            names = ", ".join(str(path) for path in self.files.values())
+            lines.append(f"{num_hidden} more of the {self.num_explained} texts are in {names}")
+        lines += describe_labels(self.label_counts, self.error_words)
+        if lines:
+            make_console(sys.stdout).print(Text("\n" + "\n".join(lines)))
 
     def _collect(self, attributions: Sequence[Attribution]) -> None:
         """Hold what the files will contain; the page of many texts holds its own entries."""
@@ -225,11 +233,12 @@ class OutputWriter:
                 _print_sums(attribution, self.group_unit)
 
 
-def describe_labels(label_counts: Counter[tuple[str, str]]) -> list[str]:
-    """Describe in lines how many predictions are right, and which errors are the most frequent.
+def describe_labels(label_counts: Counter[tuple[str, str]], error_words: ErrorWords) -> list[str]:
+    """Describe in lines how many predictions are right, the most frequent errors, and the words in them.
 
     Args:
         label_counts: Numbers of texts by true and predicted label.
+        error_words: The words of these texts.
 
     Returns:
         No line without true labels.
@@ -237,8 +246,9 @@ def describe_labels(label_counts: Counter[tuple[str, str]]) -> list[str]:
     Example:
         >>> from collections import Counter
         >>> from tokenlight.cli.outputs import describe_labels
-        >>> describe_labels(Counter({("good", "good"): 3, ("good", "bad"): 1}))
-        ['accuracy 3 of 4 (75.0 %)', 'wrong: 1 good → bad (true → predicted)']
+        >>> from tokenlight.plots.error_words import ErrorWords
+        >>> describe_labels(Counter({("good", "good"): 4}), ErrorWords())
+        ['accuracy 4 of 4 (100.0 %)']
     """
     num_labeled = label_counts.total()
     if num_labeled == 0:
@@ -250,14 +260,49 @@ def describe_labels(label_counts: Counter[tuple[str, str]]) -> list[str]:
     num_right = num_labeled - wrong.total()
     share = format_percent(num_right / num_labeled)
     lines = [f"accuracy {num_right} of {num_labeled} ({share})"]
-    if wrong:
-        kinds = []
-        for (true_label, predicted), count in wrong.most_common(MAX_ERROR_KINDS):
-            kinds.append(f"{count} {to_single_line(true_label)} → {to_single_line(predicted)}")
-        if len(wrong) > MAX_ERROR_KINDS:
-            kinds.append("…")
-        lines.append(f"wrong: {', '.join(kinds)} (true → predicted)")
+    if not wrong:
+        return lines
+    kinds = wrong.most_common(MAX_ERROR_KINDS)
+    counts = [f"{count} {_format_error_kind(labels)}" for labels, count in kinds]
+    if len(wrong) > MAX_ERROR_KINDS:
+        counts.append("…")
+    lines.append(f"wrong: {', '.join(counts)} (true → predicted)")
+    lines += _describe_error_words(kinds, error_words)
     return lines
+
+
+def _describe_error_words(
+    kinds: Sequence[tuple[tuple[str, str], int]], error_words: ErrorWords
+) -> list[str]:
+    """Describe the words of each kind of error, and whether the errors are too few to tell."""
+    lines = []
+    num_few = 0
+    for labels, count in kinds:
+        words = error_words.rank(*labels)[:MAX_ERROR_WORDS]
+        if words:
+            listed = [f"{to_single_line(word)} ({in_errors})" for word, in_errors, _ in words]
+            lines.append(f"  {_format_error_kind(labels)}: {', '.join(listed)}")
+            num_few += count < MIN_ERRORS
+    if lines:
+        lines.insert(
+            0, "words that weigh more there than in right predictions (in how many texts):"
+        )
+    if num_few:
+        lines.append(
+            f"with fewer than {MIN_ERRORS} errors of a kind, a word may stand out by chance"
+        )
+    num_unread = sum(error_words.num_unread[labels] for labels, _ in kinds)
+    if num_unread:
+        lines.append(
+            f"{num_unread} of them are explained for another label than the predicted one, so their words do "
+            "not say why it was predicted"
+        )
+    return lines
+
+
+def _format_error_kind(labels: tuple[str, str]) -> str:
+    true_label, predicted = labels
+    return f"{to_single_line(true_label)} → {to_single_line(predicted)}"
 
 
 def _format_text_title(attribution: Attribution, location: str) -> Text:

@@ -118,6 +118,7 @@ def load_model(
     # before transformers allocates the model.
     weights = _read_weights(name, folder_or_id, transformers_options)
     config, model_class = _load_checked_config(name, folder_or_id, transformers_options)
+    _check_has_weights(name, Path(folder_or_id, hub_options.get("subfolder") or ""))
     model_options = {**transformers_options, **_build_head_options(model_class)}
     if dtype is None:
         dtype = _choose_default_dtype(model_class, config)
@@ -230,6 +231,16 @@ def _read_weights(
     if weights is not None:
         check_num_labels(name, folder_or_id, weights[0], hub_options)
     return weights
+
+
+def _check_has_weights(name: str, folder: Path) -> None:
+    """Refuse a folder that lacks the file of weights, such as one that was copied in part."""
+    if folder.is_dir() and not any(folder.glob("*.safetensors")):
+        raise DamagedFile(
+            f"The folder {name} has no weights, which would be in model.safetensors. Save the model again "
+            "with model.save_pretrained(folder), or copy that file, too.",
+            code="weights-file-missing",
+        )
 
 
 def _check_complete(name: str, model_class: Any, loading_info: dict[str, Any]) -> None:

@@ -71,9 +71,9 @@ def format_error(value: float) -> str:
 
 def format_percent(probability: float) -> str:
     """Format a probability in percent, never rounding to 0 or 100."""
-    if 0.999 < probability < 1:
+    if 0.9995 <= probability < 1:
         return ">99.9 %"
-    if 0 < probability < 0.001:
+    if 0 < probability < 0.0005:
         return "<0.1 %"
     return f"{100 * probability:.1f} %"
 

@@ -331,9 +331,9 @@ def shorten_choice(note: str) -> str:
     Example:
         >>> from tokenlight.plots.scene import shorten_choice
         >>> shorten_choice("method='auto': attnlrp, the most faithful of 8 methods")
-        'chosen by auto'
+        'default method'
     """
-    return "chosen by auto" if note.startswith(AUTO_NOTE) else note
+    return "default method" if note.startswith(AUTO_NOTE) else note
 
 
 def select_new_notes(notes: Sequence[str], shown_notes: set[str]) -> tuple[str, ...]:

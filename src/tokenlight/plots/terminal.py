@@ -218,16 +218,15 @@ def _render_method_heading(method: scene.MethodScene) -> Iterator[RenderableType
     """Render the method's name, the verdict on its trust, and its notes."""
     heading = _render_method_name(method, method.label, "bold")
     verdict = descriptions.get_verdict(method.attribution)
-    if not verdict:
-        for note in method.notes:
-            heading.append(f"  {to_single_line(scene.shorten_choice(note))}", "not bold dim")
-        yield heading
-        return
-    heading.append(f"  {to_single_line(verdict)}", "not bold")
+    notes = [to_single_line(scene.shorten_choice(note)) for note in method.notes]
+    if verdict:
+        heading.append(f"  {to_single_line(verdict)}", "not bold")
+    elif notes:
+        heading.append(f"  {notes.pop(0)}", "not bold dim")
     yield heading
-    # A note after a verdict would read as part of it, so all its lines are indented.
-    for note in method.notes:
-        yield Padding(Text(to_single_line(scene.shorten_choice(note)), style="dim"), INDENT)
+    # After a verdict, or after another note, a note would read as part of it.
+    for note in notes:
+        yield Padding(Text(note, style="dim"), INDENT)
 
 
 def _render_method_name(method: scene.MethodScene, name: str, style: str) -> Text:

@@ -34,7 +34,7 @@ def test_explain_prints_the_text_the_prediction_and_the_top_tokens(tokenlight, c
     assert code == 0
     assert errors == ""
     assert output.startswith("prediction  ")
-    assert "attnlrp  chosen by auto" in output
+    assert "attnlrp  default method" in output
     assert "charming" in output
     assert "\x1b" not in output
 

@@ -120,7 +120,7 @@ def test_the_terminal_shows_true_labels_and_explains_the_choice_of_the_method_on
     assert all(attribution.notes[0].startswith("method='auto'") for attribution in attributions)
     code, output, _ = tokenlight("explain", "--file", path, "-m", classifier)
     assert code == 0
-    assert output.count("chosen by auto") == 1
+    assert output.count("default method") == 1
     for number, attribution in enumerate(attributions, 1):
         truth = attribution.extras["label"]
         wrong = ", misclassified" if attribution.prediction.label != truth else ""
@@ -140,6 +140,72 @@ def test_the_true_label_of_each_text_can_be_explained(tokenlight, classifier, tm
     code, _, errors = tokenlight(*arguments, "-o", tmp_path / "out")
     assert code == 2
     assert "--target label cannot be combined with -o" in errors
+
+
+def test_the_terminal_lists_the_words_of_the_errors_also_without_a_file(
+    tokenlight, classifier, tmp_path
+):
+    path = tmp_path / "labeled.csv"
+    rows = "".join(f"a charming film {number},{number % 2 * 2}\n" for number in range(4))
+    path.write_text("text,label\n" + rows)
+    arguments = ("explain", "--file", path, "-m", classifier)
+    code, output, _ = tokenlight(*arguments)
+    assert code == 0
+    summary = output.rpartition("\n\n")[2].splitlines()
+    assert summary[0] == "accuracy 2 of 4 (50.0 %)"
+    assert summary[1].startswith("wrong: 2 ")
+    assert summary[2].startswith("words that weigh more there than in right predictions")
+    assert "(2)" in summary[3] or "(1)" in summary[3]
+    assert summary[-1] == "with fewer than 10 errors of a kind, a word may stand out by chance"
+    code, output, _ = tokenlight(*arguments, "--target", "label")
+    assert code == 0
+    assert "2 of them are explained for another label than the predicted one" in output
+    assert "words that weigh more" not in output
+
+
+def test_labels_that_the_model_does_not_have_are_not_taken_for_errors(
+    tokenlight, classifier, tmp_path
+):
+    path = tmp_path / "labeled.csv"
+    path.write_text("text,label,gold\na charming film,pos,5\nnever good,neg,7\n")
+    arguments = ("explain", "--file", path, "-m", classifier)
+    code, output, errors = tokenlight(*arguments, "--json", "-")
+    assert code == 0
+    assert "the labels in labeled.csv (pos, neg) are not compared with the predictions" in errors
+    columns = [attribution["extras"]["columns"] for attribution in json.loads(output)]
+    assert [column["label"] for column in columns] == ["pos", "neg"]
+    code, output, _ = tokenlight(*arguments)
+    assert (code, "true label" in output, "accuracy" in output) == (0, False, False)
+    code, _, errors = tokenlight(*arguments, "--label", "gold")
+    assert code == 2
+    assert "No label in column 'gold' of labeled.csv is one of the model's: it holds 5, 7" in errors
+
+
+def test_a_label_that_can_never_be_right_is_named(tokenlight, classifier, tmp_path):
+    path = tmp_path / "labeled.csv"
+    path.write_text("text,label\na charming film,positive\nnever good,postive\n")
+    code, output, errors = tokenlight("explain", "--file", path, "-m", classifier)
+    assert code == 0
+    assert "note: 1 of the 2 labels in labeled.csv (postive) can never be right" in errors
+    assert "accuracy" in output
+
+
+def test_the_name_of_a_column_as_target_is_refused_with_the_option_for_it(
+    tokenlight, classifier, tmp_path
+):
+    path = tmp_path / "labeled.csv"
+    path.write_text("text,gold\na charming film,positive\n")
+    code, _, errors = tokenlight("explain", "--file", path, "-m", classifier, "--target", "gold")
+    assert code == 2
+    assert "Give --target label --label gold" in errors
+
+
+def test_two_columns_given_as_pair_are_refused_with_the_way_to_name_them(tokenlight, reviews):
+    code, _, errors = tokenlight(
+        "explain", "--file", reviews, "--text", "review", "--pair", "stars"
+    )
+    assert code == 2
+    assert "give --text FIRST+SECOND" in errors
 
 
 def test_a_row_without_a_label_is_left_out_when_true_labels_are_explained(

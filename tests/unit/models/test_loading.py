@@ -130,6 +130,13 @@ def test_a_cut_weight_file_is_named(bert_folder, tmp_path):
         Explainer.from_pretrained(folder)
 
 
+def test_a_folder_without_weights_is_refused_with_the_way_out(bert_folder, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(bert_folder, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    with expect_error(DamagedFile, "weights-file-missing", mentions="save_pretrained"):
+        Explainer.from_pretrained(str(folder))
+
+
 def test_missing_head_weights_are_not_made_up(tmp_path, tokenizer):
     BertForMultipleChoice(tiny_config()).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)

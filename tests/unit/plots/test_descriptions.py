@@ -8,6 +8,7 @@ import pytest
 from tests.helpers.handmade_attributions import make_attribution, make_row
 from tokenlight.plots.descriptions import (
     build_badges,
+    format_percent,
     round_segment_shares,
     round_to_percents,
     shorten_model_name,
@@ -66,3 +67,18 @@ def test_a_model_is_named_without_the_folders_above_it():
     assert shorten_model_name("/home/anna/runs/first/checkpoint-500") == "…/first/checkpoint-500"
     for name in ("tokenlight/sentiment", "runs/first/checkpoint-500", "/models/bert", ""):
         assert shorten_model_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("probability", "expected"),
+    [
+        (0.99903, "99.9 %"),
+        (0.9996, ">99.9 %"),
+        (1.0, "100.0 %"),
+        (0.00097, "0.1 %"),
+        (0.0004, "<0.1 %"),
+        (0.0, "0.0 %"),
+    ],
+)
+def test_only_what_would_round_to_all_or_nothing_is_given_as_a_bound(probability, expected):
+    assert format_percent(probability) == expected

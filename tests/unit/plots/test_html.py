@@ -261,7 +261,7 @@ def test_the_terminal_says_briefly_that_the_recommended_method_was_taken():
     note = "method='auto': attcat, the most faithful"
     texts = [replace(make_sample(text), notes=(note,)) for text in ("one film", "two films")]
     terminal = render_terminal(texts, width=200)
-    assert terminal.count("attcat  chosen by auto") == 1
+    assert terminal.count("attcat  default method") == 1
     assert "the most faithful" not in terminal
 
 

@@ -91,7 +91,7 @@ function gradeClass(entry) {
 }
 
 function percent(probability) {
-  if (probability > 0.999 && probability < 1) return ">99.9 %";
+  if (probability >= 0.9995 && probability < 1) return ">99.9 %";
   return `${(100 * probability).toFixed(1)} %`;
 }
 
@@ -278,7 +278,8 @@ function drawGroups(shown) {
   }
   section.replaceChildren(...articles);
   const note = document.getElementById("words-note");
-  note.textContent = articles.length ? describeWords(shown.length) : "";
+  const about = articles.length ? describeWords(shown.length) : "";
+  note.textContent = `${about} ${describeErrorLimits(shown, methods)}`.trim();
   drawOverview(shown);
   const clusters = findClusters(shown);
   const list = document.getElementById("clusters");

@@ -4,6 +4,7 @@ const MAX_WORDS = 10;
 const MAX_CLUSTERS = 8;
 const LEADING_WORDS = 3;
 const MIN_SHARE = 0.05;
+const MIN_ERRORS = 10; // with fewer errors of a kind, a word may stand out by chance
 
 const isWrong = (entry) => "label" in entry && entry.label !== entry.predicted;
 
@@ -104,6 +105,23 @@ function groupTexts(entries) {
     groups.get(key).entries.push(entry);
   }
   return [...groups.values()].sort((a, b) => b.isError - a.isError || b.entries.length - a.entries.length);
+}
+
+// What the words of errors cannot tell: of few errors, and of those explained for another label.
+function describeErrorLimits(shown, methods) {
+  const groups = groupTexts(shown).filter((group) => group.isError);
+  const isRead = (entry) => methods.some((method) => findExplanation(entry, method));
+  const unread = groups.flatMap((group) => group.entries).filter((entry) => !isRead(entry)).length;
+  const isFew = ({ entries }) => entries.length < MIN_ERRORS && entries.some(isRead);
+  const limits = [];
+  if (groups.some(isFew))
+    limits.push(`With fewer than ${MIN_ERRORS} errors of a kind, a word may stand out by chance.`);
+  if (unread)
+    limits.push(
+      `Errors whose explanation is for another label than the predicted one: ${unread}. `
+      + "Their words are not listed here.",
+    );
+  return limits.join(" ");
 }
 
 // Errors whose strongest words are the same: each text belongs to the largest cluster that it fits.

@@ -27,8 +27,8 @@ export function decimals(value, digits = 2) {
 
 /** Format a probability in percent, never rounding to 0 or 100. */
 export function percent(probability) {
-  if (probability > 0.999 && probability < 1) return ">99.9 %";
-  if (probability > 0 && probability < 0.001) return "<0.1 %";
+  if (probability >= 0.9995 && probability < 1) return ">99.9 %";
+  if (probability > 0 && probability < 0.0005) return "<0.1 %";
   return `${(100 * probability).toFixed(1)} %`;
 }
 

@@ -3,6 +3,7 @@
 import { fetched } from "./api.js";
 import { byId, fill, make } from "./dom.js";
 import { asPng, asSvg } from "./export_image.js";
+import { percent } from "./numbers.js";
 import { state, watch } from "./store.js";
 import { showError } from "./errors.js";
 import { showFailure, waitForTrustTests } from "./work.js";
@@ -87,9 +88,7 @@ function save(blob, ending) {
 /** Elements that the picture omits, and its title. */
 function picture() {
   const { label, probabilities, index } = state.prediction;
-  const chance = probabilities.length
-    ? ` (${(100 * (probabilities[index] ?? probabilities[0])).toFixed(1)} %)`
-    : "";
+  const chance = probabilities.length ? ` (${percent(probabilities[index] ?? probabilities[0])})` : "";
   const model = state.entries[0].attribution.model;
   return {
     without: ".tools, .hint, .aside, button:not(.token), .pinned, .agreement, .why",
