@@ -8,9 +8,14 @@ Two generations of the same tokens are the measure: *teacher-forced*, one forwar
 per token, and *cached*, each token read once, with keys and values kept. Both and the explained stream
 decode greedily. Every figure is the median of several runs, after one that is not counted.
 
-The tokens of a chunk share one forward pass, and each has a backward pass; on a GPU, tokens of a short text
-are a batch of rows instead. The product chooses; ``--routes`` measures both. The file is written after
-every prompt and route, so that a run that is stopped leaves what it measured.
+The tokens of a chunk share one forward pass, and each has a backward pass; on a GPU, their backward passes
+run as one over a batch of gradients, and tokens of a short text are a batch of rows instead. The product
+chooses; ``--routes`` measures each. The file is written after every prompt and route, so that a run that is
+stopped leaves what it measured.
+
+Beside the times stands what was done, the same on every machine: the tokens that go forward and backward
+through the model, one of each for a token of a row; the passes; and the operations on tensors that a device
+is given, of which views are none. Each is divided by the number of new tokens.
 """
 
 from __future__ import annotations
@@ -18,27 +23,32 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tokenlight import Explainer
 from tokenlight.explaining import continuations
 from tokenlight.explaining.generation import CachedDecoder
+from tokenlight.hooks.patching import patched_attributes
 
 PROMPT = (
     "The following is a short encyclopedia article about the city of Paris. Paris is the capital of France. "
     "It lies on the river Seine, and"
 )
-# How the tokens of a chunk are explained: up to which size of a pass they are a batch of rows.
-ROUTES: dict[str, float] = {
-    "chosen": continuations.MAX_LAUNCH_BOUND_MULTIPLICATIONS,
-    "shared forward": 0.0,
-    "batched rows": float("inf"),
+# How the tokens of a chunk are explained: up to which size of a pass they are a batch of rows, and whether
+# their gradients may be a batch.
+ROUTES: dict[str, tuple[float, bool | None]] = {
+    "chosen": (continuations.MAX_LAUNCH_BOUND_MULTIPLICATIONS, None),
+    "shared forward": (0.0, False),
+    "shared forward, batched gradients": (0.0, True),
+    "batched rows": (float("inf"), None),
 }
 SHAPES = {
     "8b": {
@@ -96,9 +106,7 @@ def measure_seconds(run: Callable[[], Any], repeats: int) -> float:
 
 def generate_cached(explainer: Explainer, prompt: Any, num_tokens: int) -> None:
     """Generate as generate() does, without explaining anything."""
-    decoder = CachedDecoder(explainer, prompt)
-    for _ in range(num_tokens):
-        decoder.append(decoder.predict())
+    CachedDecoder(explainer, prompt).write(num_tokens, frozenset())
 
 
 @torch.inference_mode()
@@ -123,12 +131,77 @@ def build_prompt(explainer: Explainer, num_tokens: int | None) -> str:
 @contextmanager
 def forced_route(route: str) -> Iterator[None]:
     """Explain the tokens of a chunk by this route inside the block."""
-    chosen = continuations.MAX_LAUNCH_BOUND_MULTIPLICATIONS
-    continuations.MAX_LAUNCH_BOUND_MULTIPLICATIONS = ROUTES[route]
-    try:
+    max_multiplications, batches_gradients = ROUTES[route]
+    with ExitStack() as cleanup:
+        patch = cleanup.enter_context
+        patch(
+            patched_attributes(
+                [continuations], MAX_LAUNCH_BOUND_MULTIPLICATIONS=max_multiplications
+            )
+        )
+        if batches_gradients is not None:
+            patch(
+                patched_attributes(
+                    [continuations], can_batch_gradients=lambda _session: batches_gradients
+                )
+            )
         yield
-    finally:
-        continuations.MAX_LAUNCH_BOUND_MULTIPLICATIONS = chosen
+
+
+class WorkCounter(TorchDispatchMode):
+    """Counts what a device is given inside the block.
+
+    Attributes:
+        counts: Passes, their tokens, and operations on tensors.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self._model = model
+        self._num_tokens = 0
+        self._cleanup = ExitStack()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        # A view of another tensor needs no kernel.
+        if not function.is_view:
+            self.counts["operations"] += 1
+        return function(*args, **(kwargs or {}))
+
+    def __enter__(self) -> WorkCounter:
+        handle = self._model.register_forward_pre_hook(self._count_forward, with_kwargs=True)
+        self._cleanup.callback(handle.remove)
+        self._grad = torch.autograd.grad
+        self._cleanup.enter_context(patched_attributes([torch.autograd], grad=self._count_backward))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._cleanup.close()
+
+    def _count_forward(self, _model: Any, args: Any, kwargs: Any) -> None:
+        input_ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
+        self._num_tokens = input_ids.numel()
+        self.counts["forward passes"] += 1
+        self.counts["forward tokens"] += self._num_tokens
+
+    def _count_backward(self, outputs: Any, inputs: Any, seeds: Any = None, **options: Any) -> Any:
+        is_batch = bool(options.get("is_grads_batched"))
+        self.counts["backward passes"] += 1
+        self.counts["backward tokens"] += self._num_tokens * (len(seeds) if is_batch else 1)
+        return self._grad(outputs, inputs, seeds, **options)
+
+
+def count_work(
+    explainer: Explainer, run: Callable[[], Any], num_new_tokens: int
+) -> dict[str, float]:
+    """Return what a run gives to the device, per new token."""
+    with WorkCounter(explainer.model) as counter:
+        run()
+    return {name: count / num_new_tokens for name, count in sorted(counter.counts.items())}
 
 
 def measure(
@@ -142,32 +215,49 @@ def measure(
     """Measure both generations, then the stream by every route.
 
     Yields:
-        A record per route: milliseconds per token of both generations and of the stream, and their ratios.
+        A record per route: milliseconds per token of both generations and of the stream, their ratios, and
+        what each gives to the device.
     """
     streamed = list(explainer.generate(prompt, method, max_new_tokens=num_tokens))
     last = streamed[-1].attribution
     ids = [*last.row.ids, last.target.index]
     prompt_row = streamed[0].attribution.row
-    cached = measure_seconds(lambda: generate_cached(explainer, prompt_row, len(streamed)), repeats)
-    forced = measure_seconds(lambda: generate_forced(explainer, ids, len(prompt_row)), repeats)
+    num_new = len(streamed)
+
+    def run_cached() -> None:
+        generate_cached(explainer, prompt_row, num_new)
+
+    def run_forced() -> None:
+        generate_forced(explainer, ids, len(prompt_row))
+
+    def run_stream() -> None:
+        for _ in explainer.generate(prompt, method, max_new_tokens=num_tokens):
+            pass
+
+    cached = measure_seconds(run_cached, repeats)
+    forced = measure_seconds(run_forced, repeats)
     for route in routes:
         with forced_route(route):
-            stream = measure_seconds(
-                lambda: list(explainer.generate(prompt, method, max_new_tokens=num_tokens)), repeats
-            )
+            stream = measure_seconds(run_stream, repeats)
+            stream_work = count_work(explainer, run_stream, num_new)
         yield {
             "model": explainer.name,
             "method": last.method,
             "prompt_tokens": len(prompt_row),
-            "new_tokens": len(streamed),
+            "new_tokens": num_new,
             "route": route,
             "ms_per_token": {
-                "cached generation": 1000 * cached / len(streamed),
-                "teacher-forced generation": 1000 * forced / len(streamed),
-                "explained stream": 1000 * stream / len(streamed),
+                "cached generation": 1000 * cached / num_new,
+                "teacher-forced generation": 1000 * forced / num_new,
+                "explained stream": 1000 * stream / num_new,
             },
             "over_teacher_forced": stream / forced,
             "over_cached": stream / cached,
+            "work_per_token": {
+                "cached generation": count_work(explainer, run_cached, num_new),
+                "teacher-forced generation": count_work(explainer, run_forced, num_new),
+                "explained stream": stream_work,
+            },
         }
 
 

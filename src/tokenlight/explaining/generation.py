@@ -5,7 +5,8 @@ need a pass of their own over the text so far; the tokens of a chunk share it, a
 Chunks grow from one token, so that the first token does not wait, to :data:`MAX_CHUNK`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -34,6 +35,7 @@ from tokenlight.explaining.input_rows import (
 from tokenlight.explaining.session import Session, prepare_row, verify_model_for_rows
 from tokenlight.explaining.targeted_rows import append_ids, find_eos_ids
 from tokenlight.hooks.instrument import instrumented
+from tokenlight.hooks.mask_hook import answered_mask_checks
 from tokenlight.inputs.prompt import append_generated
 from tokenlight.perturb.logits_stream import stream_logits
 
@@ -132,7 +134,34 @@ class CachedDecoder:
         # A model that computes long texts in another way than short ones may not go on from a cache.
         self.uses_cache = has_cache and is_plain and not self._runner.batching.has_thresholds
 
-    def predict(self) -> int:
+    def write(self, num_tokens: int, stop_ids: Collection[int]) -> tuple[list[int], bool]:
+        """Append the most likely tokens, one after another, up to one that ends the text.
+
+        Args:
+            num_tokens: The most tokens to write.
+            stop_ids: Tokens that end the text; they are not written.
+
+        Returns:
+            The ids of the written tokens, and whether the text is ended.
+        """
+        new_ids: list[int] = []
+        # Instrumenting takes a third of the time of a small step, so that all steps share it.
+        with self._instrumented_steps():
+            while len(new_ids) < num_tokens:
+                next_id = self._predict()
+                if next_id in stop_ids:
+                    return new_ids, True
+                self._written_ids.append(next_id)
+                new_ids.append(next_id)
+        return new_ids, False
+
+    def _instrumented_steps(self) -> AbstractContextManager[Any]:
+        """Prepare the model for steps with a cache; passes without one are prepared one by one."""
+        if not self.uses_cache:
+            return nullcontext()
+        return instrumented(self._runner.model, attention="unchanged", gradients=False)
+
+    def _predict(self) -> int:
         """Return the most likely next token."""
         if self.uses_cache:
             logits = self._forward_new_tokens()
@@ -142,23 +171,21 @@ class CachedDecoder:
         (row_logits,) = stream_logits(self._runner, [row])
         return int(np.argmax(row_logits))
 
-    def append(self, token_id: int) -> None:
-        """Append a token to the text."""
-        self._written_ids.append(token_id)
-
     def _forward_new_tokens(self) -> torch.Tensor | None:
         """Return the logits after the last token; None if the model returned no cache to go on from."""
         ids = (*self._prompt.ids, *self._written_ids)
         device = self._runner.device
+        mask = torch.ones((1, len(ids)), dtype=torch.long, device=device)
         arguments: dict[str, Any] = {
             "input_ids": to_device([ids[self._num_cached :]], device),
-            "attention_mask": to_device([[1] * len(ids)], device),
+            "attention_mask": mask,
             "past_key_values": self._cache,
             "use_cache": True,
         }
         if "logits_to_keep" in self._runner.forward_parameters:
             arguments["logits_to_keep"] = 1
-        with instrumented(self._runner.model, attention="unchanged", gradients=False):
+        # Else transformers reads the mask, for which a GPU must finish what it is given.
+        with answered_mask_checks([self._prompt], mask.shape, has_padding=False):
             outputs = self._runner.model(**arguments, return_dict=True)
         self._cache = getattr(outputs, "past_key_values", None)
         if self._cache is None:
@@ -187,13 +214,9 @@ def _stream_tokens(
     while len(written_ids) < num_steps and not is_ended:
         num_explained = len(written_ids)
         # Write first, by the cache of keys and values, which holds no gradient.
-        while len(written_ids) < min(num_explained + chunk_size, num_steps):
-            next_id = decoder.predict()
-            is_ended = next_id in stop_ids
-            if is_ended:
-                break
-            decoder.append(next_id)
-            written_ids.append(next_id)
+        num_wanted = min(chunk_size, num_steps - num_explained)
+        new_ids, is_ended = decoder.write(num_wanted, stop_ids)
+        written_ids += new_ids
         if not written_ids:
             raise BadInput(
                 f"{get_model_class_name(session)} generates nothing after this prompt: its most likely next "

@@ -40,12 +40,15 @@ class ModelFacts:
         notes: Notes for every explanation, such as that the weights were dequantized.
         default_methods: Kind of input to the method that ``method="auto"`` chose for it.
         search_bounds: Bounds that the searches of metrics found on this model, by metric, text and target.
+        batches_gradients: Whether one backward pass over a batch of gradients gives what single ones give;
+            None until it was tried.
     """
 
     processor: Any = None
     notes: tuple[str, ...] = ()
     default_methods: dict[str, str] = field(default_factory=dict)
     search_bounds: dict[Any, Any] = field(default_factory=dict)
+    batches_gradients: bool | None = None
 
 
 class Session:

@@ -3,7 +3,7 @@
 Written against torch 2.13 and transformers 5.22; pyproject.toml names the oldest releases allowed. When a new
 release breaks tokenlight, look here first. The folders below this one have a few of their own:
 ``accel/modules.py`` and ``accel/graphs.py`` read the tables of ``torch.nn.Module`` (and
-``torch._foreach_copy_``), and ``lrp/`` the graph nodes of autograd.
+``torch._foreach_copy_``), and ``lrp/`` the graph nodes of autograd and the mark of a batched tensor.
 """
 
 from collections.abc import Callable, Iterable

@@ -139,6 +139,9 @@ def _multiply_wide(slope: Tensor, gradient: Tensor) -> Tensor:
     """Return the product, computed in the wider dtype and stored in the gradient's, in one kernel."""
     if slope.dtype == gradient.dtype:
         return slope * gradient
+    # A batch of gradients (``is_grads_batched``) takes no out=.
+    if torch._C._functorch.is_batchedtensor(gradient):
+        return (slope * gradient).to(gradient.dtype)
     return torch.mul(slope, gradient, out=torch.empty_like(gradient))
 
 

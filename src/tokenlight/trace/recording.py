@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -153,6 +153,19 @@ class Recording:
             return Tape(self, targets)
         retain_graph = not release_graph or self._needs_graph_again(targets)
         return Tape(self, targets, take_gradients(self, targets, retain_graph=retain_graph))
+
+    def make_tapes(self, targets_of_tapes: Sequence[Sequence[ResolvedTarget]]) -> list[Tape]:
+        """Return a tape for each of several targets, whose relevance one backward pass propagates.
+
+        The graph is kept. Gradients that are not relevance take a backward pass per tape.
+
+        Args:
+            targets_of_tapes: For each tape, one target per example.
+        """
+        tapes: list[Tape] = []
+        for targets in targets_of_tapes:
+            tapes.append(replace(self.make_tape(targets, release_graph=False), group=tapes))
+        return tapes
 
     def _needs_graph_again(self, targets: Sequence[ResolvedTarget]) -> bool:
         """Return whether the graph is used once more: by an extra pass, or a span's sides."""

@@ -27,7 +27,13 @@ from tokenlight.trace.attention_maps import AttentionMaps
 from tokenlight.trace.extra_passes import ExtraPasses
 from tokenlight.trace.gradients import GradientKind, take_gradients
 from tokenlight.trace.recording import Recording
-from tokenlight.trace.relevance import RelevancePath, RelevanceResult, propagate
+from tokenlight.trace.relevance import (
+    RelevancePath,
+    RelevanceResult,
+    can_propagate_together,
+    propagate,
+    propagate_together,
+)
 from tokenlight.trace.sites import Site
 from tokenlight.trace.target_parts import (
     SplitTarget,
@@ -52,6 +58,8 @@ class Tape:
         targets: One per example.
         gradient_rules: The rules by which gradients are rewritten; None for those of the model.
         checks: Checks of values on the device; :meth:`run_deferred_checks` runs them once these arrive.
+        group: Tapes of the same recording, this one among them, whose relevance one backward pass propagates
+            when the first of them is read; none if this one has a backward pass of its own.
 
     Example:
         >>> from tokenlight.plugin import Tape
@@ -66,6 +74,7 @@ class Tape:
     _derived_tapes: dict[tuple[object, ...], "Tape"] = field(default_factory=dict)
     gradient_rules: RuleSet | None = None
     checks: list[Deferred] = field(default_factory=list)
+    group: list["Tape"] = field(default_factory=list)
 
     def run_deferred_checks(self) -> None:
         """Run the checks that had to wait for the device, such as that a read-out was found.
@@ -429,9 +438,20 @@ class Tape:
         result = self._relevance_results.get((*key, relevance_path.top_only))
         lacks_maps = relevance_path.catches_maps and result is not None and not result.attention
         if result is None or lacks_maps:
-            result = propagate(self.recording, self.targets, relevance_path)
-            self._relevance_results[*key, relevance_path.top_only] = result
+            result = self._propagate(relevance_path, (*key, relevance_path.top_only))
         return result
+
+    def _propagate(self, relevance_path: RelevancePath, key: tuple[object, ...]) -> RelevanceResult:
+        """Propagate relevance, that of the whole group where it can be, and keep the results."""
+        if len(self.group) < 2 or not can_propagate_together(relevance_path):
+            result = propagate(self.recording, self.targets, relevance_path)
+            self._relevance_results[key] = result
+            return result
+        targets_of_passes = [tape.targets for tape in self.group]
+        results = propagate_together(self.recording, targets_of_passes, relevance_path)
+        for tape, result in zip(self.group, results, strict=True):
+            tape._relevance_results[key] = result
+        return self._relevance_results[key]
 
     @property
     def _dtype(self) -> torch.dtype:

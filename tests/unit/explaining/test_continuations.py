@@ -100,6 +100,94 @@ def test_a_short_text_in_half_precision_on_a_gpu_takes_one_batch_of_rows(
     assert passes == {"forwards": 1, "backwards": len(batched)}
 
 
+@pytest.fixture
+def batched_gradients(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: several backward passes may run as one."""
+    monkeypatch.setattr(continuations, "can_batch_gradients", lambda _session: True)
+    monkeypatch.setattr(explainer.facts, "batches_gradients", None)
+
+
+def test_backward_passes_over_a_batch_of_gradients_give_the_scores_of_single_ones(
+    explainer: Explainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    single = explainer.explain(PROMPT, METHODS, Continuation(TEXT))
+    monkeypatch.setattr(continuations, "can_batch_gradients", lambda _session: True)
+    monkeypatch.setattr(explainer.facts, "batches_gradients", None)
+    batched = explainer.explain(PROMPT, METHODS, Continuation(TEXT))
+    assert explainer.facts.batches_gradients or explainer.runner.generates_from_source
+    for attribution, other in zip(batched, single, strict=True):
+        assert (attribution.method, attribution.row) == (other.method, other.row)
+        scale = np.abs(other.scores).max()
+        np.testing.assert_allclose(attribution.scores, other.scores, rtol=0, atol=1e-12 * scale)
+
+
+@pytest.mark.usefixtures("batched_gradients")
+def test_tokens_of_a_continuation_share_a_backward_pass_where_gradients_are_batched(
+    explainer: Explainer, passes: Counter[str]
+) -> None:
+    attributions = explainer.explain(PROMPT, "attnlrp", Continuation(TEXT))
+    # The first time, a batch of two and a single gradient are compared.
+    assert passes == {"forwards": passes["forwards"], "backwards": 3}
+    passes.clear()
+    assert len(explainer.explain(PROMPT, "attnlrp", Continuation(TEXT))) == len(attributions) > 3
+    assert passes == {"forwards": 1, "backwards": 1}
+
+
+@pytest.mark.usefixtures("batched_gradients")
+def test_as_many_gradients_are_batched_as_tokens_may_go_through_the_model_at_once(
+    explainer: Explainer, passes: Counter[str]
+) -> None:
+    whole = explainer.explain(PROMPT, "attnlrp", Continuation(TEXT))
+    num_tokens = len(whole[-1].row) * 2
+    passes.clear()
+    in_pairs = explainer.explain(PROMPT, "attnlrp", Continuation(TEXT), batch_tokens=num_tokens)
+    assert passes["backwards"] == -(-len(whole) // 2)
+    for attribution, other in zip(in_pairs, whole, strict=True):
+        scale = np.abs(other.scores).max()
+        np.testing.assert_allclose(attribution.scores, other.scores, rtol=0, atol=1e-12 * scale)
+
+
+@pytest.mark.parametrize("is_wrong", [True, False], ids=["wrong", "refused"])
+@pytest.mark.usefixtures("batched_gradients")
+def test_a_model_that_takes_no_batch_of_gradients_has_a_backward_pass_per_token(
+    explainer: Explainer, passes: Counter[str], monkeypatch: pytest.MonkeyPatch, is_wrong: bool
+) -> None:
+    grad = torch.autograd.grad
+
+    def compute_gradients(*arguments: Any, is_grads_batched: bool = False, **options: Any) -> Any:
+        if not is_grads_batched:
+            return grad(*arguments, **options)
+        if not is_wrong:
+            raise RuntimeError("no batching rule")
+        gradients = grad(*arguments, is_grads_batched=True, **options)
+        return tuple(torch.zeros_like(gradient) for gradient in gradients)
+
+    monkeypatch.setattr(torch.autograd, "grad", compute_gradients)
+    explainer.explain(PROMPT, "attnlrp", Continuation(TEXT))
+    assert explainer.facts.batches_gradients is False
+    monkeypatch.setattr(torch.autograd, "grad", grad)
+    single = explainer.explain(PROMPT, "attnlrp", Continuation(TEXT))
+    monkeypatch.setattr(continuations, "can_batch_gradients", lambda _session: False)
+    for attribution, other in zip(
+        single, explainer.explain(PROMPT, "attnlrp", Continuation(TEXT)), strict=True
+    ):
+        np.testing.assert_array_equal(attribution.scores, other.scores)
+
+
+def test_a_model_in_half_precision_takes_a_batch_of_gradients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    half = Explainer(make_small_llama().to(torch.bfloat16), make_seq2seq_tokenizer(ends=False))
+    single = half.explain(PROMPT, "attnlrp", Continuation(TEXT))
+    monkeypatch.setattr(continuations, "can_batch_gradients", lambda _session: True)
+    batched = half.explain(PROMPT, "attnlrp", Continuation(TEXT))
+    assert half.facts.batches_gradients
+    for attribution, other in zip(batched, single, strict=True):
+        # Products of a batch may be added up in another order.
+        atol = 32 * torch.finfo(torch.bfloat16).eps * np.abs(other.scores).max()
+        np.testing.assert_allclose(attribution.scores, other.scores, rtol=0, atol=atol)
+
+
 @pytest.mark.parametrize(
     "method", ["grad_x_input", "saliency", "attnlrp", "cp_lrp", "gae", "attcat"]
 )
