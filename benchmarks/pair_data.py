@@ -290,12 +290,20 @@ def build_pairs(templates: Templates = FIRST) -> list[Pair]:
 
 
 def build_suite_rows() -> list[dict[str, Any]]:
-    """Return the rows of the suite: every prompt once, with a counterfactual for each deciding word.
+    """Return the rows of the suite."""
+    return gather_rows((("first", FIRST), ("held out", HELD_OUT)))
+
+
+def gather_rows(sources: Iterable[tuple[str, Templates]]) -> list[dict[str, Any]]:
+    """Return every prompt of some templates once, with a counterfactual for each deciding word.
 
     Several pairs may share a prompt and differ in different words of it: then each of these words decides.
+
+    Args:
+        sources: What the rows call the templates, and the templates.
     """
     rows: dict[str, dict[str, Any]] = {}
-    for origin, templates in (("first", FIRST), ("held out", HELD_OUT)):
+    for origin, templates in sources:
         for pair in build_pairs(templates):
             for prompt, other in ((pair.first, pair.second), (pair.second, pair.first)):
                 row = rows.setdefault(
