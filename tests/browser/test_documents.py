@@ -10,6 +10,7 @@ import torch
 from tests.helpers.encoder_decoder_models import make_seq2seq_tokenizer, make_small_llama
 from tests.helpers.page_server import run_server
 from tokenlight import Context, Continuation, Explainer
+from tokenlight.plots.prompt_parts import describe_deciding_part
 
 DOCUMENTS = [
     "the cat sat on a mat and the dog ran",
@@ -63,6 +64,14 @@ def test_sources_are_sorted_by_score_and_restored_by_a_link(visitor, folder, wri
     question = page.locator("#why b").first.text_content()
     assert question == f"‘{ANSWER}’ rather than anything else"
     assert page.locator(".token-target").count() == 0  # an answer is one whole
+    # What decided stands first, before the list of all sources.
+    first_line = page.locator("#why .row-body > *").first
+    assert first_line.text_content() == describe_deciding_part(attribution) != ""
+    # Their columns are aligned.
+    lefts = page.locator("#why .sources .note").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().left)"
+    )
+    assert len(set(lefts)) == 1
     second_page = visitor(writer_server).page
     second_page.goto(page.url)
     second_page.locator("#why .sources .name").first.wait_for()

@@ -49,6 +49,7 @@ class MethodScene:
         same_method: The explanations by the same method of all targets of the text, including this one.
             They share a colour scale, so that classes can be compared by eye.
         has_sink_note: Whether the note on an attention sink stands here; a text has it once.
+        deciding_part: Which document or turn decided; empty for a text without such parts.
     """
 
     attribution: Attribution
@@ -56,6 +57,7 @@ class MethodScene:
     notes: tuple[str, ...] = ()
     same_method: list["MethodScene"] = field(default_factory=list)
     has_sink_note: bool = False
+    deciding_part: str = ""
 
     @property
     def label(self) -> str:
@@ -247,9 +249,7 @@ def _group_by_text(
         if sink_note and not any(other.has_sink_note for other in method.same_method):
             method.notes += (sink_note,)
             method.has_sink_note = True
-        deciding_part = describe_deciding_part(attribution)
-        if deciding_part:
-            method.notes = (deciding_part, *method.notes)
+        method.deciding_part = describe_deciding_part(attribution)
         method.same_method.append(method)
         targets = texts.setdefault(scene_key, {})
         targets.setdefault(attribution.question, []).append(method)

@@ -132,8 +132,9 @@ def _render_prediction(
 def _render_prediction_line(attribution: Attribution) -> Text:
     prediction = attribution.prediction
     labels = descriptions.quote_labels(attribution)
-    line = Text("prediction  ")
-    if is_continuation(attribution):
+    is_whole_answer = is_continuation(attribution) and attribution.target.index is None
+    line = Text("answer  " if is_whole_answer else "prediction  ")
+    if is_continuation(attribution) and not is_whole_answer:
         line.append(f"at {to_single_line(attribution.target.name)}:  ", "dim")
     label = prediction.label
     if prediction.ids:
@@ -227,6 +228,13 @@ def _render_method_heading(method: scene.MethodScene) -> Iterator[RenderableType
     # After a verdict, or after another note, a note would read as part of it.
     for note in notes:
         yield Padding(Text(note, style="dim"), INDENT)
+    yield from _render_deciding_part(method)
+
+
+def _render_deciding_part(method: scene.MethodScene) -> Iterator[RenderableType]:
+    """Render the line that names the document or turn that decided, right above the text."""
+    if method.deciding_part:
+        yield Padding(Text(to_single_line(method.deciding_part), style="bold"), INDENT)
 
 
 def _render_method_name(method: scene.MethodScene, name: str, style: str) -> Text:

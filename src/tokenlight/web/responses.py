@@ -60,14 +60,15 @@ def serialize_entry(
         "words": _serialize_words(attribution),
         "has_layers": attribution.layers is not None,
         "attribution": values,
+        "deciding_part": describe_deciding_part(attribution),
         "remarks": _list_remarks(attribution),
     }
 
 
 def _list_remarks(attribution: Attribution) -> list[str]:
-    """Return which part of a prompt decided, and what the first token takes, as pictures say them."""
-    remarks = (describe_deciding_part(attribution), describe_attention_sink(attribution))
-    return [remark for remark in remarks if remark]
+    """Return what the first token takes, as pictures say it."""
+    remark = describe_attention_sink(attribution)
+    return [remark] if remark else []
 
 
 def format_method_name(attribution: Attribution) -> str:

@@ -150,7 +150,7 @@ def test_as_many_gradients_are_batched_as_tokens_may_go_through_the_model_at_onc
 @pytest.mark.parametrize("is_wrong", [True, False], ids=["wrong", "refused"])
 @pytest.mark.usefixtures("batched_gradients")
 def test_a_model_that_takes_no_batch_of_gradients_has_a_backward_pass_per_token(
-    explainer: Explainer, passes: Counter[str], monkeypatch: pytest.MonkeyPatch, is_wrong: bool
+    explainer: Explainer, monkeypatch: pytest.MonkeyPatch, is_wrong: bool
 ) -> None:
     grad = torch.autograd.grad
 

@@ -36,8 +36,12 @@ def test_the_document_with_the_largest_sum_decided():
     assert describe_deciding_part(attribution) == line
     stream = io.StringIO()
     show(attribution, console=Console(file=stream, width=120, color_system=None))
-    assert line in stream.getvalue()
-    assert line in render_page(attribution)
+    # A line of its own, above the text.
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("answer  ")
+    assert lines.index(f"  {line}") < next(i for i, shown in enumerate(lines) if "word0" in shown)
+    page = render_page(attribution)
+    assert page.count(line) == page.count(f'<p class="deciding">{line}</p>') == 1
 
 
 def test_turns_of_a_chat_have_numbers_and_roles_have_shares():

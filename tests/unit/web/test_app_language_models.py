@@ -132,8 +132,8 @@ def test_what_pictures_remark_is_an_entry_of_the_page(client, models):
     context = Context(["the red film", "a blue cat", "a dog"], ABOUT["question"])
     continuation = Continuation(" very good", joint=True)
     (attribution,) = models.get_model("writer").explainer.explain(context, "gae", continuation)
-    assert entry["remarks"][0] == describe_deciding_part(attribution) != ""
-    assert entry["remarks"][1:] == [note for note in [describe_attention_sink(attribution)] if note]
+    assert entry["deciding_part"] == describe_deciding_part(attribution) != ""
+    assert entry["remarks"] == [note for note in [describe_attention_sink(attribution)] if note]
 
 
 def test_documents_are_a_message_where_the_model_has_a_chat_template():

@@ -104,6 +104,7 @@ function drawRow(entry, number) {
     make(
       "div",
       { class: "row-body", "data-method": entry.method },
+      reference ? null : decidingLine(entry),
       sources(shown, shown.of),
       text,
       specialLine(shown, { always: state.special, of: shown.of }),
@@ -114,6 +115,11 @@ function drawRow(entry, number) {
       reference || isContinuation() ? null : trustLine(entry),
     ),
   ];
+}
+
+/** Which document or turn decided, above the list of all; null for a text without such parts. */
+function decidingLine({ deciding_part: part }) {
+  return part ? make("p", { class: "deciding", text: part }) : null;
 }
 
 /** The explanation this one is compared with, where a reference is chosen and fits. */
