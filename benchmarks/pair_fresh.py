@@ -140,7 +140,7 @@ def build_examples() -> list[tuple[str, Example]]:
         path = Path(folder) / "fresh.jsonl"
         path.write_text(dump_rows(rows), encoding="utf-8")
         examples = read_examples(path)
-    return [(names_by_text[example.text], example) for example in examples]
+    return [(names_by_text[str(example.text)], example) for example in examples]
 
 
 def measure(explainer: Explainer, path: Path) -> None:

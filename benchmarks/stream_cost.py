@@ -148,7 +148,7 @@ def forced_route(route: str) -> Iterator[None]:
         yield
 
 
-class WorkCounter(TorchDispatchMode):
+class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what a device is given inside the block.
 
     Attributes:
@@ -156,7 +156,7 @@ class WorkCounter(TorchDispatchMode):
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
         self._model = model
         self._num_tokens = 0
@@ -175,11 +175,11 @@ class WorkCounter(TorchDispatchMode):
         self._cleanup.callback(handle.remove)
         self._grad = torch.autograd.grad
         self._cleanup.enter_context(patched_attributes([torch.autograd], grad=self._count_backward))
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._cleanup.close()
 
     def _count_forward(self, _model: Any, args: Any, kwargs: Any) -> None:
