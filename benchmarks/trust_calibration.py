@@ -2,6 +2,7 @@
 
     python benchmarks/trust_calibration.py pack --data DATA --to FOLDER   # 1 MB: all that measuring reads
     python benchmarks/trust_calibration.py measure --data DATA --work WORK [--device cuda] [--workers 8]
+    python benchmarks/trust_calibration.py measure --work WORK --further --tasks text topic   # texts that are new
     python benchmarks/trust_report.py --work WORK   # counts the grades
 
 DATA is the folder of public data sets (default: TOKENLIGHT_DATA). WORK/parts keeps finished chunks, so that
@@ -25,7 +26,16 @@ from typing import Any
 
 import numpy as np
 from machine import facts
-from trust_texts import TASKS, TRAINED_TASKS, load_explainer, pack, read_texts, train_model
+from trust_texts import (
+    FURTHER_TASKS,
+    TASKS,
+    TRAINED_TASKS,
+    load_explainer,
+    pack,
+    read_further_texts,
+    read_texts,
+    train_model,
+)
 
 from tokenlight import Explainer
 from tokenlight.accel.precision import compute_rounding_eps
@@ -272,7 +282,8 @@ def list_chunks(
     chunks = []
     for task in arguments.tasks:
         count = arguments.topic_texts if task == "topic" else arguments.texts
-        texts = read_texts(task, arguments.data, count)
+        read = read_further_texts if arguments.further else read_texts
+        texts = read(task, arguments.data, count)
         size = CHUNK_SIZES[task]
         for i in range(0, len(texts), size):
             path = parts / f"{task}-{i:05}.json.gz"
@@ -317,6 +328,11 @@ def main() -> None:
     )
     measuring.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     measuring.add_argument(
+        "--further",
+        action="store_true",
+        help=f"texts that the first calibration did not read ({', '.join(FURTHER_TASKS)})",
+    )
+    measuring.add_argument(
         "--seconds", type=float, default=1e9, help="after which no chunk is begun"
     )
     measuring.set_defaults(run=measure)
@@ -325,6 +341,10 @@ def main() -> None:
     packing.set_defaults(run=lambda arguments: pack(arguments.data, arguments.to, arguments.texts))
     arguments = parser.parse_args()
     if "work" in arguments:
+        if arguments.further and not FURTHER_TASKS.keys() >= set(arguments.tasks):
+            parser.error(
+                f"--further has texts of {' and '.join(FURTHER_TASKS)} alone: give --tasks"
+            )
         arguments.models = arguments.models or arguments.work
         arguments.models.mkdir(parents=True, exist_ok=True)
     arguments.run(arguments)

@@ -2,12 +2,16 @@
 
 Every text is from a split that no model was trained on. Two models are trained on the way: pairs of questions
 and parts of speech, from the embedded encoder.
+
+A first calibration read all sentences of SST-2 dev, but only a sample of AG News test. Two further sources have
+texts that it did not read: the sentences of SST test, and the rest of AG News test.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -30,6 +34,13 @@ TASKS = {
     "token": "UD English EWT test, part of speech of one word",
 }
 TRAINED_TASKS = ("pair", "token")
+FURTHER_TASKS = {
+    "text": "SST test, sentences",
+    "topic": "AG News test, texts that the first calibration did not draw",
+}
+NUM_FIRST_TOPICS = 265  # texts of AG News test that the first calibration drew
+NEUTRAL = 2  # the label of a sentence of SST that SST-2 leaves out
+SMALLEST_SHARED_WORDS = 5  # a shorter sentence may be a phrase of many others
 MAX_PASSAGE_WORDS = 75  # a long one costs as much as twenty sentences
 MIN_TAGGED_WORDS = 5
 TRAINING_STEPS = 150
@@ -55,6 +66,55 @@ def read_texts(task: str, data: Path, count: int) -> list[tuple[Any, Any]]:
         inputs = [pair for pair in inputs if _is_short(pair[0])]
     order = np.random.default_rng(0).permutation(len(inputs))
     return [inputs[i] for i in order[:count]]
+
+
+def read_further_texts(task: str, data: Path, count: int) -> list[tuple[Any, Any]]:
+    """Return inputs with their targets that the first calibration did not read, in a random order.
+
+    Args:
+        task: A key of ``FURTHER_TASKS``.
+        data: The folder of public data sets.
+        count: The most texts to return.
+    """
+    if task == "text":
+        texts = _read_sst_test(data)
+    else:
+        lines = _read_lines(data / "ag_news/test.jsonl.gz")
+        drawn = set(_draw(lines, NUM_FIRST_TOPICS))
+        training_texts = {
+            json.loads(line)["text"] for line in _read_lines(data / "ag_news/train_subset.jsonl.gz")
+        }
+        texts = [json.loads(line)["text"] for line in lines if line not in drawn]
+        texts = [text for text in texts if text not in training_texts]
+    order = np.random.default_rng(0).permutation(len(texts))
+    return [(texts[i], "predicted") for i in order[:count]]
+
+
+def _read_sst_test(data: Path) -> list[str]:
+    """Read the sentences of SST test that are not neutral, spelled as in SST-2.
+
+    Sentences that are also in SST-2 train or dev, or a part of one, are left out. So are very short ones, which
+    cannot be compared.
+    """
+    known = []
+    for split in ("train", "dev"):
+        for line in _read_lines(data / f"sst2/{split}.jsonl.gz"):
+            known.append(json.loads(line)["text"].strip())
+    known_text = "\n".join(known)
+    sentences = []
+    for tree in _read_lines(data / "sst_trees/test.txt.gz"):
+        words = re.findall(r"\(\d ([^()]+)\)", tree)
+        spelled = " ".join(words).replace("-LRB-", "(").replace("-RRB-", ")").replace("\\/", "/")
+        sentence = spelled.lower()
+        is_neutral = tree.startswith(f"({NEUTRAL} ")
+        is_comparable = len(words) >= SMALLEST_SHARED_WORDS
+        if is_comparable and not is_neutral and sentence not in known_text:
+            sentences.append(sentence)
+    return sentences
+
+
+def _read_lines(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines()
 
 
 def _is_short(question: Any) -> bool:
