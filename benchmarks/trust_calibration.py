@@ -2,7 +2,7 @@
 
     python benchmarks/trust_calibration.py pack --data DATA --to FOLDER   # 1 MB: all that measuring reads
     python benchmarks/trust_calibration.py measure --data DATA --work WORK [--device cuda] [--workers 8]
-    python benchmarks/trust_calibration.py measure --work WORK --further --tasks text topic   # texts that are new
+    python benchmarks/trust_calibration.py measure --work WORK --further --tasks text topic   # further texts
     python benchmarks/trust_report.py --work WORK   # counts the grades
 
 DATA is the folder of public data sets (default: TOKENLIGHT_DATA). WORK/parts keeps finished chunks, so that

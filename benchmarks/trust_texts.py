@@ -3,8 +3,8 @@
 Every text is from a split that no model was trained on. Two models are trained on the way: pairs of questions
 and parts of speech, from the embedded encoder.
 
-A first calibration read all sentences of SST-2 dev, but only a sample of AG News test. Two further sources have
-texts that it did not read: the sentences of SST test, and the rest of AG News test.
+A first calibration read all sentences of SST-2 dev, but only a sample of AG News test. Two further sources
+have texts that it did not read: the sentences of SST test, and the rest of AG News test.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def read_further_texts(task: str, data: Path, count: int) -> list[tuple[Any, Any
 def _read_sst_test(data: Path) -> list[str]:
     """Read the sentences of SST test that are not neutral, spelled as in SST-2.
 
-    Sentences that are also in SST-2 train or dev, or a part of one, are left out. So are very short ones, which
-    cannot be compared.
+    Sentences that are also in SST-2 train or dev, or a part of one, are left out. So are very short ones,
+    which cannot be compared.
     """
     known = []
     for split in ("train", "dev"):

@@ -198,8 +198,11 @@ class _MaskedWords:
         arguments = {"input_ids": input_ids, "attention_mask": attention_mask}
         arguments = {name: value.to(self.device) for name, value in arguments.items()}
         hidden_states = self.model.bert(**arguments).last_hidden_state
-        # The vocabulary is large: logits are computed only at the masks.
-        logits = self.model.cls(hidden_states[is_mask.to(self.device)]).float().cpu().numpy()
+        # The vocabulary is large: logits are computed only at the masks. Their places are known here, so
+        # that a GPU need not be asked how many there are.
+        mask_rows, mask_columns = is_mask.nonzero(as_tuple=True)
+        at_masks = hidden_states[mask_rows.to(self.device), mask_columns.to(self.device)]
+        logits = self.model.cls(at_masks).float().cpu().numpy()
         return np.split(logits, np.cumsum(is_mask.sum(dim=1).numpy())[:-1])
 
     def _sample(

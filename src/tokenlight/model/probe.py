@@ -19,6 +19,7 @@ from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import NotFinite, UnsupportedModel
 from tokenlight.hooks import attention_hook
+from tokenlight.hooks.first_token import first_token_alone
 from tokenlight.hooks.patching import forward_hooks
 from tokenlight.model.objective import describe_first_nonfinite
 from tokenlight.model.probe_results import get_probe_results
@@ -137,6 +138,34 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
             _check_recorded_attention(runner, probe_row, logits, tolerance, ())
     if not padding_invariance[key]:
         batching.padding_sensitive.add(sides)
+
+
+@torch.inference_mode(mode=False)
+def reads_first_token_alone(runner: ModelRunner, row: TokenRow, last_block: nn.Module) -> bool:
+    """Return whether a classifier reads the last hidden state of the first token and of no other.
+
+    Args:
+        runner: The model.
+        row: A row that it reads.
+        last_block: The last block, which :func:`find_last_feed_forward` returned.
+    """
+    # An index beyond the first token is an error that can be caught on a CPU, but ends all work on a GPU.
+    if runner.head.task != "text-classification" or runner.device.type != "cpu":
+        return False
+    results = get_probe_results(runner.model)
+    if results.reads_first_token_alone is None:
+        probe_row = make_probe_row(runner, replace(row, continuation_ids=()))
+        logits = _probe_logits(runner, probe_row)
+        inputs = runner.build_inputs([probe_row])
+        try:
+            first_token_logits = runner.run(inputs, first_token_alone(last_block))[1].cpu().double()
+        except (RuntimeError, IndexError, UnsupportedModel):
+            results.reads_first_token_alone = False
+            return False
+        rounding = ROUNDING_FACTOR * _compute_float_eps(runner) * _compute_logit_scale(logits)
+        gap = _compute_max_gap(logits, first_token_logits)
+        results.reads_first_token_alone = len(probe_row) > 1 and gap <= rounding
+    return results.reads_first_token_alone
 
 
 # --- how far logits may move -----------------------------------------------------------------------

@@ -29,6 +29,8 @@ class ProbeResults:
         padding_invariance_by_regime: The same as ``is_padding_invariant`` for longer rows, by the sides
             of the length thresholds (see ``regimes.py``) and by whether eager attention maps are read.
         verified_route: The route by which attention was recorded without a change of the logits.
+        reads_first_token_alone: Whether the head reads the last hidden state of the first token and of no
+            other.
         embedding_hooks: Where the embeddings of a text enter the model.
     """
 
@@ -36,6 +38,7 @@ class ProbeResults:
     is_batch_invariant: bool | None = None
     padding_invariance_by_regime: dict[tuple[Any, bool], bool] = field(default_factory=dict)
     verified_route: AttentionRoute | None = None
+    reads_first_token_alone: bool | None = None
     embedding_hooks: dict[EmbeddingSite, EmbeddingHooks] = field(default_factory=dict)
 
 

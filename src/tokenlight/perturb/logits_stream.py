@@ -16,10 +16,12 @@ from torch import Tensor
 from tokenlight.accel.transfer import to_device
 from tokenlight.data.tokens import TokenRow
 from tokenlight.errors import TextTooLong
+from tokenlight.hooks.first_token import find_last_feed_forward, first_token_alone
 from tokenlight.hooks.locks import call_between_passes
 from tokenlight.model.batch_inputs import get_shared_source_length
 from tokenlight.model.embeddings import find_embedding_hooks
 from tokenlight.model.memory import is_out_of_memory, limit_pack_tokens
+from tokenlight.model.probe import reads_first_token_alone
 from tokenlight.model.runner import CPU_BATCH_TOKENS, ModelRunner
 from tokenlight.perturb.variants import Variant
 
@@ -177,12 +179,24 @@ def _try_batch(runner: ModelRunner, rows: list[Variant]) -> Tensor | None:
     """Return the logits of ``rows``; None if several rows do not fit into memory together."""
     try:
         inputs = runner.build_inputs(rows)
-        _, logits = runner.run(inputs, _dropped_embeddings(runner, rows, inputs.token_mask))
+        dropped_embeddings = _dropped_embeddings(runner, rows, inputs.token_mask)
+        _, logits = runner.run(inputs, dropped_embeddings, _shortened_last_block(runner, rows[0]))
     except RuntimeError as error:
         if len(rows) == 1 or not is_out_of_memory(error):
             raise
         return None
     return logits
+
+
+def _shortened_last_block(runner: ModelRunner, variant: Variant) -> AbstractContextManager[None]:
+    """Skip what a classifier of the BERT family computes in its last block and does not read.
+
+    Of a model of six blocks this is a tenth of the time.
+    """
+    block = find_last_feed_forward(runner.model)
+    if block is None or not reads_first_token_alone(runner, variant.row, block):
+        return nullcontext()
+    return first_token_alone(block)
 
 
 def _dropped_embeddings(

@@ -13,6 +13,7 @@ from transformers import (
     GPT2Config,
     GPT2ForSequenceClassification,
 )
+from transformers.models.bert.modeling_bert import BertIntermediate
 
 from tests.helpers.expect import expect_error
 from tests.helpers.model_state import assert_unchanged, take_snapshot
@@ -322,3 +323,61 @@ def test_a_decoder_reads_the_faded_text_with_its_start_token_unchanged():
     for handle in handles:
         handle.remove()
     np.testing.assert_allclose(logits, expected, atol=1e-10)
+
+
+@pytest.fixture
+def feed_forward_lengths(monkeypatch):
+    """Record how many tokens each feed-forward part of BERT computes, block by block."""
+    lengths = []
+    compute = BertIntermediate.forward
+
+    def recorded_forward(module, hidden_states):
+        lengths.append(hidden_states.shape[1])
+        return compute(module, hidden_states)
+
+    monkeypatch.setattr(BertIntermediate, "forward", recorded_forward)
+    return lengths
+
+
+def stream_one_row(model, row):
+    (logits,) = stream_logits(ModelRunner(model), [row])
+    np.testing.assert_allclose(logits, run_bare_model(model, row).logits[0], atol=1e-10)
+
+
+def test_the_last_block_of_a_classifier_computes_only_the_token_that_its_head_reads(
+    feed_forward_lengths,
+):
+    model = tiny_bert()
+    (row,) = Tokens.from_ids([range(5, 14)]).rows
+    stream_one_row(model, row)  # the first use probes the model
+    feed_forward_lengths.clear()
+    list(stream_logits(ModelRunner(model), [row]))
+    assert feed_forward_lengths == [9] * (model.config.num_hidden_layers - 1) + [1]
+
+
+def test_a_head_that_reads_more_than_the_first_token_gets_all_of_them(feed_forward_lengths):
+    model = tiny_bert()
+    model.bert.pooler.forward = lambda hidden_states: hidden_states.mean(dim=1)
+    (row,) = Tokens.from_ids([range(5, 14)]).rows
+    stream_one_row(model, row)
+    feed_forward_lengths.clear()
+    list(stream_logits(ModelRunner(model), [row]))
+    assert feed_forward_lengths == [9] * model.config.num_hidden_layers
+
+
+def test_a_head_that_fails_with_one_token_gets_all_of_them():
+    model = tiny_bert()
+    model.bert.pooler.forward = lambda hidden_states: hidden_states[:, 3]
+    (row,) = Tokens.from_ids([range(5, 14)]).rows
+    stream_one_row(model, row)
+
+
+def test_a_hook_in_the_last_block_sees_all_tokens():
+    model = tiny_bert()
+    (row,) = Tokens.from_ids([range(5, 14)]).rows
+    stream_one_row(model, row)
+    lengths = []
+    last_block = model.bert.encoder.layer[-1]
+    last_block.register_forward_hook(lambda _module, _args, output: lengths.append(output.shape[1]))
+    list(stream_logits(ModelRunner(model), [row]))
+    assert set(lengths) == {9}
