@@ -31,6 +31,7 @@ from tokenlight.evaluation.grade import (
     GradeThresholds,
     JointResult,
     assign_grade,
+    compute_min_change,
     is_decided,
     judge_removal,
 )
@@ -49,7 +50,6 @@ from tokenlight.evaluation.removal_evidence import (
 from tokenlight.evaluation.removal_test import (
     MAX_CANCELLED_SHARE,
     MAX_TIED_SHARE,
-    MIN_PROBABILITY_CHANGE,
 )
 from tokenlight.files.write import write_text
 
@@ -92,7 +92,7 @@ def regrade(
     current_grade = trust.UNTESTED
     for num_orders in ORDER_BLOCKS:
         evidence = rebuild_evidence(record, recorded, range(first_order, first_order + num_orders))
-        min_change = min(MIN_PROBABILITY_CHANGE, record["before"] / 2)
+        min_change = compute_min_change(record["before"])
         if find_largest_change(record, evidence) < min_change:
             current_grade = trust.UNTESTED
             continue

@@ -35,6 +35,8 @@ SUMS_ALONE = "sums alone"
 
 # A change of the probability below this is not called a change.
 MIN_VISIBLE_CHANGE = 0.005
+# A change that a person would notice; half of the probability, if that is less.
+MIN_PROBABILITY_CHANGE = 0.05
 # One test adds at most this much to the evidence, so that none decides alone.
 MAX_CONTRAST_EVIDENCE = 3.0
 MAX_RANK_EVIDENCE = 0.995
@@ -85,6 +87,11 @@ class GradeThresholds:
 
 
 DEFAULT_THRESHOLDS = GradeThresholds()
+
+
+def compute_min_change(before: float) -> float:
+    """Return the smallest change that counts, of a probability that is ``before`` in the whole text."""
+    return min(MIN_PROBABILITY_CHANGE, before / 2)
 
 
 def combine_evidence(contrast: float, rank: float, share: float) -> float:

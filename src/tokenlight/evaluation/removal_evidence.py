@@ -297,6 +297,33 @@ def rank_all_removals(evidence: Sequence[RemovalEvidence]) -> float:
     return rank_first(np.mean([item.all_correlations for item in evidence], axis=0))
 
 
+def measure_rest_effect(evidence: Sequence[RemovalEvidence]) -> float:
+    """Return the most that the words after the top words do, as a share of what the top words do.
+
+    Both are changes of the log-odds, averaged over the removals: what removing the next best words or the
+    lowest ones adds to removing the top words, and what removing the lower half alone does.
+
+    Args:
+        evidence: The evidence of each removal.
+
+    Returns:
+        The share; infinite where removing the top words lowers nothing.
+    """
+    before = compute_log_odds(evidence[0].before)
+    probabilities = [item.explanation_probabilities for item in evidence]
+    log_odds = compute_log_odds(np.stack(probabilities)).mean(axis=0)
+    without_top = log_odds[RemovedWords.TOP]
+    top_fall = float(before - without_top)
+    if top_fall <= 0:
+        return float("inf")
+    effects = [
+        without_top - log_odds[RemovedWords.BETTER_HALF],
+        without_top - log_odds[RemovedWords.LOWEST],
+        before - log_odds[RemovedWords.OTHER_HALF],
+    ]
+    return float(np.abs(effects).max()) / top_fall
+
+
 def _compare_all_partial_texts(
     evidence: Sequence[RemovalEvidence],
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -73,6 +73,8 @@ class RemovalTestValues(TypedDict):
         zero_shift: What must be added to every word for sums to follow texts of all sizes best; None for
             scores without signs.
         rest_contrast: The contrast of the words after the top words, over all removals.
+        rest_effect: The most that the words after the top words do, as a share of what the top words do;
+            None where removing the top words lowers nothing.
         position_rank: The joint rank beyond the positions of the words.
         special_share: Share of the total absolute score on special tokens.
         max_change: The largest change of the probability by any removal.
@@ -89,6 +91,7 @@ class RemovalTestValues(TypedDict):
     has_signs: bool
     zero_shift: float | None
     rest_contrast: float
+    rest_effect: float | None
     position_rank: float
     special_share: float
     max_change: float

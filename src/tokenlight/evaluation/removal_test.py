@@ -16,6 +16,7 @@ from tokenlight.evaluation.grade import (
     DEFAULT_THRESHOLDS,
     JointResult,
     assign_grade,
+    compute_min_change,
     is_decided,
     would_pass_by_positions,
     would_pass_with_top_words_alone,
@@ -28,7 +29,11 @@ from tokenlight.evaluation.random_partial_texts import (
     RandomPartialTexts,
 )
 from tokenlight.evaluation.removal import LogitsCache, TargetProbability, list_removals
-from tokenlight.evaluation.removal_evidence import RemovalEvidence, RemovedWords
+from tokenlight.evaluation.removal_evidence import (
+    RemovalEvidence,
+    RemovedWords,
+    measure_rest_effect,
+)
 from tokenlight.evaluation.removal_results import (
     GradedRemovalTest,
     RemovalTestResult,
@@ -60,8 +65,6 @@ RANDOM_STREAM = 34
 # as likely as a class.
 MIN_INITIAL_PROBABILITY = 0.05
 MIN_INITIAL_TOKEN_PROBABILITY = 0.01
-# A change that a person would notice; half of the probability, if that is less.
-MIN_PROBABILITY_CHANGE = 0.05
 # Scores that differ by less than this many roundings of the largest one count as equal.
 ROUNDING_STEPS = 64
 MAX_TIED_SHARE = 0.5  # of the tokens
@@ -208,7 +211,7 @@ class RemovalTest:
         return JointResult.from_evidence(
             evidence,
             is_signed=has_signs(attribution),
-            min_change=_compute_min_change(evidence[0].before),
+            min_change=compute_min_change(evidence[0].before),
             special_share=compute_special_share(attribution),
         )
 
@@ -267,6 +270,7 @@ class RemovalTest:
             "has_signs": zero_shift is not None,
             "zero_shift": _round_finite(zero_shift),
             "rest_contrast": round(joint_result.rest_contrast, 4),
+            "rest_effect": _round_finite(measure_rest_effect(evidence)),
             "position_rank": round(joint_result.position_rank, 4),
             "special_share": joint_result.special_share,
             "max_change": max(partial_texts.max_change, *falls),
@@ -301,11 +305,6 @@ def has_signs(attribution: Attribution) -> bool:
 def _round_finite(value: float | None) -> float | None:
     """Round for a file; None for infinity, which JSON does not have."""
     return None if value is None or not np.isfinite(value) else round(value, 3)
-
-
-def _compute_min_change(before: float) -> float:
-    """Return the smallest change that counts, of a probability that is ``before`` in the whole text."""
-    return min(MIN_PROBABILITY_CHANGE, before / 2)
 
 
 def _make_untested_result(verdict: str) -> UntestedExplanation:

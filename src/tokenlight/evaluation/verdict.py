@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isinf
+from math import floor, isinf
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.trust import (
+    BETTER_THAN_CHANCE,
+    FAITHFUL,
     GOOD_GRADES,
     INCONCLUSIVE,
-    NO_BETTER_THAN_CHANCE,
     WORSE_THAN_CHANCE,
 )
 from tokenlight.evaluation.grade import (
@@ -17,9 +19,15 @@ from tokenlight.evaluation.grade import (
     MIN_VISIBLE_CHANGE,
     SUMS_ALONE,
     TOP_WORDS_ALONE,
+    combine_evidence,
+    compute_min_change,
 )
 from tokenlight.plots.descriptions import format_correlation, format_percent
 
+# Up to this share of what the top words do, the others "hardly matter".
+MAX_MINOR_REST_EFFECT = 0.25
+REPLACED = "replaced "
+REPLACED_BY = "replaced by "
 MAX_NAMED_WORDS = 5  # top words that a sentence lists
 
 
@@ -174,23 +182,98 @@ def describe_result(
         units: The removed units.
         weakness: A weakness of the evidence; may be empty.
     """
-    actions = [removal["action"] for removal in result["removals"]]
-    grade = result["grade"]
-    parts = [weakness, describe_effect(result, units)]
-    if grade in GOOD_GRADES:
+    is_good = result["grade"] in GOOD_GRADES
+    parts = [_describe_reason(result, judgments, units, weakness), describe_effect(result, units)]
+    if is_good:
         parts += _describe_falls(result, units)
-    elif grade == INCONCLUSIVE:
-        parts[0] = weakness or _describe_disagreement(actions, judgments, units)
-    else:
-        compared = {NO_BETTER_THAN_CHANCE: "no more than", WORSE_THAN_CHANCE: "less than"}[grade]
-        parts[0] = (
-            f"its top {units.plural} matter {compared} random ones, whether they are "
+    parts.append(describe_random_choices(result, units))
+    if is_good and not _is_rest_confirmed(result):
+        parts.append(_describe_unconfirmed_rest(result, units))
+    if is_good and not _top_words_lower_enough(result):
+        parts.append(f"the top {units.plural} alone hardly lower the probability")
+    parts.append(_describe_evidence(result))
+    return "; ".join(filter(None, parts))
+
+
+def _describe_reason(
+    result: Mapping[str, Any], judgments: Sequence[str], units: RemovedUnits, weakness: str
+) -> str:
+    """Say what a good grade lacks; of a good one only its weakness, if it has one."""
+    grade = result["grade"]
+    actions = [removal["action"] for removal in result["removals"]]
+    if weakness or grade in GOOD_GRADES:
+        return weakness
+    if grade == INCONCLUSIVE:
+        return _describe_disagreement(actions, judgments, units)
+    if grade == WORSE_THAN_CHANCE:
+        return (
+            f"its top {units.plural} matter less than random ones, whether they are "
             f"{_join(actions, 'or')}"
         )
-    parts.append(describe_random_choices(result, units))
-    if grade in GOOD_GRADES and not _is_rest_confirmed(result):
-        parts.append(f"the order of its other {units.plural} is not confirmed")
-    return "; ".join(filter(None, parts))
+    return _describe_failed_test(result, actions, units)
+
+
+def _describe_failed_test(
+    result: Mapping[str, Any], actions: Sequence[str], units: RemovedUnits
+) -> str:
+    """Name the first test that an explanation fails which is no better than chance."""
+    removals = result["removals"]
+    halves = [_read_probabilities(removal).without_half for removal in removals]
+    if not _falls_enough(result, halves) and not _top_words_lower_enough(result):
+        return (
+            f"neither its top {units.plural} nor the half that it scores higher visibly lower the "
+            "probability"
+        )
+    when_removed = f"whether they are {_join(actions, 'or')}"
+    if fmean(removal["share_beaten"] for removal in removals) < DEFAULT_THRESHOLDS.share:
+        return f"its top {units.plural} matter no more than random ones, {when_removed}"
+    if min(removal["half_contrast"] for removal in removals) <= 0:
+        return f"the half of the {units.plural} that it scores higher matters no more than the other half"
+    if result["joint_rank"] < DEFAULT_THRESHOLDS.joint_rank:
+        return f"its scores do not predict how the model answers without random {units.plural}"
+    return f"its {units.plural} matter hardly more than random ones, {when_removed}"
+
+
+def _describe_unconfirmed_rest(result: Mapping[str, Any], units: RemovedUnits) -> str:
+    """Say that the order after the top words is not confirmed, and where this is no fault of the scores."""
+    if _has_minor_rest(result):
+        return (
+            f"beside these, the other {units.plural} hardly matter, so their order cannot be tested"
+        )
+    return f"the order of its other {units.plural} is not confirmed"
+
+
+def _top_words_lower_enough(result: Mapping[str, Any]) -> bool:
+    """Return whether removing only the top words lowers the probability as "faithful" asks for."""
+    without_top = [_read_probabilities(removal).without_top for removal in result["removals"]]
+    return _falls_enough(result, without_top)
+
+
+def _falls_enough(result: Mapping[str, Any], probabilities: Sequence[float]) -> bool:
+    """Return whether the probability falls visibly under every removal, and noticeably on the mean."""
+    before = _read_probabilities(result["removals"][0]).of_whole
+    falls = [before - probability for probability in probabilities]
+    return min(falls) >= MIN_VISIBLE_CHANGE and fmean(falls) >= compute_min_change(before)
+
+
+def _has_minor_rest(result: Mapping[str, Any]) -> bool:
+    """Return whether the words after the top words do little, beside what the top words do."""
+    rest_effect = result["rest_effect"]
+    return rest_effect is not None and rest_effect <= MAX_MINOR_REST_EFFECT
+
+
+def _describe_evidence(result: Mapping[str, Any]) -> str:
+    """Say what all tests add up to, beside what the next better grade needs; empty where that is reached."""
+    evidence = result["evidence"]
+    thresholds = DEFAULT_THRESHOLDS
+    needed = f"a good grade needs {thresholds.evidence}"
+    if result["grade"] == FAITHFUL:
+        needed = f"“{FAITHFUL}” needs {thresholds.faithful_evidence}"
+    elif result["grade"] == BETTER_THAN_CHANCE:
+        needed += f", “{FAITHFUL}” {thresholds.faithful_evidence}"
+    elif evidence >= thresholds.evidence:
+        return ""  # it is not for want of evidence
+    return f"all tests together give {_format_points(evidence)} (chance gives 0, {needed})"
 
 
 def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
@@ -277,7 +360,7 @@ def _describe_disagreement(
             f"its scores predict how the model answers when random {units.plural} are "
             f"{_join(by_sums, 'or')}, but its top {units.plural} matter no more than random ones"
         )
-    return "the tests point in its favor, but one text is too little evidence"
+    return "the tests lean in its favor, but not far enough for a good grade"
 
 
 def _select(actions: Sequence[str], judgments: Sequence[str], judgment: str) -> list[str]:
@@ -291,7 +374,7 @@ def _select(actions: Sequence[str], judgments: Sequence[str], judgment: str) -> 
 
 def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
     """Return the findings behind the grade, one sentence per removal: "why this grade?"."""
-    findings = []
+    findings = [_describe_grade(result, units)]
     num_top = len(result["top_words"])
     for removal in result["removals"]:
         before, after, half = _read_probabilities(removal)
@@ -309,14 +392,45 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
             f"the probability is {format_percent(half)}, without the other half "
             f"{format_percent(removal['other_half'])}"
         )
-    findings.append(
-        f"evidence of all tests: {_format_change(result['evidence'])} (0 by chance; "
-        f"{DEFAULT_THRESHOLDS.evidence} or more is better than chance, "
-        f"{DEFAULT_THRESHOLDS.faithful_evidence} or more faithful)"
-    )
     findings.append(_describe_rest_contrast(result, units))
     findings.append(_describe_signs(result, units))
     return findings
+
+
+def _describe_grade(result: Mapping[str, Any], units: RemovedUnits) -> str:
+    """Say how many points each test gives, how many a grade needs, and what else is missing."""
+    removals = result["removals"]
+    share = fmean(removal["share_beaten"] for removal in removals)
+    of_sums = combine_evidence(0.0, result["joint_rank"], 0.5)
+    of_top_words = combine_evidence(0.0, 0.5, share)
+    of_halves = result["evidence"] - of_sums - of_top_words
+    finding = (
+        f"{result['grade']}: all tests together give {_format_points(result['evidence'])}, where chance "
+        f"gives 0 (the halves {_format_change(of_halves)}, the sums over random partial texts "
+        f"{_format_change(of_sums)}, the top {units.plural} {_format_change(of_top_words)}); "
+        f"“{BETTER_THAN_CHANCE}” needs {DEFAULT_THRESHOLDS.evidence}, “{FAITHFUL}” "
+        f"{DEFAULT_THRESHOLDS.faithful_evidence}"
+    )
+    reason = _describe_reason(result, result["judgments"], units, result["weakness"])
+    if reason:
+        finding += f"; {reason}"
+    if result["grade"] == BETTER_THAN_CHANCE:
+        missing = _list_missing_for_faithful(result, units)
+        if missing:
+            finding += f"; for “{FAITHFUL}” {_join(missing, 'and')}"
+    return finding
+
+
+def _list_missing_for_faithful(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
+    """Return what else an explanation that is better than chance would need to be called faithful."""
+    missing = []
+    if result["evidence"] < DEFAULT_THRESHOLDS.faithful_evidence:
+        missing.append("there are too few points")
+    if not _is_rest_confirmed(result):
+        missing.append(f"the order after the top {units.plural} is not confirmed")
+    if not _top_words_lower_enough(result):
+        missing.append(f"the top {units.plural} alone hardly lower the probability")
+    return missing
 
 
 def _describe_rest_contrast(result: Mapping[str, Any], units: RemovedUnits) -> str:
@@ -324,10 +438,18 @@ def _describe_rest_contrast(result: Mapping[str, Any], units: RemovedUnits) -> s
     contrast = result["rest_contrast"]
     state = "confirmed"
     if not _is_rest_confirmed(result):
-        state = "not confirmed" if contrast >= 0 else "contradicted"
+        state = "not confirmed"
+        if contrast < DEFAULT_THRESHOLDS.rest_contrast:
+            state = "contradicted"
+    effect = ""
+    if _has_minor_rest(result):
+        effect = (
+            f"; removing other {units.plural} changes the log-odds at most {result['rest_effect']:.0%} as "
+            f"much as removing the top {units.plural}"
+        ).replace("%", " %")
     return (
         f"order after the top {units.plural}: {state}; the next best {units.plural} outweigh the lowest by "
-        f"{_format_change(contrast)} (unit: the usual difference between random halves)"
+        f"{_format_change(contrast)} (unit: the usual difference between random halves){effect}"
     )
 
 
@@ -349,6 +471,15 @@ def _format_change(value: float) -> str:
     return f"{value:+z.1f}".replace("-", "−")
 
 
+def _format_points(value: float) -> str:
+    """Format the sum of all tests, such as "5.4 points".
+
+    It is rounded down, so that it never seems to reach what a grade needs when it does not.
+    """
+    points = _format_change(floor(10 * value) / 10).removeprefix("+")
+    return "1.0 point" if points == "1.0" else f"{points} points"
+
+
 def _format_share(share: float) -> str:
     """Format a share of other choices: "97 % of" or "all"."""
     percent = f"{100 * share:.0f}"
@@ -360,4 +491,10 @@ def _join(parts: Sequence[str], word: str) -> str:
     if not parts:
         return ""
     *others, last = parts
-    return f"{', '.join(others)} {word} {last}" if others else last
+    if not others:
+        return last
+    # "masked or replaced by A or by B"
+    previous = others[-1]
+    if last.startswith(REPLACED_BY) and previous.startswith(REPLACED_BY):
+        last = last.removeprefix(REPLACED)
+    return f"{', '.join(others)} {word} {last}"

@@ -123,7 +123,7 @@ def describe_support(attributions: Sequence[Attribution], names: Sequence[str]) 
         return ""
     supported = [name for name, grade in zip(names, grades, strict=True) if grade in GOOD_GRADES]
     if not supported:
-        return "the tests support none of them, so they cannot tell which is right"
+        return "none of them has a good grade, so the tests cannot tell which is right"
     support = "the tests support all of them"
     if len(supported) < len(names):
         support = f"the tests support {', '.join(supported)}"

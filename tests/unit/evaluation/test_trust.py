@@ -253,6 +253,17 @@ def test_right_top_words_with_an_inverted_rest_are_not_called_good():
     assert trust["grade"] not in ("faithful", "better than chance")
 
 
+@pytest.mark.parametrize(("other_weight", "is_minor"), [(0.01, True), (1.0, False)])
+def test_words_that_do_little_beside_the_top_words_are_told_from_others(other_weight, is_minor):
+    weights = np.zeros((40, 2))
+    weights[WORDS, 0] = other_weight * np.linspace(0.5, 1.0, len(WORDS))
+    weights[WORDS[:3], 0] = 2.0
+    explainer = make_planted_explainer(weights)
+    attribution = make_attribution(explainer, WORDS, weights[WORDS, 0], target=0)
+    trust = assess_trust(explainer, attribution).extras["trust"]
+    assert (trust["rest_effect"] < 0.25) == is_minor
+
+
 def test_a_grade_does_not_outlive_its_scores(tmp_path):
     explainer = make_planted_explainer()
     truth = compute_oracle_scores(explainer, WORDS, _predict_label())
@@ -321,7 +332,7 @@ def test_weight_on_special_tokens_and_short_texts_are_never_called_faithful():
 def test_the_verdict_states_the_effect_of_every_removal():
     trust = assess_planted("oracle")
     top_words = ", ".join(trust["top_words"])
-    effect, same, random = trust["verdict"].split("; ")
+    effect, same, random, evidence = trust["verdict"].split("; ")
     label = f"the probability of LABEL_{_predict_label()}"
     assert effect.startswith(f"with the 3 top words ({top_words}) deleted, {label} falls from ")
     assert same == "it also falls when they are masked"
@@ -331,10 +342,12 @@ def test_the_verdict_states_the_effect_of_every_removal():
         == f"removing 3 random words instead lowers it as much or more in none of {num_random} tries"
     )
     assert len(trust["findings"]) == 5
-    assert trust["findings"][2].startswith("evidence of all tests: +")
+    assert evidence.startswith("all tests together give ")
+    assert evidence.endswith(" points (chance gives 0, “faithful” needs 4.5)")
+    assert trust["findings"][0].startswith("faithful: all tests together give ")
     assert trust["findings"][3].startswith("order after the top words: ")
     assert trust["findings"][4].startswith("signs: ")
-    assert trust["findings"][1].startswith("words masked: without the 3 top words, ")
+    assert trust["findings"][2].startswith("words masked: without the 3 top words, ")
 
 
 def _predict_label():

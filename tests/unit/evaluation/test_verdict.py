@@ -47,6 +47,12 @@ EFFECT = "with the 2 top words (warm, funny) deleted, the probability of positiv
 RIVALS = "removing 2 random words instead lowers it as much or more in 3 of 18 tries"
 
 
+# Of 4.8 points, the ranks of the sums give 2.3 and the top words 0.9.
+SUM = "all tests together give 4.8 points (chance gives 0, {needed})"
+FAITHFUL = SUM.format(needed="“faithful” needs 4.5")
+BETTER = SUM.format(needed="a good grade needs 3.5, “faithful” 4.5")
+
+
 def make_result(grade, *, curves=None, **changes):
     """Make recorded results of three removals, each with a curve of its own if ``curves`` are given."""
     removals = []
@@ -69,6 +75,7 @@ def make_result(grade, *, curves=None, **changes):
         "has_signs": True,
         "zero_shift": 0.25,
         "rest_contrast": 0.4,
+        "rest_effect": 0.6,
         "position_rank": 0.95,
         "special_share": 0.1,
         "max_change": 0.8,
@@ -94,10 +101,10 @@ def test_made_results_have_the_keys_of_recorded_ones():
 
 def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
     same = "it also falls when they are masked or replaced by likely words"
-    assert describe("faithful") == f"{EFFECT}; {same}; {RIVALS}"
+    assert describe("faithful") == f"{EFFECT}; {same}; {RIVALS}; {FAITHFUL}"
     weakness = "most of its total score falls on special tokens"
     assert describe("better than chance", weakness=weakness) == (
-        f"{weakness}; {EFFECT}; {same}; {RIVALS}"
+        f"{weakness}; {EFFECT}; {same}; {RIVALS}; {BETTER}"
     )
 
 
@@ -122,9 +129,8 @@ def test_one_removed_unit_is_no_plural(units, subject):
     ],
 )
 def test_random_choices_are_counted_over_all_removals(curve, stronger, rivals):
-    assert describe("faithful", curve=curve, num_stronger=stronger).endswith(
-        f"; removing 2 random words instead {rivals}"
-    )
+    verdict = describe("better than chance", curve=curve, num_stronger=stronger)
+    assert f"; removing 2 random words instead {rivals}; " in verdict
 
 
 @pytest.mark.parametrize(
@@ -152,7 +158,7 @@ def test_random_choices_are_counted_over_all_removals(curve, stronger, rivals):
         ),
         (
             ("sums alone", "top words alone", "sums alone"),
-            "the tests point in its favor, but one text is too little evidence",
+            "the tests lean in its favor, but not far enough for a good grade",
         ),
     ],
 )
@@ -160,14 +166,63 @@ def test_a_disagreement_of_removals_is_stated(judgments, reason):
     assert describe("cannot tell", judgments) == f"{reason}; {EFFECT}; {RIVALS}"
 
 
+def test_a_missing_good_grade_says_how_much_evidence_it_lacks():
+    result = make_result("cannot tell") | {"evidence": 3.04}
+    verdict = describe_result(result, ["top words alone"] * 3, WORDS, "")
+    assert verdict.endswith(
+        f"; {RIVALS}; all tests together give 3.0 points (chance gives 0, a good grade needs 3.5)"
+    )
+    assert "give 2.9 points (" in describe_result(
+        result | {"evidence": 2.99}, ["top words alone"] * 3, WORDS, ""
+    )
+
+
 @pytest.mark.parametrize(
     ("grade", "compared"),
     [("no better than chance", "no more than"), ("worse than chance", "less than")],
 )
 def test_a_poor_grade_names_every_removal(grade, compared):
-    assert describe(grade).startswith(
+    assert describe(grade, share_beaten=0.3).startswith(
         f"its top words matter {compared} random ones, whether they are deleted, masked or replaced by "
         "likely words; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "joint_rank", "reason"),
+    [
+        (
+            {"curve": [0.9, 0.898, 0.899, 0.1]},
+            0.99,
+            "neither its top words nor the half that it scores higher visibly lower the probability",
+        ),
+        (
+            {"half_contrast": -0.1},
+            0.99,
+            "the half of the words that it scores higher matters no more than the other half",
+        ),
+        ({}, 0.5, "its scores do not predict how the model answers without random words"),
+        (
+            {},
+            0.8,
+            "its words matter hardly more than random ones, whether they are deleted, masked or "
+            "replaced by likely words",
+        ),
+    ],
+)
+def test_top_words_that_beat_random_ones_are_not_blamed(changes, joint_rank, reason):
+    result = make_result("no better than chance", **changes) | {"joint_rank": joint_rank}
+    assert describe_result(result, ["no better than chance"] * 3, WORDS, "").startswith(
+        f"{reason}; "
+    )
+
+
+def test_two_replacements_are_named_with_one_verb():
+    result = make_result("worse than chance")
+    result["removals"][1]["action"] = "replaced by the unknown token"
+    assert describe_result(result, ["worse than chance"] * 3, WORDS, "").startswith(
+        "its top words matter less than random ones, whether they are deleted, replaced by the unknown "
+        "token or by likely words; "
     )
 
 
@@ -233,7 +288,7 @@ def test_patches_are_separated_by_semicolons():
     verdict = describe_result(result, ["faithful"] * 3, PATCHES, "")
     assert "with the top patch (1,2) deleted" in verdict
     assert verdict.endswith(
-        "; removing a random patch instead lowers it as much or more in 3 of 18 tries"
+        f"; removing a random patch instead lowers it as much or more in 3 of 18 tries; {FAITHFUL}"
     )
 
 
@@ -279,9 +334,10 @@ FINDING = (
 
 
 def test_findings_give_probabilities_log_odds_and_every_test():
-    *findings, evidence, rest, signs = list_findings(make_result("faithful"), WORDS)
-    assert evidence == (
-        "evidence of all tests: +4.8 (0 by chance; 3.5 or more is better than chance, 4.5 or more faithful)"
+    grade, *findings, rest, signs = list_findings(make_result("faithful"), WORDS)
+    assert grade == (
+        "faithful: all tests together give 4.8 points, where chance gives 0 (the halves +1.5, the sums over "
+        "random partial texts +2.3, the top words +0.9); “better than chance” needs 3.5, “faithful” 4.5"
     )
     assert findings == [
         f"words {participle}: without the 2 top words, {FINDING.format(num=2)}"
@@ -302,24 +358,47 @@ def test_findings_give_probabilities_log_odds_and_every_test():
     [
         (0.4, "confirmed", RIVALS),
         (0.1, "not confirmed", f"{RIVALS}; the order of its other words is not confirmed"),
+        (-0.1, "not confirmed", f"{RIVALS}; the order of its other words is not confirmed"),
         (-0.4, "contradicted", f"{RIVALS}; the order of its other words is not confirmed"),
     ],
 )
 def test_a_good_grade_says_where_only_its_top_words_are_confirmed(contrast, state, closing):
     result = make_result("better than chance") | {"rest_contrast": contrast}
-    assert describe_result(result, ["better than chance"] * 3, WORDS, "").endswith(f"; {closing}")
+    verdict = describe_result(result, ["better than chance"] * 3, WORDS, "")
+    assert verdict.endswith(f"; {closing}; {BETTER}")
     *_, rest, _ = list_findings(result, WORDS)
     assert rest.startswith(f"order after the top words: {state}; ")
 
 
+def test_words_that_hardly_matter_are_no_fault_of_the_scores():
+    result = make_result("better than chance") | {"rest_contrast": 0.1, "rest_effect": 0.12}
+    verdict = describe_result(result, ["better than chance"] * 3, WORDS, "")
+    closing = "beside these, the other words hardly matter, so their order cannot be tested"
+    assert verdict.endswith(f"; {RIVALS}; {closing}; {BETTER}")
+    *_, rest, _ = list_findings(result, WORDS)
+    assert rest.endswith(
+        "; removing other words changes the log-odds at most 12 % as much as removing the top words"
+    )
+
+
+def test_the_first_finding_says_what_is_missing_for_faithful():
+    result = make_result("better than chance", curve=STILL)
+    result |= {"evidence": 4.2, "rest_contrast": 0.1}
+    first, *_ = list_findings(result, WORDS)
+    assert first.endswith(
+        "; for “faithful” there are too few points, the order after the top words is not confirmed and "
+        "the top words alone hardly lower the probability"
+    )
+
+
 def test_the_finding_about_a_single_top_word_is_in_the_singular():
-    first, *_ = list_findings(make_result("faithful") | {"top_words": ["warm"]}, WORDS)
+    _, first, *_ = list_findings(make_result("faithful") | {"top_words": ["warm"]}, WORDS)
     assert first == f"words deleted: without the top word, {FINDING.format(num=1)}"
 
 
 def test_findings_say_all_in_place_of_100_percent_and_use_one_minus():
     changes = {"share_beaten": 1.0, "correlation_rank": 0.999, "correlation": -0.12}
-    first, *_ = list_findings(make_result("faithful", **changes), WORDS)
+    _, first, *_ = list_findings(make_result("faithful", **changes), WORDS)
     assert ", a larger fall than with all random choices of equal size; " in first
     assert " with r = −0.12, better than all shuffled scores; " in first
 

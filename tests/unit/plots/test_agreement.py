@@ -43,7 +43,7 @@ def test_the_sentence_names_the_methods_that_the_trust_tests_support(tokenizer):
         (("faithful", "better than chance"), "the tests support all of them"),
         (
             ("cannot tell", "no better than chance"),
-            "the tests support none of them, so they cannot tell which is right",
+            "none of them has a good grade, so the tests cannot tell which is right",
         ),
     ):
         attributions = make_attributions(tokenizer, *rows, grades=grades)

@@ -71,7 +71,7 @@ function describeSupport(entries) {
   if (!tested.every(({ grade }) => grade)) return "";
   const supported = tested.filter(({ grade }) => isSupported(grade)).map(({ method }) => method);
   const undecided = tested.filter(({ grade }) => isUndecided(grade)).map(({ method }) => method);
-  if (!supported.length) return "The tests support none of them, so they cannot tell which is right.";
+  if (!supported.length) return "None of them has a good grade, so the tests cannot tell which is right.";
   const sentences = [
     supported.length === entries.length
       ? "The tests support all of them."
