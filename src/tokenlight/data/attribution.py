@@ -14,7 +14,7 @@ from tokenlight.data import units, validation
 from tokenlight.data.alternatives import Alternative
 from tokenlight.data.export import ExportMixin
 from tokenlight.data.lazy import LazyDataclass
-from tokenlight.data.old_extras import rename_old_extras, rename_old_target
+from tokenlight.data.old_names import rename_old_extras, rename_old_target
 from tokenlight.data.prediction import Prediction
 from tokenlight.data.probabilities import softmax
 from tokenlight.data.target import ResolvedTarget

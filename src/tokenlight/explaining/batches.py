@@ -122,14 +122,14 @@ class _BatchLauncher:
     options: ExplainOptions
     is_only_batch: bool
 
-    def launch(self, row_indices: RowIndices, *, recompute: bool = False) -> PendingBatch:
+    def launch(self, row_indices: RowIndices, *, recompute_blocks: bool = False) -> PendingBatch:
         """Launch the rows of these indices; raise if they do not fit into memory."""
         return launch_batch(
             self.session,
             [self.targeted_rows[index][0] for index in row_indices],
             [self.targeted_rows[index][1] for index in row_indices],
             self.options,
-            recompute=recompute,
+            recompute_blocks=recompute_blocks,
             is_only_batch=self.is_only_batch,
         )
 
@@ -161,7 +161,7 @@ class _BatchLauncher:
         half = len(row_indices) // 2
         if half:
             return [row_indices[:half], row_indices[half:]], None
-        return [], self.launch(row_indices, recompute=True)
+        return [], self.launch(row_indices, recompute_blocks=True)
 
 
 def launch_batch(
@@ -170,7 +170,7 @@ def launch_batch(
     targets: Sequence[TargetLike],
     options: ExplainOptions,
     *,
-    recompute: bool = False,
+    recompute_blocks: bool = False,
     is_only_batch: bool = True,
 ) -> PendingBatch:
     """Launch everything the device has to do for a batch, in the first of four modes that applies.
@@ -187,7 +187,7 @@ def launch_batch(
         rows: The rows of the batch.
         targets: One target per row; "all" stands for several.
         options: Resolved keyword arguments of ``explain()``, with the methods.
-        recompute: Recompute each block of the model in the backward pass, which saves memory.
+        recompute_blocks: Recompute each block of the model in the backward pass, which saves memory.
         is_only_batch: No other batch is launched while this one is computed.
     """
     runner = session.runner
@@ -198,16 +198,20 @@ def launch_batch(
             apply_explain_mask(row, options.explain_mask, session.tokenizer) for row in rows
         ]
     # Mode 1. The caller has seen the other modes fail.
-    if recompute:
-        results = _run_pass(runner, rows, masked_rows, targets, options, recompute=True)
+    if recompute_blocks:
+        results = _run_pass(
+            runner, rows, masked_rows, targets, options, recompute="maps and blocks"
+        )
         return PendingBatch(session, options, results, notes=[RECOMPUTED_NOTE])
     replay = make_replay_batch(runner, masked_rows, targets, options, is_only_batch=is_only_batch)
     # Mode 2. A captured graph already has the memory that its attention maps need, so only without one are
     # the sizes of the maps estimated.
     has_graph = replay is not None and runner.graph_cache.has_graph(replay.shape_key)
-    map_recompute = False if has_graph else choose_recompute(runner, masked_rows, options)
-    if map_recompute:
-        results = _run_pass(runner, rows, masked_rows, targets, options, recompute=map_recompute)
+    recompute: Recompute = "nothing"
+    if not has_graph:
+        recompute = choose_recompute(runner, masked_rows, options)
+    if recompute != "nothing":
+        results = _run_pass(runner, rows, masked_rows, targets, options, recompute=recompute)
         return PendingBatch(session, options, results)
     # Mode 3. Too large for a graph, or of a kind that no graph can hold: launch kernel by kernel.
     if replay is None:
@@ -236,7 +240,7 @@ def _run_pass(  # noqa: PLR0913 - each pass is given both kinds of rows
     options: ExplainOptions,
     *,
     inputs: ModelInputs | None = None,
-    recompute: Recompute = False,
+    recompute: Recompute = "nothing",
 ) -> PendingResults:
     """Run the model once over ``masked_rows``, recorded, and launch every method for every target."""
     recording = record(

@@ -74,18 +74,18 @@ def choose_recompute(
         options: The methods, for what they read of attention.
 
     Returns:
-        True to compute the blocks of the model again in the backward pass, too; ``"maps"`` where kernels read
-        maps without storing one, so that the graph is hardly larger than that of the bare pass.
+        Maps alone where kernels read maps without storing one, so that the graph is hardly larger than that
+        of the bare pass; else the blocks of the model as well.
     """
     if not options.recorded_sites & ATTENTION_MAP_SITES or _must_keep_maps(runner, options):
-        return False
+        return "nothing"
     if not _exceeds_memory(runner, rows):
-        return False
+        return "nothing"
     source_length = get_shared_source_length(rows)
     if reads_maps_by_kernel(runner, options.recorded_sites, source_length):
         # In half precision no map of any size is kept, and the pass may be replayed.
-        return False if runner.is_half_precision_gpu else "maps"
-    return True
+        return "nothing" if runner.is_half_precision_gpu else "maps"
+    return "maps and blocks"
 
 
 def _exceeds_memory(runner: ModelRunner, rows: Sequence[TokenRow]) -> bool:

@@ -222,7 +222,7 @@ def check_ids_in_vocabulary(session: Session, row: TokenRow) -> None:
         )
 
 
-def warn_about_pair(session: Session) -> str | None:
+def describe_pair_warning(session: Session) -> str | None:
     """Say that a model was trained on single texts, or that nobody can tell; None for a model of pairs.
 
     A classifier computes something for any two texts. Its weights do not show whether it learned from pairs;
@@ -250,7 +250,7 @@ def list_row_notes(session: Session, row: TokenRow) -> tuple[str, ...]:
         num_tokens = row.num_truncated + len(row)
         notes.append(f"{row.num_truncated} of {num_tokens} tokens were truncated (long='truncate')")
     if len(row.texts) == 2 and session.runner.head.task == "text-classification":
-        pair_warning = warn_about_pair(session)
+        pair_warning = describe_pair_warning(session)
         if pair_warning is not None:
             notes.append(pair_warning)
     num_unknown = row.ids.count(getattr(session.tokenizer, "unk_token_id", None))

@@ -22,7 +22,7 @@ from tokenlight.hooks import attention_hook
 from tokenlight.hooks.first_token import first_token_alone
 from tokenlight.hooks.patching import forward_hooks
 from tokenlight.model.objective import describe_first_nonfinite
-from tokenlight.model.probe_results import get_probe_results
+from tokenlight.model.probe_results import ProbeResults, get_probe_results
 from tokenlight.model.probe_rows import (
     PROBE_PADDING,
     is_checkable,
@@ -66,21 +66,33 @@ def verify_model(runner: ModelRunner, row: TokenRow, *, reads_attention: bool) -
         runner.attention_route = results.verified_route
     needs_attention_check = reads_attention and results.verified_route is None
     if results.is_padding_invariant is None or needs_attention_check:
-        fingerprint = fingerprint_model(runner)
-        is_known = fingerprint is not None and restore_results(
-            fingerprint, results, needs_route=needs_attention_check
-        )
-        if not is_known:
-            _verify_short_row(runner, make_probe_row(runner, row), reads_attention=reads_attention)
-            if fingerprint is not None:
-                remember_results(fingerprint, results)
-        elif results.verified_route is not None:
-            runner.attention_route = results.verified_route
+        _restore_or_verify(runner, row, results, needs_attention_check, reads_attention)
     assert results.is_padding_invariant is not None
     assert results.is_batch_invariant is not None
     runner.batching.is_batch_invariant &= results.is_batch_invariant
     _verify_other_regime(runner, row, reads_attention=reads_attention)
     return results.is_padding_invariant
+
+
+def _restore_or_verify(
+    runner: ModelRunner,
+    row: TokenRow,
+    results: ProbeResults,
+    needs_attention_check: bool,
+    reads_attention: bool,
+) -> None:
+    """Take over what an earlier process found out about this very model, or probe it now."""
+    fingerprint = fingerprint_model(runner)
+    is_known = fingerprint is not None and restore_results(
+        fingerprint, results, needs_route=needs_attention_check
+    )
+    if is_known:
+        if results.verified_route is not None:
+            runner.attention_route = results.verified_route
+        return
+    _verify_short_row(runner, make_probe_row(runner, row), reads_attention=reads_attention)
+    if fingerprint is not None:
+        remember_results(fingerprint, results)
 
 
 def _verify_short_row(runner: ModelRunner, row: TokenRow, *, reads_attention: bool) -> None:

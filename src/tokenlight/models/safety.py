@@ -403,19 +403,23 @@ def _iter_strings(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def _describe_expected(field: str, value: Any) -> str:
     """Return what a field should hold; empty if the value is valid or the field does not matter."""
-    # Models with stages have a list of sizes, which is checked later.
-    if isinstance(value, int | str):
-        for pattern, smallest, largest in CONFIG_RANGES:
-            if not re.fullmatch(pattern, field):
-                continue
-            if type(value) is not int or not smallest <= value <= largest:
-                return f"a number from {smallest} to {largest:,}"
     if field == "model_max_length" and not isinstance(value, int | float):
         return "a number"
     if field in ("architectures", "model_input_names") and not _is_string_list(value):
         return "a list of names"
     if field == "id2label" and not _is_label_table(value):
         return 'a table of every class, such as {"0": "no", "1": "yes"}'
+    # Models with stages have a list of sizes, which is checked later.
+    return _describe_expected_number(field, value) if isinstance(value, int | str) else ""
+
+
+def _describe_expected_number(field: str, value: int | str) -> str:
+    """Return the range of a field that holds a number; empty if the value is in it."""
+    for pattern, smallest, largest in CONFIG_RANGES:
+        is_number_field = re.fullmatch(pattern, field) is not None
+        is_in_range = type(value) is int and smallest <= value <= largest
+        if is_number_field and not is_in_range:
+            return f"a number from {smallest} to {largest:,}"
     return ""
 
 

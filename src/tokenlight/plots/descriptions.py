@@ -146,11 +146,9 @@ def describe_special_share(attribution: Attribution, special_share: RoundedShare
 def describe_attention_sink(attribution: Attribution) -> str:
     """Say how much of the score falls on the first token of a prompt, if it is more than a third."""
     row = attribution.row
-    is_prompt = bool(attribution.prediction.ids) or is_continuation(attribution)
-    is_elsewhere = row.target_position is not None or row.source_length is not None
-    if not is_prompt or is_elsewhere or row.image is not None or "difference" in attribution.steps:
+    if not _is_explained_at_end_of_prompt(attribution) or not _reads_model(attribution):
         return ""
-    if sum(row.attention_mask) < MIN_SINK_TOKENS or not _reads_model(attribution):
+    if sum(row.attention_mask) < MIN_SINK_TOKENS:
         return ""
     magnitudes = np.abs(attribution.scores)
     share = float(magnitudes[0] / (magnitudes.sum() or 1.0))
@@ -161,6 +159,15 @@ def describe_attention_sink(attribution: Attribution) -> str:
         f"{100 * share:.0f} % of the total score falls on the first token, ‘{first_token}’, an attention "
         "sink: many causal models put attention there that they do not need, so compare the other words"
     )
+
+
+def _is_explained_at_end_of_prompt(attribution: Attribution) -> bool:
+    """Return whether this explains the token that a causal model writes after a prompt of text alone."""
+    row = attribution.row
+    is_prompt = bool(attribution.prediction.ids) or is_continuation(attribution)
+    has_other_position = row.target_position is not None or row.source_length is not None
+    is_difference = "difference" in attribution.steps
+    return is_prompt and not has_other_position and row.image is None and not is_difference
 
 
 def _reads_model(attribution: Attribution) -> bool:

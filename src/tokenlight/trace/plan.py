@@ -25,8 +25,8 @@ from tokenlight.trace.sites import (
     Sites,
 )
 
-# What is recomputed rather than kept: blocks and maps (True), only maps, or nothing (False).
-Recompute = bool | Literal["maps"]
+# What is computed again, when it is read or in the backward pass, rather than kept in memory.
+Recompute = Literal["nothing", "maps", "maps and blocks"]
 SITES_BY_EMBEDDING: dict[EmbeddingSite, Sites] = {
     "embeddings": frozenset({Site.EMBEDDINGS, Site.EMBEDDING_GRADIENT}),
     "token_embeddings": frozenset({Site.TOKEN_EMBEDDINGS}),
@@ -130,7 +130,7 @@ def plan_recording(
     rows: Sequence[TokenRow],
     sites: Sites,
     *,
-    recompute: Recompute = False,
+    recompute: Recompute = "nothing",
     inputs: ModelInputs | None = None,
 ) -> RecordingPlan:
     """Plan a pass over ``rows`` that records ``sites``.
@@ -145,7 +145,9 @@ def plan_recording(
     """
     inputs = inputs or runner.build_inputs(rows)
     source_length = get_shared_source_length(rows)
-    record_mode = _choose_record_mode(runner, sites, source_length, lazy_maps=bool(recompute))
+    record_mode = _choose_record_mode(
+        runner, sites, source_length, lazy_maps=recompute != "nothing"
+    )
     records_attention = record_mode != "nothing"
     # Where gradients are rewritten, attention through the hook is one operation.
     traces_attention = Site.RELEVANCE_GRADIENT in sites and runner.is_hook_verified
@@ -168,7 +170,7 @@ def plan_recording(
         token_mask=inputs.token_mask,
         pad_id=inputs.pad_id,
         source_length=source_length,
-        recomputes_blocks=recompute is True and record_mode != "maps",
+        recomputes_blocks=recompute == "maps and blocks" and record_mode != "maps",
         record_mode=record_mode,
         attention=attention,
         embedding_hooks=_find_all_embedding_hooks(runner, rows[0], sites),

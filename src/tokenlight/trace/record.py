@@ -87,7 +87,7 @@ def record(
     sites: Sites,
     *,
     batch_tokens: int = CPU_BATCH_TOKENS,
-    recompute: Recompute = False,
+    recompute: Recompute = "nothing",
     inputs: ModelInputs | None = None,
 ) -> Recording:
     """Run the model once over ``rows`` and record ``sites``.
@@ -97,8 +97,7 @@ def record(
         rows: The rows of the batch.
         sites: The sites to record.
         batch_tokens: Tokens that further passes over these rows may run at once.
-        recompute: Compute blocks again in the backward pass, and maps whenever they are read; ``"maps"``
-            recomputes only maps.
+        recompute: Maps are computed whenever they are read, blocks again in the backward pass.
         inputs: The inputs of the model, where they are already built.
 
     Raises:

@@ -109,7 +109,8 @@ def propagate(
         backward_by_rules(recording.backward_mode, rules),
         _gated_contexts(recording, relevance_path.gates) as gated,
     ):
-        source, source_relevance = recording.logits, seed
+        source = recording.logits
+        source_relevance = seed
         if relevance_path.spread_over_tokens:
             source = recording.hidden_states[-1]
             source_relevance = _spread_over_tokens(recording, seed)

@@ -73,10 +73,10 @@ def test_the_graph_of_the_models_own_gradient_is_kept_only_for_methods_that_read
 
 def test_maps_are_lazy_if_blocks_are_recomputed(runner):
     attention = frozenset({Site.ATTENTION})
-    plan = plan_recording(runner, ROWS, attention, recompute=True)
+    plan = plan_recording(runner, ROWS, attention, recompute="maps and blocks")
     assert plan.record_mode == "operands"
     assert plan.recomputes_blocks
-    mixing = plan_recording(runner, ROWS, attention | {Site.MIXING}, recompute=True)
+    mixing = plan_recording(runner, ROWS, attention | {Site.MIXING}, recompute="maps and blocks")
     assert mixing.record_mode == "maps"
     assert not mixing.recomputes_blocks
 

@@ -179,9 +179,7 @@ class SuiteReport:
         """Build the panel of the cells of one model and data set."""
         model = cells[0].model
         data = cells[0].data
-        score_rows = [
-            row for row in self.tables.scores if row["model"] == model and row["data"] == data
-        ]
+        score_rows = self._select_score_rows(model, data)
         metrics = self._list_metrics(data, score_rows)
         panel = Panel(
             model=model,
@@ -208,6 +206,9 @@ class SuiteReport:
             num_planned=num_planned,
             accuracy=self._compute_accuracy(running_cells[0]),
         )
+
+    def _select_score_rows(self, model: str, data: str) -> ScoreRows:
+        return [row for row in self.tables.scores if (row["model"], row["data"]) == (model, data)]
 
     def _build_rows(
         self, cells: Sequence[Cell], metrics: Sequence[str], score_rows: ScoreRows

@@ -37,7 +37,7 @@ def rename_old_extras(extras: Any) -> Any:
         extras: A JSON value; anything but an object is returned as it is, for the validation to refuse.
 
     Example:
-        >>> from tokenlight.data.old_extras import rename_old_extras
+        >>> from tokenlight.data.old_names import rename_old_extras
         >>> rename_old_extras({"place": "row 3 of reviews.csv"})
         {'location': 'row 3 of reviews.csv'}
     """
@@ -66,7 +66,7 @@ def rename_old_target(target: Any) -> Any:
         target: A JSON value; anything but an object is returned as it is, for the validation to refuse.
 
     Example:
-        >>> from tokenlight.data.old_extras import rename_old_target
+        >>> from tokenlight.data.old_names import rename_old_target
         >>> rename_old_target({"kind": "answer", "name": "‘Rome’"})
         {'kind': 'continuation', 'name': '‘Rome’'}
     """

@@ -3,7 +3,7 @@
 import pytest
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.data.old_extras import rename_old_extras, rename_old_target
+from tokenlight.data.old_names import rename_old_extras, rename_old_target
 from tokenlight.data.trust import read_trust
 
 
