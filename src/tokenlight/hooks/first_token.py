@@ -22,16 +22,16 @@ def find_last_feed_forward(model: PreTrainedModel) -> nn.Module | None:
         model: The model.
 
     Returns:
-        None if its blocks have no such part, or if a hook of the caller sees the tokens of the last one.
+        None if its blocks have no such part, or if the caller has hooks on the model, which may read the
+        tokens that would be missing.
     """
     blocks = [block for block in list_blocks(model) if hasattr(block, FEED_FORWARD_ATTRIBUTE)]
     if not blocks or model.config.is_encoder_decoder:
         return None
-    last_block = blocks[-1]
-    for module in last_block.modules():
+    for module in model.modules():
         if module._forward_hooks or module._forward_pre_hooks:
             return None
-    return last_block
+    return blocks[-1]
 
 
 @contextmanager

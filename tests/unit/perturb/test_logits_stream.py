@@ -372,12 +372,25 @@ def test_a_head_that_fails_with_one_token_gets_all_of_them():
     stream_one_row(model, row)
 
 
-def test_a_hook_in_the_last_block_sees_all_tokens():
+def _get_last_block(model):
+    return model.bert.encoder.layer[-1]
+
+
+def _get_encoder(model):
+    return model.bert.encoder
+
+
+@pytest.mark.parametrize("get_hooked", [_get_last_block, _get_encoder], ids=["block", "encoder"])
+def test_a_hook_of_the_caller_sees_all_tokens(get_hooked):
     model = tiny_bert()
     (row,) = Tokens.from_ids([range(5, 14)]).rows
     stream_one_row(model, row)
     lengths = []
-    last_block = model.bert.encoder.layer[-1]
-    last_block.register_forward_hook(lambda _module, _args, output: lengths.append(output.shape[1]))
+
+    def note_length(_module, _args, output):
+        hidden_states = output if isinstance(output, torch.Tensor) else output[0]
+        lengths.append(hidden_states.shape[1])
+
+    get_hooked(model).register_forward_hook(note_length)
     list(stream_logits(ModelRunner(model), [row]))
     assert set(lengths) == {9}
