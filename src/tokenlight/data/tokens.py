@@ -2,9 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from struct import pack
 from typing import Any, Literal
 
@@ -247,10 +248,11 @@ class TokenRow(LazyDataclass):
     def take(self, positions: Sequence[int]) -> "TokenRow":
         """Return a row of the tokens at ``positions``."""
         selected = list(positions)
+        select = _make_selector(selected)
         changes: dict[str, Any] = {}
         for name in PER_TOKEN_FIELDS:
             values = getattr(self, name)
-            changes[name] = values and tuple(values[i] for i in selected)
+            changes[name] = values and select(values)
         changes["target_position"] = None
         if self.target_position in selected:
             changes["target_position"] = selected.index(self.target_position)
@@ -291,6 +293,14 @@ class TokenRow(LazyDataclass):
         joined["segments"] = self.segments + _shift(other.segments, len(self.texts))
         joined["word_ids"] = self.word_ids + _shift(other.word_ids, num_words)
         return replace(self, **joined, **changes)
+
+
+def _make_selector(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Return a function that reads the values at ``positions``."""
+    if len(positions) < 2:  # of one position, an itemgetter returns the bare value
+        return lambda values: tuple(values[position] for position in positions)
+    # Several times as fast as a comprehension, and random subtexts are taken by the hundred.
+    return itemgetter(*positions)
 
 
 def _shift(indices: Sequence[int | None], offset: int) -> tuple[int | None, ...]:

@@ -30,6 +30,7 @@ class ScoreSamples:
         self._scores: list[np.ndarray] = []
         self._is_present: list[np.ndarray] = []
         self._values: list[float] = []
+        self._stacked: tuple[np.ndarray, np.ndarray] | None = None  # until another subtext is added
 
     @property
     def num_samples(self) -> int:
@@ -55,6 +56,7 @@ class ScoreSamples:
         self._is_present.append(is_present)
         self._scores.append(all_scores)
         self._values.append(value)
+        self._stacked = None
 
     @property
     def mean(self) -> np.ndarray:
@@ -66,10 +68,12 @@ class ScoreSamples:
 
     def _stack(self) -> tuple[np.ndarray, np.ndarray]:
         """Return ``sample token``: the scores, and 1 where a token is present."""
-        shape = (self.num_samples, len(self._row))
-        scores = np.array(self._scores).reshape(shape)
-        is_present = np.array(self._is_present, dtype=float).reshape(shape)
-        return scores, is_present
+        if self._stacked is None:
+            shape = (self.num_samples, len(self._row))
+            scores = np.array(self._scores).reshape(shape)
+            is_present = np.array(self._is_present, dtype=float).reshape(shape)
+            self._stacked = scores, is_present
+        return self._stacked
 
     @property
     def standard_errors(self) -> np.ndarray:
