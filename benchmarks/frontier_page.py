@@ -86,6 +86,8 @@ NOT_SHOWN = """\
 - **Two tasks, two models of one size** (MiniLM-L6). [The wider protocol](board.md) has six tasks, tuned
   models, planted words, human rationales, signs, randomised weights and paraphrases.
 - **AOPC deletes words, and so does the method.** That favours it; [MASK] is the check, not a proof.
+- **Other kinds of input** (masked words, next tokens, similar texts, pictures, encoder-decoders) have a
+  [page of their own](kinds.md).
 - The GPU ran another job at the time: compare seconds only within a table, and roughly. Rows of rewritten
   gradients were counted as 1.5 passes then; they take one backward pass now, so 1.
 - **TokenTM** (Wu et al., CVPR 2024) is not here. Its weights (the length of a transformed token and a
@@ -101,13 +103,6 @@ NOT_SHOWN = """\
 """
 
 
-KINDS_TEXT = """\
-What a sub-text of each kind keeps: special tokens and templates always; the question and the answer of a
-question; the [MASK] to fill; a language model's last token; what a decoder wrote, so that only the source
-loses tokens; the images of a prompt. Patches of a classified image are occluded, not deleted. Both texts of a
-pair lose tokens. This is an exploration, not the protocol: few inputs, and many options looked at. None of
-these kinds changes its default.
-"""
 ERRORS_LEGEND = """\
 *clear*: scores of at least two standard errors; *wrong sign*: of these, those that have the other sign in the
 mean; *stated*: the stability that one seed states; *real*: the share of the top 5 that two seeds have in
@@ -316,33 +311,6 @@ def render_errors(results: dict[str, Any]) -> Iterator[str]:
     yield from ("", ERRORS_LEGEND.rstrip())
 
 
-def render_kinds(results: dict[str, Any]) -> Iterator[str]:
-    """Yield the exploration of other kinds of input."""
-    facts = results["facts"]
-    yield from ("## Other kinds of input", "")
-    yield KINDS_TEXT.rstrip()
-    yield f"`{results['command']}`, {facts['device']}, commit {facts['commit']}."
-    if results["missing"]:
-        yield f"No model was at hand for: {', '.join(results['missing'])}; tests on tiny models show that"
-        yield "they run, not that they are faithful."
-    for task, part in results["tasks"].items():
-        names = list(next(row["means"] for row in part["rows"] if "means" in row))
-        titles = [TITLES.get(name, name) for name in names]
-        yield from ("", f"### {task}, {part['texts']} inputs, {part['model']}", "")
-        header = [title for name in titles for title in (name, "ahead of attnlrp")]
-        yield f"| method | {' | '.join(header)} |"
-        yield "|---" * (1 + len(header)) + "|"
-        for row in part["rows"]:
-            cells = []
-            for name in names:
-                if "refused" in row:
-                    cells += ["refused", row["refused"]]
-                    continue
-                cells.append(f"{row['means'][name]:.3f}")
-                cells.append(format_interval(row["ahead_of_attnlrp"].get(name)))
-            yield f"| {row['label']} | {' | '.join(cells)} |"
-
-
 def render_cost(results: dict[str, Any]) -> Iterator[str]:
     """Yield what sub-texts cost beside one attnlrp."""
     facts = results["facts"]
@@ -357,13 +325,29 @@ def render_cost(results: dict[str, Any]) -> Iterator[str]:
         yield f"| {row['method']} | {row['seconds']:.3f} | {row['ratio']:.2f} | {low:.2f}–{high:.2f} |"
 
 
+def render_count(results: dict[str, Any]) -> Iterator[str]:
+    """Render how sub-texts are packed into passes."""
+    from subset_cost import render_counts
+
+    yield "## Passes over sub-texts"
+    yield ""
+    yield "How the sub-texts of one call are packed, counted without a clock"
+    yield f"(`python benchmarks/subset_cost.py --count`, commit {results['facts']['commit']})."
+    yield "On a GPU a pass whose shape was seen before is launched at once, as a CUDA graph; any other is"
+    yield "launched kernel by kernel. Packed by length, each call has shapes of its own; packed for replay,"
+    yield "five calls with other texts share a few. The pass over the whole texts is replayed, too. The"
+    yield "multiples of `attnlrp` on a GPU (BERT-base, above) were measured before that."
+    yield ""
+    yield from render_counts(results)
+
+
 PARTS = {
     "added.json": render_added,
     "ablation.json": render_ablation,
     "errors.json": render_errors,
-    "kinds.json": render_kinds,
     "cost.json": render_cost,
     "cost_cuda.json": render_cost,
+    "count.json": render_count,
 }
 
 

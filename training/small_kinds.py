@@ -6,10 +6,10 @@
   depends on word j of the source alone, so the token that decides is known.
 - ``topic_words``: a T5 that reads a news item and writes its topic as one word. No truth is known.
 
-Every model is trained from random weights on one CPU core for minutes. A third of the training inputs lack a random
-share of their patches (in the mean colour) or words ([MASK]), so that what removes them later is nothing new.
-``OUT/NAME`` gets a plain transformers folder, ``OUT/NAME.json`` its accuracy on inputs that it was not
-trained on and, where no data set has them, test inputs. Nothing is shipped.
+Every model is trained from random weights on one CPU core for minutes. A third of the training inputs lack a
+random share of their patches (in the mean colour) or words ([MASK]), so that what removes them later is
+nothing new. ``OUT/NAME`` gets a plain transformers folder, ``OUT/NAME.json`` the accuracy on inputs that the
+model was not trained on. Nothing is shipped.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Recipe:
 RECIPES = {
     "planted_patches": Recipe(steps=400, batch=48, rate=2e-3),
     "word_table": Recipe(steps=600, batch=48, rate=2e-3),
-    "topic_words": Recipe(steps=700, batch=32, rate=3e-3),
+    "topic_words": Recipe(steps=2000, batch=32, rate=3e-3),
 }
 
 

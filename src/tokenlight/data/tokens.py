@@ -299,7 +299,7 @@ def _make_selector(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[
     """Return a function that reads the values at ``positions``."""
     if len(positions) < 2:  # of one position, an itemgetter returns the bare value
         return lambda values: tuple(values[position] for position in positions)
-    # Several times as fast as a comprehension, and random subtexts are taken by the hundred.
+    # Several times as fast as a comprehension, and random partial texts are taken by the hundred.
     return itemgetter(*positions)
 
 

@@ -27,7 +27,7 @@ from tokenlight.explaining.pending_batch import (
     TargetRound,
 )
 from tokenlight.explaining.pending_scores import launch_scores
-from tokenlight.explaining.replay_batches import make_replay_batch
+from tokenlight.explaining.replay_batches import get_replayed_method, make_replay_batch
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.hooks.blocks import RECOMPUTED_NOTE, list_blocks
@@ -217,8 +217,11 @@ def launch_batch(
     if replay is None:
         results = _run_pass(runner, rows, masked_rows, targets, options)
         return PendingBatch(session, options, results)
-    # Mode 4. Methods that need nothing of the model, such as random, are computed outside the graph.
-    model_methods = tuple(method for method in options.methods if method.recorded_sites)
+    # Mode 4. Methods that need nothing of the model, such as random, are computed outside the graph, and so
+    # are the passes with which a method goes on from its first one.
+    model_methods = tuple(
+        get_replayed_method(method) for method in options.methods if method.recorded_sites
+    )
     replayed_options = replace(options, methods=model_methods)
 
     def launch_on(tensors: Sequence[Tensor]) -> PendingResults:

@@ -17,13 +17,13 @@ from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.attribution_fields import AttributionFields, build_shared_fields
 from tokenlight.explaining.explain_options import ExplainOptions, TargetedRow
 from tokenlight.explaining.pending_scores import launch_scores
-from tokenlight.explaining.replay_batches import estimate_multiplications
 from tokenlight.explaining.session import Session, verify_model_for_rows
 from tokenlight.explaining.text_result import AttributionsByMethod
 from tokenlight.hooks.locks import call_between_passes
 from tokenlight.methods.base import Method
 from tokenlight.trace.record import record
 from tokenlight.trace.recording import Recording
+from tokenlight.trace.replay import estimate_multiplications
 from tokenlight.trace.sites import Site
 
 # Sites with values that do not depend on later tokens. Attention received does: it is a mean over all.

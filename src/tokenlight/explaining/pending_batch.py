@@ -1,5 +1,6 @@
 """A batch that the device is computing, and the Attributions it becomes."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,9 +17,10 @@ from tokenlight.explaining.attribution_fields import AttributionFields, build_sh
 from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.explaining.gc_pause import collect_young_generation
 from tokenlight.explaining.pending_scores import PendingScores
+from tokenlight.explaining.replay_batches import get_replayed_method
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import AttributionsByMethod
-from tokenlight.methods.base import Method
+from tokenlight.methods.base import ContinuedMethod
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.record import record
@@ -155,11 +157,9 @@ class PendingBatch:
         (target_round,) = results.rounds
         targets = targets or target_round.targets
         explained_pass = replace(results.explained_pass, rows=rows)
-        scores = target_round.scores
-        if len(scores) < len(options.methods):
-            scores = _add_model_free_scores(
-                session.runner, explained_pass, targets, options.methods, token_mask, scores
-            )
+        scores = _complete_scores(
+            session.runner, explained_pass, targets, options, token_mask, target_round.scores
+        )
         replayed_results = replace(
             results,
             explained_pass=explained_pass,
@@ -242,16 +242,20 @@ class PendingBatch:
                 )
 
 
-def _add_model_free_scores(
+def _complete_scores(
     runner: ModelRunner,
     explained_pass: PassLogits,
     targets: Sequence[ResolvedTarget],
-    methods: Sequence[Method],
+    options: ExplainOptions,
     token_mask: Tensor,
-    scores: Sequence[PendingScores],
+    scores: list[PendingScores],
 ) -> list[PendingScores]:
-    """Add the scores of methods that need nothing of the model, which no replay computes."""
-    # An empty recording: these methods read only the rows and their lengths.
+    """Add what no replay computes: methods that need nothing of the model, and further passes."""
+    replayed_methods = list(map(get_replayed_method, options.methods))
+    is_complete = len(scores) == len(options.methods)
+    if is_complete and all(map(operator.is_, replayed_methods, options.methods)):
+        return scores
+    # An empty recording: these methods read only the rows, their lengths and their targets.
     recording = Recording(
         rows=tuple(explained_pass.rows),
         token_mask=token_mask,
@@ -262,14 +266,24 @@ def _add_model_free_scores(
         received_attention=(),
         sites=frozenset(),
         runner=runner,
-        batch_tokens=0,
+        batch_tokens=options.batch_tokens,
     )
     tape = Tape(recording, targets)
-    replayed_scores = iter(scores)
+    remaining_scores = iter(scores)
     all_scores = []
-    for method in methods:
-        if method.recorded_sites:
-            all_scores.append(next(replayed_scores))
-        else:
+    for method, replayed_method in zip(options.methods, replayed_methods, strict=True):
+        if not method.recorded_sites:
             all_scores.append(PendingScores(method, method.compute_scores(tape), tape))
+            continue
+        pending = next(remaining_scores)
+        if isinstance(method, ContinuedMethod) and replayed_method is not method:
+            first_pass = partial(_fetch_scores, pending, explained_pass.rows)
+            pending = PendingScores(method, method.continue_from(tape, first_pass), tape)
+        all_scores.append(pending)
     return all_scores
+
+
+def _fetch_scores(pending: PendingScores, rows: Sequence[TokenRow]) -> np.ndarray:
+    """Wait for the scores of a pass, ``batch token``."""
+    scores, _ = pending.fetch(rows)
+    return scores

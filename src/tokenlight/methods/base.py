@@ -4,9 +4,10 @@ import abc
 import dataclasses
 import hashlib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from torch import Tensor, nn
 
 from tokenlight import registry
@@ -373,6 +374,27 @@ def check_activations(model: nn.Module, method: str) -> None:
             "integrated_gradients.",
             code="gate-not-recognized",
         )
+
+
+class ContinuedMethod(Method, abstract=True):
+    """A method that scores the whole text in one pass, and goes on from there with passes of its own.
+
+    The first pass can then be replayed as a CUDA graph, which could not hold the others.
+    """
+
+    @property
+    def first_pass(self) -> Method | None:
+        """The method of that one pass; None if this method needs no further ones."""
+        return None
+
+    @abc.abstractmethod
+    def continue_from(self, tape: Tape, fetch_scores: Callable[[], np.ndarray]) -> Tensor:
+        """Return the scores of this method from those of its first pass.
+
+        Args:
+            tape: The rows and targets; nothing was recorded of a pass that was replayed.
+            fetch_scores: Waits for the scores of the first pass, ``batch token``, and returns them.
+        """
 
 
 class GradientMethod(Method):

@@ -17,7 +17,13 @@ from tokenlight.lrp.rules import Operation
 from tokenlight.methods._perturbation import Baseline, pad_scores
 from tokenlight.methods._sampling import ScoreSamples
 from tokenlight.methods.attcat import AttentiveClassActivationTokens
-from tokenlight.methods.base import GRADIENT_RULE_SETS, Extras, Gradient, check_activations
+from tokenlight.methods.base import (
+    GRADIENT_RULE_SETS,
+    ContinuedMethod,
+    Extras,
+    Gradient,
+    check_activations,
+)
 from tokenlight.methods.cat import ClassActivationTokens
 from tokenlight.methods.grad_x_input import GradientTimesInput
 from tokenlight.perturb.partial_texts import (
@@ -30,15 +36,14 @@ from tokenlight.perturb.partial_texts import (
 )
 from tokenlight.plugin import BadInput, Count, Method, PassCounts, Range, Seed, Site, Tape
 from tokenlight.progress import nested_progress
-from tokenlight.trace.extra_passes import ExtraPasses
 from tokenlight.trace.recording import Recording
-from tokenlight.trace.row_batches import read_recordings
+from tokenlight.trace.row_batches import RowBatches, read_target_values
 
 Readout = Literal["cat", "attcat", "embeddings"]
 GRADIENTS_AT_STATES = frozenset({Site.HIDDEN_GRADIENT, Site.EMBEDDING_GRADIENT})
 
 
-class SubsetRelevance(Method):
+class SubsetRelevance(ContinuedMethod):
     r"""Mean relevance of each token over the text and random partial texts that hold the token.
 
     .. math:: s_i = \frac{1}{1 + |\{m : i \in S_m\}|} \Bigl( r_i(x) + \sum_{m:\, i \in S_m}
@@ -150,10 +155,22 @@ class SubsetRelevance(Method):
         num_passes = 1 + self._max_samples
         return PassCounts(num_passes, num_passes)
 
+    @property
+    def first_pass(self) -> Method | None:
+        if self.num_samples == 0:
+            return None
+        return SubsetRelevance(num_samples=0, gradient=self.gradient, readout=self.readout)
+
     def __call__(self, tape: Tape) -> Tensor:
         if self.num_samples == 0:
             return self._score_whole_texts(tape)
         return pad_scores(tape, [samples.mean for samples in self._collect_samples(tape)])
+
+    def continue_from(self, tape: Tape, fetch_scores: Callable[[], np.ndarray]) -> Tensor:
+        samples_by_text = tape.extra_passes.compute_once(
+            self, lambda: self._draw_samples(tape, fetch_scores)
+        )
+        return pad_scores(tape, [samples.mean for samples in samples_by_text])
 
     def measure_extras(self, tape: Tape) -> Extras:
         if self.num_samples == 0:
@@ -162,7 +179,13 @@ class SubsetRelevance(Method):
 
     def _collect_samples(self, tape: Tape) -> list[ScoreSamples]:
         """Return the samples of each example, drawn once per tape."""
-        return tape.extra_passes.compute_once(self, lambda: self._draw_samples(tape))
+
+        def draw() -> list[ScoreSamples]:
+            # On their way from the device while the partial texts are drawn.
+            whole_scores = AsyncTensor(self._score_whole_texts(tape))
+            return self._draw_samples(tape, whole_scores.numpy)
+
+        return tape.extra_passes.compute_once(self, draw)
 
     def _score_whole_texts(self, tape: Tape) -> Tensor:
         """Return the read-out of the pass that the tape is of, ``batch token``."""
@@ -180,9 +203,17 @@ class SubsetRelevance(Method):
             tape = replace(recording, sites=sites).make_tape(targets, release_graph=True)
         return _sum_layers(self._readout_method(replace(tape, gradient_rules=rules)))
 
-    def _draw_samples(self, tape: Tape) -> list[ScoreSamples]:
-        # On their way from the device while the partial texts are drawn.
-        whole_scores = AsyncTensor(self._score_whole_texts(tape))
+    def _read_partial_texts(
+        self, recording: Recording, targets: Sequence[ResolvedTarget]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the read-out of each partial text, ``batch token``, and its target's value, ``batch``."""
+        # The value first: the backward pass releases the graph.
+        values = read_target_values(recording, targets)
+        return self._score_pass(recording, targets), values
+
+    def _draw_samples(
+        self, tape: Tape, fetch_whole_scores: Callable[[], np.ndarray]
+    ) -> list[ScoreSamples]:
         replacement_id = self._choose_replacement_id(tape)
         texts = []
         for index, (row, target) in enumerate(zip(tape.rows, tape.targets, strict=True)):
@@ -198,7 +229,7 @@ class SubsetRelevance(Method):
             )
         with nested_progress(self._describe_work(), len(texts) * self._max_samples) as advance:
             self._run_round(tape, texts, replacement_id, advance)
-            for text, scores in zip(texts, whole_scores.numpy(), strict=True):
+            for text, scores in zip(texts, fetch_whole_scores(), strict=True):
                 text.samples.set_whole_scores(scores[: len(text.row)])
             unstable = [text for text in texts if self._needs_more(text)]
             while unstable:
@@ -246,25 +277,21 @@ class SubsetRelevance(Method):
         for text, partial_text in zip(owners, partial_texts, strict=True):
             targets.append(partial_text.move_target(text.target))
 
-        def read(indices: list[int], recording: Recording) -> tuple[AsyncTensor, AsyncTensor]:
-            batch_targets = [targets[index] for index in indices]
-            values = ExtraPasses(recording, batch_targets).target_value
-            # Only scores and values leave the function: the graph of the pass is freed before the next one.
-            advance(len(indices))
-            return AsyncTensor(self._score_pass(recording, batch_targets)), AsyncTensor(values)
-
-        batches = read_recordings(
-            tape.recording.runner,
-            [partial_text.row for partial_text in partial_texts],
-            self.recorded_sites,
-            read,
+        batches = RowBatches(
+            runner=tape.recording.runner,
+            rows=[partial_text.row for partial_text in partial_texts],
+            targets=targets,
+            sites=self.recorded_sites,
+            read=self._read_partial_texts,
+            read_key=(self.name, self.gradient, self.readout),
             batch_tokens=tape.recording.batch_tokens,
         )
         # The samples of a text are kept in the order in which they were drawn, whatever the batches.
         results: dict[int, tuple[np.ndarray, float]] = {}
-        for indices, (scores, values) in batches:
+        for indices, batch_results in batches.run(advance):
+            scores, values = batch_results.fetch_arrays()
             for line, index in enumerate(indices):
-                results[index] = scores.numpy()[line], float(values.numpy()[line])
+                results[index] = scores[line], float(values[line])
         for index, (text, partial_text) in enumerate(zip(owners, partial_texts, strict=True)):
             scores_of_row, value = results[index]
             # Deleted tokens shift those behind them: scores are put back where the tokens stand in the text.

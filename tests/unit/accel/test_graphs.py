@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.helpers.expect import expect_error
+from tests.helpers.replayed_graphs import stand_in_for_graphs
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer, Tokens
 from tokenlight.accel import graphs
@@ -275,19 +276,7 @@ def test_equal_targets_are_sent_to_the_device_once(captured):
 @pytest.fixture
 def replays(monkeypatch):
     """A device whose graphs leave the captured outputs as they are: the list of graphs replayed."""
-    replayed: list[object] = []
-
-    class UnchangingGraph:
-        def replay(self):
-            replayed.append(self)
-
-    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", UnchangingGraph)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8 << 30, 16 << 30))
-    # On a machine with a GPU the real one would ask for the replaced class above.
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
-    monkeypatch.setattr(graphs, "_capturing_graph", lambda *_: nullcontext())
+    replayed = stand_in_for_graphs(monkeypatch)
     monkeypatch.setattr(replay_batches, "_is_replayable", lambda *_: True)
     return replayed
 
