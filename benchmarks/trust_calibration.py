@@ -42,7 +42,7 @@ from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.random_partial_texts import RandomPartialTexts, choose_explanation_words
-from tokenlight.evaluation.removal import TargetProbability, list_removals
+from tokenlight.evaluation.removal import RemovalRunner, list_removals
 from tokenlight.evaluation.removal_evidence import (
     RemovedWords,
     compute_log_odds,
@@ -90,13 +90,13 @@ def measure_texts(
 def measure_text(explainer: Explainer, attribution: Attribution) -> dict[str, Any]:
     """Measure the random partial texts of one text, and the own partial texts of every kind of scores."""
     row = attribution.row
-    probability = TargetProbability(explainer, attribution, {})
-    num_words = len(probability.words)
+    removal_runner = RemovalRunner(explainer, attribution, {})
+    num_words = len(removal_runner.words)
     if not 2 <= num_words <= MAX_WORDS:
         return {}
     generator = row.make_generator(0, RANDOM_STREAM)
-    removals = list_removals(explainer, row, probability.words, generator)
-    partial_texts = RandomPartialTexts(probability, removals, generator, max_orders=NUM_ORDERS)
+    removals = list_removals(explainer, row, removal_runner.words, generator)
+    partial_texts = RandomPartialTexts(removal_runner, removals, generator, max_orders=NUM_ORDERS)
     is_token = explainer.runner.head.is_language_model
     record: dict[str, Any] = {
         "words": num_words,
@@ -133,8 +133,8 @@ def record_scores(
     partial_texts: RandomPartialTexts, attribution: Attribution, scores: np.ndarray
 ) -> dict[str, Any]:
     """Return the scores of words, and what their own partial texts did."""
-    removable = scores[partial_texts.probability.removable_positions]
-    runner = partial_texts.probability.runner
+    removable = scores[partial_texts.removal_runner.removable_positions]
+    runner = partial_texts.removal_runner.runner
     eps = compute_rounding_eps(runner.device, runner.dtype)
     tested = replace(attribution, scores=scores, layers=None)
     tied = count_tied(removable, compute_tie_tolerance(tested, eps)) / len(removable)
@@ -147,7 +147,7 @@ def record_scores(
         texts = partial_texts.list_explanation_texts(
             removal, choose_explanation_words(order, partial_texts.num_top_words)
         )
-        odds = compute_log_odds(partial_texts.probability.run(texts))
+        odds = compute_log_odds(partial_texts.removal_runner.run(texts))
         own.append(_round(odds.reshape(-1, len(RemovedWords))))
     return {
         "words": [float(f"{score:.5g}") for score in word_scores],

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokenlight.evaluation.removal import PerturbedText, Removal, TargetProbability
+from tokenlight.evaluation.removal import AppliedRemoval, Removal, RemovalRunner
 from tokenlight.evaluation.removal_evidence import (
     NUM_RANDOM_POINTS,
     RemovalEvidence,
@@ -43,7 +43,7 @@ class RandomPartialTexts:
     """Random partial texts of one text for one target, under every removal.
 
     Args:
-        probability: Computes the probability of the target.
+        removal_runner: Runs the text without some of its words.
         removals: The ways to remove words.
         generator: Draws the orders and the shuffles.
         num_top_words: Words that count as top words, unless the text is very short or long.
@@ -58,15 +58,15 @@ class RandomPartialTexts:
 
     def __init__(
         self,
-        probability: TargetProbability,
+        removal_runner: RemovalRunner,
         removals: Sequence[Removal],
         generator: np.random.Generator,
         num_top_words: int = NUM_TOP_WORDS,
         max_orders: int = ORDER_BLOCKS[-1],
     ) -> None:
-        self.probability = probability
+        self.removal_runner = removal_runner
         self.removals = list(removals)
-        self.words = probability.words
+        self.words = removal_runner.words
         num_words = len(self.words)
         self.num_top_words = count_top_words(num_words, num_top_words)
         # Everything is drawn now, so that the number of interim checks does not change it.
@@ -85,13 +85,13 @@ class RandomPartialTexts:
     def before(self) -> float:
         """Probability of the target in the unperturbed text; the first interim check measures it."""
         if self._before is None:
-            (before,) = self.probability.run([self._whole_text])
+            (before,) = self.removal_runner.run([self._whole_text])
             self._before = float(before)
         return self._before
 
     @property
-    def _whole_text(self) -> PerturbedText:
-        return PerturbedText(self.removals[0], np.empty(0, int))
+    def _whole_text(self) -> AppliedRemoval:
+        return AppliedRemoval(self.removals[0], np.empty(0, int))
 
     @property
     def num_orders(self) -> int:
@@ -144,7 +144,7 @@ class RandomPartialTexts:
             explanation_choices = self._choose_words(self.sum_words(scores))
             for removal in self.removals:
                 texts += self.list_explanation_texts(removal, explanation_choices)
-        self.probability.run(texts)
+        self.removal_runner.run(texts)
 
     def _choose_words(self, word_scores: np.ndarray) -> list[np.ndarray]:
         return choose_explanation_words(self.rank_words(word_scores), self.num_top_words)
@@ -155,7 +155,7 @@ class RandomPartialTexts:
         for removal in self.removals:
             explanation_texts += self.list_explanation_texts(removal, explanation_choices)
         texts = self._list_missing_texts(num_orders)
-        probabilities = self.probability.run(
+        probabilities = self.removal_runner.run(
             [*self._list_whole_and_empty_text(), *texts, *explanation_texts]
         )
         self._before, self._empty = map(float, probabilities[:2])
@@ -164,30 +164,30 @@ class RandomPartialTexts:
         for i, orders in enumerate(by_removal):
             self._random_probabilities[i] += list(orders)
 
-    def _list_whole_and_empty_text(self) -> list[PerturbedText]:
+    def _list_whole_and_empty_text(self) -> list[AppliedRemoval]:
         """Return the whole text, and the text without any word."""
         all_words = np.arange(len(self.words))
-        empty_text = PerturbedText(self.removals[0], self.select_positions(all_words))
+        empty_text = AppliedRemoval(self.removals[0], self.select_positions(all_words))
         return [self._whole_text, empty_text]
 
-    def _list_missing_texts(self, num_orders: int) -> list[PerturbedText]:
+    def _list_missing_texts(self, num_orders: int) -> list[AppliedRemoval]:
         """Return, for each removal, the partial texts of random orders that were not measured yet."""
         texts = []
         for removal, orders in zip(self.removals, self.random_choices, strict=True):
             for j in range(self.num_orders, min(num_orders, len(orders))):
                 for chosen in orders[j]:
-                    texts.append(PerturbedText(removal, self.select_positions(chosen), j))
+                    texts.append(AppliedRemoval(removal, self.select_positions(chosen), j))
         return texts
 
     def list_explanation_texts(
         self, removal: Removal, explanation_choices: Sequence[np.ndarray]
-    ) -> list[PerturbedText]:
+    ) -> list[AppliedRemoval]:
         """Return the partial texts that an explanation chooses, once for each drawn replacement."""
         num_draws = 1 if removal.replacement_ids is None else len(removal.replacement_ids)
         texts = []
         for draw in range(min(NUM_EXPLANATION_DRAWS, num_draws)):
             for chosen in explanation_choices:
-                texts.append(PerturbedText(removal, self.select_positions(chosen), draw))
+                texts.append(AppliedRemoval(removal, self.select_positions(chosen), draw))
         return texts
 
     def _judge(
@@ -199,7 +199,7 @@ class RandomPartialTexts:
     ) -> RemovalEvidence:
         removal = self.removals[removal_index]
         # The cache knows these texts by now.
-        probabilities = self.probability.run(
+        probabilities = self.removal_runner.run(
             self.list_explanation_texts(removal, explanation_choices)
         )
         return build_evidence(

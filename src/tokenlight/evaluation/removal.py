@@ -57,8 +57,8 @@ class Removal:
 
 
 @dataclass(frozen=True, eq=False)
-class PerturbedText:
-    """A text without some of its tokens.
+class AppliedRemoval:
+    """One removal of the tokens at some positions of a text.
 
     Attributes:
         removal: How the tokens are removed.
@@ -134,8 +134,8 @@ def _list_fills(row: TokenRow) -> list[Removal]:
     return removals
 
 
-class TargetProbability:
-    """The probability of one target of one text after some of its tokens were removed.
+class RemovalRunner:
+    """Runs one text without some of its tokens, and reads the probability of one target.
 
     A text that was read in windows is read in the same windows again, each without the removed tokens. Its
     logits are the weighted mean over windows, as for the explanation.
@@ -180,11 +180,11 @@ class TargetProbability:
             removal: How they are removed; by default they are deleted.
         """
         removal = removal or Removal(DELETE, "deleted", self.row)
-        return self.run([PerturbedText(removal, positions) for positions in removals])
+        return self.run([AppliedRemoval(removal, positions) for positions in removals])
 
-    def run(self, perturbed_texts: Sequence[PerturbedText]) -> np.ndarray:
-        """Return the probability in each perturbed text; all of them are packed together."""
-        texts = [self._make_window_variants(text) for text in perturbed_texts]
+    def run(self, removals: Sequence[AppliedRemoval]) -> np.ndarray:
+        """Return the probability that each removal leaves; all texts are packed together."""
+        texts = [self._make_window_variants(removal) for removal in removals]
         # Keys are computed once: each serializes a whole text.
         keys = []
         for variants in texts:
@@ -202,11 +202,11 @@ class TargetProbability:
             )
         return np.array(probabilities)
 
-    def _make_window_variants(self, text: PerturbedText) -> list[Variant]:
+    def _make_window_variants(self, removal: AppliedRemoval) -> list[Variant]:
         """Return the text without the removed tokens, once for each window."""
         variants = []
         for _, outside in self.windows:
-            variants.append(text.build(self.special_ids, outside))
+            variants.append(removal.build(self.special_ids, outside))
         return variants
 
     def _fill_cache(

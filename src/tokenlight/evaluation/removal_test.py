@@ -28,7 +28,7 @@ from tokenlight.evaluation.random_partial_texts import (
     ORDER_BLOCKS,
     RandomPartialTexts,
 )
-from tokenlight.evaluation.removal import LogitsCache, TargetProbability, list_removals
+from tokenlight.evaluation.removal import LogitsCache, RemovalRunner, list_removals
 from tokenlight.evaluation.removal_evidence import (
     RemovalEvidence,
     RemovedWords,
@@ -109,11 +109,11 @@ class RemovalTest:
             self.logits_cache = {}
             self.partial_texts = {}
         if target not in self.partial_texts:
-            probability = TargetProbability(self.explainer, attribution, self.logits_cache)
+            removal_runner = RemovalRunner(self.explainer, attribution, self.logits_cache)
             generator = row.make_generator(self.seed, RANDOM_STREAM)
-            removals = list_removals(self.explainer, row, probability.words, generator)
+            removals = list_removals(self.explainer, row, removal_runner.words, generator)
             self.partial_texts[target] = RandomPartialTexts(
-                probability, removals, generator, self.num_top_words, self.max_orders
+                removal_runner, removals, generator, self.num_top_words, self.max_orders
             )
         return self.partial_texts[target]
 
@@ -140,10 +140,10 @@ class RemovalTest:
         if "windows" not in attribution.extras:
             check_single_window(self.explainer, attribution, "The removal test")
         units = RemovedUnits.from_attribution(attribution)
-        probability = TargetProbability(self.explainer, attribution, {})
-        num_tokens = len(probability.removable_positions)
-        num_tied = self._count_tied(attribution, probability.removable_positions)
-        if len(probability.words) < 2:
+        removal_runner = RemovalRunner(self.explainer, attribution, {})
+        num_tokens = len(removal_runner.removable_positions)
+        num_tied = self._count_tied(attribution, removal_runner.removable_positions)
+        if len(removal_runner.words) < 2:
             return _make_untested_result("the text has one word, so there is nothing to rank")
         if num_tied == num_tokens:
             return _make_untested_result(describe_ties(units, num_tied, num_tokens))

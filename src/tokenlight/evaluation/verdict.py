@@ -1,10 +1,10 @@
 """Verdicts in plain English: one sentence per grade, and the findings behind it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, isinf
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tokenlight.data.attribution import Attribution
 from tokenlight.data.trust import (
@@ -22,6 +22,7 @@ from tokenlight.evaluation.grade import (
     combine_evidence,
     compute_min_change,
 )
+from tokenlight.evaluation.removal_results import GradedRemovalTest, RemovalValues
 from tokenlight.plots.descriptions import format_correlation, format_percent
 
 # Up to this share of what the top words do, the others "hardly matter".
@@ -92,13 +93,13 @@ class RemovalProbabilities(NamedTuple):
     without_half: float
 
 
-def _read_probabilities(removal: Mapping[str, Any]) -> RemovalProbabilities:
+def _read_probabilities(removal: RemovalValues) -> RemovalProbabilities:
     """Return the probabilities of a removal, as its results are saved."""
     of_whole, without_top, without_half, *_ = removal["curve"]
     return RemovalProbabilities(of_whole, without_top, without_half)
 
 
-def _is_rest_confirmed(result: Mapping[str, Any]) -> bool:
+def _is_rest_confirmed(result: GradedRemovalTest) -> bool:
     """Return whether the order after the top words is as good as "faithful" asks for."""
     return bool(result["rest_contrast"] >= DEFAULT_THRESHOLDS.faithful_rest_contrast)
 
@@ -169,7 +170,7 @@ def describe_position(units: RemovedUnits) -> str:
 
 
 def describe_result(
-    result: Mapping[str, Any],
+    result: GradedRemovalTest,
     judgments: Sequence[str],
     units: RemovedUnits,
     weakness: str,
@@ -196,7 +197,7 @@ def describe_result(
 
 
 def _describe_reason(
-    result: Mapping[str, Any], judgments: Sequence[str], units: RemovedUnits, weakness: str
+    result: GradedRemovalTest, judgments: Sequence[str], units: RemovedUnits, weakness: str
 ) -> str:
     """Say what a good grade lacks; of a good one only its weakness, if it has one."""
     grade = result["grade"]
@@ -214,7 +215,7 @@ def _describe_reason(
 
 
 def _describe_failed_test(
-    result: Mapping[str, Any], actions: Sequence[str], units: RemovedUnits
+    result: GradedRemovalTest, actions: Sequence[str], units: RemovedUnits
 ) -> str:
     """Name the first test that an explanation fails which is no better than chance."""
     removals = result["removals"]
@@ -234,7 +235,7 @@ def _describe_failed_test(
     return f"its {units.plural} matter hardly more than random ones, {when_removed}"
 
 
-def _describe_unconfirmed_rest(result: Mapping[str, Any], units: RemovedUnits) -> str:
+def _describe_unconfirmed_rest(result: GradedRemovalTest, units: RemovedUnits) -> str:
     """Say that the order after the top words is not confirmed, and where this is no fault of the scores."""
     if _has_minor_rest(result):
         return (
@@ -243,26 +244,26 @@ def _describe_unconfirmed_rest(result: Mapping[str, Any], units: RemovedUnits) -
     return f"the order of its other {units.plural} is not confirmed"
 
 
-def _top_words_lower_enough(result: Mapping[str, Any]) -> bool:
+def _top_words_lower_enough(result: GradedRemovalTest) -> bool:
     """Return whether removing only the top words lowers the probability as "faithful" asks for."""
     without_top = [_read_probabilities(removal).without_top for removal in result["removals"]]
     return _falls_enough(result, without_top)
 
 
-def _falls_enough(result: Mapping[str, Any], probabilities: Sequence[float]) -> bool:
+def _falls_enough(result: GradedRemovalTest, probabilities: Sequence[float]) -> bool:
     """Return whether the probability falls visibly under every removal, and noticeably on the mean."""
     before = _read_probabilities(result["removals"][0]).of_whole
     falls = [before - probability for probability in probabilities]
     return min(falls) >= MIN_VISIBLE_CHANGE and fmean(falls) >= compute_min_change(before)
 
 
-def _has_minor_rest(result: Mapping[str, Any]) -> bool:
+def _has_minor_rest(result: GradedRemovalTest) -> bool:
     """Return whether the words after the top words do little, beside what the top words do."""
     rest_effect = result["rest_effect"]
     return rest_effect is not None and rest_effect <= MAX_MINOR_REST_EFFECT
 
 
-def _describe_evidence(result: Mapping[str, Any]) -> str:
+def _describe_evidence(result: GradedRemovalTest) -> str:
     """Say what all tests add up to, beside what the next better grade needs; empty where that is reached."""
     evidence = result["evidence"]
     thresholds = DEFAULT_THRESHOLDS
@@ -276,7 +277,7 @@ def _describe_evidence(result: Mapping[str, Any]) -> str:
     return f"all tests together give {_format_points(evidence)} (chance gives 0, {needed})"
 
 
-def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
+def _describe_falls(result: GradedRemovalTest, units: RemovedUnits) -> list[str]:
     """Say under which other removals the probability falls; where not under all, what the half does."""
     first, *others = result["removals"]
     falling = [other["action"] for other in others if _has_visible_fall(other)]
@@ -295,14 +296,14 @@ def _describe_falls(result: Mapping[str, Any], units: RemovedUnits) -> list[str]
     return parts
 
 
-def _has_visible_fall(removal: Mapping[str, Any]) -> bool:
+def _has_visible_fall(removal: RemovalValues) -> bool:
     """Return whether the probability falls visibly without the top words."""
     probabilities = _read_probabilities(removal)
     fall = probabilities.of_whole - probabilities.without_top
     return bool(fall >= MIN_VISIBLE_CHANGE)
 
 
-def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
+def describe_effect(result: GradedRemovalTest, units: RemovedUnits) -> str:
     """Say what the first removal of the top words does to the probability."""
     first = result["removals"][0]
     top_words = result["top_words"]
@@ -319,7 +320,7 @@ def describe_effect(result: Mapping[str, Any], units: RemovedUnits) -> str:
     return f"with {removed} {first['action']}, {units.probability} {change}"
 
 
-def describe_random_choices(result: Mapping[str, Any], units: RemovedUnits) -> str:
+def describe_random_choices(result: GradedRemovalTest, units: RemovedUnits) -> str:
     """Say how many random choices of as many words, over all removals, lower the probability as much."""
     removals = result["removals"]
     num_stronger = sum(removal["num_stronger"] for removal in removals)
@@ -372,7 +373,7 @@ def _select(actions: Sequence[str], judgments: Sequence[str], judgment: str) -> 
     return selected
 
 
-def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
+def list_findings(result: GradedRemovalTest, units: RemovedUnits) -> list[str]:
     """Return the findings behind the grade, one sentence per removal: "why this grade?"."""
     findings = [_describe_grade(result, units)]
     num_top = len(result["top_words"])
@@ -397,7 +398,7 @@ def list_findings(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
     return findings
 
 
-def _describe_grade(result: Mapping[str, Any], units: RemovedUnits) -> str:
+def _describe_grade(result: GradedRemovalTest, units: RemovedUnits) -> str:
     """Say how many points each test gives, how many a grade needs, and what else is missing."""
     removals = result["removals"]
     share = fmean(removal["share_beaten"] for removal in removals)
@@ -421,7 +422,7 @@ def _describe_grade(result: Mapping[str, Any], units: RemovedUnits) -> str:
     return finding
 
 
-def _list_missing_for_faithful(result: Mapping[str, Any], units: RemovedUnits) -> list[str]:
+def _list_missing_for_faithful(result: GradedRemovalTest, units: RemovedUnits) -> list[str]:
     """Return what else an explanation that is better than chance would need to be called faithful."""
     missing = []
     if result["evidence"] < DEFAULT_THRESHOLDS.faithful_evidence:
@@ -433,7 +434,7 @@ def _list_missing_for_faithful(result: Mapping[str, Any], units: RemovedUnits) -
     return missing
 
 
-def _describe_rest_contrast(result: Mapping[str, Any], units: RemovedUnits) -> str:
+def _describe_rest_contrast(result: GradedRemovalTest, units: RemovedUnits) -> str:
     """Say what the order of the words after the top words is worth."""
     contrast = result["rest_contrast"]
     state = "confirmed"
@@ -453,7 +454,7 @@ def _describe_rest_contrast(result: Mapping[str, Any], units: RemovedUnits) -> s
     )
 
 
-def _describe_signs(result: Mapping[str, Any], units: RemovedUnits) -> str:
+def _describe_signs(result: GradedRemovalTest, units: RemovedUnits) -> str:
     """Say where the zero of the scores is, by partial texts of different sizes."""
     if not result["has_signs"]:
         return "signs: the method has none, so only the order and the differences of its scores are judged"

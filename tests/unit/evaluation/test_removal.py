@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.evaluation.random_partial_texts import NUM_EXPLANATION_DRAWS, RandomPartialTexts
-from tokenlight.evaluation.removal import PerturbedText, TargetProbability, list_removals
+from tokenlight.evaluation.removal import AppliedRemoval, RemovalRunner, list_removals
 from tokenlight.perturb.variants import ReplacementIds
 
 TEXT = "A charming film, and often very funny."
@@ -20,7 +20,7 @@ def sentiment():
 
 
 def list_for(explainer, attribution, seed=0):
-    words = TargetProbability(explainer, attribution, {}).words
+    words = RemovalRunner(explainer, attribution, {}).words
     return words, list_removals(explainer, attribution.row, words, np.random.default_rng(seed))
 
 
@@ -30,9 +30,10 @@ def test_words_are_deleted_masked_and_replaced_by_likely_words(sentiment):
     assert [removal.name for removal in removals] == ["delete", "mask", "infill"]
     row = attribution.row
     removed = np.concatenate(words[1:3])
-    special_ids = TargetProbability(sentiment, attribution, {}).special_ids
+    special_ids = RemovalRunner(sentiment, attribution, {}).special_ids
     deleted, masked, replaced = (
-        PerturbedText(removal, removed).build(special_ids, np.empty(0, int)) for removal in removals
+        AppliedRemoval(removal, removed).build(special_ids, np.empty(0, int))
+        for removal in removals
     )
     assert len(deleted) == len(row) - len(removed)
     assert set(masked.ids[removed]) == {sentiment.tokenizer.mask_token_id}
@@ -71,9 +72,9 @@ def test_a_replacement_of_the_mask_token_is_named(tokenizer, monkeypatch):
 def test_random_partial_texts_are_run_once(sentiment):
     attribution = sentiment.explain(TEXT, "random")
     cache = {}
-    probability = TargetProbability(sentiment, attribution, cache)
+    removal_runner = RemovalRunner(sentiment, attribution, cache)
     _, removals = list_for(sentiment, attribution)
-    partial_texts = RandomPartialTexts(probability, removals, np.random.default_rng(0))
+    partial_texts = RandomPartialTexts(removal_runner, removals, np.random.default_rng(0))
     first = partial_texts.measure(attribution.scores, 2)
     num_texts = len(cache)
     again = partial_texts.measure(attribution.scores, 2)
@@ -88,9 +89,9 @@ def test_random_partial_texts_are_run_once(sentiment):
 
 def test_the_correlation_equals_numpys_of_few_words_and_of_halves(sentiment):
     attribution = sentiment.explain(TEXT, "random")
-    probability = TargetProbability(sentiment, attribution, {})
+    removal_runner = RemovalRunner(sentiment, attribution, {})
     _, removals = list_for(sentiment, attribution)
-    partial_texts = RandomPartialTexts(probability, removals, np.random.default_rng(0))
+    partial_texts = RandomPartialTexts(removal_runner, removals, np.random.default_rng(0))
     evidence = partial_texts.measure(attribution.scores, 6)[0]
     log_odds = np.log(evidence.random_probabilities / (1 - evidence.random_probabilities))
     few = np.corrcoef(evidence.random_sums[:, 0], log_odds[:, 0])[0, 1]

@@ -31,7 +31,7 @@ from tokenlight.evaluation.grade import (
     would_pass_without_signs,
 )
 from tokenlight.evaluation.random_partial_texts import ORDER_BLOCKS
-from tokenlight.evaluation.removal import TargetProbability
+from tokenlight.evaluation.removal import RemovalRunner
 from tokenlight.evaluation.removal_test import RemovalTest, count_tied
 from tokenlight.evaluation.trust import assess_trust, assess_trust_of_all, run_health_checks
 from tokenlight.plots.descriptions import get_verdict
@@ -380,7 +380,7 @@ def test_removals_that_differ_are_named(monkeypatch):
     truth = compute_oracle_scores(
         explainer, WORDS, make_attribution(explainer, WORDS, [0] * len(WORDS)).prediction.index
     )
-    real = TargetProbability.run
+    real = RemovalRunner.run
 
     def reverses_masks(self, texts):
         """Do the opposite wherever words are masked."""
@@ -390,7 +390,7 @@ def test_removals_that_differ_are_named(monkeypatch):
                 values[i] = 1 - values[i]
         return values
 
-    monkeypatch.setattr(TargetProbability, "run", reverses_masks)
+    monkeypatch.setattr(RemovalRunner, "run", reverses_masks)
     trust = assess_trust(explainer, make_attribution(explainer, WORDS, truth)).extras["trust"]
     assert trust["grade"] == "cannot tell"
     assert trust["verdict"].startswith(

@@ -18,7 +18,7 @@ from tests.helpers.terminal import render_terminal
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
 from tokenlight.data.units import find_sentence_spans
-from tokenlight.evaluation.removal import TargetProbability
+from tokenlight.evaluation.removal import RemovalRunner
 from tokenlight.evaluation.trust import assess_trust
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.plots.html import render_page
@@ -211,7 +211,7 @@ class TestParts:
 class TestTrust:
     def test_a_text_read_in_windows_is_tested_in_the_same_windows(self):
         """Each window without the tokens taken, one pass each; the class by their mean logits."""
-        watched = TargetProbability(EXPLAINER, ATTRIBUTION, {})
+        watched = RemovalRunner(EXPLAINER, ATTRIBUTION, {})
         removed_positions = watched.removable_positions[::7]
         limit = EXPLAINER.max_tokens
         logits = {0: [], 1: []}

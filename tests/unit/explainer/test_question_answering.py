@@ -25,7 +25,7 @@ from tokenlight import Contrast, Explainer, Question, SpanTarget, Tokens, load
 from tokenlight.data.span_target import find_best_span
 from tokenlight.errors import BadInput, BadTarget, UnsupportedModel
 from tokenlight.evaluation.preflight import parse_labels
-from tokenlight.evaluation.removal import TargetProbability
+from tokenlight.evaluation.removal import RemovalRunner
 from tokenlight.evaluation.trust import assess_trust
 from tokenlight.inputs.encode import encode_windows
 from tokenlight.plots.html import render_page
@@ -343,7 +343,7 @@ class TestWindows:
 
     def test_trust_takes_words_from_the_window_that_answers_and_from_no_other(self):
         attribution = BERT.explain(self.question, "attcat", "in town", long="stride")
-        watched = TargetProbability(BERT, attribution, {})
+        watched = RemovalRunner(BERT, attribution, {})
         [used] = [w for w in attribution.extras["windows"] if w["weight"] == 1.0]
         context = [i for i in watched.removable_positions if attribution.row.segments[i] == 1]
         assert (context[0], context[-1]) == (used["first"], used["last"])
