@@ -157,7 +157,9 @@ def measure_words(explainer: Explainer, inputs: list[Any], method: str) -> dict[
         attributions: list[Attribution] = list(written)
         sentence_hits = []
         for position, attribution in enumerate(attributions):
-            num_words = attribution.row.source_length - 1  # its last token is </s>
+            source_length = attribution.row.source_length
+            assert source_length is not None, "The model reads a source."
+            num_words = source_length - 1  # its last token is </s>
             sentence_hits.append(np.argmax(attribution.scores[:num_words]) == position)
         hits.append(float(np.mean(sentence_hits)))
         evaluation = explainer.evaluate(attributions, ["aopc:perturb=mask"], progress=False)
@@ -224,7 +226,7 @@ def measure_task(
         seconds = time.perf_counter() - start
         values[method] = {name: np.array(numbers) for name, numbers in measured.items()}
         means = {name: float(numbers.mean()) for name, numbers in values[method].items()}
-        row = {"label": method, "means": means}
+        row: dict[str, Any] = {"label": method, "means": means}
         for key, reference in (
             ("ahead_of_attnlrp", REFERENCE),
             ("ahead_of_cat_cp", SECOND_REFERENCE),
@@ -297,7 +299,7 @@ def main() -> None:
         return
     if not (arguments.data and arguments.out):
         parser.error("give --data and --out, or --report")
-    results = {
+    results: dict[str, Any] = {
         "facts": facts(arguments.device),
         "command": f"python benchmarks/frontier_kinds.py --count {arguments.count}"
         + (f" --tasks {' '.join(arguments.tasks)}" if arguments.tasks else "")

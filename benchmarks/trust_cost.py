@@ -4,7 +4,7 @@
 
 Every sentence is explained, then graded alone, as ``tokenlight explain --trust`` does. Printed is the ratio
 of the two times: of the processor on a CPU (other programs do not disturb it), of the clock on a GPU. Several
-methods on one text share their random sub-texts, so that the last line is less than the sum.
+methods on one text share their random partial texts, so that the last line is less than the sum.
 """
 
 import argparse

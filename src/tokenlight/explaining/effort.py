@@ -4,8 +4,8 @@ Every partial text (the text without some of its words) is one sample and takes 
 text takes one more.
 
 The rules of docs/adr/0019 and 0021 chose what stands here, on held-out texts; docs/results/frontier has the
-evidence. Pairs and questions, for which sub-texts were not found better, and kinds of input that the rules
-were not applied to keep their default method at every effort.
+evidence. Pairs and questions, for which partial texts were not found better, and kinds of input that the
+rules were not applied to keep their default method at every effort.
 """
 
 from typing import Any, NamedTuple

@@ -30,7 +30,8 @@ class ScoreSamples:
         self._scores: list[np.ndarray] = []
         self._is_present: list[np.ndarray] = []
         self._values: list[float] = []
-        self._stacked: tuple[np.ndarray, np.ndarray] | None = None  # until another partial text is added
+        # Dropped when another partial text is added.
+        self._stacked: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def num_samples(self) -> int:
