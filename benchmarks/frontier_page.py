@@ -87,7 +87,7 @@ NOT_SHOWN = """\
   models, planted words, human rationales, signs, randomised weights and paraphrases.
 - **AOPC deletes words, and so does the method.** That favours it; [MASK] is the check, not a proof.
 - **Other kinds of input** (masked words, next tokens, similar texts, pictures, encoder-decoders) have a
-  [page of their own](kinds.md).
+  [page of their own](kinds.md), and so has [the trial's table](trial.md), made again by one command.
 - The GPU ran another job at the time: compare seconds only within a table, and roughly. Rows of rewritten
   gradients were counted as 1.5 passes then; they take one backward pass now, so 1.
 - **TokenTM** (Wu et al., CVPR 2024) is not here. Its weights (the length of a transformed token and a
