@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tokenlight.accel.modules import list_modules
 from tokenlight.hooks.blocks import list_blocks
 from tokenlight.hooks.patching import patched_attributes
 
@@ -22,14 +23,14 @@ def find_last_feed_forward(model: PreTrainedModel) -> nn.Module | None:
         model: The model.
 
     Returns:
-        None if its blocks have no such part, or if the caller has hooks on the model, which may read the
-        tokens that would be missing.
+        None if its blocks have no such part, or if the caller has hooks or a ``forward`` on a module of the
+        model, which may read the tokens that would be missing.
     """
     blocks = [block for block in list_blocks(model) if hasattr(block, FEED_FORWARD_ATTRIBUTE)]
     if not blocks or model.config.is_encoder_decoder:
         return None
-    for module in model.modules():
-        if module._forward_hooks or module._forward_pre_hooks:
+    for module in list_modules(model):
+        if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
             return None
     return blocks[-1]
 

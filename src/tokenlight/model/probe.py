@@ -22,7 +22,7 @@ from tokenlight.hooks import attention_hook
 from tokenlight.hooks.first_token import first_token_alone
 from tokenlight.hooks.patching import forward_hooks
 from tokenlight.model.objective import describe_first_nonfinite
-from tokenlight.model.probe_results import ProbeResults, get_probe_results
+from tokenlight.model.probe_results import FirstTokenProbe, ProbeResults, get_probe_results
 from tokenlight.model.probe_rows import (
     PROBE_PADDING,
     is_checkable,
@@ -165,19 +165,27 @@ def reads_first_token_alone(runner: ModelRunner, row: TokenRow, last_block: nn.M
     if runner.head.task != "text-classification" or runner.device.type != "cpu":
         return False
     results = get_probe_results(runner.model)
-    if results.reads_first_token_alone is None:
-        probe_row = make_probe_row(runner, replace(row, continuation_ids=()))
-        logits = _probe_logits(runner, probe_row)
-        inputs = runner.build_inputs([probe_row])
-        try:
-            first_token_logits = runner.run(inputs, first_token_alone(last_block))[1].cpu().double()
-        except (RuntimeError, IndexError, UnsupportedModel):
-            results.reads_first_token_alone = False
-            return False
-        rounding = ROUNDING_FACTOR * _compute_float_eps(runner) * _compute_logit_scale(logits)
-        gap = _compute_max_gap(logits, first_token_logits)
-        results.reads_first_token_alone = len(probe_row) > 1 and gap <= rounding
-    return results.reads_first_token_alone
+    probe = results.first_token_probe
+    if probe is None or not probe.holds_for(runner.model):
+        is_confirmed = _has_logits_of_first_token(runner, row, last_block)
+        probe = FirstTokenProbe(runner.model, is_confirmed=is_confirmed)
+        results.first_token_probe = probe
+    return probe.is_confirmed
+
+
+def _has_logits_of_first_token(runner: ModelRunner, row: TokenRow, last_block: nn.Module) -> bool:
+    """Return whether the logits stay the same without the other tokens of the last block."""
+    probe_row = make_probe_row(runner, replace(row, continuation_ids=()))
+    if len(probe_row) == 1:
+        return False
+    logits = _probe_logits(runner, probe_row)
+    inputs = runner.build_inputs([probe_row])
+    try:
+        first_token_logits = runner.run(inputs, first_token_alone(last_block))[1].cpu().double()
+    except (RuntimeError, IndexError, UnsupportedModel):
+        return False
+    rounding = ROUNDING_FACTOR * _compute_float_eps(runner) * _compute_logit_scale(logits)
+    return _compute_max_gap(logits, first_token_logits) <= rounding
 
 
 # --- how far logits may move -----------------------------------------------------------------------

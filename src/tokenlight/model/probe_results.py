@@ -8,15 +8,42 @@ remember between passes is in ``hooks/model_cache.py``.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from torch import nn
+
+from tokenlight.accel.modules import list_modules
 
 if TYPE_CHECKING:
     from tokenlight.model.embedding_hooks import EmbeddingHooks, EmbeddingSite
     from tokenlight.model.runner import AttentionRoute
+
+
+class FirstTokenProbe:
+    """Whether a classifier reads the last hidden state of the first token alone, as long as it is the same.
+
+    Attributes:
+        is_confirmed: Whether it reads no other token.
+    """
+
+    def __init__(self, model: nn.Module, *, is_confirmed: bool) -> None:
+        self.is_confirmed = is_confirmed
+        modules = list_modules(model)
+        self._modules = [ref(module) for module in modules]
+        self._forwards = [type(module).forward for module in modules]
+
+    def holds_for(self, model: nn.Module) -> bool:
+        """Return whether no module of the probed model, and no ``forward`` of its classes, was replaced."""
+        modules = list_modules(model)
+        if len(modules) != len(self._modules):
+            return False
+        probed_modules = [reference() for reference in self._modules]
+        forwards = [type(module).forward for module in modules]
+        is_same = map(operator.is_, [*modules, *forwards], [*probed_modules, *self._forwards])
+        return all(is_same)
 
 
 @dataclass
@@ -29,8 +56,7 @@ class ProbeResults:
         padding_invariance_by_regime: The same as ``is_padding_invariant`` for longer rows, by the sides
             of the length thresholds (see ``regimes.py``) and by whether eager attention maps are read.
         verified_route: The route by which attention was recorded without a change of the logits.
-        reads_first_token_alone: Whether the head reads the last hidden state of the first token and of no
-            other.
+        first_token_probe: Whether the head reads the last hidden state of the first token and of no other.
         embedding_hooks: Where the embeddings of a text enter the model.
     """
 
@@ -38,7 +64,7 @@ class ProbeResults:
     is_batch_invariant: bool | None = None
     padding_invariance_by_regime: dict[tuple[Any, bool], bool] = field(default_factory=dict)
     verified_route: AttentionRoute | None = None
-    reads_first_token_alone: bool | None = None
+    first_token_probe: FirstTokenProbe | None = None
     embedding_hooks: dict[EmbeddingSite, EmbeddingHooks] = field(default_factory=dict)
 
 

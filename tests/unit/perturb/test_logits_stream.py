@@ -355,9 +355,19 @@ def test_the_last_block_of_a_classifier_computes_only_the_token_that_its_head_re
     assert feed_forward_lengths == [9] * (model.config.num_hidden_layers - 1) + [1]
 
 
+class MeanPooler(torch.nn.Module):
+    def forward(self, hidden_states):
+        return hidden_states.mean(dim=1)
+
+
+class FourthTokenPooler(torch.nn.Module):
+    def forward(self, hidden_states):
+        return hidden_states[:, 3]
+
+
 def test_a_head_that_reads_more_than_the_first_token_gets_all_of_them(feed_forward_lengths):
     model = tiny_bert()
-    model.bert.pooler.forward = lambda hidden_states: hidden_states.mean(dim=1)
+    model.bert.pooler = MeanPooler()
     (row,) = Tokens.from_ids([range(5, 14)]).rows
     stream_one_row(model, row)
     feed_forward_lengths.clear()
@@ -367,8 +377,28 @@ def test_a_head_that_reads_more_than_the_first_token_gets_all_of_them(feed_forwa
 
 def test_a_head_that_fails_with_one_token_gets_all_of_them():
     model = tiny_bert()
-    model.bert.pooler.forward = lambda hidden_states: hidden_states[:, 3]
+    model.bert.pooler = FourthTokenPooler()
     (row,) = Tokens.from_ids([range(5, 14)]).rows
+    stream_one_row(model, row)
+
+
+def test_a_head_that_is_replaced_later_gets_the_tokens_that_it_reads():
+    model = tiny_bert()
+    (row,) = Tokens.from_ids([range(5, 14)]).rows
+    stream_one_row(model, row)
+    model.bert.pooler = MeanPooler()
+    stream_one_row(model, row)
+
+
+def test_a_forward_that_is_replaced_later_gets_the_tokens_that_it_reads(monkeypatch):
+    model = tiny_bert()
+    (row,) = Tokens.from_ids([range(5, 14)]).rows
+    stream_one_row(model, row)
+    model.bert.pooler.forward = lambda hidden_states: hidden_states.mean(dim=1)
+    stream_one_row(model, row)
+    del model.bert.pooler.forward
+    pooler_class = type(model.bert.pooler)
+    monkeypatch.setattr(pooler_class, "forward", lambda _pooler, states: states.mean(dim=1))
     stream_one_row(model, row)
 
 
