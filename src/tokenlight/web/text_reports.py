@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from tokenlight.data.attribution import Attribution
-from tokenlight.errors import TokenlightError
+from tokenlight.data.true_label import name_label
+from tokenlight.errors import BadInput, TokenlightError, join_first
 from tokenlight.plots.dataset_report import DataSetReport
 from tokenlight.web import tasks
 from tokenlight.web.api_errors import ApiError, to_api_error
@@ -37,7 +38,9 @@ def write_report(
 
     Raises:
         ApiError: No text could be explained, or all of them together cost too much.
+        BadInput: The model has none of the labels.
     """
+    labels = _name_labels(served_model, body.labels)
     report = DataSetReport(f"{len(body.texts)} texts")
     errors: list[str] = []
     first_error: Exception | None = None
@@ -50,7 +53,7 @@ def write_report(
         attributions = result.attributions
         if body.trust:
             attributions = tuple(_assess(served_model, item, limits) for item in attributions)
-        report.add(_add_origin(attributions, index, body.labels))
+        report.add(_add_origin(attributions, index, labels))
     num_explained = len(body.texts) - len(errors)
     if first_error is not None and not num_explained:
         raise first_error
@@ -59,6 +62,31 @@ def write_report(
         report.metadata["left out"] = f"{len(errors)} of {len(body.texts)} texts ({listed})"
     pages = {name: content.encode("utf-8") for name, content in report.render_pages(FIRST_PAGE)}
     return pages, num_explained
+
+
+def _name_labels(
+    served_model: ServedModel, labels: Sequence[str | None] | None
+) -> Sequence[str | None] | None:
+    """Return the true labels as the model names them; a number stands for the label with that index.
+
+    Raises:
+        BadInput: The model has none of the labels, so that every text would count as an error.
+    """
+    head = served_model.explainer.runner.head
+    if labels is None or not head.has_classes:
+        return labels
+    named = [
+        name_label(int(label) if label is not None and label.isdecimal() else label, head.labels)
+        for label in labels
+    ]
+    given = [label for label in named if label is not None]
+    if given and not set(given) & set(head.labels):
+        raise BadInput(
+            f"No label of the texts is one of the model's: they are {join_first(sorted(set(given)), 5)}, but "
+            f"the model predicts {join_first(head.labels, 5)}. Name the labels as the model does.",
+            code="report-labels-unknown",
+        )
+    return named
 
 
 def _explain_texts(

@@ -32,6 +32,17 @@ def test_a_list_becomes_a_page_that_cannot_reach_the_server(client):
     assert "line 2 of the list" in page.text
 
 
+def test_labels_are_named_as_the_model_does_and_refused_if_it_has_none_of_them(client):
+    body = {"model": "tiny", "texts": ["we love this movie", "dull"], "labels": ["1", "Negative"]}
+    page = client.get(client.post("/api/texts", json=body).json()["address"])
+    names = client.get("/api/models").json()["models"][0]["labels"]
+    assert f'"label":"{names[1]}"' in page.text
+    assert '"label":"negative"' in page.text
+    answer = client.post("/api/texts", json={**body, "labels": ["pos", None]})
+    assert_error(answer, 422, "bad_input")
+    assert "they are pos, but the model predicts negative" in answer.json()["error"]["message"]
+
+
 def test_texts_can_be_tested_and_prompts_listed(client):
     body = {"model": "tiny", "texts": ["we love this dull old movie"], "trust": True}
     page = client.get(client.post("/api/texts", json=body).json()["address"])
