@@ -1,10 +1,14 @@
 """Grade what ``trust_calibration.py measure`` recorded, and write the page, figure and counts.
 
     python benchmarks/trust_report.py --work WORK [--page docs/results/trust] [--half first|second|both]
+    python benchmarks/trust_report.py --work WORK --half both --earlier calibration.json [--page …]
 
 Nothing runs a model: the rules of the package grade recorded probabilities. The texts of each task are split
 in two halves by turns. Thresholds are tried on the first half (``--half first``), and the page counts the
 second, which is not looked at before. Other blocks of recorded orders stand for other seeds.
+
+Texts that ``--further`` measured after the rule was fixed are all held out (``--half both``). With
+``--earlier`` their counts are added to those of an earlier page, if its thresholds were the same.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trust_texts import TASKS
+from trust_texts import FURTHER_TASKS, TASKS
 
 from tokenlight.data import trust
 from tokenlight.evaluation import grade
@@ -273,6 +277,56 @@ def measure_power(graded_texts: Sequence[dict[str, Any]]) -> list[dict[str, Any]
     return points
 
 
+def add_counts(content: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """Return the counts of both; ``facts`` are those of the earlier one, ``further`` says what was added.
+
+    Args:
+        content: The counts of further texts.
+        earlier: Those of an earlier page.
+    """
+    if earlier["thresholds"] != content["thresholds"]:
+        raise SystemExit("The earlier counts are of another rule, so that they cannot be added.")
+    total = dict(earlier)
+    total["further"] = {"texts": content["texts"], "facts": content["facts"]}
+    for key in ("texts", "single_removals", "seeds", "grades"):
+        total[key] = _add_numbers(earlier[key], content[key])
+    total["power"] = {
+        task: _join_power(points, content["power"].get(task, []))
+        for task, points in earlier["power"].items()
+    }
+    return total
+
+
+def _add_numbers(first: Any, second: Any) -> Any:
+    """Add numbers in nested dicts and lists of the same keys; what only one of them has is kept."""
+    if isinstance(first, dict):
+        total = first | second
+        for key in first.keys() & second.keys():
+            total[key] = _add_numbers(first[key], second[key])
+        return total
+    if isinstance(first, list):
+        return [_add_numbers(*pair) for pair in zip(first, second, strict=True)]
+    return first + second
+
+
+def _join_power(
+    first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Join the points of each length; words and shares are means over the texts."""
+    points = []
+    for low, high in LENGTH_BINS:
+        own = [point for point in (*first, *second) if low <= point["words"] <= high]
+        if not own:
+            continue
+        weights = [point["texts"] for point in own]
+        joined: dict[str, Any] = {"words": 0.0, "texts": sum(weights)}
+        for key in ("words", *POWER_KINDS):
+            mean = float(np.average([point[key] for point in own], weights=weights))
+            joined[key] = round(mean, 4)
+        points.append(joined)
+    return points
+
+
 def draw_figure(power: dict[str, list[dict[str, Any]]], path: Path) -> None:
     import matplotlib as mpl
 
@@ -298,7 +352,7 @@ def draw_figure(power: dict[str, list[dict[str, Any]]], path: Path) -> None:
     )  # fmt: skip
     axes.set_xticks([5, 10, 20, 40, 80], ["5", "10", "20", "40", "80"])
     axes.minorticks_off()
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
@@ -358,6 +412,8 @@ def write_page(
     lines += ["", "## Two seeds", "", *format_seeds(content["seeds"])]
     for task, counted in counts.items():
         title = "All tasks" if task == "all" else TASKS[task]
+        if task in content.get("further", {}).get("texts", {}) and task in FURTHER_TASKS:
+            title = f"{title}, and {FURTHER_TASKS[task]}"
         lines += ["", f"## {title}", "", f"{content['texts'][task]} texts.", ""]
         lines += format_grades(counted)
     header = f"| task | words (median) | texts | {' | '.join(POWER_KINDS)} |"
@@ -373,6 +429,14 @@ def write_page(
     }
     facts = ", ".join(f"{key} {value}" for key, value in known.items())
     lines += ["", f"Made with {facts}."]
+    if "further" in content:
+        further = content["further"]
+        counted = [
+            f"{count} of {task}" for task, count in further["texts"].items() if task != "all"
+        ]
+        known = {key: value for key, value in further["facts"].items() if value is not None}
+        facts = ", ".join(f"{key} {value}" for key, value in known.items())
+        lines += ["", f"Further texts ({', '.join(counted)}): {facts}."]
     write_text(page / "README.md", "\n".join(lines) + "\n")
 
 
@@ -381,6 +445,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--half", choices=("first", "second", "both"), default="second")
     parser.add_argument("--page", type=Path, help="write README.md, calibration.json and .svg here")
+    parser.add_argument("--earlier", type=Path, help="calibration.json whose counts are added")
     parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
     records = grade_all(read_records(arguments.work, arguments.half), arguments.workers)
@@ -400,6 +465,13 @@ def main() -> None:
         "grades": counts,
         "facts": json.loads((arguments.work / "facts.json").read_text()),
     }
+    if arguments.earlier:
+        content = add_counts(content, json.loads(arguments.earlier.read_text(encoding="utf-8")))
+        counts = {
+            task: {kind: Counter(grades) for kind, grades in kinds.items()}
+            for task, kinds in content["grades"].items()
+        }
+        seeds = content["seeds"]
     for task, counted in counts.items():
         print(f"{task}: {content['texts'][task]} texts", *format_grades(counted), sep="\n")
     print(*format_seeds(seeds), content["single_removals"], sep="\n")

@@ -36,7 +36,7 @@ TASKS = {
 TRAINED_TASKS = ("pair", "token")
 FURTHER_TASKS = {
     "text": "SST test, sentences",
-    "topic": "AG News test, texts that the first calibration did not draw",
+    "topic": "further texts of it",
 }
 NUM_FIRST_TOPICS = 265  # texts of AG News test that the first calibration drew
 NEUTRAL = 2  # the label of a sentence of SST that SST-2 leaves out
