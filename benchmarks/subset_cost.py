@@ -1,4 +1,4 @@
-"""What sub-texts cost: ``subset_relevance`` as a multiple of one ``attnlrp`` over the same texts.
+"""What partial texts cost: ``subset_relevance`` as a multiple of one ``attnlrp`` over the same texts.
 
     python benchmarks/subset_cost.py                                  # this machine's CPU, an embedded model
     python benchmarks/subset_cost.py --device cuda --model bert-base --json FILE
@@ -6,7 +6,7 @@
 
 By default 64 texts of 128 tokens. ``bert-base`` is BERT-base with random weights: cost does not depend on
 what a model has learned. Calls alternate, so that another load on the machine hits all of them alike; the
-ratio is that of the medians, and its range that of the rounds. Eight sub-texts of half the length hold as
+ratio is that of the medians, and its range that of the rounds. Eight partial texts of half the length hold as
 many tokens as four texts, so five is the least that is possible where the time grows with the tokens.
 """
 
@@ -77,11 +77,11 @@ GPU_WIDTH_STEP = 4  # of float32
 Shape = tuple[int, int]
 
 
-def draw_subtexts(shape: str) -> Iterator[tuple[list[Shape], list[Any]]]:
-    """Draw the sub-texts of other texts each time, as a small model without training reads them.
+def draw_partial_texts(shape: str) -> Iterator[tuple[list[Shape], list[Any]]]:
+    """Draw the partial texts of other texts each time, as a small model without training reads them.
 
     Yields:
-        The shapes of the passes over them on a CPU, and the sub-texts.
+        The shapes of the passes over them on a CPU, and the partial texts.
     """
     torch.manual_seed(0)
     config = transformers.BertConfig(
@@ -130,8 +130,8 @@ def pack_for_gpu(packing: str, runner: Any, rows: list[Any]) -> list[Shape]:
 
 
 def count_passes(models: Sequence[str], shape: str) -> list[dict[str, Any]]:
-    """Count the passes over the sub-texts of one call, their shapes, and those of several calls."""
-    calls = list(draw_subtexts(shape))
+    """Count the passes over the partial texts of one call, their shapes, and those of several calls."""
+    calls = list(draw_partial_texts(shape))
     num_tokens = sum(len(row.ids) for row in calls[0][1])
     counts = []
     for model in models:

@@ -24,7 +24,7 @@ def explainer():
 
 @pytest.fixture
 def replays(monkeypatch):
-    """Let subtexts be replayed on a device that is no GPU: the list of graphs replayed."""
+    """Let partial texts be replayed on a device that is no GPU: the list of graphs replayed."""
     monkeypatch.setattr(row_batches, "is_on_one_gpu", lambda _: True)
     monkeypatch.setattr(replay_batches, "is_on_one_gpu", lambda _: True)
     monkeypatch.setattr(row_batches, "MIN_REPLAYED_TOKENS", 1)
@@ -78,7 +78,7 @@ def test_a_width_never_exceeds_what_the_model_reads(explainer, monkeypatch):
 
 @pytest.mark.parametrize("readout", ["cat", "attcat", "embeddings"])
 @pytest.mark.parametrize("target", ["predicted", 1])
-def test_subtexts_in_replayed_batches_have_the_same_scores(
+def test_partial_texts_in_replayed_batches_have_the_same_scores(
     explainer, monkeypatch, replays, readout, target
 ):
     method = (METHOD, {"readout": readout})
@@ -114,7 +114,7 @@ def test_a_repeated_call_launches_no_pass_kernel_by_kernel(
     with monkeypatch.context() as never:
         never.setattr(explainer.runner, "forward", None)
         attributions = explainer.explain(tokens, methods, target=1)
-    assert len(replays) > num_replays + 1  # the whole texts, and the subtexts
+    assert len(replays) > num_replays + 1  # the whole texts, and the partial texts
     for actual, reference in zip(attributions, expected, strict=True):
         assert (actual.method, actual.target) == (reference.method, reference.target)
         np.testing.assert_array_equal(actual.scores, reference.scores)
