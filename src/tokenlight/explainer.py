@@ -323,7 +323,9 @@ class Explainer(Session):
             return iter_attributions(explain_iterator(self, inputs, method, target, options))
         texts, is_single_text = list_texts(inputs)
         results = explain_list(self, texts, method, target, options)
-        attributions = AttributionList(iter_attributions(results))
+        attributions = AttributionList()
+        for result in results:
+            attributions += result.attributions
         returns_single = is_single_text and not isinstance(method, list)
         # A target that stands for several gives a list even where it happens to stand for one.
         if returns_single and not expands_to_several(target) and len(attributions) == 1:

@@ -77,8 +77,11 @@ def _need_no_encoding(session: Session, texts: Sequence[Any], options: ExplainOp
     """
     if session.runner.eos_ids or options.explain_mask != "none":
         return False
-    if not all([_needs_no_encoding(session, row) for row in texts]):
-        return False
+    needs_pieces = session.tokenizer is not None
+    max_tokens = session.max_tokens
+    for row in texts:
+        if not _needs_no_encoding(row, max_tokens, needs_pieces=needs_pieces):
+            return False
     with suppress(BadInput, struct.error):
         # The ids of all rows are checked at once; struct refuses those that no integer can hold.
         all_ids = np.concatenate([row.ids_array for row in texts])
@@ -87,14 +90,14 @@ def _need_no_encoding(session: Session, texts: Sequence[Any], options: ExplainOp
     return False
 
 
-def _needs_no_encoding(session: Session, row: Any) -> bool:
+def _needs_no_encoding(row: Any, max_tokens: int | None, *, needs_pieces: bool) -> bool:
     """Return whether this is an unpadded row of ids that fits, with its text if there is a tokenizer."""
     if not isinstance(row, TokenRow) or not row.is_unmasked or row.token_type_ids is not None:
         return False
-    if session.max_tokens is not None and len(row.ids) > session.max_tokens:
+    num_tokens = len(row.ids)
+    if max_tokens is not None and num_tokens > max_tokens:
         return False
-    has_pieces = session.tokenizer is None or bool(row.texts)
-    return len(row.ids) > 0 and has_pieces
+    return num_tokens > 0 and (not needs_pieces or bool(row.texts))
 
 
 def check_target_kind(session: Session, target: Any) -> None:

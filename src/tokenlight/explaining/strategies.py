@@ -9,6 +9,7 @@ import abc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from tokenlight.data.target import Continuation, Contrast, RankedAbove
@@ -206,11 +207,13 @@ def _plan_texts(
     # One call of the tokenizer for all texts is much faster than one per text.
     encoded_rows = tokenize_batch(session, bare_texts, options)
     is_only_text = first_index is None and len(texts) == 1
+    # Texts that are classified or hold an answer.
+    has_one_output = session.runner.head.task in ("text-classification", "question-answering")
     plans: list[PendingText | FinishedText] = []
     for index, (text, target, row) in enumerate(
         zip(bare_texts, targets, encoded_rows, strict=True)
     ):
-        if row is not None and _needs_only_batches(session, target):
+        if row is not None and has_one_output and _needs_only_batches(target):
             # What the list would end in, without asking it.
             plans.append(PendingText([(row, target)]))
             continue
@@ -223,8 +226,10 @@ def _plan_texts(
     return plans
 
 
-def _needs_only_batches(session: Session, target: Any) -> bool:
+def _needs_only_batches(target: Any) -> bool:
     """Return whether no strategy but :class:`BatchedRows` can apply to a text of :func:`tokenize_batch`.
+
+    The model classifies texts, or finds answers in them.
 
     So it is with nearly all of many texts, and asking each strategy would take time. That the first strategy
     that applies is used holds with this shortcut by two facts, which a new strategy must keep, or be asked
@@ -234,8 +239,7 @@ def _needs_only_batches(session: Session, target: Any) -> bool:
     - no other strategy explains a text for a name or an index where it is classified or holds an answer: a
       difference and a continuation have targets of their own, and similarity is another task.
     """
-    has_one_output = session.runner.head.task in ("text-classification", "question-answering")
-    return has_one_output and isinstance(target, str | int)
+    return isinstance(target, str | int)
 
 
 def _plan_text(request: TextRequest) -> PendingText | FinishedText:
@@ -266,7 +270,7 @@ def _run_plans(
         if isinstance(plan, FinishedText):
             attributions_by_method = plan.attributions_by_method
         else:
-            attributions_by_method = merge_rows([next(attributions_by_row) for _ in plan.rows])
+            attributions_by_method = merge_rows([*islice(attributions_by_row, len(plan.rows))])
         results.append(TextResult(text, attributions_by_method))
     return results
 

@@ -170,7 +170,8 @@ class Method(registry.Component, abc.ABC):
         if method_class.stochastic:
             options = {"seed": seed, **options}
         adapted = method_class.adapt_options(options, model)
-        method: Method = registry.build("methods", name, adapted)
+        # The class is known: unlike ``build``, this checks no argument but the options.
+        method: Method = registry.build_class("methods", name, method_class, adapted)
         return method
 
     @property

@@ -79,6 +79,8 @@ class BatchRules:
 
     def compute_batch_keys(self, rows: Sequence[ModelRow]) -> list[tuple[int, ...]]:
         """Return a key for each row; rows with different keys may not share a batch."""
+        if not self._rules:
+            return [compute_shape_key(row) for row in rows]
         return [(*self.compute_regime_key(row), *compute_shape_key(row)) for row in rows]
 
     def pick_probe_rows(self, rows: Sequence[RowT]) -> list[RowT]:

@@ -431,7 +431,8 @@ class ModelRunner:
             The indices of the rows of each batch.
         """
         # Lengths are rounded up to those that the model is really given.
-        padded_lengths = [padding.round_up(len(row.ids), self.padding_multiple) for row in rows]
+        multiple = self.padding_multiple
+        padded_lengths = [padding.round_up(len(row.ids), multiple) for row in rows]
         is_gpu = self.device.type == "cuda"
         return pack_batches(
             padded_lengths,
