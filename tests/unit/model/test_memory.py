@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig
+from transformers import BertConfig, LlamaConfig
 
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer
@@ -52,6 +52,49 @@ def test_a_pack_takes_no_more_than_is_free(
         bert_base, requested_tokens, gradients=True, recorded_tokens=recorded
     )
     assert tokens == expected
+
+
+@pytest.fixture
+def llama_8b():
+    """A model of eight billion parameters on a GPU: each token of a pass takes 7.9 MB."""
+    config = LlamaConfig(hidden_size=4096, intermediate_size=14336, num_hidden_layers=32)
+    return SimpleNamespace(
+        model=SimpleNamespace(config=config),
+        dtype=torch.bfloat16,
+        device=torch.device("cuda"),
+    )
+
+
+@pytest.fixture
+def count_packed_passes(llama_8b, monkeypatch):
+    """Return how many passes over 512 tokens share a batch on a GPU with this memory."""
+
+    def count(free_gigabytes, cached_gigabytes=0):
+        free_bytes = int(free_gigabytes * 1e9)
+        cached_bytes = int(cached_gigabytes * 1e9)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free_bytes, 150 * 10**9))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 20 * 10**9 + cached_bytes)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 20 * 10**9)
+        tokens = memory.limit_pack_tokens(llama_8b, 16384, gradients=True, recorded_tokens=512)
+        return tokens // 512
+
+    return count
+
+
+def test_more_free_memory_of_a_gpu_never_makes_a_smaller_pack(count_packed_passes):
+    counts = [count_packed_passes(free) for free in range(1, 140)]
+    assert counts == sorted(counts)
+    assert counts[:2] == [0, 0]  # less than half of what one pass takes is given
+    assert counts[0] < counts[-1]
+
+
+@pytest.mark.parametrize(("free", "expected"), [(12, 1), (80, 4), (130, 8)])
+def test_a_large_model_shares_batches_where_memory_is_plentiful(
+    count_packed_passes, free, expected
+):
+    assert count_packed_passes(free) == expected
+    # What torch caches is free, too.
+    assert count_packed_passes(free / 2, free / 2) == expected
 
 
 def test_a_pass_without_a_graph_holds_one_block_at_a_time(bert_base):
