@@ -38,9 +38,12 @@ def split_into_half_precision(matrix: Tensor, dtype: torch.dtype) -> tuple[Tenso
         largest = matrix.abs().amax(dim=1, keepdim=True)
         scales = torch.where(largest > 0, largest, 1.0)
         matrix = matrix / scales
-    rounded = matrix.to(dtype)
-    rest = (matrix - rounded).to(dtype)
-    return torch.cat([rounded, rest]), scales
+    num_rows, num_columns = matrix.shape
+    halves = matrix.new_empty(2 * num_rows, num_columns, dtype=dtype)
+    rounded, rest = halves.chunk(2)
+    rounded.copy_(matrix)
+    rest.copy_(matrix - rounded)
+    return halves, scales
 
 
 def multiply_split_matrix(split: tuple[Tensor, Tensor | None], second: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from tokenlight.accel.tensors import dequantize
 from tokenlight.lrp.attnlrp import compute_gradient_constants
 from tokenlight.lrp.rules import (
     MIXED_DTYPE_RULES,
+    UNCHANGING_RULES,
     OperandRelevances,
     Operation,
     RuleContext,
@@ -216,9 +217,10 @@ def _propagate_relevance(ctx: Any, rules: RuleSet, relevance: Tensor) -> Sequenc
         for tensor in (relevance, value, *operands):
             if tensor is not None:
                 dtype = torch.promote_types(dtype, tensor.dtype)
-        relevance = relevance.to(dtype)
         if rules.divides_clones and ctx.num_consumers > 1:
-            relevance = stabilize_relevance(relevance, value)
+            relevance = stabilize_relevance(relevance, value, dtype)
+        elif rule not in UNCHANGING_RULES:
+            relevance = relevance.to(dtype)
         if rule in MIXED_DTYPE_RULES:
             return rule(relevance, _make_rule_context(ctx, value, operands))
         # A pass without rules saves no value for activations and norms.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.accel.half_precision import (
+    HALF_DTYPES,
     multiply_half_precision,
     multiply_split_matrix,
     split_into_half_precision,
@@ -122,23 +123,41 @@ def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     :math:`10^{-9}`.
     """
     shifted = _shift_from_zero(denominator, numerator.dtype)
-    return (numerator / shifted).masked_fill_(denominator == 0, 0.0)
+    return _divide_into(numerator, shifted).masked_fill_(denominator == 0, 0.0)
 
 
-def stabilize_relevance(relevance: Tensor, value: Tensor) -> Tensor:
+def stabilize_relevance(
+    relevance: Tensor, value: Tensor, dtype: torch.dtype | None = None
+) -> Tensor:
     r"""Return :math:`x\odot\operatorname{sd}(R, x)`: the relevance of a value that several operations read.
 
     Clone in Chefer's code: all of the relevance, but for what the stabilizer takes where :math:`x` is
-    almost 0.
+    almost 0. The result has ``dtype`` or a wider one; by default that of the relevance.
     """
-    shifted = _shift_from_zero(value, relevance.dtype)
-    return torch.div(relevance, shifted).mul_(value)  # 0 where x is 0
+    shifted = _shift_from_zero(value, dtype or relevance.dtype)
+    return _divide_into(relevance, shifted).mul_(value)  # 0 where x is 0
+
+
+def _divide_into(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Divide, into the memory of ``denominator`` where the result has its shape."""
+    if numerator.shape != denominator.shape or torch.is_grad_enabled():
+        return numerator / denominator
+    return torch.div(numerator, denominator, out=denominator)
 
 
 def _shift_from_zero(denominator: Tensor, dtype: torch.dtype) -> Tensor:
-    """Add the stabilizer to a denominator, in ``dtype`` or wider: half precision would lose it."""
+    """Add the stabilizer to a denominator, in ``dtype`` or wider: half precision would lose it.
+
+    Returns:
+        A new tensor without zeros.
+    """
     dtype = torch.promote_types(denominator.dtype, dtype)
     stabilizer = get_stabilizer(dtype)
+    is_half = denominator.dtype in HALF_DTYPES and dtype not in HALF_DTYPES
+    if is_half and denominator.dim() > 0:
+        # One axis, not none, so that the sum is wider than the denominator without a copy of that. No
+        # number of half precision is minus the stabilizer, so no sum is zero.
+        return denominator + denominator.new_full((1,), stabilizer, dtype=dtype)
     shifted = torch.add(denominator.to(dtype), stabilizer)
     return shifted.masked_fill_(shifted == 0, stabilizer)
 
@@ -185,18 +204,21 @@ def _z_plus_half(relevance: Tensor, ctx: RuleContext, rows: Tensor) -> Tensor:
 
     Features and weights are in half precision, so products of their magnitudes are exact; S is split.
     """
-    _, weight, _ = ctx.operands
+    _, weight, bias = ctx.operands
     abs_weight = weight.abs()
     abs_rows = rows.abs()
     doubled_z = multiply_half_precision(abs_rows, abs_weight.mT)
-    product = _recover_linear_product(ctx, doubled_z.dtype).reshape(doubled_z.shape)
-    doubled_z.add_(product, alpha=1 + 16 * torch.finfo(doubled_z.dtype).eps)
-    del product
+    # In place: neither the output nor its difference to the bias is copied to float32.
+    product_weight = 1 + 16 * torch.finfo(doubled_z.dtype).eps
+    doubled_z.add_(ctx.output.reshape(doubled_z.shape), alpha=product_weight)
+    if bias is not None:
+        doubled_z.sub_(bias, alpha=product_weight)
     torch.threshold_(doubled_z, 0.0, math.inf).add_(2 * STABILIZER)
     half_share = torch.div(relevance.reshape(doubled_z.shape), doubled_z, out=doubled_z)  # S / 2
     split_share = split_into_half_precision(half_share, weight.dtype)
+    del doubled_z, half_share  # both names of one float32 tensor
     row_relevance = multiply_split_matrix(split_share, weight).mul_(rows)
-    return row_relevance.add_(multiply_split_matrix(split_share, abs_weight).mul_(abs_rows))
+    return row_relevance.addcmul_(multiply_split_matrix(split_share, abs_weight), abs_rows)
 
 
 def _recover_linear_product(ctx: RuleContext, dtype: torch.dtype) -> Tensor:
@@ -251,7 +273,9 @@ def halved_product(
     Chefer et al., CVPR 2021; with denominators stabilized by their sign, AttnLRP, proposition 3.3. A
     constant factor takes nothing; its half goes to the other.
     """
-    factor_relevances = compute_contributions(relevance / sum(ctx.activation_mask), ctx, divide)
+    num_active = sum(ctx.activation_mask)
+    share = relevance if num_active == 1 else relevance / num_active
+    factor_relevances = compute_contributions(share, ctx, divide)
     results: list[Tensor | None] = []
     for factor_relevance, is_active in zip(factor_relevances, ctx.activation_mask, strict=True):
         results.append(factor_relevance if is_active else None)
@@ -266,8 +290,9 @@ def compute_contributions(
     The settings of ``ctx`` are None for a matrix product, and the indices (first, second, output) of an
     einsum.
     """
-    first, second = ctx.operands
     share = divide(relevance, ctx.output)
+    # Products need factors as wide as the share.
+    first, second = (factor.to(share.dtype) for factor in ctx.operands)
     if ctx.settings is None:
         return first * torch.matmul(share, second.mT), second * torch.matmul(first.mT, share)
     left, right, out = ctx.settings
@@ -378,14 +403,18 @@ def pass_through_scale(relevance: Tensor, ctx: RuleContext) -> OperandRelevances
     return (torch.where(factor == 0, 0.0, relevance),)
 
 
+# Rules that return the relevance itself, so that it keeps its dtype: widening and rounding would cancel.
+UNCHANGING_RULES: frozenset[Rule] = frozenset({pass_through, pass_through_scale})
 # Rules that read operands in any dtype together with relevance in float32 or wider: element by element a
 # narrower operand is widened as it is read, without a copy, and matrix products widen what they must.
 MIXED_DTYPE_RULES: frozenset[Rule] = frozenset(
     {
         z_plus,
         halved_gate,
+        halved_product,
         balanced_add,
         balanced_mask,
+        proportional_sum,
         proportional_mask,
         pass_through,
         pass_through_scale,
