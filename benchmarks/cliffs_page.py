@@ -43,7 +43,7 @@ Changes since these measurements were tested on a CPU only, and none of the figu
   where 80 GB are (counted with a stand-in for the device). One at a time they took 12.49 × the bare pass.
 - In half precision, relevance by rules (lrp, mask_lrp, transatt) reads and writes 14 to 17 % fewer bytes with
   10 to 14 % fewer operations ([counted](README.md#counted-without-a-gpu)), which will not suffice for 4.
-- Python calls 26 to 34 % fewer functions before a replayed pass is launched ([counted](gpu/README.md)).
+- Python calls 27 to 33 % fewer functions before a replayed pass is launched ([counted](gpu/README.md)).
 """
 
 
