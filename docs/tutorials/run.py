@@ -36,6 +36,17 @@ def missing_package(name: str) -> str:
     return ""
 
 
+def remove_machine_paths(name: str, text: str) -> str:
+    """Return a notebook without the folder in which this machine keeps the package that it needs."""
+    package = NEEDED_PACKAGES.get(name, "")
+    if not package:
+        return text
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.origin:
+        return text
+    return text.replace(f"{Path(spec.origin).parent}{os.sep}", "")
+
+
 def code_cells(notebook: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The cells that are run."""
     return (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
@@ -128,6 +139,7 @@ def main() -> None:
         for cell, cell_outputs in zip(code_cells(notebook), outputs(notebook), strict=True):
             cell["outputs"] = cell_outputs
         text = json.dumps(notebook, indent=1, ensure_ascii=False)
+        text = remove_machine_paths(path.stem, text)
         path.write_text(text + "\n", encoding="utf-8")
         print(f"ran {path.name}")
 
