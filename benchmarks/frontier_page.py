@@ -93,10 +93,10 @@ NOT_SHOWN = """\
 - **TokenTM** (Wu et al., CVPR 2024) is not here. Its weights (the length of a transformed token and a
   normalized exponential of its direction) and their aggregation were not checked against the paper or its
   code, and a twin written from memory would test the memory.
-- **DecompX** (Modarressi et al., ACL 2023) is not here as a method. With biases left out, attention and the
-  norms' deviation constant and activations as lines through zero, a token's decomposed vector is a linear
-  image of its embedding, and its share of a logit is gradient × embedding by that linear map: `cp_lrp`. Its
-  ways to spread biases over tokens were not checked either; this is an argument, not a tested equality.
+- **DecompX** (Modarressi et al., ACL 2023) without biases is `cp_lrp`: attention and the norms' deviation are
+  constants there, and activations lines through zero, so that a token's decomposed vector is a linear image
+  of its embedding. `tests/twins/test_decompx_twin.py` carries the vectors forward and finds the same shares.
+  The paper's default also spreads the biases over the tokens, which is not here.
 - **Libra FullGrad+** is `fullgrad_plus:preset=libra`, **Libra AttCAT** `attcat:preset=libra` (LibraGrad,
   Mehri et al., CVPR 2025). Their gradient equals CP-LRP's; a twin checks that the shares of a layer and of
   all biases behind it sum to the logit.

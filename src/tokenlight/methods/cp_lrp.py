@@ -15,7 +15,7 @@ class ConservativeRelevance(InputRelevance):
     Differs from the paper: activations pass relevance unchanged (slope: output over input, 0 where
     the input is below 1e-12), as in the comparison of Achtibat et al. 2024, where the paper takes
     gradient × input; gates, which it does not treat, halve it, a router's weights of experts among
-    them; relevance ends at h^0.
+    them; relevance ends at h^0. DecompX (Modarressi et al. 2023) without biases has the same scores.
 
     Args:
         propagation: As in attnlrp.
