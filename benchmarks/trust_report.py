@@ -29,11 +29,10 @@ import numpy as np
 from trust_texts import FURTHER_TASKS, TASKS
 
 from tokenlight.data import trust
-from tokenlight.evaluation import grade
 from tokenlight.evaluation.grade import (
     DEFAULT_THRESHOLDS,
     GradeThresholds,
-    JointResult,
+    JointEvidence,
     assign_grade,
     compute_min_change,
     is_decided,
@@ -100,7 +99,7 @@ def regrade(
         if find_largest_change(record, evidence) < min_change:
             current_grade = trust.UNTESTED
             continue
-        result = JointResult.from_evidence(
+        result = JointEvidence.from_evidence(
             evidence,
             is_signed=kind not in UNSIGNED_KINDS,
             min_change=min_change,
@@ -169,7 +168,7 @@ def grade_record(record: dict[str, Any]) -> dict[str, Any]:
         if name_kind(kind) == "random" and not is_tied:
             evidence = rebuild_evidence(record, record["scores"][kind], range(ORDER_BLOCKS[-1]))
             for item in evidence:
-                judgment = judge_removal(grade.RemovalResult.from_evidence(item))
+                judgment = judge_removal(item)
                 graded["removals"].append((item.removal.name, judgment in trust.GOOD_GRADES))
     size = ORDER_BLOCKS[-1]
     for kind in SEED_KINDS if graded["grades"] else ():

@@ -10,7 +10,7 @@ texts; ``benchmarks/trust_report.py`` counts what they do on the other half.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -107,8 +107,8 @@ def combine_evidence(contrast: float, rank: float, share: float) -> float:
     return float(limited + deviate + SHARE_WEIGHT * (share - 0.5))
 
 
-class RemovalResult(NamedTuple):
-    """Measured results of one removal, from which it is graded.
+class JudgedRemoval(Protocol):
+    """What a removal is judged by; :class:`RemovalEvidence` measures it.
 
     Attributes:
         share_beaten: Share of random choices of as many words as the top words with a smaller effect.
@@ -120,43 +120,49 @@ class RemovalResult(NamedTuple):
         half_unit: What both contrasts are divided by: how much random halves differ, in log-odds.
     """
 
-    share_beaten: float
-    correlation_rank: float
-    top_fall: float
-    half_fall: float
-    half_contrast: float
-    rest_contrast: float
-    half_unit: float
-
-    @classmethod
-    def from_evidence(cls, evidence: RemovalEvidence) -> "RemovalResult":
-        """Read the numbers from the evidence of a removal."""
-        return cls(
-            share_beaten=evidence.share_beaten,
-            correlation_rank=evidence.correlation_rank,
-            top_fall=evidence.top_fall,
-            half_fall=evidence.half_fall,
-            half_contrast=evidence.half_contrast,
-            rest_contrast=evidence.rest_contrast,
-            half_unit=evidence.half_unit,
-        )
-
     @property
-    def evidence(self) -> float:
-        """The tests under this removal added up."""
-        return combine_evidence(self.half_contrast, self.correlation_rank, self.share_beaten)
-
+    def share_beaten(self) -> float: ...
     @property
-    def has_visible_fall(self) -> bool:
-        """Whether the probability falls visibly without the top words, or without the better half."""
-        return max(self.top_fall, self.half_fall) >= MIN_VISIBLE_CHANGE
+    def correlation_rank(self) -> float: ...
+    @property
+    def top_fall(self) -> float: ...
+    @property
+    def half_fall(self) -> float: ...
+    @property
+    def half_contrast(self) -> float: ...
+    @property
+    def rest_contrast(self) -> float: ...
+    @property
+    def half_unit(self) -> float: ...
 
 
-class JointResult(NamedTuple):
-    """Measured results of one explanation under all removals.
+def combine_removal_evidence(removal: JudgedRemoval) -> float:
+    """Add up the tests under one removal."""
+    return combine_evidence(removal.half_contrast, removal.correlation_rank, removal.share_beaten)
+
+
+def is_any_fall_visible(removal: JudgedRemoval) -> bool:
+    """Return whether the probability falls visibly without the top words, or without the better half."""
+    return max(removal.top_fall, removal.half_fall) >= MIN_VISIBLE_CHANGE
+
+
+class NoticeableFalls(NamedTuple):
+    """Whether the probability falls visibly under every removal, and noticeably on the mean.
 
     Attributes:
-        removals: The results of each removal.
+        of_top_or_half: Without the top words or the better half, whichever lowers it more.
+        of_top: Without only the top words.
+    """
+
+    of_top_or_half: bool
+    of_top: bool
+
+
+class JointEvidence(NamedTuple):
+    """What an explanation is judged by: the evidence of all removals together.
+
+    Attributes:
+        removals: The evidence of each removal.
         joint_rank: Rank of the sums of scores among shuffled ones, under all removals together.
         zero_shift: What would have to be added to every word for the sums to follow partial texts of all
             sizes best, in standard deviations of the scores; None for scores without signs.
@@ -166,7 +172,7 @@ class JointResult(NamedTuple):
         position_rank: Rank of the sums among shuffled ones beyond what the positions of the words say.
     """
 
-    removals: tuple[RemovalResult, ...]
+    removals: tuple[JudgedRemoval, ...]
     joint_rank: float
     zero_shift: float | None
     min_change: float
@@ -182,7 +188,7 @@ class JointResult(NamedTuple):
         is_signed: bool,
         min_change: float,
         special_share: float,
-    ) -> "JointResult":
+    ) -> "JointEvidence":
         """Read the numbers from the evidence of all removals."""
         zero_shift = None
         if is_signed:
@@ -193,7 +199,7 @@ class JointResult(NamedTuple):
             )
             zero_shift /= evidence[0].spread
         return cls(
-            removals=tuple(RemovalResult.from_evidence(item) for item in evidence),
+            removals=tuple(evidence),
             joint_rank=rank_all_removals(evidence),
             zero_shift=zero_shift,
             min_change=min_change,
@@ -205,21 +211,21 @@ class JointResult(NamedTuple):
     @property
     def share_beaten(self) -> float:
         """Share of random choices that the top words beat, over all removals."""
-        return float(np.mean([result.share_beaten for result in self.removals]))
+        return float(np.mean([removal.share_beaten for removal in self.removals]))
 
     @property
     def half_contrast(self) -> float:
         """Contrast of the better half with the other half, over all removals."""
-        return self._join_contrasts([result.half_contrast for result in self.removals])
+        return self._join_contrasts([removal.half_contrast for removal in self.removals])
 
     @property
     def rest_contrast(self) -> float:
         """Contrast of the words after the top words, over all removals."""
-        return self._join_contrasts([result.rest_contrast for result in self.removals])
+        return self._join_contrasts([removal.rest_contrast for removal in self.removals])
 
     def _join_contrasts(self, contrasts: Sequence[float]) -> float:
         """Divide the sum of the differences by the sum of their units: a unit of few halves may be tiny."""
-        units = [result.half_unit for result in self.removals]
+        units = [removal.half_unit for removal in self.removals]
         return float(np.average(contrasts, weights=units))
 
     @property
@@ -227,26 +233,24 @@ class JointResult(NamedTuple):
         """The tests over all removals added up."""
         return combine_evidence(self.half_contrast, self.joint_rank, self.share_beaten)
 
-    @property
-    def has_visible_fall(self) -> bool:
-        """Whether the probability falls visibly under every removal, and noticeably on the mean."""
-        falls = [max(result.top_fall, result.half_fall) for result in self.removals]
+    def find_noticeable_falls(self) -> NoticeableFalls:
+        """Return what lowers the probability enough for a good grade, and for "faithful"."""
+        top_falls = [removal.top_fall for removal in self.removals]
+        largest_falls = [max(removal.top_fall, removal.half_fall) for removal in self.removals]
+        return NoticeableFalls(self._is_noticeable(largest_falls), self._is_noticeable(top_falls))
+
+    def _is_noticeable(self, falls: Sequence[float]) -> bool:
+        """Return whether all falls are visible, and their mean noticeable."""
         return min(falls) >= MIN_VISIBLE_CHANGE and float(np.mean(falls)) >= self.min_change
 
-    @property
-    def top_words_have_visible_fall(self) -> bool:
-        """Whether removing only the top words lowers the probability visibly."""
-        falls = [result.top_fall for result in self.removals]
-        return min(falls) >= MIN_VISIBLE_CHANGE and float(np.mean(falls)) >= self.min_change
 
-
-def judge_removal(result: RemovalResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> str:
+def judge_removal(removal: JudgedRemoval, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> str:
     """Return the judgment of one removal: a grade, or the only one of its two tests that is passed."""
-    share = result.share_beaten
-    rank = result.correlation_rank
+    share = removal.share_beaten
+    rank = removal.correlation_rank
     if share <= 1 - thresholds.alone_share and rank <= 1 - thresholds.alone_rank:
         return WORSE_THAN_CHANCE
-    if not result.has_visible_fall or result.half_contrast <= 0:
+    if not is_any_fall_visible(removal) or removal.half_contrast <= 0:
         return NO_BETTER_THAN_CHANCE
     beats_words = share >= thresholds.alone_share
     beats_shuffles = rank >= thresholds.alone_rank
@@ -260,154 +264,156 @@ def judge_removal(result: RemovalResult, thresholds: GradeThresholds = DEFAULT_T
 
 
 def has_plausible_signs(
-    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+    joint: JointEvidence, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the signs may be right; scores without signs claim nothing."""
-    return result.zero_shift is None or abs(result.zero_shift) <= thresholds.zero_shift
+    return joint.zero_shift is None or abs(joint.zero_shift) <= thresholds.zero_shift
 
 
 def has_plausible_rest_order(
-    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+    joint: JointEvidence, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the order of the words after the top words may be right."""
-    return result.rest_contrast >= thresholds.rest_contrast
+    return joint.rest_contrast >= thresholds.rest_contrast
 
 
 def says_more_than_positions(
-    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+    joint: JointEvidence, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the scores say more than the positions of the words."""
-    return result.position_rank >= thresholds.position_rank
+    return joint.position_rank >= thresholds.position_rank
 
 
 def would_pass_without_signs(
-    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+    joint: JointEvidence, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the grade would be good if the scores had no signs."""
-    if has_plausible_signs(result, thresholds):
+    if has_plausible_signs(joint, thresholds):
         return False
-    grade, _ = assign_grade(result._replace(zero_shift=None), thresholds)
+    grade, _ = assign_grade(joint._replace(zero_shift=None), thresholds)
     return grade in GOOD_GRADES
 
 
 def would_pass_with_top_words_alone(
-    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+    joint: JointEvidence, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the grade would be good if only the top words had an order."""
-    if has_plausible_rest_order(result, thresholds):
+    if has_plausible_rest_order(joint, thresholds):
         return False
-    grade, _ = assign_grade(result, replace(thresholds, rest_contrast=-np.inf))
+    grade, _ = assign_grade(joint, replace(thresholds, rest_contrast=-np.inf))
     return grade in GOOD_GRADES
 
 
 def would_pass_by_positions(
-    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+    joint: JointEvidence, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> bool:
     """Return whether the grade is not good only because positions explain the scores as well."""
-    if says_more_than_positions(result, thresholds):
+    if says_more_than_positions(joint, thresholds):
         return False
-    grade, _ = assign_grade(result, replace(thresholds, position_rank=0.0))
+    grade, _ = assign_grade(joint, replace(thresholds, position_rank=0.0))
     return grade in GOOD_GRADES
 
 
-def is_decided(result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> bool:
+def is_decided(joint: JointEvidence, thresholds: GradeThresholds = DEFAULT_THRESHOLDS) -> bool:
     """Return whether more random partial texts would hardly change the grade, for better or worse."""
-    if result.num_words < thresholds.min_words:
+    if joint.num_words < thresholds.min_words:
         return True
     margin = thresholds.clear_margin
     # What the explanation chooses does not depend on chance: if its better half is the wrong one under every
     # removal, no number of orders helps.
-    has_no_contrast = max(removal.half_contrast for removal in result.removals) <= 0
-    is_clearly_bad = has_no_contrast or result.evidence < thresholds.undecided_evidence - margin
+    has_no_contrast = max(removal.half_contrast for removal in joint.removals) <= 0
+    is_clearly_bad = has_no_contrast or joint.evidence < thresholds.undecided_evidence - margin
     stricter_thresholds = replace(
         thresholds,
         faithful_evidence=thresholds.faithful_evidence + margin,
         faithful_rest_contrast=thresholds.faithful_rest_contrast + margin,
         zero_shift=thresholds.zero_shift / 2,
     )
-    return is_clearly_bad or _is_faithful(result, stricter_thresholds)
+    return is_clearly_bad or _is_faithful(joint, stricter_thresholds)
 
 
 def assign_grade(
-    result: JointResult, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
+    joint: JointEvidence, thresholds: GradeThresholds = DEFAULT_THRESHOLDS
 ) -> tuple[str, list[str]]:
     """Grade an explanation.
 
     Args:
-        result: The results of all removals.
+        joint: The evidence of all removals.
         thresholds: Thresholds of the grades.
 
     Returns:
         The grade, and the judgment of each removal (see :func:`judge_removal`).
     """
-    judgments = [judge_removal(removal, thresholds) for removal in result.removals]
+    judgments = [judge_removal(removal, thresholds) for removal in joint.removals]
     # A short text has too few words to tell an order from chance.
-    if result.num_words < thresholds.min_words:
+    if joint.num_words < thresholds.min_words:
         return INCONCLUSIVE, judgments
-    grade = _find_good_grade(result, thresholds)
+    grade = _find_good_grade(joint, thresholds)
     if grade is not None:
         return grade, judgments
-    if _all_tests_oppose(result, thresholds):
+    if _all_tests_oppose(joint, thresholds):
         return WORSE_THAN_CHANCE, judgments
     # Without a good grade, what speaks for the explanation only keeps it from being called chance.
-    has_some_evidence = result.evidence >= thresholds.undecided_evidence
-    is_undecided = has_some_evidence and _all_tests_favor(result, thresholds)
+    has_some_evidence = joint.evidence >= thresholds.undecided_evidence
+    is_undecided = has_some_evidence and _all_tests_favor(joint, thresholds)
     promising = {BETTER_THAN_CHANCE, TOP_WORDS_ALONE, SUMS_ALONE}
     if is_undecided or promising.intersection(judgments):
         return INCONCLUSIVE, judgments
     return NO_BETTER_THAN_CHANCE, judgments
 
 
-def _find_good_grade(result: JointResult, thresholds: GradeThresholds) -> str | None:
+def _find_good_grade(joint: JointEvidence, thresholds: GradeThresholds) -> str | None:
     """Return the grade of an explanation that all tests clearly favor; None for any other."""
-    if _is_faithful(result, thresholds):
+    if _is_faithful(joint, thresholds):
         # Scores that fall mostly on special tokens say little about the words.
-        has_words = result.special_share <= thresholds.max_special_share
+        has_words = joint.special_share <= thresholds.max_special_share
         return FAITHFUL if has_words else BETTER_THAN_CHANCE
-    if result.evidence < thresholds.evidence or not _all_tests_favor(result, thresholds):
+    if joint.evidence < thresholds.evidence or not _all_tests_favor(joint, thresholds):
         return None
     # The evidence is there, but signs, the order of the rest or positions may contradict it.
     is_consistent = (
-        has_plausible_signs(result, thresholds)
-        and has_plausible_rest_order(result, thresholds)
-        and says_more_than_positions(result, thresholds)
+        has_plausible_signs(joint, thresholds)
+        and has_plausible_rest_order(joint, thresholds)
+        and says_more_than_positions(joint, thresholds)
     )
     return BETTER_THAN_CHANCE if is_consistent else INCONCLUSIVE
 
 
-def _all_tests_favor(result: JointResult, thresholds: GradeThresholds) -> bool:
+def _all_tests_favor(joint: JointEvidence, thresholds: GradeThresholds) -> bool:
     """Return whether every test speaks for the explanation, even if not clearly."""
     return (
-        result.has_visible_fall
-        and result.share_beaten >= thresholds.share
-        and result.joint_rank >= thresholds.joint_rank
-        and result.half_contrast >= thresholds.contrast
-        and all(_removal_favors(removal, thresholds) for removal in result.removals)
+        joint.find_noticeable_falls().of_top_or_half
+        and joint.share_beaten >= thresholds.share
+        and joint.joint_rank >= thresholds.joint_rank
+        and joint.half_contrast >= thresholds.contrast
+        and all(_removal_favors(removal, thresholds) for removal in joint.removals)
     )
 
 
-def _removal_favors(removal: RemovalResult, thresholds: GradeThresholds) -> bool:
+def _removal_favors(removal: JudgedRemoval, thresholds: GradeThresholds) -> bool:
     """Return whether one removal speaks for the explanation, even if not clearly."""
-    return removal.half_contrast > 0 and removal.evidence >= thresholds.each_evidence
+    return (
+        removal.half_contrast > 0 and combine_removal_evidence(removal) >= thresholds.each_evidence
+    )
 
 
-def _all_tests_oppose(result: JointResult, thresholds: GradeThresholds) -> bool:
+def _all_tests_oppose(joint: JointEvidence, thresholds: GradeThresholds) -> bool:
     """Return whether all tests speak against the explanation, under every removal."""
     return (
-        result.evidence <= -thresholds.evidence
-        and result.share_beaten <= 1 - thresholds.share
-        and result.joint_rank <= 1 - thresholds.joint_rank
-        and all(removal.half_contrast < 0 for removal in result.removals)
+        joint.evidence <= -thresholds.evidence
+        and joint.share_beaten <= 1 - thresholds.share
+        and joint.joint_rank <= 1 - thresholds.joint_rank
+        and all(removal.half_contrast < 0 for removal in joint.removals)
     )
 
 
-def _is_faithful(result: JointResult, thresholds: GradeThresholds) -> bool:
+def _is_faithful(joint: JointEvidence, thresholds: GradeThresholds) -> bool:
     """Return whether the evidence is clear, also of the top words alone, of the rest and of the signs."""
     return (
-        _all_tests_favor(result, thresholds)
-        and result.evidence >= thresholds.faithful_evidence
-        and result.top_words_have_visible_fall
-        and result.rest_contrast >= thresholds.faithful_rest_contrast
-        and says_more_than_positions(result, thresholds)
-        and has_plausible_signs(result, thresholds)
+        _all_tests_favor(joint, thresholds)
+        and joint.evidence >= thresholds.faithful_evidence
+        and joint.find_noticeable_falls().of_top
+        and joint.rest_contrast >= thresholds.faithful_rest_contrast
+        and says_more_than_positions(joint, thresholds)
+        and has_plausible_signs(joint, thresholds)
     )

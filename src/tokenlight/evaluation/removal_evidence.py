@@ -15,7 +15,7 @@ from tokenlight.evaluation.partial_text_statistics import (
     rank_first,
 )
 from tokenlight.evaluation.removal import Removal
-from tokenlight.evaluation.removal_results import RemovalValues
+from tokenlight.evaluation.removal_results import SavedRemoval
 
 MIN_CLIPPED_PROBABILITY = 1e-6  # probabilities are clipped to this before their log-odds
 INTERVAL = (5, 95)  # percentiles of what random choices do
@@ -62,10 +62,10 @@ class RemovalEvidence:
             order of :class:`RemovedWords`.
         random_probabilities: The probabilities of the random partial texts, of shape ``order point``: without
             a few words, without the first half, without the second half.
-        random_sums: The sum of scores of the words that are left in each random partial text, of shape
+        random_kept_sums: The sum of scores of the words that are kept in each random partial text, of shape
             ``order point``.
-        explanation_sums: The sum of scores of the words that are removed from each partial text that it
-            chooses.
+        explanation_removed_sums: The sum of scores of the words that are removed from each partial text that
+            it chooses.
         total: The sum of the scores of all words.
         spread: The standard deviation of the scores of the words.
         all_correlations: The correlation of the sums with the log-odds, then that of each shuffle; the same
@@ -81,8 +81,8 @@ class RemovalEvidence:
     empty: float | None
     explanation_probabilities: np.ndarray
     random_probabilities: np.ndarray
-    random_sums: np.ndarray
-    explanation_sums: np.ndarray
+    random_kept_sums: np.ndarray
+    explanation_removed_sums: np.ndarray
     total: float
     spread: float
     all_correlations: np.ndarray
@@ -170,7 +170,8 @@ class RemovalEvidence:
     @property
     def removed_score_sums(self) -> np.ndarray:
         """The sum of the scores of the removed words of every partial text, random ones first."""
-        return np.concatenate([(self.total - self.random_sums).ravel(), self.explanation_sums])
+        random_removed_sums = self.total - self.random_kept_sums
+        return np.concatenate([random_removed_sums.ravel(), self.explanation_removed_sums])
 
     @property
     def num_removed(self) -> np.ndarray:
@@ -186,7 +187,7 @@ class RemovalEvidence:
         of_one_order = [self.num_top_words, self.num_half, self.num_half]
         return np.tile(of_one_order, len(self.random_probabilities))
 
-    def to_dict(self) -> RemovalValues:
+    def to_dict(self) -> SavedRemoval:
         """Return JSON values: the numbers, the curve with its random interval, and the partial texts."""
         other_half = self.explanation_probabilities[RemovedWords.OTHER_HALF]
         counts, curve = self._build_curve()
@@ -218,7 +219,7 @@ class RemovalEvidence:
             "log_odds_fall": round(float(before - explanation_log_odds[RemovedWords.TOP]), 4),
             "log_odds_random": _round_all(falls),
             "partial_texts": {
-                "sums": _round_all(self.random_sums.ravel()),
+                "sums": _round_all(self.random_kept_sums.ravel()),
                 "log_odds": _round_all(random_log_odds.ravel()),
                 "removed": self._num_removed_at_random.tolist(),
             },
@@ -266,8 +267,8 @@ def build_evidence(  # noqa: PLR0913 - measured numbers, and the words that they
     """
     word_scores = shuffled_scores[0]
     presence = list_presence(random_choices, len(word_scores))
-    shuffled_sums = presence @ shuffled_scores.T  # order point shuffle
-    explanation_sums = [word_scores[chosen].sum() for chosen in explanation_choices]
+    shuffled_kept_sums = presence @ shuffled_scores.T  # order point shuffle
+    removed_sums = [word_scores[chosen].sum() for chosen in explanation_choices]
     random_log_odds = compute_log_odds(random_probabilities)
     return RemovalEvidence(
         removal=removal,
@@ -278,11 +279,11 @@ def build_evidence(  # noqa: PLR0913 - measured numbers, and the words that they
         # Drawn replacements are averaged, in log-odds.
         explanation_probabilities=invert_log_odds(explanation_log_odds.mean(axis=0)),
         random_probabilities=random_probabilities,
-        random_sums=shuffled_sums[:, :, 0],
-        explanation_sums=np.array(explanation_sums),
+        random_kept_sums=shuffled_kept_sums[:, :, 0],
+        explanation_removed_sums=np.array(removed_sums),
         total=float(word_scores.sum()),
         spread=float(word_scores.std()) or 1.0,
-        all_correlations=correlate_partial_texts(shuffled_sums, random_log_odds),
+        all_correlations=correlate_partial_texts(shuffled_kept_sums, random_log_odds),
         presence=presence,
         shuffled_scores=shuffled_scores,
     )

@@ -3,8 +3,8 @@
 from typing import NotRequired, TypedDict
 
 
-class PartialTextValues(TypedDict):
-    """What every random partial text did under one removal, for the page's charts.
+class SavedPartialTexts(TypedDict):
+    """What is saved of every random partial text under one removal, for the page's charts.
 
     Attributes:
         sums: The sum of the scores of the words that are left.
@@ -17,8 +17,8 @@ class PartialTextValues(TypedDict):
     removed: list[int]
 
 
-class RemovalValues(TypedDict):
-    """What one removal says about an explanation.
+class SavedRemoval(TypedDict):
+    """What is saved of :class:`~tokenlight.evaluation.removal_evidence.RemovalEvidence`.
 
     Attributes:
         removal: The name of the removal.
@@ -54,11 +54,11 @@ class RemovalValues(TypedDict):
     random_high: list[float]
     log_odds_fall: float
     log_odds_random: list[float]
-    partial_texts: PartialTextValues
+    partial_texts: SavedPartialTexts
 
 
-class RemovalTestValues(TypedDict):
-    """The numbers of all removals, before they are graded.
+class SavedRemovalTest(TypedDict):
+    """What is saved of all removals, graded or not.
 
     Attributes:
         removals: Those of each removal.
@@ -80,7 +80,7 @@ class RemovalTestValues(TypedDict):
         max_change: The largest change of the probability by any removal.
     """
 
-    removals: list[RemovalValues]
+    removals: list[SavedRemoval]
     top_words: list[str]
     num_words: int
     num_orders: int
@@ -97,7 +97,7 @@ class RemovalTestValues(TypedDict):
     max_change: float
 
 
-class GradedRemovalTest(RemovalTestValues):
+class GradedRemovalTest(SavedRemovalTest):
     """The numbers of all removals with what they mean.
 
     Attributes:
@@ -115,7 +115,7 @@ class GradedRemovalTest(RemovalTestValues):
     findings: list[str]
 
 
-class UngradedRemovalTest(RemovalTestValues):
+class UngradedRemovalTest(SavedRemovalTest):
     """The numbers of removals that hardly change the output, whatever they remove.
 
     Attributes:

@@ -14,7 +14,7 @@ from tokenlight.data.trust import BETTER_THAN_CHANCE, INCONCLUSIVE, UNTESTED
 from tokenlight.errors import TokenlightError
 from tokenlight.evaluation.grade import (
     DEFAULT_THRESHOLDS,
-    JointResult,
+    JointEvidence,
     assign_grade,
     compute_min_change,
     is_decided,
@@ -37,7 +37,7 @@ from tokenlight.evaluation.removal_evidence import (
 from tokenlight.evaluation.removal_results import (
     GradedRemovalTest,
     RemovalTestResult,
-    RemovalTestValues,
+    SavedRemovalTest,
     UngradedRemovalTest,
     UntestedExplanation,
 )
@@ -161,7 +161,7 @@ class RemovalTest:
         elif compute_cancelled_share(attribution.scores, partial_texts.words) > MAX_CANCELLED_SHARE:
             weakness = describe_cancellation(units)
         values = self._summarize(attribution, partial_texts, evidence)
-        return self._grade(values, self._read_result(attribution, evidence), units, weakness)
+        return self._grade(values, self._join_evidence(attribution, evidence), units, weakness)
 
     def _count_tied(self, attribution: Attribution, positions: Any) -> int:
         """Count the tokens that share their score, within what this device and dtype can tell apart."""
@@ -177,22 +177,22 @@ class RemovalTest:
 
     def _grade(
         self,
-        values: RemovalTestValues,
-        joint_result: JointResult,
+        values: SavedRemovalTest,
+        joint_evidence: JointEvidence,
         units: RemovedUnits,
         weakness: str,
     ) -> GradedRemovalTest | UngradedRemovalTest:
         """Add the grade, the verdict and the findings; with a ``weakness`` the tests cannot tell."""
-        if values["max_change"] < joint_result.min_change:
+        if values["max_change"] < joint_evidence.min_change:
             verdict = describe_insensitive_target(units, values["before"], values["max_change"])
             return {**values, "verdict": verdict, "grade": UNTESTED}
-        grade, judgments = assign_grade(joint_result)
+        grade, judgments = assign_grade(joint_evidence)
         if values["num_orders"] < ORDER_BLOCKS[0]:
             weakness = weakness or describe_few_orders(values["num_orders"], ORDER_BLOCKS[0])
         if weakness:
             grade = INCONCLUSIVE
         else:
-            weakness = _find_weakness(grade, joint_result, units)
+            weakness = _find_weakness(grade, joint_evidence, units)
         result: GradedRemovalTest = {
             **values,
             "grade": grade,
@@ -201,14 +201,15 @@ class RemovalTest:
             "verdict": "",
             "findings": [],
         }
-        result["verdict"] = describe_result(result, judgments, units, weakness)
-        result["findings"] = list_findings(result, units)
+        falls = joint_evidence.find_noticeable_falls()
+        result["verdict"] = describe_result(result, units, falls)
+        result["findings"] = list_findings(result, units, falls)
         return result
 
-    def _read_result(
+    def _join_evidence(
         self, attribution: Attribution, evidence: Sequence[RemovalEvidence]
-    ) -> JointResult:
-        return JointResult.from_evidence(
+    ) -> JointEvidence:
+        return JointEvidence.from_evidence(
             evidence,
             is_signed=has_signs(attribution),
             min_change=compute_min_change(evidence[0].before),
@@ -239,7 +240,7 @@ class RemovalTest:
         evidence: list[RemovalEvidence] = []
         for num_orders in sorted({min(block, self.max_orders) for block in ORDER_BLOCKS}):
             evidence = partial_texts.measure(attribution.scores, num_orders)
-            if is_decided(self._read_result(attribution, evidence)):
+            if is_decided(self._join_evidence(attribution, evidence)):
                 break
         return evidence
 
@@ -248,14 +249,14 @@ class RemovalTest:
         attribution: Attribution,
         partial_texts: RandomPartialTexts,
         evidence: list[RemovalEvidence],
-    ) -> RemovalTestValues:
+    ) -> SavedRemovalTest:
         """Return the numbers of all removals as JSON values."""
         word_scores = partial_texts.sum_words(attribution.scores)
         top = partial_texts.rank_words(word_scores)[: partial_texts.num_top_words]
         row = attribution.row
         names = [row.extract_text(partial_texts.words[i].tolist()).strip() for i in top]
-        joint_result = self._read_result(attribution, evidence)
-        zero_shift = joint_result.zero_shift
+        joint_evidence = self._join_evidence(attribution, evidence)
+        zero_shift = joint_evidence.zero_shift
         top_probabilities = evidence[0].explanation_probabilities
         falls = [max(item.top_fall, item.half_fall) for item in evidence]
         return {
@@ -265,30 +266,30 @@ class RemovalTest:
             "num_orders": len(evidence[0].random_probabilities),
             "before": partial_texts.before,
             "after": float(top_probabilities[RemovedWords.TOP]),
-            "evidence": round(joint_result.evidence, 4),
-            "joint_rank": round(joint_result.joint_rank, 4),
+            "evidence": round(joint_evidence.evidence, 4),
+            "joint_rank": round(joint_evidence.joint_rank, 4),
             "has_signs": zero_shift is not None,
             "zero_shift": _round_finite(zero_shift),
-            "rest_contrast": round(joint_result.rest_contrast, 4),
+            "rest_contrast": round(joint_evidence.rest_contrast, 4),
             "rest_effect": _round_finite(measure_rest_effect(evidence)),
-            "position_rank": round(joint_result.position_rank, 4),
-            "special_share": joint_result.special_share,
+            "position_rank": round(joint_evidence.position_rank, 4),
+            "special_share": joint_evidence.special_share,
             "max_change": max(partial_texts.max_change, *falls),
         }
 
 
-def _find_weakness(grade: str, joint_result: JointResult, units: RemovedUnits) -> str:
+def _find_weakness(grade: str, joint_evidence: JointEvidence, units: RemovedUnits) -> str:
     """Return why a grade is not better than it is; empty if the tests themselves say it."""
-    if joint_result.num_words < DEFAULT_THRESHOLDS.min_words:
-        return f"one text of {joint_result.num_words} words is too short for a verdict"
-    has_little_on_words = joint_result.special_share > DEFAULT_THRESHOLDS.max_special_share
+    if joint_evidence.num_words < DEFAULT_THRESHOLDS.min_words:
+        return f"one text of {joint_evidence.num_words} words is too short for a verdict"
+    has_little_on_words = joint_evidence.special_share > DEFAULT_THRESHOLDS.max_special_share
     if grade == BETTER_THAN_CHANCE and has_little_on_words:
         return "most of its total score falls on special tokens"
-    if joint_result.zero_shift is not None and would_pass_without_signs(joint_result):
-        return describe_sign_mismatch(units, joint_result.zero_shift)
-    if would_pass_with_top_words_alone(joint_result):
+    if joint_evidence.zero_shift is not None and would_pass_without_signs(joint_evidence):
+        return describe_sign_mismatch(units, joint_evidence.zero_shift)
+    if would_pass_with_top_words_alone(joint_evidence):
         return describe_rest(units)
-    if would_pass_by_positions(joint_result):
+    if would_pass_by_positions(joint_evidence):
         return describe_position(units)
     return ""
 

@@ -19,10 +19,10 @@ from tokenlight.evaluation.grade import (
     MIN_VISIBLE_CHANGE,
     SUMS_ALONE,
     TOP_WORDS_ALONE,
+    NoticeableFalls,
     combine_evidence,
-    compute_min_change,
 )
-from tokenlight.evaluation.removal_results import GradedRemovalTest, RemovalValues
+from tokenlight.evaluation.removal_results import GradedRemovalTest, SavedRemoval
 from tokenlight.plots.descriptions import format_correlation, format_percent
 
 # Up to this share of what the top words do, the others "hardly matter".
@@ -77,7 +77,7 @@ class RemovedUnits:
         return f"a random {self.noun}" if num_units == 1 else f"{num_units} random {self.plural}"
 
 
-class RemovalProbabilities(NamedTuple):
+class CurvePoints(NamedTuple):
     """The probability of the target as one removal changes it, in the order of a saved ``curve``.
 
     A curve may end with the probability of the empty text, which no sentence names.
@@ -93,10 +93,10 @@ class RemovalProbabilities(NamedTuple):
     without_half: float
 
 
-def _read_probabilities(removal: RemovalValues) -> RemovalProbabilities:
+def _read_probabilities(removal: SavedRemoval) -> CurvePoints:
     """Return the probabilities of a removal, as its results are saved."""
     of_whole, without_top, without_half, *_ = removal["curve"]
-    return RemovalProbabilities(of_whole, without_top, without_half)
+    return CurvePoints(of_whole, without_top, without_half)
 
 
 def _is_rest_confirmed(result: GradedRemovalTest) -> bool:
@@ -171,56 +171,54 @@ def describe_position(units: RemovedUnits) -> str:
 
 def describe_result(
     result: GradedRemovalTest,
-    judgments: Sequence[str],
     units: RemovedUnits,
-    weakness: str,
+    falls: NoticeableFalls,
 ) -> str:
     """Return the verdict: why this grade, then what removing the top words does.
 
     Args:
         result: The results as they are saved.
-        judgments: The judgment of each removal.
         units: The removed units.
-        weakness: A weakness of the evidence; may be empty.
+        falls: What lowers the probability enough, as the grade decided it.
     """
     is_good = result["grade"] in GOOD_GRADES
-    parts = [_describe_reason(result, judgments, units, weakness), describe_effect(result, units)]
+    parts = [_describe_reason(result, units, falls), describe_effect(result, units)]
     if is_good:
         parts += _describe_falls(result, units)
     parts.append(describe_random_choices(result, units))
     if is_good and not _is_rest_confirmed(result):
         parts.append(_describe_unconfirmed_rest(result, units))
-    if is_good and not _top_words_lower_enough(result):
+    if is_good and not falls.of_top:
         parts.append(f"the top {units.plural} alone hardly lower the probability")
     parts.append(_describe_evidence(result))
     return "; ".join(filter(None, parts))
 
 
-def _describe_reason(
-    result: GradedRemovalTest, judgments: Sequence[str], units: RemovedUnits, weakness: str
-) -> str:
+def _describe_reason(result: GradedRemovalTest, units: RemovedUnits, falls: NoticeableFalls) -> str:
     """Say what a good grade lacks; of a good one only its weakness, if it has one."""
     grade = result["grade"]
     actions = [removal["action"] for removal in result["removals"]]
-    if weakness or grade in GOOD_GRADES:
-        return weakness
+    if result["weakness"] or grade in GOOD_GRADES:
+        return result["weakness"]
     if grade == INCONCLUSIVE:
-        return _describe_disagreement(actions, judgments, units)
+        return _describe_disagreement(actions, result["judgments"], units)
     if grade == WORSE_THAN_CHANCE:
         return (
             f"its top {units.plural} matter less than random ones, whether they are "
             f"{_join(actions, 'or')}"
         )
-    return _describe_failed_test(result, actions, units)
+    return _describe_failed_test(result, actions, units, falls)
 
 
 def _describe_failed_test(
-    result: GradedRemovalTest, actions: Sequence[str], units: RemovedUnits
+    result: GradedRemovalTest,
+    actions: Sequence[str],
+    units: RemovedUnits,
+    falls: NoticeableFalls,
 ) -> str:
     """Name the first test that an explanation fails which is no better than chance."""
     removals = result["removals"]
-    halves = [_read_probabilities(removal).without_half for removal in removals]
-    if not _falls_enough(result, halves) and not _top_words_lower_enough(result):
+    if not falls.of_top_or_half:
         return (
             f"neither its top {units.plural} nor the half that it scores higher visibly lower the "
             "probability"
@@ -242,19 +240,6 @@ def _describe_unconfirmed_rest(result: GradedRemovalTest, units: RemovedUnits) -
             f"beside these, the other {units.plural} hardly matter, so their order cannot be tested"
         )
     return f"the order of its other {units.plural} is not confirmed"
-
-
-def _top_words_lower_enough(result: GradedRemovalTest) -> bool:
-    """Return whether removing only the top words lowers the probability as "faithful" asks for."""
-    without_top = [_read_probabilities(removal).without_top for removal in result["removals"]]
-    return _falls_enough(result, without_top)
-
-
-def _falls_enough(result: GradedRemovalTest, probabilities: Sequence[float]) -> bool:
-    """Return whether the probability falls visibly under every removal, and noticeably on the mean."""
-    before = _read_probabilities(result["removals"][0]).of_whole
-    falls = [before - probability for probability in probabilities]
-    return min(falls) >= MIN_VISIBLE_CHANGE and fmean(falls) >= compute_min_change(before)
 
 
 def _has_minor_rest(result: GradedRemovalTest) -> bool:
@@ -280,8 +265,8 @@ def _describe_evidence(result: GradedRemovalTest) -> str:
 def _describe_falls(result: GradedRemovalTest, units: RemovedUnits) -> list[str]:
     """Say under which other removals the probability falls; where not under all, what the half does."""
     first, *others = result["removals"]
-    falling = [other["action"] for other in others if _has_visible_fall(other)]
-    falls_first = _has_visible_fall(first)
+    falling = [other["action"] for other in others if _is_top_fall_visible(other)]
+    falls_first = _is_top_fall_visible(first)
     parts = []
     if falling:
         they_are = f"the {units.noun} is" if len(result["top_words"]) == 1 else "they are"
@@ -296,7 +281,7 @@ def _describe_falls(result: GradedRemovalTest, units: RemovedUnits) -> list[str]
     return parts
 
 
-def _has_visible_fall(removal: RemovalValues) -> bool:
+def _is_top_fall_visible(removal: SavedRemoval) -> bool:
     """Return whether the probability falls visibly without the top words."""
     probabilities = _read_probabilities(removal)
     fall = probabilities.of_whole - probabilities.without_top
@@ -331,7 +316,7 @@ def describe_random_choices(result: GradedRemovalTest, units: RemovedUnits) -> s
     elif num_stronger == num_random:
         tries = f"all {num_random} tries"
     removing = f"removing {units.format_random_units(len(result['top_words']))} instead"
-    if not _has_visible_fall(removals[0]):
+    if not _is_top_fall_visible(removals[0]):
         return f"{removing} leaves it as low or lower in {tries}"
     return f"{removing} lowers it as much or more in {tries}"
 
@@ -373,32 +358,46 @@ def _select(actions: Sequence[str], judgments: Sequence[str], judgment: str) -> 
     return selected
 
 
-def list_findings(result: GradedRemovalTest, units: RemovedUnits) -> list[str]:
+def list_findings(
+    result: GradedRemovalTest, units: RemovedUnits, falls: NoticeableFalls
+) -> list[str]:
     """Return the findings behind the grade, one sentence per removal: "why this grade?"."""
-    findings = [_describe_grade(result, units)]
-    num_top = len(result["top_words"])
+    findings = [_describe_grade(result, units, falls)]
     for removal in result["removals"]:
-        before, after, half = _read_probabilities(removal)
-        low, high = removal["log_odds_random"]
-        num_partial_texts = len(removal["partial_texts"]["sums"])
-        findings.append(
-            f"{units.plural} {removal['action']}: without {units.format_top_units(num_top)}, "
-            f"{units.probability} changes from {format_percent(before)} to {format_percent(after)}, "
-            f"{_format_change(-removal['log_odds_fall'])} in log-odds ({num_top} random: "
-            f"{_format_change(-high)} to {_format_change(-low)}), a larger fall than with "
-            f"{_format_share(removal['share_beaten'])} random choices of equal size; over "
-            f"{num_partial_texts} random partial texts, the sums of scores follow the log-odds with r = "
-            f"{format_correlation(removal['correlation'])}, better than "
-            f"{_format_share(removal['correlation_rank'])} shuffled scores; without the higher-scored half "
-            f"the probability is {format_percent(half)}, without the other half "
-            f"{format_percent(removal['other_half'])}"
-        )
+        findings.append(_describe_removal(removal, units, len(result["top_words"])))
     findings.append(_describe_rest_contrast(result, units))
     findings.append(_describe_signs(result, units))
     return findings
 
 
-def _describe_grade(result: GradedRemovalTest, units: RemovedUnits) -> str:
+def _describe_removal(removal: SavedRemoval, units: RemovedUnits, num_top: int) -> str:
+    """Say what each test found under one removal."""
+    before, without_top, without_half = map(format_percent, _read_probabilities(removal))
+    fall = _format_change(-removal["log_odds_fall"])
+    low, high = removal["log_odds_random"]
+    random_fall = f"{num_top} random: {_format_change(-high)} to {_format_change(-low)}"
+    share_beaten = _format_share(removal["share_beaten"])
+    top_words = (
+        f"without {units.format_top_units(num_top)}, {units.probability} changes from {before} to "
+        f"{without_top}, {fall} in log-odds ({random_fall}), a larger fall than with {share_beaten} random "
+        "choices of equal size"
+    )
+    num_partial_texts = len(removal["partial_texts"]["sums"])
+    correlation = format_correlation(removal["correlation"])
+    shuffles_beaten = _format_share(removal["correlation_rank"])
+    sums = (
+        f"over {num_partial_texts} random partial texts, the sums of scores follow the log-odds with r = "
+        f"{correlation}, better than {shuffles_beaten} shuffled scores"
+    )
+    other_half = format_percent(removal["other_half"])
+    halves = (
+        f"without the higher-scored half the probability is {without_half}, without the other half "
+        f"{other_half}"
+    )
+    return f"{units.plural} {removal['action']}: {top_words}; {sums}; {halves}"
+
+
+def _describe_grade(result: GradedRemovalTest, units: RemovedUnits, falls: NoticeableFalls) -> str:
     """Say how many points each test gives, how many a grade needs, and what else is missing."""
     removals = result["removals"]
     share = fmean(removal["share_beaten"] for removal in removals)
@@ -412,24 +411,26 @@ def _describe_grade(result: GradedRemovalTest, units: RemovedUnits) -> str:
         f"“{BETTER_THAN_CHANCE}” needs {DEFAULT_THRESHOLDS.evidence}, “{FAITHFUL}” "
         f"{DEFAULT_THRESHOLDS.faithful_evidence}"
     )
-    reason = _describe_reason(result, result["judgments"], units, result["weakness"])
+    reason = _describe_reason(result, units, falls)
     if reason:
         finding += f"; {reason}"
     if result["grade"] == BETTER_THAN_CHANCE:
-        missing = _list_missing_for_faithful(result, units)
+        missing = _list_missing_for_faithful(result, units, falls)
         if missing:
             finding += f"; for “{FAITHFUL}” {_join(missing, 'and')}"
     return finding
 
 
-def _list_missing_for_faithful(result: GradedRemovalTest, units: RemovedUnits) -> list[str]:
+def _list_missing_for_faithful(
+    result: GradedRemovalTest, units: RemovedUnits, falls: NoticeableFalls
+) -> list[str]:
     """Return what else an explanation that is better than chance would need to be called faithful."""
     missing = []
     if result["evidence"] < DEFAULT_THRESHOLDS.faithful_evidence:
         missing.append("there are too few points")
     if not _is_rest_confirmed(result):
         missing.append(f"the order after the top {units.plural} is not confirmed")
-    if not _top_words_lower_enough(result):
+    if not falls.of_top:
         missing.append(f"the top {units.plural} alone hardly lower the probability")
     return missing
 

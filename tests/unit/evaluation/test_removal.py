@@ -94,9 +94,9 @@ def test_the_correlation_equals_numpys_of_few_words_and_of_halves(sentiment):
     partial_texts = RandomPartialTexts(removal_runner, removals, np.random.default_rng(0))
     evidence = partial_texts.measure(attribution.scores, 6)[0]
     log_odds = np.log(evidence.random_probabilities / (1 - evidence.random_probabilities))
-    few = np.corrcoef(evidence.random_sums[:, 0], log_odds[:, 0])[0, 1]
+    few = np.corrcoef(evidence.random_kept_sums[:, 0], log_odds[:, 0])[0, 1]
     # Which half of an order comes first is arbitrary: each difference counts in both directions.
-    sums_between_halves = evidence.random_sums[:, 1] - evidence.random_sums[:, 2]
+    sums_between_halves = evidence.random_kept_sums[:, 1] - evidence.random_kept_sums[:, 2]
     log_odds_between_halves = log_odds[:, 1] - log_odds[:, 2]
     halves = np.corrcoef(
         np.concatenate([sums_between_halves, -sums_between_halves]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,8 +22,7 @@ from tokenlight import Attribution, Explainer, Question, TokenTarget
 from tokenlight.data.postprocess import merge_words
 from tokenlight.data.trust import read_trust
 from tokenlight.evaluation.grade import (
-    JointResult,
-    RemovalResult,
+    JointEvidence,
     assign_grade,
     is_decided,
     judge_removal,
@@ -108,7 +108,19 @@ def test_the_grade_separates_the_oracle_from_its_inverse_at_any_length(kind, all
         assert result["grade"] in allowed, (length, result)
 
 
-GOOD = RemovalResult(
+class GivenRemoval(NamedTuple):
+    """The numbers that a removal is judged by, as a test gives them."""
+
+    share_beaten: float
+    correlation_rank: float
+    top_fall: float
+    half_fall: float
+    half_contrast: float
+    rest_contrast: float
+    half_unit: float
+
+
+GOOD = GivenRemoval(
     share_beaten=0.99,
     correlation_rank=0.99,
     top_fall=0.5,
@@ -123,7 +135,7 @@ CHANCE = GOOD._replace(
 
 
 def join_results(*removals, joint_rank=0.995, zero_shift=0.1, num_words=16, special_share=0.0):
-    return JointResult(removals, joint_rank, zero_shift, 0.05, num_words, special_share)
+    return JointEvidence(removals, joint_rank, zero_shift, 0.05, num_words, special_share)
 
 
 def test_a_good_grade_needs_every_removal():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers.planted_model import make_attribution, make_planted_explainer
+from tokenlight.evaluation.grade import NoticeableFalls
 from tokenlight.evaluation.removal_test import RemovalTest
 from tokenlight.evaluation.verdict import (
     RemovedUnits,
@@ -17,6 +18,9 @@ from tokenlight.evaluation.verdict import (
 
 WORDS = RemovedUnits("word", "words", "positive")
 PATCHES = RemovedUnits("patch", "patches", "cat")
+ALL_FALL = NoticeableFalls(of_top_or_half=True, of_top=True)
+ONLY_HALF_FALLS = NoticeableFalls(of_top_or_half=True, of_top=False)
+NOTHING_FALLS = NoticeableFalls(of_top_or_half=False, of_top=False)
 NUM_ORDERS = 6
 # One removal of six orders as it is recorded: of 8 words, 2 count as top words.
 REMOVAL = {
@@ -84,7 +88,8 @@ def make_result(grade, *, curves=None, **changes):
 
 
 def describe(grade, judgments=("faithful",) * 3, weakness="", units=WORDS, **changes):
-    return describe_result(make_result(grade, **changes), judgments, units, weakness)
+    result = make_result(grade, **changes) | {"judgments": judgments, "weakness": weakness}
+    return describe_result(result, units, ALL_FALL)
 
 
 def test_made_results_have_the_keys_of_recorded_ones():
@@ -114,7 +119,7 @@ def test_a_good_grade_states_the_effect_and_that_every_removal_agrees():
 )
 def test_one_removed_unit_is_no_plural(units, subject):
     result = make_result("faithful") | {"top_words": ["warm"]}
-    verdict = describe_result(result, ["faithful"] * 3, units, "")
+    verdict = describe_result(result, units, ALL_FALL)
     assert f"it also falls when {subject} masked or replaced by likely words; " in verdict
     assert "they" not in verdict
 
@@ -168,13 +173,11 @@ def test_a_disagreement_of_removals_is_stated(judgments, reason):
 
 def test_a_missing_good_grade_says_how_much_evidence_it_lacks():
     result = make_result("cannot tell") | {"evidence": 3.04}
-    verdict = describe_result(result, ["top words alone"] * 3, WORDS, "")
+    verdict = describe_result(result, WORDS, ALL_FALL)
     assert verdict.endswith(
         f"; {RIVALS}; all tests together give 3.0 points (chance gives 0, a good grade needs 3.5)"
     )
-    assert "give 2.9 points (" in describe_result(
-        result | {"evidence": 2.99}, ["top words alone"] * 3, WORDS, ""
-    )
+    assert "give 2.9 points (" in describe_result(result | {"evidence": 2.99}, WORDS, ALL_FALL)
 
 
 @pytest.mark.parametrize(
@@ -189,38 +192,39 @@ def test_a_poor_grade_names_every_removal(grade, compared):
 
 
 @pytest.mark.parametrize(
-    ("changes", "joint_rank", "reason"),
+    ("changes", "joint_rank", "falls", "reason"),
     [
         (
             {"curve": [0.9, 0.898, 0.899, 0.1]},
             0.99,
+            NOTHING_FALLS,
             "neither its top words nor the half that it scores higher visibly lower the probability",
         ),
         (
             {"half_contrast": -0.1},
             0.99,
+            ALL_FALL,
             "the half of the words that it scores higher matters no more than the other half",
         ),
-        ({}, 0.5, "its scores do not predict how the model answers without random words"),
+        ({}, 0.5, ALL_FALL, "its scores do not predict how the model answers without random words"),
         (
             {},
             0.8,
+            ALL_FALL,
             "its words matter hardly more than random ones, whether they are deleted, masked or "
             "replaced by likely words",
         ),
     ],
 )
-def test_top_words_that_beat_random_ones_are_not_blamed(changes, joint_rank, reason):
+def test_top_words_that_beat_random_ones_are_not_blamed(changes, joint_rank, falls, reason):
     result = make_result("no better than chance", **changes) | {"joint_rank": joint_rank}
-    assert describe_result(result, ["no better than chance"] * 3, WORDS, "").startswith(
-        f"{reason}; "
-    )
+    assert describe_result(result, WORDS, falls).startswith(f"{reason}; ")
 
 
 def test_two_replacements_are_named_with_one_verb():
     result = make_result("worse than chance")
     result["removals"][1]["action"] = "replaced by the unknown token"
-    assert describe_result(result, ["worse than chance"] * 3, WORDS, "").startswith(
+    assert describe_result(result, WORDS, ALL_FALL).startswith(
         "its top words matter less than random ones, whether they are deleted, replaced by the unknown "
         "token or by likely words; "
     )
@@ -280,12 +284,12 @@ def test_a_good_grade_names_only_removals_under_which_the_probability_falls(curv
 
 def test_patches_are_separated_by_semicolons():
     result = make_result("faithful") | {"top_words": ["1,2", "3,4"]}
-    verdict = describe_result(result, ["faithful"] * 3, PATCHES, "")
+    verdict = describe_result(result, PATCHES, ALL_FALL)
     assert verdict.startswith(
         "with the 2 top patches (1,2; 3,4) deleted, the probability of cat falls "
     )
     result["top_words"] = ["1,2"]
-    verdict = describe_result(result, ["faithful"] * 3, PATCHES, "")
+    verdict = describe_result(result, PATCHES, ALL_FALL)
     assert "with the top patch (1,2) deleted" in verdict
     assert verdict.endswith(
         f"; removing a random patch instead lowers it as much or more in 3 of 18 tries; {FAITHFUL}"
@@ -321,7 +325,7 @@ def test_a_wrong_zero_says_in_which_direction(zero_shift, reason):
 
 def test_many_top_words_are_not_all_listed():
     result = make_result("faithful") | {"top_words": list("abcdefg")}
-    verdict = describe_result(result, ["faithful"] * 3, WORDS, "")
+    verdict = describe_result(result, WORDS, ALL_FALL)
     assert verdict.startswith("with the 7 top words (a, b, c, d, e …) deleted, ")
 
 
@@ -334,7 +338,7 @@ FINDING = (
 
 
 def test_findings_give_probabilities_log_odds_and_every_test():
-    grade, *findings, rest, signs = list_findings(make_result("faithful"), WORDS)
+    grade, *findings, rest, signs = list_findings(make_result("faithful"), WORDS, ALL_FALL)
     assert grade == (
         "faithful: all tests together give 4.8 points, where chance gives 0 (the halves +1.5, the sums over "
         "random partial texts +2.3, the top words +0.9); “better than chance” needs 3.5, “faithful” 4.5"
@@ -364,18 +368,18 @@ def test_findings_give_probabilities_log_odds_and_every_test():
 )
 def test_a_good_grade_says_where_only_its_top_words_are_confirmed(contrast, state, closing):
     result = make_result("better than chance") | {"rest_contrast": contrast}
-    verdict = describe_result(result, ["better than chance"] * 3, WORDS, "")
+    verdict = describe_result(result, WORDS, ALL_FALL)
     assert verdict.endswith(f"; {closing}; {BETTER}")
-    *_, rest, _ = list_findings(result, WORDS)
+    *_, rest, _ = list_findings(result, WORDS, ALL_FALL)
     assert rest.startswith(f"order after the top words: {state}; ")
 
 
 def test_words_that_hardly_matter_are_no_fault_of_the_scores():
     result = make_result("better than chance") | {"rest_contrast": 0.1, "rest_effect": 0.12}
-    verdict = describe_result(result, ["better than chance"] * 3, WORDS, "")
+    verdict = describe_result(result, WORDS, ALL_FALL)
     closing = "beside these, the other words hardly matter, so their order cannot be tested"
     assert verdict.endswith(f"; {RIVALS}; {closing}; {BETTER}")
-    *_, rest, _ = list_findings(result, WORDS)
+    *_, rest, _ = list_findings(result, WORDS, ALL_FALL)
     assert rest.endswith(
         "; removing other words changes the log-odds at most 12 % as much as removing the top words"
     )
@@ -384,7 +388,7 @@ def test_words_that_hardly_matter_are_no_fault_of_the_scores():
 def test_the_first_finding_says_what_is_missing_for_faithful():
     result = make_result("better than chance", curve=STILL)
     result |= {"evidence": 4.2, "rest_contrast": 0.1}
-    first, *_ = list_findings(result, WORDS)
+    first, *_ = list_findings(result, WORDS, ONLY_HALF_FALLS)
     assert first.endswith(
         "; for “faithful” there are too few points, the order after the top words is not confirmed and "
         "the top words alone hardly lower the probability"
@@ -392,13 +396,13 @@ def test_the_first_finding_says_what_is_missing_for_faithful():
 
 
 def test_the_finding_about_a_single_top_word_is_in_the_singular():
-    _, first, *_ = list_findings(make_result("faithful") | {"top_words": ["warm"]}, WORDS)
+    _, first, *_ = list_findings(make_result("faithful") | {"top_words": ["warm"]}, WORDS, ALL_FALL)
     assert first == f"words deleted: without the top word, {FINDING.format(num=1)}"
 
 
 def test_findings_say_all_in_place_of_100_percent_and_use_one_minus():
     changes = {"share_beaten": 1.0, "correlation_rank": 0.999, "correlation": -0.12}
-    _, first, *_ = list_findings(make_result("faithful", **changes), WORDS)
+    _, first, *_ = list_findings(make_result("faithful", **changes), WORDS, ALL_FALL)
     assert ", a larger fall than with all random choices of equal size; " in first
     assert " with r = −0.12, better than all shuffled scores; " in first
 
@@ -417,4 +421,4 @@ def test_findings_say_all_in_place_of_100_percent_and_use_one_minus():
     ],
 )
 def test_the_finding_about_signs_says_where_there_is_no_zero(changes, finding):
-    assert list_findings(make_result("faithful") | changes, WORDS)[-1] == finding
+    assert list_findings(make_result("faithful") | changes, WORDS, ALL_FALL)[-1] == finding
