@@ -28,9 +28,9 @@ from machine import facts
 
 from tokenlight import Explainer, Tokens
 from tokenlight.model.packing import GPU_PADDING_POLICY, pack_batches
-from tokenlight.model.padding import round_up
+from tokenlight.model.padding import choose_replayed_width, round_up
 from tokenlight.model.runner import CPU_BATCH_TOKENS
-from tokenlight.trace.row_batches import choose_replayed_width, pack_replayed_rows
+from tokenlight.trace.row_batches import pack_replayed_rows
 
 REFERENCE = "attnlrp"
 METHODS = (

@@ -137,6 +137,20 @@ def test_modules_that_tests_declare_to_cover_exist():
     assert declared <= set(list_modules())
 
 
+def test_only_the_module_of_padding_rounds_widths():
+    """Whoever rounded a width elsewhere would decide it a second time."""
+    rounding = re.compile(r"\bround_up\b|\bpadding_multiple\b|\bREPLAYED_WIDTH_STEP\b")
+    found = {
+        str(path.relative_to(SOURCE))
+        for path in MODULES
+        if rounding.search(path.read_text(encoding="utf-8"))
+    }
+    # The runner only offers the multiple that padding.py chooses.
+    assert found == {"model/padding.py", "model/runner.py"}
+    runner_source = (SOURCE / "model" / "runner.py").read_text(encoding="utf-8")
+    assert rounding.findall(runner_source) == ["padding_multiple"]
+
+
 def test_nothing_that_can_run_code_is_opened():
     for path in MODULES:
         for word in ("pickle.load", "torch.load", "allow_pickle=True", "eval(", "exec("):

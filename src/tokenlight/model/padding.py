@@ -2,7 +2,8 @@
 
 This is the one place that adds padding: width, padding id, mask and whether there is any padding are decided
 here, for every batch. ``ModelRunner.build_inputs`` asks here and hands the decisions on in ``ModelInputs``;
-nothing derives them again from the lengths of rows. To change any of them, change this module.
+nothing derives them again from the lengths of rows. To change any of them, change this module. A caller that
+gives a width took it from here (:func:`choose_replayed_width`) or from another pass of the same rows.
 
 The side is no such decision. Padding is always on the right, and code elsewhere relies on that: it cuts a row
 out of a batch as ``[: len(row)]``, takes position 0 for the first token and ``len(row) - 1`` for the last.
@@ -11,6 +12,7 @@ Related decisions are made elsewhere, with what is decided here as a given:
 
 * ``packing.py`` groups rows into batches and limits how much of a batch may be padding; only
   ``ModelRunner.pack_rows`` calls it, with the lengths to which rows are padded;
+* ``trace/row_batches.py`` groups rows whose passes are replayed, by the widths that are chosen here;
 * ``regimes.py`` says which widths a row must not be padded to, since the model would compute it differently;
 * ``probe.py`` finds out by trial whether padding changes the logits of a model (``is_padding_invariant``);
 * ``explaining/attribution_fields.py`` drops the scores of padding;
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 # GPU kernels read a mask fastest if each of its rows begins at such a multiple.
 ALIGNMENT_BYTES = 16
+# Widths of batches that are replayed as CUDA graphs are multiples of this, so that few shapes are captured.
+REPLAYED_WIDTH_STEP = 4
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,27 @@ def choose_width(runner: ModelRunner, lengths: Sequence[int], source_length: int
     if max_tokens is not None:
         width = min(width, max_tokens)
     return width if runner.batching.may_be_padded(longest, width) else longest
+
+
+def choose_replayed_width(runner: ModelRunner, longest: int) -> int:
+    """Return the width of a batch that is replayed as a CUDA graph.
+
+    It depends on the longest row alone, so that few shapes are captured, and rows of one length are widened
+    too. Only models that give a row the same results at any width have such batches.
+
+    Args:
+        runner: The model, which may not read more tokens.
+        longest: The number of tokens of the longest row.
+    """
+    width = round_up(longest, max(REPLAYED_WIDTH_STEP, runner.padding_multiple))
+    max_tokens = runner.max_tokens
+    return width if max_tokens is None else max(longest, min(width, max_tokens))
+
+
+def pad_lengths(runner: ModelRunner, lengths: Sequence[int]) -> list[int]:
+    """Return the lengths to which rows are padded, by which they are packed into batches."""
+    multiple = runner.padding_multiple
+    return [round_up(length, multiple) for length in lengths]
 
 
 def choose_padding_multiple(runner: ModelRunner) -> int:

@@ -430,12 +430,9 @@ class ModelRunner:
         Returns:
             The indices of the rows of each batch.
         """
-        # Lengths are rounded up to those that the model is really given.
-        multiple = self.padding_multiple
-        padded_lengths = [padding.round_up(len(row.ids), multiple) for row in rows]
         is_gpu = self.device.type == "cuda"
         return pack_batches(
-            padded_lengths,
+            padding.pad_lengths(self, [len(row.ids) for row in rows]),
             batch_tokens,
             is_padding_invariant=self.is_padding_invariant,
             max_rows=self.limit_rows_per_batch(batch_size),

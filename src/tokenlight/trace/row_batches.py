@@ -15,7 +15,7 @@ from tokenlight.hooks.locks import call_between_passes
 from tokenlight.model.batch_inputs import ModelInputs
 from tokenlight.model.objective import locate_terms
 from tokenlight.model.packing import run_in_halves
-from tokenlight.model.padding import round_up
+from tokenlight.model.padding import choose_replayed_width
 from tokenlight.model.runner import CPU_BATCH_TOKENS, ModelRunner
 from tokenlight.trace.extra_passes import ExtraPasses
 from tokenlight.trace.record import record
@@ -30,8 +30,6 @@ from tokenlight.trace.replay import (
 )
 from tokenlight.trace.sites import SITES_WITHOUT_ATTENTION, Site, Sites
 
-# Widths of batches that are replayed are multiples of this, so that few shapes are captured.
-REPLAYED_WIDTH_STEP = 4
 # The most tokens of a batch that is replayed. It is launched at once, so that it may be small, and the rows
 # of a small batch need little padding.
 MAX_REPLAYED_TOKENS = 2 * CPU_BATCH_TOKENS
@@ -195,13 +193,6 @@ def pack_replayed_rows(
         batches.append(order[start : start + num_rows])
         start += num_rows
     return batches
-
-
-def choose_replayed_width(runner: ModelRunner, longest: int) -> int:
-    """Return the width of a batch whose longest row has this many tokens."""
-    width = round_up(longest, max(REPLAYED_WIDTH_STEP, runner.padding_multiple))
-    max_tokens = runner.max_tokens
-    return width if max_tokens is None else max(longest, min(width, max_tokens))
 
 
 def count_replayed_rows(runner: ModelRunner, width: int, batch_tokens: int) -> int:

@@ -11,7 +11,12 @@ from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert
 from tokenlight.data.tokens import Tokens
 from tokenlight.errors import UnsupportedModel
-from tokenlight.model.padding import choose_pad_id, choose_width, plan_padding
+from tokenlight.model.padding import (
+    choose_pad_id,
+    choose_replayed_width,
+    choose_width,
+    plan_padding,
+)
 from tokenlight.model.runner import ModelRunner
 
 
@@ -69,6 +74,14 @@ def test_a_padded_batch_grows_to_a_multiple_within_the_positions(monkeypatch, mu
     monkeypatch.setattr(ModelRunner, "padding_multiple", multiple)
     assert choose_width(runner, [5, 3], None) == width
     assert choose_width(runner, [5, 5], None) == 5  # nothing to pad
+
+
+def test_the_width_of_a_replayed_batch_never_exceeds_what_the_model_reads(monkeypatch):
+    runner = ModelRunner(tiny_bert())
+    monkeypatch.setattr(ModelRunner, "max_tokens", 30)
+    assert choose_replayed_width(runner, 29) == 30
+    assert choose_replayed_width(runner, 17) == 20
+    assert choose_replayed_width(runner, 31) == 31  # refused elsewhere, not cut
 
 
 def test_padding_leaves_the_logits_of_a_row_unchanged():

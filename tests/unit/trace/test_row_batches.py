@@ -11,7 +11,7 @@ from tests.helpers.tiny import tiny_bert
 from tokenlight import Contrast, Explainer, Tokens
 from tokenlight.accel import graphs
 from tokenlight.explaining import replay_batches
-from tokenlight.model.runner import ModelRunner
+from tokenlight.model.padding import choose_replayed_width
 from tokenlight.trace import row_batches
 
 METHOD = "subset_relevance"
@@ -44,7 +44,7 @@ def list_shapes(runner, batches, lengths):
     shapes = []
     for batch in batches:
         longest = max(lengths[index] for index in batch)
-        shapes.append((len(batch), row_batches.choose_replayed_width(runner, longest)))
+        shapes.append((len(batch), choose_replayed_width(runner, longest)))
     return shapes
 
 
@@ -68,12 +68,6 @@ def test_rows_of_a_pass_that_computes_for_long_are_packed_as_ever(explainer, mon
     monkeypatch.setattr(row_batches, "estimate_multiplications", lambda *_: 1e12)
     assert row_batches.count_replayed_rows(runner, 40, 2048) == 0
     assert row_batches.pack_replayed_rows(runner, rows, 2048) is None
-
-
-def test_a_width_never_exceeds_what_the_model_reads(explainer, monkeypatch):
-    monkeypatch.setattr(ModelRunner, "max_tokens", 30)
-    assert row_batches.choose_replayed_width(explainer.runner, 29) == 30
-    assert row_batches.choose_replayed_width(explainer.runner, 17) == 20
 
 
 @pytest.mark.parametrize("readout", ["cat", "attcat", "embeddings"])
