@@ -10,8 +10,10 @@ A replay must give the values of the eager pass:
   may differ by as much as eager passes of that batch do among themselves: some fused kernels add up in any
   order.
 * A pass that reads values from the device, or reads a text itself, is never captured.
-* A model that was changed in any way is captured again. The model is compared while the device works; before
-  that, only the memory that the graph reads must still be in place.
+* A model that was changed is captured again. Its modules, their attributes, weights, hooks and configs are
+  compared by identity, so that a list or table that was changed in place is not noticed; numbers written into
+  a weight need no new capture. The model is compared while the device works; before that, only the memory
+  that the graph reads must still be in place.
 
 All graphs of a model share one pool of memory, which is about as large as the largest pass. It has a limit
 (:func:`get_default_graph_bytes`); a graph that exceeds it takes the place of all others, or is given up if
@@ -428,9 +430,11 @@ def _capturing_graph(
 
 
 class ModelSnapshot:
-    """Everything that determines what a model computes, and the addresses of its tensors.
+    """The objects that determine what a model computes, and the addresses of its tensors.
 
-    The snapshot holds these objects, so that none of them is freed while a graph reads it.
+    These are its modules, the attributes, weights, buffers and hooks of each, and the entries of its config.
+    They are compared by identity: an object that replaced another is noticed, the contents of a plain list or
+    table are not compared. The snapshot holds these objects, so that none is freed while a graph reads it.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -443,7 +447,7 @@ class ModelSnapshot:
         return self._addresses == self._read_addresses()
 
     def matches(self, model: nn.Module) -> bool:
-        """Return whether ``model`` is the same, except for numbers that were written in place."""
+        """Return whether ``model`` consists of the same objects, whatever was written into them in place."""
         state = _collect_state(model)
         if len(state) != len(self._state):
             return False
