@@ -487,6 +487,43 @@ def test_the_call_tree_of_the_architecture_names_functions_of_these_files():
     assert missing == []
 
 
+def list_named_files() -> dict[str, list[str]]:
+    """Return the files of Python that docstrings, comments and pages name, each with where it is named."""
+    places = dict[str, list[str]]()
+    # Superseded decisions and past changes name files of their time.
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    for path in [*sorted((ROOT / "src").rglob("*.py")), *pages]:
+        text = path.read_text("utf-8")
+        if "\n*Superseded by" in text:
+            continue
+        for name in re.findall(r"`([\w./-]+\.py)`", text):
+            places.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    return places
+
+
+def test_every_file_that_a_docstring_or_a_page_names_is_there():
+    folders = ("src", "tests", "docs", "benchmarks", "training", "examples")
+    files = [
+        f"/{path.relative_to(ROOT).as_posix()}"
+        for f in folders
+        for path in (ROOT / f).rglob("*.py")
+    ]
+    # The files that a reader is told to write.
+    templates = {"methods/NAME.py", "metrics/NAME.py"}
+    templates |= {
+        "src/tokenlight/methods/gradient_norm.py",
+        "src/tokenlight/metrics/special_share.py",
+    }
+    named_files = list_named_files()
+    assert len(named_files) > 100
+    missing = {
+        name: places
+        for name, places in named_files.items()
+        if name not in templates and not any(file.endswith(f"/{name}") for file in files)
+    }
+    assert missing == {}
+
+
 def test_every_module_that_the_architecture_names_is_there():
     page = (DOCS / "architecture.md").read_text("utf-8")
     named_modules = re.findall(r"`(\w+/\w+\.py)`", page)

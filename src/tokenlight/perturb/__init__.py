@@ -1,1 +1,1 @@
-"""Perturbed inputs (``variants.py``) and the passes that read the model's logits for them (``engine.py``)."""
+"""Perturbed inputs (``variants.py``) and the logits that the model gives for them (``logits_stream.py``)."""

@@ -1,7 +1,7 @@
 """Perturbed inputs: one row of tokens, some of which are deleted, replaced or hidden, or lose embeddings.
 
 A :class:`Perturber` holds one input and builds its :class:`Variant` objects; :class:`ReplacementIds` says
-which token ids take the place of the removed ones. ``engine.py`` sends the variants through the model.
+which token ids take the place of the removed ones. ``logits_stream.py`` sends the variants through the model.
 
 What becomes of the tokens, by the function of ``Perturber``:
 
