@@ -18,7 +18,9 @@ from tokenlight.errors import BadInput, TokenlightError, describe_error
 from tokenlight.evaluation.evaluate import build_metrics
 from tokenlight.evaluation.measure import check_requirements, measure
 from tokenlight.evaluation.preflight import parse_labels, try_explaining
+from tokenlight.evaluation.random_partial_texts import NUM_EXPLANATION_DRAWS
 from tokenlight.evaluation.records import Failure, Record, shorten_method_names
+from tokenlight.evaluation.removal_evidence import NUM_RANDOM_POINTS, RemovedWords
 from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.trust import assess_trust
@@ -43,8 +45,12 @@ from tokenlight.web.requests import AttentionBody, EvaluateBody, ExplainBody
 LONG_WORK_BATCH_TOKENS = 512
 # Random orders of the trust test, the more reliable first.
 TRUST_ORDERS = (5, 3)
-# Three removals of three partial texts per order, and as many again for the explanation itself.
-PASSES_PER_TRUST_ORDER = 9
+# The most partial texts of a trust test. Words are deleted, masked or replaced by likely words, and a random
+# order gives its partial texts under each of these removals.
+PASSES_PER_TRUST_ORDER = 3 * NUM_RANDOM_POINTS
+# The explanation chooses partial texts of its own: once deleted, once masked, and replaced by each of a few
+# draws. Whatever the orders, the whole text and the text without any word are run, too.
+TRUST_PASSES_BESIDE_ORDERS = len(RemovedWords) * (2 + NUM_EXPLANATION_DRAWS) + 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,6 +300,15 @@ def _explain_by_method(
     return ExplainResult(tuple(attributions), tuple(failures))
 
 
+def count_trust_passes(num_orders: int) -> int:
+    """Return the most partial texts that the trust test of one explanation runs.
+
+    Args:
+        num_orders: The most random orders that it tries.
+    """
+    return PASSES_PER_TRUST_ORDER * num_orders + TRUST_PASSES_BESIDE_ORDERS
+
+
 def compute_trust(
     served_model: ServedModel, attribution: Attribution, limits: ServerLimits
 ) -> Attribution:
@@ -306,7 +321,7 @@ def compute_trust(
     """
     num_tokens = len(attribution)
     for max_orders in TRUST_ORDERS:
-        cost = num_tokens * PASSES_PER_TRUST_ORDER * (max_orders + 2)
+        cost = num_tokens * count_trust_passes(max_orders)
         if cost <= limits.trust_token_passes:
             return assess_trust(served_model.explainer, attribution, max_orders=max_orders)
     raise ApiError(
@@ -434,7 +449,7 @@ def check_evaluation_cost(
     """
     runner = served_model.explainer.runner
     extra_counts = {"randomized": len(list_stages(runner)), "classes": len(runner.head.labels)}
-    num_perturbed = PASSES_PER_TRUST_ORDER * (trust_orders + 2) if trust_orders else 0
+    num_perturbed = count_trust_passes(trust_orders) if trust_orders else 0
     num_extra = 0
     for metric in metrics:
         if metric.needs_model:

@@ -3,10 +3,21 @@
 import pytest
 
 from tests.helpers.api_server import TEXT, assert_error, make_allow_list
+from tokenlight import Explainer
+from tokenlight.evaluation.removal import AppliedRemoval
+from tokenlight.evaluation.removal_test import RemovalTest
 from tokenlight.web.api_errors import ApiError
 from tokenlight.web.limits import ServerLimits
 from tokenlight.web.requests import EvaluateBody, ExplainBody
-from tokenlight.web.tasks import ExplainRequest, check_cost, encode_row, evaluate, explain_alone
+from tokenlight.web.tasks import (
+    TRUST_ORDERS,
+    ExplainRequest,
+    check_cost,
+    count_trust_passes,
+    encode_row,
+    evaluate,
+    explain_alone,
+)
 
 
 def test_costly_requests_are_refused_before_they_start(client):
@@ -38,6 +49,28 @@ def test_the_cost_of_all_classes_counts_each_class():
     check_cost(request, served, [30], 3 * 30 * len(served.labels))
     with pytest.raises(ApiError, match="tokens through the model"):
         check_cost(request, served, [30], 3 * 30 * len(served.labels) - 1)
+
+
+@pytest.mark.parametrize("max_orders", TRUST_ORDERS)
+def test_the_cost_of_a_trust_test_is_the_most_partial_texts_it_runs(max_orders):
+    explainer = Explainer.from_pretrained("tokenlight/sentiment")
+    words = [
+        f"{first} {second}" for first in ("warm", "dull", "long") for second in ("film", "plot")
+    ]
+    (attribution,) = explainer.explain([", ".join(words)], "random")
+    test = RemovalTest(explainer, max_orders=max_orders)
+    partial_texts = test.get_partial_texts(attribution)
+    assert len(partial_texts.removals) == 3
+    run_texts = list[AppliedRemoval]()
+    run = partial_texts.removal_runner.run
+
+    def run_and_count(texts):
+        run_texts.extend(texts)
+        return run(texts)
+
+    partial_texts.removal_runner.run = run_and_count
+    partial_texts.prefetch([attribution.scores], max_orders)
+    assert len(run_texts) == count_trust_passes(max_orders)
 
 
 @pytest.mark.parametrize(
