@@ -20,7 +20,7 @@ from tokenlight.explaining.pending_scores import PendingScores
 from tokenlight.explaining.replay_batches import get_replayed_method
 from tokenlight.explaining.session import Session
 from tokenlight.explaining.text_result import AttributionsByMethod
-from tokenlight.methods.base import ContinuedMethod
+from tokenlight.methods.base import MultiPassMethod
 from tokenlight.model.objective import ArgmaxTargets, trim_logits
 from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.record import record
@@ -276,9 +276,9 @@ def _complete_scores(
             all_scores.append(PendingScores(method, method.compute_scores(tape), tape))
             continue
         pending = next(remaining_scores)
-        if isinstance(method, ContinuedMethod) and replayed_method is not method:
+        if isinstance(method, MultiPassMethod) and replayed_method is not method:
             first_pass = partial(_fetch_scores, pending, explained_pass.rows)
-            pending = PendingScores(method, method.continue_from(tape, first_pass), tape)
+            pending = PendingScores(method, method.score_after_first_pass(tape, first_pass), tape)
         all_scores.append(pending)
     return all_scores
 

@@ -7,7 +7,7 @@ import numpy as np
 from tokenlight.data.target import ResolvedTarget, TargetLike
 from tokenlight.data.tokens import TokenRow
 from tokenlight.explaining.explain_options import ExplainOptions
-from tokenlight.methods.base import ContinuedMethod, Method
+from tokenlight.methods.base import Method, MultiPassMethod
 from tokenlight.model.objective import ArgmaxTargets
 from tokenlight.model.runner import ModelRunner
 from tokenlight.trace.replay import (
@@ -117,7 +117,7 @@ def _is_replayable(
 
 def get_replayed_method(method: Method) -> Method:
     """Return the method whose pass a graph replays: the method, or its first pass."""
-    if isinstance(method, ContinuedMethod):
+    if isinstance(method, MultiPassMethod):
         return method.first_pass or method
     return method
 

@@ -377,7 +377,7 @@ def check_activations(model: nn.Module, method: str) -> None:
         )
 
 
-class ContinuedMethod(Method, abstract=True):
+class MultiPassMethod(Method, abstract=True):
     """A method that scores the whole text in one pass, and goes on from there with passes of its own.
 
     The first pass can then be replayed as a CUDA graph, which could not hold the others.
@@ -389,7 +389,7 @@ class ContinuedMethod(Method, abstract=True):
         return None
 
     @abc.abstractmethod
-    def continue_from(self, tape: Tape, fetch_scores: Callable[[], np.ndarray]) -> Tensor:
+    def score_after_first_pass(self, tape: Tape, fetch_scores: Callable[[], np.ndarray]) -> Tensor:
         """Return the scores of this method from those of its first pass.
 
         Args:

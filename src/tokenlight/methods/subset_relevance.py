@@ -19,9 +19,9 @@ from tokenlight.methods._sampling import ScoreSamples
 from tokenlight.methods.attcat import AttentiveClassActivationTokens
 from tokenlight.methods.base import (
     GRADIENT_RULE_SETS,
-    ContinuedMethod,
     Extras,
     Gradient,
+    MultiPassMethod,
     check_activations,
 )
 from tokenlight.methods.cat import ClassActivationTokens
@@ -43,7 +43,7 @@ Readout = Literal["cat", "attcat", "embeddings"]
 GRADIENTS_AT_STATES = frozenset({Site.HIDDEN_GRADIENT, Site.EMBEDDING_GRADIENT})
 
 
-class SubsetRelevance(ContinuedMethod):
+class SubsetRelevance(MultiPassMethod):
     r"""Mean relevance of each token over the text and random partial texts that hold the token.
 
     .. math:: s_i = \frac{1}{1 + |\{m : i \in S_m\}|} \Bigl( r_i(x) + \sum_{m:\, i \in S_m}
@@ -166,7 +166,7 @@ class SubsetRelevance(ContinuedMethod):
             return self._score_whole_texts(tape)
         return pad_scores(tape, [samples.mean for samples in self._collect_samples(tape)])
 
-    def continue_from(self, tape: Tape, fetch_scores: Callable[[], np.ndarray]) -> Tensor:
+    def score_after_first_pass(self, tape: Tape, fetch_scores: Callable[[], np.ndarray]) -> Tensor:
         samples_by_text = tape.extra_passes.compute_once(
             self, lambda: self._draw_samples(tape, fetch_scores)
         )
