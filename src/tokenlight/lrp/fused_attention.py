@@ -33,7 +33,7 @@ def trace_attention(
     with torch._C.DisableTorchFunction():
         output, row_sums = attend(*shared_factors)
         output = backward_mode.temper_attention(attend_tempered, output, factors)
-    if unsupported_ops.is_enabled:
+    if unsupported_ops.is_collecting:
         unsupported_ops.mark_supported(output, list_input_nodes((*shared_factors, *factors)))
     return output, row_sums
 

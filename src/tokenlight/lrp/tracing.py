@@ -110,7 +110,7 @@ def trace_operations(
         supports_rules=requirements.needs_relevance,
         keeps_model_gradients=requirements.needs_model_gradients,
     )
-    unsupported_ops = UnsupportedOps(model, is_enabled=collect_unsupported)
+    unsupported_ops = UnsupportedOps(model, is_collecting=collect_unsupported)
     mode = _TracingMode(backward_mode, unsupported_ops, requirements, gradient_effects)
     modules = _list_traced_modules(model, mode)
     original_forwards = [module.__dict__.get("forward") for module in modules]
@@ -130,7 +130,7 @@ def trace_operations(
 def _list_traced_modules(model: nn.Module, mode: "_TracingMode") -> list[nn.Module]:
     """Return the modules with a ``forward`` that must be wrapped."""
     modules = list_modules(model)
-    if mode.is_enabled:
+    if mode.collects_unsupported:
         return modules
     traced_modules = []
     for module in modules:
@@ -148,6 +148,8 @@ class _TracingMode(TorchFunctionMode):
     Inside a module that is one operation by itself, calls are left alone.
 
     Attributes:
+        collects_unsupported: Whether operations without a rule are collected; others are rewritten either
+            way.
         is_global: Whether the mode is active in the whole pass, or only inside modules that need it.
         roots: For each value, the tensor that it was computed from elementwise.
         module_stack: The modules that are being traced, each with the operations in its own code that
@@ -166,7 +168,7 @@ class _TracingMode(TorchFunctionMode):
         self.unsupported_ops = unsupported_ops
         self.requirements = requirements
         self.gradient_effects = gradient_effects
-        self.is_enabled = unsupported_ops.is_enabled
+        self.collects_unsupported = unsupported_ops.is_collecting
         self.roots = ElementwiseRoots()
         self.parsed_names = _PARSED_NAMES
         if not requirements.needs_relevance:
@@ -174,7 +176,9 @@ class _TracingMode(TorchFunctionMode):
         # Activations to which a constant was added, by the node of the sum, until a softmax reads it.
         self.unshifted_by_node: dict[Any, Tensor] = {}
         has_outside_effects = None in gradient_effects
-        self.is_global = self.is_enabled or requirements.needs_relevance or has_outside_effects
+        self.is_global = (
+            self.collects_unsupported or requirements.needs_relevance or has_outside_effects
+        )
         self.module_operation_depth = 0  # of calls inside modules that are one operation each
         self.module_stack: list[tuple[nn.Module | None, list[Operation | None]]] = [(None, [])]
 
@@ -188,7 +192,7 @@ class _TracingMode(TorchFunctionMode):
         # Most calls only move values, and a model makes hundreds, so the cheap tests come first.
         if (
             self.module_operation_depth
-            or not (self.is_enabled or name in self.parsed_names)
+            or not (self.collects_unsupported or name in self.parsed_names)
             or not torch.is_grad_enabled()
         ):
             return func(*args, **keywords)
@@ -210,7 +214,7 @@ class _TracingMode(TorchFunctionMode):
         if call is not None and not self._has_no_rule(call):
             plan = plan_call(call, self.roots, self.requirements)
             return self._run_planned(func, plan, args, keywords)
-        if self.is_enabled:
+        if self.collects_unsupported:
             return self._run_unsupported(func, args, keywords)
         return func(*args, **keywords)
 
@@ -240,7 +244,7 @@ class _TracingMode(TorchFunctionMode):
     def _run_planned(self, func: Function, plan: CallPlan, args: Any, keywords: Any) -> Any:
         """Run a call by its plan, and attach its rule."""
         call = plan.call
-        if self.is_enabled and plan.rewrites_gradient:
+        if self.collects_unsupported and plan.rewrites_gradient:
             self._remember_rewritten(call.operation if plan.shares_gradient else None)
         # A product passes each factor a share of its gradient: the factors are wrapped before it is computed.
         original_arguments = (args, keywords)
@@ -259,7 +263,7 @@ class _TracingMode(TorchFunctionMode):
 
     def _compute_value(self, func: Function, args: Any, keywords: Any) -> Any:
         """Run a call that was parsed; mark its nodes if they may be on the path of a gradient."""
-        if not self.is_enabled or not self.requirements.needs_rewritten_gradients:
+        if not self.collects_unsupported or not self.requirements.needs_rewritten_gradients:
             return func(*args, **keywords)
         input_nodes = list_input_nodes((*args, *keywords.values()))
         value = func(*args, **keywords)
@@ -274,7 +278,7 @@ class _TracingMode(TorchFunctionMode):
         """Let rules take attention that the model calls by itself at another temperature."""
         attend_tempered = partial(attend_at_temperature, func, *arguments)
         tempered = self.backward_mode.temper_attention(attend_tempered, output, factors)
-        if self.is_enabled:
+        if self.collects_unsupported:
             input_nodes = list_input_nodes((output, *factors))
             self.unsupported_ops.mark_supported(tempered, input_nodes)
         return tempered
@@ -318,7 +322,7 @@ class _TracingMode(TorchFunctionMode):
 
     def call_module(self, module: nn.Module, forward: Function, *args: Any, **kwargs: Any) -> Any:
         """Call a module: as one operation if it is one, else with its own calls traced."""
-        if self.is_enabled:
+        if self.collects_unsupported:
             self.gradient_effects.setdefault(type(module), _GradientEffect.HARMLESS)
         module_operation = self._detect_operation(module, args, kwargs)
         if module_operation is None:
@@ -326,7 +330,7 @@ class _TracingMode(TorchFunctionMode):
         (features,) = args
         if module_operation.operation is Operation.LINEAR_MAP:
             output = forward(features)
-            if self.is_enabled and self.requirements.needs_rewritten_gradients:
+            if self.collects_unsupported and self.requirements.needs_rewritten_gradients:
                 self.unsupported_ops.mark_supported(output, {features.grad_fn})
             return output
         return self._run_module_operation(module, module_operation, forward, features)
@@ -367,7 +371,7 @@ class _TracingMode(TorchFunctionMode):
     def _trace_module(self, module: nn.Module, forward: Function, *args: Any, **kwargs: Any) -> Any:
         """Call a module that is several operations, or none."""
         effect = self.gradient_effects.get(type(module))
-        if not self.is_enabled:
+        if not self.collects_unsupported:
             is_traced_already = self.is_global or len(self.module_stack) > 1
             if is_traced_already or effect == _GradientEffect.HARMLESS:
                 return forward(*args, **kwargs)

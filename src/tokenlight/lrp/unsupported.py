@@ -102,16 +102,16 @@ class UnsupportedOps:
 
     Args:
         model: The model, for the paths of its modules in messages.
-        is_enabled: Whether operations are collected at all.
+        is_collecting: Whether operations are collected at all.
 
     Attributes:
         calls_by_node: The name and the module of each call without a rule, by the nodes it made.
         supported_nodes: Nodes of operations through which a rewritten gradient passes unchanged.
     """
 
-    def __init__(self, model: nn.Module, *, is_enabled: bool = True) -> None:
+    def __init__(self, model: nn.Module, *, is_collecting: bool = True) -> None:
         self._model = model
-        self.is_enabled = is_enabled
+        self.is_collecting = is_collecting
         self.calls_by_node: dict[Any, tuple[str, str]] = {}
         self.supported_nodes: set[Any] = set()
 
