@@ -27,7 +27,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -47,7 +47,6 @@ from tokenlight.data.target import ResolvedTarget
 from tokenlight.errors import BadInput
 
 WARMUP_PASSES = 2  # eager passes of a shape before its pass is captured
-NOT_CAPTURABLE = -1  # marks a shape that is always run eagerly
 MAX_GRAPHS = 64  # graphs and counters kept for one model
 GRAPH_BYTES_VARIABLE = "TOKENLIGHT_CUDA_GRAPH_BYTES"
 MIN_GRAPH_BYTES = 1 << 30  # memory that graphs may take on a small device
@@ -140,8 +139,8 @@ class CapturedGraph(Generic[PassT]):
         outputs: The results, which each replay overwrites.
         snapshot: The model at the time of the capture.
         text_key: The texts of the captured batch.
-        checked_cases: Whether a replay was compared with an eager pass: of the same texts (False), of
-            others (True).
+        is_checked_on_own_texts: Whether a replay of these texts was compared with an eager pass.
+        is_checked_on_other_texts: The same for a replay of any other texts.
         targets: The targets of the last replay; None if they are unknown.
     """
 
@@ -151,8 +150,22 @@ class CapturedGraph(Generic[PassT]):
     outputs: PassT
     snapshot: "ModelSnapshot"
     text_key: Hashable
-    checked_cases: set[bool] = field(default_factory=set)
+    is_checked_on_own_texts: bool = False
+    is_checked_on_other_texts: bool = False
     targets: list[ResolvedTarget] | None = None
+
+    def is_checked_for(self, batch: ReplayBatch) -> bool:
+        """Return whether a replay of texts like those of ``batch``, the same or others, was compared."""
+        if batch.text_key == self.text_key:
+            return self.is_checked_on_own_texts
+        return self.is_checked_on_other_texts
+
+    def mark_checked_for(self, batch: ReplayBatch) -> None:
+        """Remember that the replay of ``batch`` gave the values of its eager pass."""
+        if batch.text_key == self.text_key:
+            self.is_checked_on_own_texts = True
+        else:
+            self.is_checked_on_other_texts = True
 
     def replay(self, batch: ReplayBatch) -> PassT:
         """Launch the graph for the inputs and targets of ``batch``."""
@@ -171,6 +184,22 @@ class CapturedGraph(Generic[PassT]):
         self.targets = targets
 
 
+@dataclass(frozen=True)
+class EagerShape:
+    """A shape whose pass is not captured.
+
+    Attributes:
+        num_passes: How many eager passes it had.
+        is_capturable: Whether its pass may be captured once it had enough of them.
+    """
+
+    num_passes: int = 0
+    is_capturable: bool = True
+
+
+NOT_CAPTURABLE = EagerShape(is_capturable=False)
+
+
 class GraphCache:
     """The CUDA graphs of one model.
 
@@ -185,8 +214,8 @@ class GraphCache:
         self._dtype = dtype
         self._max_bytes = max_bytes
         self.num_parameters = sum(weight.numel() for weight in model.parameters())
-        # By shape key: the graph, or how many eager passes there were, or NOT_CAPTURABLE.
-        self._entries: OrderedDict[Hashable, CapturedGraph[Any] | int] = OrderedDict()
+        # By shape key.
+        self._entries: OrderedDict[Hashable, CapturedGraph[Any] | EagerShape] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: Any = None
         self._pool_bytes = 0
@@ -242,11 +271,12 @@ class GraphCache:
             # The model was changed, so all graphs are out of date.
             self._drop_graphs()
             entry = None
-        num_passes = entry or 0
-        if num_passes >= WARMUP_PASSES and self._has_room():
+        shape = entry or EagerShape()
+        if not shape.is_capturable:
+            return run_pass(batch.tensors)
+        if shape.num_passes >= WARMUP_PASSES and self._has_room():
             return self._run_and_capture(batch, run_pass)
-        if num_passes != NOT_CAPTURABLE:
-            self._count_pass(batch.shape_key, num_passes)
+        self._count_pass(batch.shape_key, shape)
         return run_pass(batch.tensors)
 
     def _has_room(self) -> bool:
@@ -267,9 +297,9 @@ class GraphCache:
         torch.cuda.empty_cache()
         return True
 
-    def _count_pass(self, key: Hashable, num_passes: int) -> None:
+    def _count_pass(self, key: Hashable, shape: EagerShape) -> None:
         """Count one more eager pass of a shape; drop the entries that were not used for longest."""
-        self._entries[key] = num_passes + 1
+        self._entries[key] = EagerShape(shape.num_passes + 1)
         self._entries.move_to_end(key)
         while len(self._entries) > MAX_GRAPHS:
             self._entries.popitem(last=False)
@@ -281,8 +311,7 @@ class GraphCache:
         if not captured.snapshot.is_memory_unchanged():
             return None
         self._entries.move_to_end(batch.shape_key)
-        has_other_texts = captured.text_key != batch.text_key
-        if has_other_texts not in captured.checked_cases:
+        if not captured.is_checked_for(batch):
             if not captured.snapshot.matches(self._model):
                 return None
             return self._replay_and_compare(captured, batch, run_pass)
@@ -311,7 +340,7 @@ class GraphCache:
             allowed_gap = max(allowed_gap, NOISE_FACTOR * noise)
         is_same = gap <= allowed_gap
         if is_same:
-            captured.checked_cases.add(captured.text_key != batch.text_key)
+            captured.mark_checked_for(batch)
         else:
             self._entries[batch.shape_key] = NOT_CAPTURABLE
         return eager_results
@@ -359,13 +388,13 @@ class GraphCache:
         for other, entry in self._entries.items():
             if isinstance(entry, CapturedGraph):
                 is_alone = False
-            elif entry == NOT_CAPTURABLE:
+            elif not entry.is_capturable:
                 given_up.append(other)
         self._drop_graphs()
         for other in given_up:
             self._entries[other] = NOT_CAPTURABLE
         if not is_alone:
-            self._entries[key] = WARMUP_PASSES
+            self._entries[key] = EagerShape(WARMUP_PASSES)
         torch.cuda.empty_cache()
 
     def _get_stream(self) -> Any:

@@ -194,7 +194,8 @@ def captured(monkeypatch):
         results,
         graphs.ModelSnapshot(model),
         "texts",
-        checked_cases={False, True},
+        is_checked_on_own_texts=True,
+        is_checked_on_other_texts=True,
     )
 
     def run(values, targets):
@@ -257,11 +258,11 @@ def test_a_graph_whose_memory_may_be_freed_is_not_launched(captured, name):
 
 def test_a_first_replay_is_compared_with_the_eager_pass_of_an_unchanged_model(captured):
     entry = captured.cache._entries["key"]
-    entry.checked_cases.clear()
+    entry.is_checked_on_other_texts = entry.is_checked_on_own_texts = False
     assert captured.run([1.0, 2.0], [0, 0]) == [6.0, 12.0]
-    assert entry.checked_cases == {True}
+    assert (entry.is_checked_on_own_texts, entry.is_checked_on_other_texts) == (False, True)
     assert captured.eager_targets == [[0, 0]]
-    entry.checked_cases.clear()
+    entry.is_checked_on_other_texts = False
     captured.model.eval()
     assert captured.run([1.0, 2.0], [0, 0]) == [6.0, 12.0]
     assert captured.graph.num_replays == 1
@@ -606,7 +607,9 @@ def test_a_replayed_pass_equals_the_eager_pass(method, target, monkeypatch):
             )
     entries = list(explainer.runner.graph_cache._entries.values())
     assert any(
-        isinstance(entry, graphs.CapturedGraph) and entry.checked_cases == {True}
+        isinstance(entry, graphs.CapturedGraph)
+        and entry.is_checked_on_other_texts
+        and not entry.is_checked_on_own_texts
         for entry in entries
     )
 
