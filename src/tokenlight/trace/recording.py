@@ -152,7 +152,8 @@ class Recording:
             # If gradients can be rewritten, the model's own may not be needed.
             return Tape(self, targets)
         retain_graph = not release_graph or self._needs_graph_again(targets)
-        return Tape(self, targets, take_gradients(self, targets, retain_graph=retain_graph))
+        gradients = take_gradients(self, targets, retain_graph=retain_graph)
+        return Tape(self, targets, _taken_gradients=gradients)
 
     def make_tapes(self, targets_of_tapes: Sequence[Sequence[ResolvedTarget]]) -> list[Tape]:
         """Return a tape for each of several targets, whose relevance one backward pass propagates.
@@ -162,10 +163,13 @@ class Recording:
         Args:
             targets_of_tapes: For each tape, one target per example.
         """
-        tapes: list[Tape] = []
-        for targets in targets_of_tapes:
-            tapes.append(replace(self.make_tape(targets, release_graph=False), group=tapes))
-        return tapes
+        single_tapes = [
+            self.make_tape(targets, release_graph=False) for targets in targets_of_tapes
+        ]
+        # Each tape holds the list of all of them; it is complete before any tape is read.
+        group: list[Tape] = []
+        group += [replace(tape, group=group) for tape in single_tapes]
+        return group
 
     def _needs_graph_again(self, targets: Sequence[ResolvedTarget]) -> bool:
         """Return whether the graph is used once more: by an extra pass, or a span's sides."""
