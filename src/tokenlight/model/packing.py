@@ -104,7 +104,7 @@ def pack_batches(
     lengths: Sequence[int],
     batch_tokens: int,
     *,
-    is_padding_invariant: bool = True,
+    may_pad: bool = True,
     max_rows: int | None = None,
     batch_keys: Sequence[tuple[int, ...]] | None = None,
     padding_policy: PaddingPolicy = CPU_PADDING_POLICY,
@@ -114,7 +114,7 @@ def pack_batches(
     Args:
         lengths: The number of tokens of each row.
         batch_tokens: Largest rows × width of a batch; a longer row is a batch of its own.
-        is_padding_invariant: Whether rows of different lengths may share a batch.
+        may_pad: Whether rows of different lengths may share a batch.
         max_rows: Largest number of rows in a batch; None for no limit.
         batch_keys: Rows share a batch only if their keys are equal; None if all may.
         padding_policy: When a row rather begins a new batch than be padded.
@@ -131,7 +131,7 @@ def pack_batches(
     limits = _BatchLimits(
         max_tokens=batch_tokens,
         max_rows=max_rows,
-        may_pad=is_padding_invariant,
+        may_pad=may_pad,
         padding_policy=padding_policy,
     )
     order = sorted(range(count), key=lambda i: (keys[i], lengths[i], -i), reverse=True)

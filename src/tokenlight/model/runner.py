@@ -434,7 +434,7 @@ class ModelRunner:
         return pack_batches(
             padding.pad_lengths(self, [len(row.ids) for row in rows]),
             batch_tokens,
-            is_padding_invariant=self.is_padding_invariant,
+            may_pad=self.is_padding_invariant,
             max_rows=self.limit_rows_per_batch(batch_size),
             batch_keys=self.batching.compute_batch_keys(rows),
             padding_policy=GPU_PADDING_POLICY if is_gpu else CPU_PADDING_POLICY,

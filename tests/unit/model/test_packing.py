@@ -11,13 +11,13 @@ LENGTHS = st.lists(st.integers(1, 60), max_size=200)
 
 
 @given(LENGTHS, st.integers(1, 2000), st.booleans())
-def test_every_row_is_in_one_batch_within_the_limit(lengths, batch_tokens, is_padding_invariant):
-    batches = pack_batches(lengths, batch_tokens, is_padding_invariant=is_padding_invariant)
+def test_every_row_is_in_one_batch_within_the_limit(lengths, batch_tokens, may_pad):
+    batches = pack_batches(lengths, batch_tokens, may_pad=may_pad)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:
         width = max(lengths[i] for i in batch)
         assert len(batch) == 1 or width * len(batch) <= batch_tokens
-        assert is_padding_invariant or len({lengths[i] for i in batch}) == 1
+        assert may_pad or len({lengths[i] for i in batch}) == 1
     widths = [max(lengths[i] for i in batch) for batch in batches]
     assert widths == sorted(widths, reverse=True)
 
