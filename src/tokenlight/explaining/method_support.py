@@ -44,7 +44,7 @@ def _score_probe(runner: ModelRunner, method: Method, row: TokenRow) -> None:
         # The model computes texts of this length in another way than short ones.
         read_length = row.source_length or len(row)  # of the encoder, if there is one
         probe = make_probe_row(
-            runner, row, runner.batching.find_shortest_length_in_regime_of(read_length)
+            runner, row, runner.batching.find_shortest_length_on_sides_of(read_length)
         )
     recording = record(runner, [probe], method.recorded_sites)
     (logits,) = trim_logits(runner.head, recording.finite_logits, [probe])

@@ -126,12 +126,12 @@ def _verify_other_regime(runner: ModelRunner, row: TokenRow, *, reads_attention:
         return
     # The attention hook is the same function at any length, so only eager attention is checked again.
     checks_attention = reads_attention and runner.attention_route == "eager"
-    padding_invariance = get_probe_results(runner.model).padding_invariance_by_regime
+    padding_invariance = get_probe_results(runner.model).padding_invariance_by_sides
     key = (sides, checks_attention)
     if key not in padding_invariance:
         read_length = row.source_length or len(row)  # of the encoder, if there is one
         probe_row = make_probe_row(
-            runner, row, batching.find_shortest_length_in_regime_of(read_length)
+            runner, row, batching.find_shortest_length_on_sides_of(read_length)
         )
         logits = _probe_logits(runner, probe_row)
         if not bool(torch.isfinite(logits).all()):

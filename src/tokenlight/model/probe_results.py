@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 from torch import nn
@@ -19,6 +19,7 @@ from tokenlight.accel.modules import list_modules
 
 if TYPE_CHECKING:
     from tokenlight.model.embedding_hooks import EmbeddingHooks, EmbeddingSite
+    from tokenlight.model.regimes import ThresholdSides
     from tokenlight.model.runner import AttentionRoute
 
 
@@ -53,7 +54,7 @@ class ProbeResults:
     Attributes:
         is_padding_invariant: Whether padding leaves the logits of a short row unchanged.
         is_batch_invariant: Whether another row of the batch leaves them unchanged.
-        padding_invariance_by_regime: The same as ``is_padding_invariant`` for longer rows, by the sides
+        padding_invariance_by_sides: The same as ``is_padding_invariant`` for longer rows, by the sides
             of the length thresholds (see ``regimes.py``) and by whether eager attention maps are read.
         verified_route: The route by which attention was recorded without a change of the logits.
         first_token_probe: Whether the head reads the last hidden state of the first token and of no other.
@@ -62,7 +63,9 @@ class ProbeResults:
 
     is_padding_invariant: bool | None = None
     is_batch_invariant: bool | None = None
-    padding_invariance_by_regime: dict[tuple[Any, bool], bool] = field(default_factory=dict)
+    padding_invariance_by_sides: dict[tuple[ThresholdSides, bool], bool] = field(
+        default_factory=dict
+    )
     verified_route: AttentionRoute | None = None
     first_token_probe: FirstTokenProbe | None = None
     embedding_hooks: dict[EmbeddingSite, EmbeddingHooks] = field(default_factory=dict)

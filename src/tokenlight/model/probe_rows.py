@@ -57,7 +57,7 @@ def make_probe_row(runner: ModelRunner, row: TokenRow, length: int = 0) -> Token
 def _choose_probe_length(runner: ModelRunner) -> int:
     """Return the length of a probe row that stays in the regime of short rows when it is padded."""
     batching = runner.batching
-    num_tokens = batching.find_longest_length_in_short_regime(PROBE_TOKENS + PROBE_PADDING)
+    num_tokens = batching.find_longest_length_on_short_sides(PROBE_TOKENS + PROBE_PADDING)
     if batching.has_thresholds:
         # Leave room for the padding that is tried, unless too few tokens would remain.
         min_tokens = min(num_tokens, MIN_DISTINCT_TOKENS)

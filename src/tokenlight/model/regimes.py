@@ -16,6 +16,7 @@ from tokenlight.model.model_row import ModelRow
 from tokenlight.model.packing import compute_shape_key
 
 Regime = tuple[int, ...]  # one number per choice; 0 below its threshold
+ThresholdSides = tuple[int, ...]  # one number per choice: 0 below its threshold, 1 beyond it
 RowT = TypeVar("RowT", bound=ModelRow)
 LengthRule = Callable[[int], int]
 GROWING_ROPE_TYPES = ("dynamic", "longrope", "su", "yarn_dynamic")  # they follow the batch length
@@ -32,7 +33,7 @@ class BatchRules:
     def __init__(self, model: nn.Module) -> None:
         self._rules = find_length_rules(model)
         self.is_batch_invariant = not shares_capacity(model)
-        self.padding_sensitive: set[Regime] = set()
+        self.padding_sensitive: set[ThresholdSides] = set()
 
     @property
     def has_thresholds(self) -> bool:
@@ -61,14 +62,14 @@ class BatchRules:
             len(row) - source_length
         )
 
-    def find_threshold_sides(self, row: ModelRow) -> Regime:
+    def find_threshold_sides(self, row: ModelRow) -> ThresholdSides:
         """Return for each threshold 1 if the row is beyond it, else 0.
 
         A model is verified once for each combination.
         """
-        return tuple(int(side > 0) for side in self.find_regime(row))
+        return _find_sides(self.find_regime(row))
 
-    def compute_regime_key(self, row: ModelRow) -> Regime:
+    def compute_regime_key(self, row: ModelRow) -> tuple[int, ...]:
         """Return what rows of one batch have in common, apart from the shapes of their inputs."""
         if not self._rules:
             return ()
@@ -87,12 +88,12 @@ class BatchRules:
         """Return the first row of each combination of sides: those with which the model is verified."""
         if not self._rules:
             return list(rows[:1])
-        first_rows: dict[Regime, RowT] = {}
+        first_rows: dict[ThresholdSides, RowT] = {}
         for row in rows:
             first_rows.setdefault(self.find_threshold_sides(row), row)
         return list(first_rows.values())
 
-    def find_longest_length_in_short_regime(self, longest: int) -> int:
+    def find_longest_length_on_short_sides(self, longest: int) -> int:
         """Return the largest length up to ``longest`` on the same side of every threshold as one token."""
         if not self._rules:
             return longest
@@ -103,8 +104,11 @@ class BatchRules:
             if self._find_threshold_sides_of_length(length) == sides
         )
 
-    def find_shortest_length_in_regime_of(self, length: int) -> int:
-        """Return the smallest length on the same side of every threshold as ``length``."""
+    def find_shortest_length_on_sides_of(self, length: int) -> int:
+        """Return the smallest length on the same side of every threshold as ``length``.
+
+        It is found by halving: a rule that is positive at some length is so at all greater ones.
+        """
         low = 1
         high = length
         sides = self._find_threshold_sides_of_length(length)
@@ -116,12 +120,16 @@ class BatchRules:
                 low = middle + 1
         return low
 
-    def _find_threshold_sides_of_length(self, length: int) -> Regime:
-        return tuple(int(side > 0) for side in self.find_regime_of_length(length))
+    def _find_threshold_sides_of_length(self, length: int) -> ThresholdSides:
+        return _find_sides(self.find_regime_of_length(length))
 
     def may_be_padded(self, length: int, width: int) -> bool:
         """Return whether a row of ``length`` tokens stays in its regime when padded to ``width``."""
         return self.find_regime_of_length(length) == self.find_regime_of_length(width)
+
+
+def _find_sides(regime: Regime) -> ThresholdSides:
+    return tuple(int(choice > 0) for choice in regime)
 
 
 def find_length_rules(model: nn.Module) -> list[LengthRule]:
@@ -211,8 +219,8 @@ def _names_growing_rope(model: Any) -> bool:
 
 
 # --- length rules ----------------------------------------------------------------------------------
-# Each returns the regime of a batch of ``length`` tokens: 0 below its threshold, else a number that equal
-# computations share.
+# Each returns the choice for a batch of ``length`` tokens: 0 below its threshold, else a number that equal
+# computations share. A rule has one threshold: where it is positive, it is so for all longer batches.
 
 
 def _regime_beyond_threshold(threshold: int, length: int) -> int:

@@ -84,8 +84,8 @@ def test_longrope_has_a_threshold():
         (1,),
         (1,),
     ]
-    assert rules.find_shortest_length_in_regime_of(99) == THRESHOLD + 1
-    assert rules.find_longest_length_in_short_regime(99) == THRESHOLD
+    assert rules.find_shortest_length_on_sides_of(99) == THRESHOLD + 1
+    assert rules.find_longest_length_on_short_sides(99) == THRESHOLD
 
 
 def test_dynamic_factors_have_a_regime_for_each_length_beyond_the_threshold():
@@ -144,6 +144,35 @@ def test_a_sparse_index_has_one_regime_per_length():
     prefix, arguments, _ = PARTLY_SUPPORTED_FAMILIES["axk2"]
     rules = BatchRules(build_model_from_config(prefix, arguments))
     assert [rules.find_regime_of_length(n) for n in (16, 17, 18)] == [(0,), (17,), (18,)]
+
+
+def build_grown_llama():
+    arguments = {**DECODER, "max_position_embeddings": THRESHOLD, "rope_parameters": dict(DYNAMIC)}
+    model = build_model_from_config("Llama", arguments)
+    with torch.no_grad():
+        model(torch.arange(5, 82)[None])
+    return model
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        build_phi3,
+        build_grown_llama,
+        lambda: build_model_from_config("BigBird", {**SMALL, **BLOCKS}),
+        lambda: build_model_from_config(*PARTLY_SUPPORTED_FAMILIES["axk2"][:2]),
+    ],
+    ids=["phi3", "grown llama", "bigbird", "axk2"],
+)
+def test_every_rule_has_one_threshold_so_that_halving_finds_it(build):
+    rules = BatchRules(build())
+    sides = [tuple(choice > 0 for choice in rules.find_regime_of_length(n)) for n in range(1, 100)]
+    for index, lengths_beyond in enumerate(np.array(sides).T):
+        assert not lengths_beyond[0], index
+        assert (np.diff(lengths_beyond.astype(int)) >= 0).all(), index
+    for length in range(1, 100):
+        shortest = 1 + sides.index(sides[length - 1])
+        assert rules.find_shortest_length_on_sides_of(length) == shortest
 
 
 def test_a_model_without_thresholds_has_one_regime():
