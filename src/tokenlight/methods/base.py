@@ -285,6 +285,24 @@ class Method(registry.Component, abc.ABC):
         has_relevance_pass = bool(self.recorded_sites & RELEVANCE_SITES)
         return PassCounts(1, has_gradient_pass + has_relevance_pass)
 
+    def count_further_tokens(self, num_tokens: int) -> int:  # noqa: ARG002 - most methods only run the model
+        """Count what a method computes beside its passes, as tokens that a pass reads in the same time.
+
+        Override this in a method that computes for long after its passes, so that a server can refuse it.
+
+        Args:
+            num_tokens: The length of the text.
+
+        Returns:
+            The number of tokens; 0 for most methods.
+
+        Example:
+            >>> from tokenlight import registry
+            >>> registry.build("methods", "attention_flow").count_further_tokens(num_tokens=128)
+            32768
+        """
+        return 0
+
 
 def check_declarations(methods: Sequence[Method]) -> None:
     """Check that the names of methods are unique and that each declares its sites.

@@ -17,9 +17,6 @@ MAX_OPTION_VALUE = 10**6  # largest number that an option may have
 MAX_CURVE_STEPS = 200  # points of a metric's curve
 SLOW_FORWARD_PASSES = 20  # a method with more of them for a short text is slow
 SHORT_TEXT_TOKENS = 30
-# attention_flow computes for about two seconds after its pass over 128 tokens, as long as this many more
-# tokens would take: tokens³ / 64.
-FLOW_COST_DIVISOR = 64
 
 Spec = tuple[str, dict[str, Any]]  # name and options
 
@@ -157,8 +154,7 @@ def count_token_passes(methods: Collection[Method], num_tokens: int, num_targets
     for method in methods:
         cost = method.count_passes(num_tokens)
         cost_per_target += num_tokens * (cost.forwards + 2 * cost.backwards)
-        if method.name == "attention_flow":
-            cost_per_target += num_tokens**3 // FLOW_COST_DIVISOR
+        cost_per_target += method.count_further_tokens(num_tokens)
     return num_targets * cost_per_target
 
 
