@@ -115,7 +115,7 @@ class ReplayBatch:
 
     Attributes:
         tensors: Its inputs on the device.
-        targets: One class per example; empty if the model's own prediction is explained.
+        targets: One class per example; empty if the device picks the predicted classes.
         shape_key: Everything else that determines the operations of its pass.
         text_key: Tells its texts from others.
         precision: How its pass rounds.
@@ -126,6 +126,11 @@ class ReplayBatch:
     shape_key: Hashable
     text_key: Hashable
     precision: PrecisionSettings
+
+    @property
+    def explains_predictions(self) -> bool:
+        """Whether the device picks the predicted classes."""
+        return not self.targets
 
 
 @dataclass(eq=False)

@@ -229,9 +229,10 @@ def launch_batch(
         return _run_pass(runner, rows, masked_rows, targets, replayed_options, inputs=inputs)
 
     results = runner.graph_cache.run(replay, launch_on)
+    fixed_targets = None if replay.explains_predictions else replay.targets
     token_mask = replay.tensors[-1]
     return PendingBatch.from_replay(
-        session, options, results, masked_rows, replay.targets, token_mask
+        session, options, results, masked_rows, fixed_targets, token_mask
     )
 
 

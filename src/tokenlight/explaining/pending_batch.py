@@ -141,7 +141,7 @@ class PendingBatch:
         options: ExplainOptions,
         results: PendingResults,
         rows: Sequence[TokenRow],
-        targets: Sequence[ResolvedTarget],
+        fixed_targets: Sequence[ResolvedTarget] | None,
         token_mask: Tensor,
     ) -> "PendingBatch":
         """Return the batch of ``rows`` that a replay, or its eager pass, computed.
@@ -151,11 +151,11 @@ class PendingBatch:
             options: Resolved keyword arguments of ``explain()``, including methods that do not run the model.
             results: The results of the pass.
             rows: The rows that went through the model.
-            targets: Their targets; empty if the model's predictions are explained.
+            fixed_targets: Their targets; None if the device picked the predicted classes.
             token_mask: ``batch token``, false at padding.
         """
         (target_round,) = results.rounds
-        targets = targets or target_round.targets
+        targets = target_round.targets if fixed_targets is None else fixed_targets
         explained_pass = replace(results.explained_pass, rows=rows)
         scores = _complete_scores(
             session.runner, explained_pass, targets, options, token_mask, target_round.scores

@@ -1,6 +1,7 @@
 """Batches with shapes that may return, so that their CUDA graphs are worth capturing."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +25,24 @@ from tokenlight.trace.sites import Site
 # Multiplications of a pass, with weights and in attention, up to which it is replayed: beyond, the device
 # computes for longer than Python needs to launch it.
 MAX_REPLAYED_MULTIPLICATIONS = 2e13
+
+
+@dataclass(frozen=True)
+class FixedTargets:
+    """Targets that are known before the pass: one per row, each one logit."""
+
+    targets: list[ResolvedTarget]
+
+
+@dataclass(frozen=True)
+class PredictedTargets:
+    """Targets that the device picks from the logits: the predicted class of each row.
+
+    Attributes:
+        num_alternatives: With how many other classes each is contrasted.
+    """
+
+    num_alternatives: int
 
 
 def make_replay_batch(
@@ -50,15 +69,17 @@ def make_replay_batch(
         runner, rows, options, _max_multiplications(runner, is_only_batch=is_only_batch)
     ):
         return None
-    # A graph holds fixed targets, so that they must not depend on what it computes.
-    resolved_targets = _resolve_constant_targets(runner, rows, targets)
-    if resolved_targets is None:
+    replayed_targets = _find_replayed_targets(runner, rows, targets)
+    if replayed_targets is None:
         return None
-    key = (
-        None if resolved_targets else ArgmaxTargets.count_alternatives(runner.head, targets),
-        tuple(map(get_replayed_method, options.methods)),
-    )
-    return build_replay_batch(runner, rows, resolved_targets, key)
+    fixed_targets: list[ResolvedTarget] = []
+    num_alternatives: int | None = None
+    if isinstance(replayed_targets, FixedTargets):
+        fixed_targets = replayed_targets.targets
+    else:
+        num_alternatives = replayed_targets.num_alternatives
+    key = (num_alternatives, tuple(map(get_replayed_method, options.methods)))
+    return build_replay_batch(runner, rows, fixed_targets, key)
 
 
 def _max_multiplications(runner: ModelRunner, *, is_only_batch: bool) -> float:
@@ -68,18 +89,18 @@ def _max_multiplications(runner: ModelRunner, *, is_only_batch: bool) -> float:
     return get_max_queued_multiplications(runner)
 
 
-def _resolve_constant_targets(
+def _find_replayed_targets(
     runner: ModelRunner, rows: Sequence[TokenRow], targets: Sequence[TargetLike]
-) -> list[ResolvedTarget] | None:
-    """Resolve targets that are one logit each and do not depend on the logits.
+) -> FixedTargets | PredictedTargets | None:
+    """Return targets as a graph can read them; None if they are of a kind that no graph can.
 
-    Returns:
-        One target per row, none where the device itself picks the predicted class; None if the targets
-        are of another kind.
+    The host cannot look at the logits of a replay before it ends. Targets that depend on them are therefore
+    picked by the device, or the pass is not replayed.
     """
     head = runner.head
-    if ArgmaxTargets.count_alternatives(head, targets) is not None:
-        return []
+    num_alternatives = ArgmaxTargets.count_alternatives(head, targets)
+    if num_alternatives is not None:
+        return PredictedTargets(num_alternatives)
     # A class is the same target for every text, so that it is resolved once.
     has_plain_types = not set(map(type, targets)) - {int, str}
     is_same_class = has_plain_types and len({*targets}) == 1 and head.task == "text-classification"
@@ -93,7 +114,7 @@ def _resolve_constant_targets(
         if len(row_targets) != 1 or not is_one_logit(row_targets[0]):
             return None
         resolved.append(row_targets[0])
-    return resolved * (len(rows) // num_distinct)
+    return FixedTargets(resolved * (len(rows) // num_distinct))
 
 
 def _is_replayable(
