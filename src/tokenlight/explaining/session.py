@@ -13,7 +13,8 @@ from tokenlight.explaining.explain_options import ExplainOptions
 from tokenlight.methods.base import Method
 from tokenlight.model.runner import ModelRunner, Pooling, Similarity
 from tokenlight.models.wrappers import unwrap_model
-from tokenlight.trace.sites import EMBEDDING_SITES, SITES_WITHOUT_ATTENTION, Site, join_sites
+from tokenlight.trace.record import verify_model_for_sites
+from tokenlight.trace.sites import EMBEDDING_SITES, join_sites
 
 # Tokenizers without a limit report a number such as 1e30.
 UNLIMITED_TOKENS = 1 << 30
@@ -158,12 +159,7 @@ def verify_model_for_rows(
     if session.runner.generates_from_source:
         _check_encoder_decoder_support(session, methods)
     sites = join_sites(method.recorded_sites for method in methods)
-    reads_attention = bool(sites - SITES_WITHOUT_ATTENTION)
-    uses_relevance = Site.RELEVANCE_GRADIENT in sites
-    for row in session.runner.batching.pick_probe_rows(rows):
-        session.runner.verify(
-            row, reads_attention=reads_attention, try_attention_hook=uses_relevance
-        )
+    verify_model_for_sites(session.runner, rows, sites)
 
 
 def _check_encoder_decoder_support(session: Session, methods: Sequence[Method]) -> None:

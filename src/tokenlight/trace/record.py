@@ -34,7 +34,7 @@ from tokenlight.trace.encoder_decoder import EncoderDecoderLayout
 from tokenlight.trace.mixing import MixingRecorder
 from tokenlight.trace.plan import Recompute, RecordingPlan, plan_recording
 from tokenlight.trace.recording import Recording
-from tokenlight.trace.sites import EMBEDDING_SITES, Site, Sites
+from tokenlight.trace.sites import EMBEDDING_SITES, SITES_WITHOUT_ATTENTION, Site, Sites
 
 MAX_ROW_SUM_ERROR = 1e-2  # by how much a row of an attention map may differ from a sum of one
 
@@ -81,6 +81,26 @@ class PassOutputs:
 
 
 @torch.inference_mode(mode=False)
+def verify_model_for_sites(runner: ModelRunner, rows: Sequence[TokenRow], sites: Sites) -> None:
+    """Verify the model, on each side of its length thresholds, before such sites of it are recorded.
+
+    Args:
+        runner: The model to verify.
+        rows: Rows that will be recorded; the first one on each side is tried.
+        sites: What will be recorded.
+
+    Raises:
+        UnsupportedModel: The recorded values would be wrong.
+    """
+    reads_attention = bool(sites - SITES_WITHOUT_ATTENTION)
+    for row in runner.batching.pick_probe_rows(rows):
+        runner.verify(
+            row,
+            reads_attention=reads_attention,
+            try_attention_hook=Site.RELEVANCE_GRADIENT in sites,
+        )
+
+
 def record(
     runner: ModelRunner,
     rows: Sequence[TokenRow],

@@ -18,7 +18,7 @@ from tokenlight.model.packing import run_in_halves
 from tokenlight.model.padding import choose_replayed_width
 from tokenlight.model.runner import CPU_BATCH_TOKENS, ModelRunner
 from tokenlight.trace.extra_passes import ExtraPasses
-from tokenlight.trace.record import record
+from tokenlight.trace.record import record, verify_model_for_sites
 from tokenlight.trace.recording import Recording
 from tokenlight.trace.replay import (
     build_replay_batch,
@@ -28,7 +28,7 @@ from tokenlight.trace.replay import (
     is_one_logit,
     reads_plain_text,
 )
-from tokenlight.trace.sites import SITES_WITHOUT_ATTENTION, Site, Sites
+from tokenlight.trace.sites import Sites
 
 # The most tokens of a batch that is replayed. It is launched at once, so that it may be small, and the rows
 # of a small batch need little padding.
@@ -91,7 +91,7 @@ class RowBatches:
         Returns:
             For each batch the indices of its rows, and what was read of it.
         """
-        _verify_model(self.runner, self.rows, self.sites)
+        verify_model_for_sites(self.runner, self.rows, self.sites)
         results: list[tuple[list[int], ReadResults]] = []
         is_replayed = can_replay(self.runner, self.targets)
         batches = None
@@ -202,14 +202,3 @@ def count_replayed_rows(runner: ModelRunner, width: int, batch_tokens: int) -> i
     if multiplications:
         max_rows = min(max_rows, int(get_max_queued_multiplications(runner) // multiplications))
     return max_rows
-
-
-def _verify_model(runner: ModelRunner, rows: Sequence[TokenRow], sites: Sites) -> None:
-    """Verify the model on each side of its length thresholds; rows may be shorter than those seen so far."""
-    reads_attention = bool(sites - SITES_WITHOUT_ATTENTION)
-    for row in runner.batching.pick_probe_rows(rows):
-        runner.verify(
-            row,
-            reads_attention=reads_attention,
-            try_attention_hook=Site.RELEVANCE_GRADIENT in sites,
-        )
