@@ -77,8 +77,8 @@ class Objective:
         head: The meaning of the logits.
         term_indices: ``batch term``; where in the flattened logits of an example each term stands.
         weights: ``batch term``; the weight of each term.
-        lengths: Batch; the number of tokens of each example.
-        has_index: Batch; whether the target is one class or token, whose logit is the first term.
+        lengths: ``batch``; the number of tokens of each example.
+        has_index: ``batch``; whether the target is one class or token, whose logit is the first term.
     """
 
     head: Head
