@@ -168,7 +168,7 @@ def memory(arguments: argparse.Namespace) -> None:
     print(summary)
     print(
         f"{summary.num_texts / summary.seconds:.1f} texts/s with the start, "
-        f"{size / summary.num_rows:.0f} bytes per text"
+        f"{size / summary.num_explained:.0f} bytes per text"
     )
     min_samples = len(samples[os.getpid()]) // 2
     long_lived = {}

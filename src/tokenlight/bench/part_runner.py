@@ -128,7 +128,7 @@ class PartRunner:
         # The token limit comes from the plan, not from the memory of the worker, so that batches are alike.
         explain_options = {**asdict(suite.protocol), "batch_tokens": plan.batch_tokens}
         experiment = Experiment(
-            methods=[(cell.name, dict(options))],
+            methods=[(cell.method_name, dict(options))],
             metrics=[],
             explain_options=explain_options,
             seed=suite.seed,
@@ -201,7 +201,7 @@ def _describe_costs(
     if device.type == "cuda":
         device_name = torch.cuda.get_device_name(device)
     # Backward passes are those that the method declares, since torch offers no hook that sees all of them.
-    method: Method = registry.build("methods", cell.name, options)
+    method: Method = registry.build("methods", cell.method_name, options)
     num_backwards = 0
     for attributions in result.attributions.values():
         for attribution in attributions:

@@ -77,8 +77,8 @@ class Cell:
         number: Index of the cell in the plan.
         model: Name of the model in the suite.
         data: Name of the data set in the suite.
-        method: Label of the method in the suite.
-        name: Name of the method in the registry.
+        method_label: Label of the method in the suite; tables call it ``method``.
+        method_name: Name of the method in the registry.
         options: Options of the method.
         checkpoint: Folder or hub id that is loaded.
         examples: Number of examples.
@@ -90,8 +90,8 @@ class Cell:
     number: int
     model: str
     data: str
-    method: str
-    name: str
+    method_label: str
+    method_name: str
     options: dict[str, Any] = field(default_factory=dict)
     checkpoint: str = ""
     examples: int = 0
@@ -106,7 +106,7 @@ class Cell:
     @property
     def identifiers(self) -> dict[str, str]:
         """Columns that identify the cell in tables."""
-        return {"model": self.model, "data": self.data, "method": self.method}
+        return {"model": self.model, "data": self.data, "method": self.method_label}
 
     @property
     def model_data_slug(self) -> str:
@@ -116,7 +116,7 @@ class Cell:
     @property
     def relative_folder(self) -> Path:
         """Folder of its parts, below ``parts`` of the run."""
-        return Path(self.model_data_slug) / make_slug(self.method)
+        return Path(self.model_data_slug) / make_slug(self.method_label)
 
 
 @dataclass(frozen=True, order=True)

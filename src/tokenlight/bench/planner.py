@@ -57,11 +57,19 @@ def plan_run(suite: Suite, request: RunRequest) -> tuple[Plan, list[str]]:
 
 @dataclass(frozen=True)
 class _ModelOnData:
-    """A model as it runs on a data set; ``model.hub`` is what is loaded, empty if there is nothing."""
+    """A model as it runs on a data set.
+
+    Attributes:
+        model: The entry of the suite, with the files and labels that fit the checkpoint.
+        data: The data set.
+        checkpoint: Folder, hub id or embedded model that is loaded; empty if there is none.
+        is_stand_in: Whether an embedded model replaces the checkpoint of the suite.
+    """
 
     model: ModelEntry
     data: DataSetEntry
-    is_stand_in: bool  # whether an embedded model replaces the checkpoint
+    checkpoint: str
+    is_stand_in: bool
 
 
 class _Planner:
@@ -91,8 +99,9 @@ class _Planner:
             for pair in pairs:
                 self._add_cells(pair, examples.get(pair.data.name, []))
                 advance(1)
+        cells = [replace(cell, number=number) for number, cell in enumerate(self.cells)]
         return Plan(
-            cells=tuple(self.cells),
+            cells=tuple(cells),
             metrics=self.metrics,
             sources=sources,
             settings={},
@@ -129,8 +138,8 @@ class _Planner:
         heads = requested_heads or model.heads
         if heads:
             heads = str(Path(heads).resolve())
-        resolved = replace(model, hub=checkpoint, lm=requested_lm or model.lm, heads=heads)
-        return _ModelOnData(resolved, data, is_stand_in)
+        resolved = replace(model, lm=requested_lm or model.lm, heads=heads)
+        return _ModelOnData(resolved, data, checkpoint, is_stand_in)
 
     def _find_checkpoint(self, model: ModelEntry, requested_model: str) -> str:
         """Return what is loaded: the requested model, that of the suite, its stand-in, or nothing."""
@@ -155,7 +164,7 @@ class _Planner:
         sources: dict[str, str] = {}
         examples: dict[str, list[Example]] = {}
         # A data set without a model is not read, so that its file need not be there.
-        data_sets = {pair.data.name: pair.data for pair in pairs if pair.model.hub}
+        data_sets = {pair.data.name: pair.data for pair in pairs if pair.checkpoint}
         for name, data in data_sets.items():
             try:
                 sources[name] = plans.resolve_data_source(
@@ -216,16 +225,13 @@ class _Planner:
                         problems.append(f"{entry.label}: {reason}")
                 self.cells.append(replace(cell, reason=reason.removesuffix(".")))
         if not pair.is_stand_in:
-            prefix = f"{pair.model.name} on {pair.data.name} ({pair.model.hub})"
+            prefix = f"{pair.model.name} on {pair.data.name} ({pair.checkpoint})"
             self.problems += [f"{prefix}: {problem}" for problem in problems]
 
     def _make_cells(
         self, entry: MethodEntry, pair: _ModelOnData, num_layers: int | None, num_examples: int
     ) -> Iterator[Cell]:
-        """Yield a cell for every variant of a method whose options are valid.
-
-        Cells are numbered as they are added to the plan, so each must be added before the next is made.
-        """
+        """Yield a cell for every variant of a method whose options are valid; the plan numbers them."""
         for variant in entry.expand(num_layers):
             options = dict(variant.options)
             if pair.is_stand_in:
@@ -234,13 +240,13 @@ class _Planner:
                 continue  # recorded by find_entry_problems
             options, needs_heads = _add_file_options(variant.name, options, pair.model)
             yield Cell(
-                number=len(self.cells),
+                number=0,
                 model=pair.model.name,
                 data=pair.data.name,
-                method=variant.label,
-                name=variant.name,
+                method_label=variant.label,
+                method_name=variant.name,
                 options=options,
-                checkpoint=pair.model.hub,
+                checkpoint=pair.checkpoint,
                 examples=num_examples,
                 labels=pair.model.labels,
                 computes_heads_file=needs_heads and bool(self.conllu),
@@ -259,13 +265,13 @@ class _Planner:
 
         The reason is empty if it does.
         """
-        if not pair.model.hub:
+        if not pair.checkpoint:
             return None, NO_MODEL
         if not examples:  # recorded when the data sets were read
             return None, ""
         try:
             mapped_examples = plans.map_labels(examples, pair.model.labels, pair.data)
-            explainer = self._get_explainer(pair.model.hub)
+            explainer = self._get_explainer(pair.checkpoint)
             misfits = self._find_misfits(explainer, mapped_examples, pair.data)
             if plans.detect_task(examples[0]) == "next_token" and not misfits:
                 self._find_completed(explainer, examples, pair)
@@ -340,9 +346,11 @@ class _Planner:
         # Seeds and layers do not change whether a method works, so one trial serves for all of them.
         ignored = {"seed", *layer_options}
         relevant_options = [item for item in cell.options.items() if item[0] not in ignored]
-        key = f"{cell.checkpoint} {cell.name} {sorted(relevant_options, key=str)}"
+        key = f"{cell.checkpoint} {cell.method_name} {sorted(relevant_options, key=str)}"
         if key not in self.method_errors:
-            self.method_errors[key] = self._try_method(cell.checkpoint, cell.name, cell.options)
+            self.method_errors[key] = self._try_method(
+                cell.checkpoint, cell.method_name, cell.options
+            )
         return self.method_errors[key]
 
     def _try_method(self, checkpoint: str, method: str, options: Mapping[str, Any]) -> str:

@@ -165,9 +165,9 @@ def _run_missing_parts(
     missing_parts = [part for part in run_folder.parts if not run_folder.is_done(part)]
     failures: list[PartFailure] = []
     num_waiting_by_cell = Counter(part.cell for part in missing_parts)
-    runner = PartRunner(str(run_folder.folder.resolve()))
+    part_runner = PartRunner(str(run_folder.folder.resolve()))
     outcomes = iter_outcomes(
-        engine, runner, missing_parts, device=run_folder.plan.device, folder=run_folder.folder
+        engine, part_runner, missing_parts, device=run_folder.plan.device, folder=run_folder.folder
     )
     with progress_bar("parts", len(missing_parts), progress) as advance, closing(outcomes):
         for outcome in outcomes:
@@ -196,7 +196,7 @@ def _run_missing_parts(
 def _describe_finished_cell(run_folder: RunFolder, cell_number: int) -> str:
     cell = run_folder.cells[cell_number]
     seconds = sum(manifest["seconds"] for manifest in run_folder.read_manifests(cell_number))
-    return f"{cell.model} · {cell.data} · {cell.method}: {seconds:.1f} s"
+    return f"{cell.model} · {cell.data} · {cell.method_label}: {seconds:.1f} s"
 
 
 def _find_deleted_parts(

@@ -29,7 +29,11 @@ from tokenlight.files.write import write_text
 FORMAT_VERSION = 2  # of run.json and of the manifests; other versions are refused
 # Fields of the plan in run.json of earlier versions, and what they are called now.
 OLD_PLAN_KEYS = {"slice": "part_size"}
-OLD_CELL_KEYS = {"makes_heads": "computes_heads_file"}
+OLD_CELL_KEYS = {
+    "makes_heads": "computes_heads_file",
+    "method": "method_label",
+    "name": "method_name",
+}
 OLD_COMPLETED_KEYS = {"num_asked": "num_prompts"}
 TABLES = ("cells", "scores", "curves", "failures", "timings")  # merged from the parts, each a .csv
 

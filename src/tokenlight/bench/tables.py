@@ -111,7 +111,7 @@ def _add_cell(tables: Tables, run_folder: RunFolder, cell: Cell) -> None:
         values = _collect_values(records, metric)
         # Some scores are not means over texts; those cannot be compared text by text.
         if _is_mean_of(summary["mean"], values):
-            tables.text_values[cell.model, cell.data, cell.method, metric] = values
+            tables.text_values[cell.model, cell.data, cell.method_label, metric] = values
     # Curves, one row per point.
     for metric, (points, intervals) in evaluation.curves.items():
         for point, interval in zip(points, intervals, strict=True):

@@ -137,7 +137,7 @@ def run(
         print(line)
     for part, error in summary.failed_parts:
         cell = summary.run_folder.cells[part.cell]
-        print_error(f"{cell.model} · {cell.data} · {cell.method}, part {part.first}: {error}")
+        print_error(f"{cell.model} · {cell.data} · {cell.method_label}, part {part.first}: {error}")
     if summary.has_only_failures:
         print_error("Every example failed, so there are no numbers; see failures.csv.")
     if summary.failed_parts or summary.has_only_failures:

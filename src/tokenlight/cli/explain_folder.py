@@ -128,10 +128,10 @@ def _print_result(result: Any) -> None:
     rate = ""
     if result.num_parts_made:
         # The rate counts texts of this call only, not those of earlier calls.
-        num_texts_now = result.num_rows + result.num_refused - result.num_existing
+        num_texts_now = result.num_explained + result.num_refused - result.num_existing
         rate = f", {num_texts_now / result.seconds:.1f} texts/s"
     print_message(
-        f"{result.num_rows:,} of {result.num_texts:,} texts are in {result.folder}/rows{rate}"
+        f"{result.num_explained:,} of {result.num_texts:,} texts are in {result.folder}/rows{rate}"
     )
     if result.num_refused:
         print_message(

@@ -135,7 +135,7 @@ class ExplainJob:
         if len(refused):
             refused_content = to_parquet_bytes(refused, metadata)
             self.folder.write(f"refused/{part.file_name}", refused_content)
-        counts = {"texts": part.num_rows, "refused": len(refused)}
+        counts = {"texts": part.num_texts, "refused": len(refused)}
         content = to_parquet_bytes(explained, {**metadata, **counts})
         self.folder.write(f"rows/{part.file_name}", content)
         _return_freed_memory()

@@ -104,10 +104,10 @@ def explain_files(  # noqa: PLR0913 - a public function with one keyword per opt
     Example:
         >>> from tokenlight.scale import explain_files
         >>> summary = explain_files("reviews.parquet", "explained")  # doctest: +SKIP
-        >>> summary.num_rows  # doctest: +SKIP
+        >>> summary.num_explained  # doctest: +SKIP
         2000
     """
-    runner = engine or Engine()
+    task_runner = engine or Engine()
     check_name(folder)
     _check_separate_folders(source, folder)
     # A limit or part size may be a NumPy integer, which JSON cannot hold.
@@ -124,12 +124,12 @@ def explain_files(  # noqa: PLR0913 - a public function with one keyword per opt
         fingerprint=digest_folder(all_load_arguments["name"]),
         part_size=int(part_size),
     )
-    with folder_errors_reported(job.folder.location), _lock_if_local(job.folder, runner):
+    with folder_errors_reported(job.folder.location), _lock_if_local(job.folder, task_runner):
         job_run = _JobRun(job, on_message or _ignore_message)
         job_run.claim_folder()
         if job.folder.local_path:
             remove_partial_files(job.folder.local_path)
-        job_run.run(runner, progress)
+        job_run.run(task_runner, progress)
         return job_run.summary
 
 
@@ -152,11 +152,11 @@ def _choose_model(text_files: TextFiles) -> str:
     return "tokenlight/sentiment"
 
 
-def _lock_if_local(folder: Folder, runner: TaskRunner) -> AbstractContextManager[None]:
+def _lock_if_local(folder: Folder, task_runner: TaskRunner) -> AbstractContextManager[None]:
     """Lock a folder of this machine; object stores have no locks."""
     if folder.local_path is None:
         return nullcontext()
-    return locked_folder(folder.local_path, runner.num_workers)
+    return locked_folder(folder.local_path, task_runner.num_workers)
 
 
 def _ignore_message(_message: str) -> None:
@@ -186,7 +186,7 @@ class JobSummary:
     seconds: float = 0.0
 
     @property
-    def num_rows(self) -> int:
+    def num_explained(self) -> int:
         """Texts that were explained."""
         return sum(entry["rows"] for entry in self.manifest.entries.values())
 
@@ -208,7 +208,7 @@ class _JobRun:
         self.on_message = on_message
         self.parts = job.text_files.split_into_parts(job.part_size)
         self.manifest = Manifest(job.folder, self.parts)
-        num_texts = sum(part.num_rows for part in self.parts)
+        num_texts = sum(part.num_texts for part in self.parts)
         self.summary = JobSummary(job.folder.location, num_texts, self.manifest)
         self._manifest_time = 0.0  # when the manifest was written last
         self._manifest_seconds = 0.0  # how long that took
@@ -240,26 +240,26 @@ class _JobRun:
             self._write_settings()
         claim_folder("a job", folder, JOB_FILE, self.job.settings)
 
-    def run(self, runner: TaskRunner, progress: bool | None) -> None:
+    def run(self, task_runner: TaskRunner, progress: bool | None) -> None:
         """Make the parts that are missing or damaged, then check the folder."""
         start = time.monotonic()
         # Everything that the manifest names counts as existing, once damaged parts are dropped.
         self._load_manifest(progress)
         summary = self.summary
-        summary.num_existing = summary.num_rows + summary.num_refused
+        summary.num_existing = summary.num_explained + summary.num_refused
         missing_parts = [part for part in self.parts if part.index not in self.manifest.entries]
         if summary.num_existing and missing_parts:
             self.on_message(
                 f"{summary.num_existing:,} of {summary.num_texts:,} texts are done; continuing with the rest."
             )
-        self._make_parts(missing_parts, runner, progress)
+        self._make_parts(missing_parts, task_runner, progress)
         lost_parts = self._drop_missing_parts()
         if lost_parts:
-            self._make_lost_parts(lost_parts, runner, progress)
+            self._make_lost_parts(lost_parts, task_runner, progress)
         summary.seconds = time.monotonic() - start
 
     def _make_lost_parts(
-        self, lost_parts: Mapping[int, str], runner: TaskRunner, progress: bool | None
+        self, lost_parts: Mapping[int, str], task_runner: TaskRunner, progress: bool | None
     ) -> None:
         """Make parts again that something removed while the job ran; those lost again have failed."""
         reasons = join_first(list(lost_parts.values()), 3)
@@ -267,30 +267,30 @@ class _JobRun:
             f"{len(lost_parts)} parts were lost while the job ran ({reasons}). Recomputing them."
         )
         parts = [self.manifest.parts[index] for index in lost_parts]
-        self._make_parts(parts, runner, progress)
+        self._make_parts(parts, task_runner, progress)
         for index, reason in self._drop_missing_parts().items():
             error = f"{reason}. Something removes or changes the files of this folder."
             self.summary.failed_parts += ((index, error),)
 
     def _make_parts(
-        self, parts: Sequence[FilePart], runner: TaskRunner, progress: bool | None
+        self, parts: Sequence[FilePart], task_runner: TaskRunner, progress: bool | None
     ) -> None:
         """Make parts, record their outcomes, and report the progress now and then."""
         outcomes = iter_outcomes(
-            runner,
+            task_runner,
             self.job,
             parts,
             device=self.job.load_arguments["device"],
             folder=self.job.folder.location,
         )
-        total = sum(part.num_rows for part in parts)
+        total = sum(part.num_texts for part in parts)
         report = _ProgressReport(total, self.on_message)
         with closing(outcomes), progress_bar("explaining", total, progress) as advance:
             for outcome in outcomes:
                 part = parts[outcome.task_index]
                 self._record_outcome(part, outcome)
-                advance(part.num_rows)
-                report.advance(part.num_rows)
+                advance(part.num_texts)
+                report.advance(part.num_texts)
         self._write_manifest()
 
     def _record_outcome(self, part: FilePart, outcome: Outcome) -> None:
@@ -302,7 +302,7 @@ class _JobRun:
                 raise TokenlightError(
                     f"The job was stopped because its first {MAX_INITIAL_FAILURES} parts all "
                     f"failed. The last error: {outcome.error}",
-                    code="first-blocks-failed",
+                    code="first-blocks-failed",  # parts were called blocks; programs match on this code
                 )
             return
         seconds = round(outcome.seconds, 3)

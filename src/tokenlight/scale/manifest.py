@@ -66,8 +66,8 @@ class Manifest:
         """Add the entry of one line; any error of these kinds means that the line is damaged."""
         entry = parse_json(line.decode("utf-8"))
         part = self.parts[entry.pop("block")]  # the number of the part
-        if entry["rows"] + entry["refused"] != part.num_rows:
-            raise ValueError(f"its numbers do not add up to the {part.num_rows} texts of its part")
+        if entry["rows"] + entry["refused"] != part.num_texts:
+            raise ValueError(f"its numbers do not add up to the {part.num_texts} texts of its part")
         if not isinstance(entry["bytes"], int):
             raise TypeError("its bytes are not a number")
         self.entries[part.index] = entry

@@ -92,12 +92,12 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class FilePart:
-    """``num_rows`` rows of a source, starting behind its first ``first_row`` rows."""
+    """``num_texts`` texts of a source, refused ones too, one per row, from the row ``first_row`` on."""
 
     index: int  # among all parts of the job
     source_index: int
-    first_row: int
-    num_rows: int
+    first_row: int  # counted from 0
+    num_texts: int
 
     @property
     def file_name(self) -> str:
@@ -179,13 +179,13 @@ def split_rows(row_counts: Sequence[int], part_size: int, limit: int | None) -> 
         num_used = min(row_count, remaining)
         remaining -= num_used
         for first_row in range(0, num_used, part_size):
-            num_rows = min(part_size, num_used - first_row)
+            num_texts = min(part_size, num_used - first_row)
             parts.append(
                 FilePart(
                     index=len(parts),
                     source_index=source_index,
                     first_row=first_row,
-                    num_rows=num_rows,
+                    num_texts=num_texts,
                 )
             )
     return parts
@@ -355,7 +355,7 @@ class PartReader:
         """Yield slices of chunks that together are the rows of the part."""
         if part.source_index != self.source_index or part.first_row < self.row_position:
             self._open(part.source_index, source)
-        part_end = part.first_row + part.num_rows
+        part_end = part.first_row + part.num_texts
         while self.row_position < part_end:
             if not len(self.pending_rows):
                 self._read_chunk(source, part_end)

@@ -122,7 +122,7 @@ def test_every_layer_of_the_model_at_hand_is_a_cell(bert_folder, tmp_path):
     plan, problems = planning.plan_run(suite, RunRequest())
     assert problems == []
     layers = load_explainer(str(bert_folder), "cpu").model.config.num_hidden_layers
-    assert [cell.method for cell in plan.cells] == [f"layer {i}" for i in range(layers + 1)]
+    assert [cell.method_label for cell in plan.cells] == [f"layer {i}" for i in range(layers + 1)]
     assert [cell.options["layer"] for cell in plan.cells] == list(range(layers + 1))
 
 

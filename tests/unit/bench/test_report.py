@@ -89,7 +89,8 @@ def make_cells(suite, not_run=("d2",)):
                 reason = "no local model" if data in not_run else ""
                 cells.append(
                     Cell(
-                        number=len(cells), model="M", data=data, method=variant.label, name=variant.name,
+                        number=len(cells), model="M", data=data,
+                        method_label=variant.label, method_name=variant.name,
                         options=variant.options, examples=TEXTS, reason=reason,
                         checkpoint="" if reason else "tokenlight/sentiment",
                     )
@@ -128,17 +129,19 @@ def make_run(folder, *, seconds=1.0, leave=(), more=None, instead=None):
     run = RunFolder.create_or_resume(folder, file, suite, plan)
     for part in run.parts:
         cell = run.cells[part.cell]
-        if (cell.method, part.first) in leave:
+        if (cell.method_label, part.first) in leave:
             continue
         rows = [
-            row(e, MEANS[cell.method]) | instead.get(e, {}) | instead.get((cell.method, e), {})
+            row(e, MEANS[cell.method_label])
+            | instead.get(e, {})
+            | instead.get((cell.method_label, e), {})
             for e in range(part.first, part.first + part.count)
         ]
         run.write_part(
             part,
             rows,
             {"seconds": seconds, "explain_seconds": seconds, "measure_seconds": 0.0,
-             "explain_forwards": part.count * (1 + len(cell.method)), "failed": 0,
+             "explain_forwards": part.count * (1 + len(cell.method_label)), "failed": 0,
              "explain_backwards": part.count, "measure_forwards": 0, "forward_tokens": 1,
              "device": "cpu"},
         )  # fmt: skip
@@ -389,7 +392,7 @@ class TestRefused:
 
         def refused(suite):
             return tuple(
-                replace(c, reason=why) if (c.data, c.method) == ("d1", "Worst") else c
+                replace(c, reason=why) if (c.data, c.method_label) == ("d1", "Worst") else c
                 for c in plain(suite)
             )
 

@@ -265,6 +265,8 @@ def test_the_plan_of_an_earlier_version_is_read(complete_run, tmp_path):
     plan["slice"] = plan.pop("part_size")
     for cell in plan["cells"]:
         cell["makes_heads"] = cell.pop("computes_heads_file")
+        cell["method"] = cell.pop("method_label")
+        cell["name"] = cell.pop("method_name")
     plan["completed"] = {"m/d": {"num_asked": 3, "indices": [0, 2]}}
     (folder / "run.json").write_text(json.dumps(manifest))
     read = RunFolder.open(folder).plan

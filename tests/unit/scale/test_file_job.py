@@ -71,7 +71,12 @@ def run_job(source, folder, model, **options):
 def complete_folder(data, model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("scale") / "whole"
     summary = run_job(data, folder, model)
-    assert (summary.num_texts, summary.num_rows, summary.num_refused, summary.failed_parts) == (
+    assert (
+        summary.num_texts,
+        summary.num_explained,
+        summary.num_refused,
+        summary.failed_parts,
+    ) == (
         COUNT,
         COUNT,
         0,
@@ -154,7 +159,7 @@ def test_a_damaged_part_is_reported_and_recomputed(complete_folder, data, model,
         list(tokenlight.load(str(folder)))
     path.unlink()
     summary = run_job(data, folder, model)
-    assert (summary.num_existing, summary.num_parts_made, summary.num_rows) == (32, 1, COUNT)
+    assert (summary.num_existing, summary.num_parts_made, summary.num_explained) == (32, 1, COUNT)
     assert read_output_files(folder) == read_output_files(complete_folder)
 
 
@@ -214,7 +219,7 @@ def test_refused_texts_are_written_apart_with_their_reasons(model, tmp_path):
     texts = ["good film", None, "  ", "a film " * 400, "bad plot"]
     write_parquet(tmp_path / "a.parquet", 5, review=pyarrow.array(texts))
     summary = run_job(tmp_path / "a.parquet", tmp_path / "out", model)
-    assert (summary.num_rows, summary.num_refused, summary.num_texts) == (2, 3, 5)
+    assert (summary.num_explained, summary.num_refused, summary.num_texts) == (2, 3, 5)
     refused = tokenlight.load(str(tmp_path / "out")).refusals
     assert refused["id"].tolist() == ["r1", "r2", "r3"]
     for reason, words in zip(
@@ -223,7 +228,7 @@ def test_refused_texts_are_written_apart_with_their_reasons(model, tmp_path):
         assert any(word in reason for word in words.split("|")), reason
     second_summary = run_job(tmp_path / "a.parquet", tmp_path / "out", model)
     assert (
-        second_summary.num_rows,
+        second_summary.num_explained,
         second_summary.num_refused,
         second_summary.num_parts_made,
     ) == (2, 3, 0)
@@ -268,10 +273,10 @@ def test_a_file_that_vanishes_or_changes_fails_only_its_parts(
     summary = run_job(source, tmp_path / "out", model, engine=InProcessEngine(vanish))
     assert [part for part, _ in summary.failed_parts] == [4, 5]
     assert "b.parquet" in summary.failed_parts[0][1]
-    assert summary.num_rows == 25
+    assert summary.num_explained == 25
     shutil.copy2(data / "b.parquet", source)
     summary = run_job(source, tmp_path / "out", model)
-    assert (summary.num_existing, summary.num_rows, summary.failed_parts) == (25, COUNT, ())
+    assert (summary.num_existing, summary.num_explained, summary.failed_parts) == (25, COUNT, ())
     expected = read_output_files(complete_folder)
     actual = read_output_files(tmp_path / "out")
     assert expected.keys() == actual.keys()
@@ -306,7 +311,7 @@ def test_an_error_for_every_text_stops_the_job_at_once(data, model, tmp_path):
     with expect_error(TokenlightError, "job-failed", mentions="wrong"):
         run_job(data, tmp_path / "b", model, method=("attcat", {"wrong": 1}))
     assert not (tmp_path / "a/rows").exists()
-    assert run_job(data, tmp_path / "a", model, target="predicted").num_rows == COUNT
+    assert run_job(data, tmp_path / "a", model, target="predicted").num_explained == COUNT
 
 
 def test_a_store_of_objects_is_read_and_written_like_a_disk(data, complete_folder, model):
@@ -314,7 +319,7 @@ def test_a_store_of_objects_is_read_and_written_like_a_disk(data, complete_folde
     for path in data.iterdir():
         memory.pipe_file(f"/scale/data/{path.name}", path.read_bytes())
     summary = run_job("memory://scale/data/*.parquet", "memory://scale/out", model)
-    assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
+    assert (summary.num_explained, summary.failed_parts) == (COUNT, ())
     attributions = tokenlight.load("memory://scale/out")
     assert [each.extras["input_columns"]["id"] for each in attributions] == [
         f"r{i}" for i in range(COUNT)
@@ -433,7 +438,7 @@ def run_in_a_bucket(store, url, data, complete_folder, model):
     for path in data.iterdir():
         store.pipe_file(f"bucket/data/{path.name}", path.read_bytes())
     summary = run_job(f"{url}/data/*.parquet", f"{url}/out", model)
-    assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
+    assert (summary.num_explained, summary.failed_parts) == (COUNT, ())
     second_summary = run_job(f"{url}/data/*.parquet", f"{url}/out", model)
     assert (second_summary.num_existing, second_summary.num_parts_made) == (COUNT, 0)
     frame = tokenlight.load(f"{url}/out").to_pandas().drop(columns="source")

@@ -51,7 +51,7 @@ def run_job(data, folder, model, before_task=lambda _task_index: None, **options
 def complete_folder(data, bert_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damage") / "whole"
     summary, messages = run_job(data, folder, bert_folder)
-    assert (summary.num_rows, summary.num_refused, summary.failed_parts, messages) == (
+    assert (summary.num_explained, summary.num_refused, summary.failed_parts, messages) == (
         COUNT - 2,
         2,
         (),
@@ -90,7 +90,7 @@ def test_rows_that_are_removed_during_a_run_are_recomputed(
             shutil.rmtree(folder / "refused")
 
     summary, messages = run_job(data, folder, bert_folder, remove)
-    assert (summary.num_rows, summary.num_refused, summary.failed_parts) == (COUNT - 2, 2, ())
+    assert (summary.num_explained, summary.num_refused, summary.failed_parts) == (COUNT - 2, 2, ())
     assert messages == [
         "3 parts were lost while the job ran (rows/00000/00000000.parquet is missing, "
         "refused/00000/00000001.parquet is missing, refused/00000/00000003.parquet is missing). "
@@ -120,7 +120,7 @@ def test_rows_that_vanish_repeatedly_are_failures(data, complete_folder, bert_fo
             "rows/00000/00000000.parquet is missing. Something removes or changes the files of this folder.",
         ),
     )
-    assert summary.num_rows == COUNT - 2 - 4
+    assert summary.num_explained == COUNT - 2 - 4
     summary, _ = run_job(data, folder, bert_folder)
     assert (summary.num_parts_made, summary.failed_parts) == (1, ())
     assert read_output_files(folder) == read_output_files(complete_folder)
@@ -136,7 +136,7 @@ def test_a_folder_that_is_removed_during_a_run_is_recreated(
             shutil.rmtree(folder)
 
     summary, _ = run_job(data, folder, bert_folder, remove)
-    assert (summary.num_rows, summary.num_refused, summary.failed_parts) == (COUNT - 2, 2, ())
+    assert (summary.num_explained, summary.num_refused, summary.failed_parts) == (COUNT - 2, 2, ())
     assert read_output_files(folder) == read_output_files(complete_folder)
     assert verify(folder, capsys)[0] == 0
     assert run_job(data, folder, bert_folder)[0].num_parts_made == 0
@@ -164,7 +164,7 @@ def test_a_folder_that_is_removed_before_a_kill_is_continued(
         run_job(data, folder, bert_folder, keep_columns=[])
     summary, messages = run_job(data, folder, bert_folder)
     assert messages[0].startswith(f"job.json was missing in {folder}")
-    assert (summary.num_rows, summary.num_refused, summary.failed_parts) == (COUNT - 2, 2, ())
+    assert (summary.num_explained, summary.num_refused, summary.failed_parts) == (COUNT - 2, 2, ())
     assert read_output_files(folder) == read_output_files(complete_folder)
 
 
@@ -248,7 +248,7 @@ def test_a_damaged_manifest_is_reported_and_its_parts_are_recomputed(
     summary, messages = run_job(data, copy, bert_folder)
     assert messages[0].startswith(f"{copy}/manifest.jsonl is damaged (line ")
     assert messages[0].endswith("). The parts that it does not list are recomputed.")
-    assert (summary.num_parts_made, summary.num_rows, summary.failed_parts) == (
+    assert (summary.num_parts_made, summary.num_explained, summary.failed_parts) == (
         lost,
         COUNT - 2,
         (),

@@ -54,7 +54,7 @@ def test_two_workers_of_which_one_is_killed_write_the_same_bytes(
     monkeypatch.setattr(processes._WorkerProcess, "send_task", give)
     summary = run_job(data, bert_folder, tmp_path / "out", Engine(workers=2))
     assert len(killed) == 1
-    assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
+    assert (summary.num_explained, summary.failed_parts) == (COUNT, ())
     assert read_output_files(tmp_path / "out") == read_output_files(complete_folder)
 
 
@@ -74,12 +74,12 @@ def test_only_a_part_that_exhausts_memory_fails(
         summary = run_job(data, bert_folder, tmp_path / "out", Engine(workers=1))
     assert [number for number, _ in summary.failed_parts] == [3]
     assert "died 3 times (signal 9)" in summary.failed_parts[0][1]
-    assert summary.num_rows == COUNT - 4
+    assert summary.num_explained == COUNT - 4
     second_summary = run_job(data, bert_folder, tmp_path / "out", Engine(workers=1))
     assert (
         second_summary.num_existing,
         second_summary.num_parts_made,
-        second_summary.num_rows,
+        second_summary.num_explained,
     ) == (COUNT - 4, 1, COUNT)
     assert read_output_files(tmp_path / "out") == read_output_files(complete_folder)
 
@@ -129,7 +129,7 @@ def test_a_driver_killed_three_times_resumes_with_the_same_output(
             time.sleep(0.01)
     assert len(list_part_files(folder)) < COUNT // 4  # it was killed before the end
     summary = run_job(data, bert_folder, folder, InProcessEngine())
-    assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
+    assert (summary.num_explained, summary.failed_parts) == (COUNT, ())
     assert read_output_files(folder) == read_output_files(complete_folder)
     lines = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
     assert sum(line["rows"] for line in lines) == COUNT

@@ -54,7 +54,7 @@ def test_a_killed_actor_is_replaced_and_the_bytes_equal_those_of_one_process(ber
         summary = explain_files(data, tmp_path / "ray", engine=engine, **options)
         killer.join()
         assert len(killed) == 1
-        assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
+        assert (summary.num_explained, summary.failed_parts) == (COUNT, ())
         assert read_output_files(tmp_path / "ray") == read_output_files(tmp_path / "here")
         dataset = ray.data.read_parquet(str(data))
         explained = explain_dataset(dataset, model=str(bert_folder), method="attcat", batch_size=16)
@@ -96,7 +96,7 @@ def test_the_next_driver_resumes_after_a_killed_one(bert_folder, tmp_path):
     assert driver.wait() == -signal.SIGKILL
     assert len(list(folder.rglob("0*.parquet"))) == 3
     summary = explain_files(data, folder, engine=InProcessEngine(), **options)
-    assert (summary.num_rows, summary.failed_parts) == (COUNT, ())
+    assert (summary.num_explained, summary.failed_parts) == (COUNT, ())
     assert read_output_files(folder) == read_output_files(tmp_path / "here")
 
 

@@ -216,7 +216,7 @@ class SuiteReport:
         """Build the scores of a panel by row and metric."""
         cells_by_row: dict[str, list[Cell]] = {}
         for cell in cells:
-            cells_by_row.setdefault(self._get_row(cell.method), []).append(cell)
+            cells_by_row.setdefault(self._get_row(cell.method_label), []).append(cell)
         rows: dict[str, dict[str, Score]] = {}
         for row, row_cells in cells_by_row.items():
             rows[row] = {}
@@ -252,7 +252,7 @@ class SuiteReport:
     ) -> Score:
         """Build the score of a row; repeated runs are summarized by their mean and deviation."""
         published = find_published_score(self.suite, (cells[0].model, cells[0].data), row, metric)
-        methods = {cell.method for cell in cells}
+        methods = {cell.method_label for cell in cells}
         metric_rows = [entry for entry in score_rows if entry["metric"] == metric]
         own_rows = [entry for entry in metric_rows if entry["method"] in methods]
         measured_rows = [entry for entry in own_rows if entry["mean"] is not None]
