@@ -221,7 +221,7 @@ def _list_explain_calls(fixtures: Fixtures) -> dict[str, Call]:
         "make_mapper": Call(plain.make_mapper, {"column": "text"}, lambda mapper: mapper(batch), keywords),
         "a mapper's batch": Call(plain.make_mapper("text").__call__, {"batch": batch}),
         "choose_best": Call(choose_best, {"explainer": plain, "texts": [TEXT], "candidates": ["cat"]}),
-        "compare": Call(compare, {"first": ComparedModel(plain), "second": ComparedModel(plain), "examples": [datafiles.Example(TEXT)]}),
+        "compare": Call(compare, {"before": ComparedModel(plain), "after": ComparedModel(plain), "examples": [datafiles.Example(TEXT)]}),
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from tests.snapshots import attributions
-from tokenlight.plots.comparison_page import ChangedText, render_comparison
+from tokenlight.plots.comparison_page import ChangedTextScene, render_comparison
 from tokenlight.plots.dataset_report import DataSetReport
 from tokenlight.plots.html import render_page
 
@@ -47,7 +47,7 @@ def test_a_page_shows_a_continuation_token_by_token(html_snapshot):
 
 def test_a_page_compares_two_models(html_snapshot):
     first, second = attributions.reviews_by_two_methods()
-    changed_text = ChangedText("row 1 of reviews.csv", "-1.00", first, second)
+    changed_text = ChangedTextScene("row 1 of reviews.csv", "-1.00", first, second)
     numbers = [("flipped predictions", "0.25", "0.10 to 0.40")]
     page = render_comparison("model A and model B", numbers, [changed_text])
     assert strip_style_and_script(page) == html_snapshot

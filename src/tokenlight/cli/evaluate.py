@@ -6,6 +6,7 @@ between two models, precisions or prompts, and can fail a build; ``idf`` counts 
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,10 +194,8 @@ def _run_experiment(explainer: Any, examples: Sequence[Any], experiment: Any, ou
 
 def _print_evaluation(evaluation: Any) -> None:
     """Print the table, differences between methods, and notes on everything that is left out."""
-    from tokenlight.evaluation.compare import describe_differences
-
     print(evaluation.format_table())
-    for line in describe_differences(evaluation):
+    for line in evaluation.describe_differences():
         print(line)
     for note in evaluation.notes:
         # Notes quote errors of the library, which name Python keywords.
@@ -263,7 +262,7 @@ def diff(
 
     MissingExtra.check_installed(["scipy"], "bench", "tokenlight diff")
     with progress_bar("loading libraries", None):
-        from tokenlight.evaluation.compare import ComparedModel, compare
+        from tokenlight.evaluation.compare import ComparedModel, compare, has_known_label
     check_not_overwritten({"DATA": data}, {"--json": json, "--html": html})
     if os.path.isdir(data):
         raise BadInput(
@@ -287,6 +286,14 @@ def diff(
 
     before = load_side(a, dtype_a, prompt_a)
     after = load_side(b, dtype_b, prompt_b)
+    if label is None and not has_known_label(before.explainer, examples):
+        # A column that was found by its usual name is not refused; its words are no labels of these models.
+        examples = [replace(example, label=None) for example in examples]
+        print_message(
+            f"note: the labels in {Path(data).name} are not compared with the predictions: the models "
+            "predict other ones.",
+            "yellow",
+        )
     comparison = compare(before, after, examples, method=method_spec, seed=seed)
     try:
         # The files come first, since the reader of a pipe may be gone.

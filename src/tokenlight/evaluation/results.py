@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -222,6 +222,23 @@ class Evaluation:
         pandas: Any = MissingExtra.import_or_raise("pandas", "bench", "to_pandas()")
         frame: DataFrame = pandas.DataFrame.from_records(self.rows)
         return frame
+
+    def describe_differences(self) -> Iterator[str]:
+        """Yield how much each method differs from the first, and a warning if there are few texts."""
+        if len(self.methods) > 1:
+            first_method = self.methods[0]
+            yield (
+                f"\ndifference from {first_method}, text by text (an interval that contains 0 shows no "
+                "difference):"
+            )
+            for metric, intervals in self.differences.items():
+                for name, interval in intervals.items():
+                    mean = f"{interval.mean:+z.3f} [{interval.low:+z.3f}, {interval.high:+z.3f}]"
+                    is_significant = not interval.low <= 0 <= interval.high
+                    remark = "  (0 is outside)" if is_significant else ""
+                    yield f"  {name}  {metric} {mean}{remark}"
+        if self.sample_size_warning:
+            yield self.sample_size_warning
 
     def format_table(self) -> str:
         """Return methods × metrics as text: mean [low, high]; the arrow says which direction is better."""

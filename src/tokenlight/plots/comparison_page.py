@@ -9,26 +9,26 @@ from tokenlight.plots.scene import WORD_VIEW, MethodScene, build_scenes
 
 
 @dataclass(frozen=True)
-class ChangedText:
-    """A text on which two models differ.
+class ChangedTextScene:
+    """A text on which two models differ, as the page shows it.
 
     Args:
         source: Where it comes from, and its true label.
         rank_correlation: How alike the word scores are, as text.
-        first: The explanation by model A.
-        second: The explanation by model B.
+        before: The explanation by model A.
+        after: The explanation by model B.
     """
 
     source: str
     rank_correlation: str
-    first: Attribution
-    second: Attribution
+    before: Attribution
+    after: Attribution
 
     @property
     def sides(self) -> list[tuple[str, MethodScene]]:
         """Name and scene of both sides."""
         sides = []
-        for name, attribution in (("A", self.first), ("B", self.second)):
+        for name, attribution in (("A", self.before), ("B", self.after)):
             (text_scene,) = build_scenes([attribution], (WORD_VIEW,))
             sides.append((name, text_scene.methods[0]))
         return sides
@@ -36,13 +36,13 @@ class ChangedText:
     @property
     def is_flipped(self) -> bool:
         """Whether the two models predict different labels."""
-        return self.first.prediction.label != self.second.prediction.label
+        return self.before.prediction.label != self.after.prediction.label
 
 
 def render_comparison(
     title: str,
     interval_rows: Sequence[tuple[str, str, str]],
-    changed: Sequence[ChangedText],
+    changed: Sequence[ChangedTextScene],
     models: Sequence[str] | None = None,
 ) -> str:
     """Return the page, which loads nothing from outside.

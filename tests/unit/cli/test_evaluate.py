@@ -186,6 +186,19 @@ def test_diff_skips_an_empty_row_and_names_its_method_and_column(bert_folder, tm
     assert "None of the 2 texts contains a word" in result.output
 
 
+def test_diff_refuses_a_named_column_of_foreign_labels_and_ignores_another(bert_folder, tmp_path):
+    data = tmp_path / "reviews.csv"
+    data.write_text("text,label\nthe film is good,five stars\na dull plot,one star\n")
+    command = ("diff", bert_folder, bert_folder, data, "-x", "attcat")
+    result = run(*command, "--label", "label")
+    assert result.exit_code == 2
+    assert "No true label is one of the models'" in result.output
+    result = run(*command)
+    assert result.exit_code == 0, result.output
+    assert "note: the labels in reviews.csv are not compared with the predictions" in result.output
+    assert "accuracy of A" not in result.output
+
+
 @pytest.fixture(scope="module")
 def two_method_run(bert_folder, tmp_path_factory):
     """Return the result of evaluating two methods, and the output folder."""

@@ -7,6 +7,7 @@ import pytest
 import torch
 from markupsafe import escape
 
+from tests.helpers.expect import expect_error
 from tests.helpers.tiny import tiny_bert
 from tokenlight import Explainer
 from tokenlight.errors import BadInput
@@ -23,12 +24,12 @@ def make_compared_models(tokenizer, **more):
 
 def test_prompts_are_compared_on_the_words_of_the_text(tokenizer):
     examples = [Example(text) for text in TEXTS]
-    first_model, second_model = make_compared_models(tokenizer, prompt="the movie : {text} !")
-    comparison = compare(first_model, second_model, examples)
+    before, after = make_compared_models(tokenizer, prompt="the movie : {text} !")
+    comparison = compare(before, after, examples)
     assert comparison.num_texts == 4
     assert comparison.rank_correlation.count == 4
     assert comparison.rank_correlation.mean < 1
-    same = compare(first_model, first_model, examples)
+    same = compare(before, before, examples)
     assert same.rank_correlation.mean == pytest.approx(1)
     assert same.list_failures() == []
 
@@ -54,8 +55,8 @@ def test_a_quantized_model_is_compared_with_the_full_one(tokenizer, tmp_path):
 
 
 def test_every_limit_is_checked(tokenizer):
-    first_model, second_model = make_compared_models(tokenizer, prompt="bad dull {text}")
-    comparison = compare(first_model, second_model, [Example(text) for text in TEXTS])
+    before, after = make_compared_models(tokenizer, prompt="bad dull {text}")
+    comparison = compare(before, after, [Example(text) for text in TEXTS])
     assert (
         len(comparison.list_failures(max_flip_rate=-1, min_rank_correlation=1.1, max_aopc_drop=-9))
         == 3
@@ -65,14 +66,25 @@ def test_every_limit_is_checked(tokenizer):
 def test_incomparable_models_are_refused(tokenizer):
     with pytest.raises(BadInput, match="exactly once"):
         make_compared_models(tokenizer, prompt="no place")
-    first_model, second_model = make_compared_models(tokenizer)
+    before, after = make_compared_models(tokenizer)
     with pytest.raises(BadInput, match="plain texts"):
-        compare(first_model, second_model, [Example(("a", "b"))])
+        compare(before, after, [Example(("a", "b"))])
     other = ComparedModel(
         Explainer(tiny_bert(id2label={0: "x", 1: "y"}, label2id={"x": 0, "y": 1}), tokenizer)
     )
     with pytest.raises(BadInput, match="different labels"):
-        compare(first_model, other, [Example("good")])
+        compare(before, other, [Example("good")])
+
+
+def test_true_labels_that_no_model_predicts_are_refused(tokenizer):
+    before, after = make_compared_models(tokenizer)
+    foreign = [Example(text, label="five stars") for text in TEXTS]
+    with expect_error(BadInput, "no-label-of-the-model", mentions="the texts have five stars"):
+        compare(before, after, foreign)
+    label = before.explainer.labels[0]
+    comparison = compare(before, after, [Example(TEXTS[0], label=label), *foreign[1:]])
+    assert comparison.accuracy_before is not None
+    assert comparison.accuracy_before.count == len(TEXTS)
 
 
 def test_word_scores_are_sums_over_their_tokens(tokenizer):
@@ -90,11 +102,11 @@ def test_texts_that_changed_have_their_source_and_label_and_whole_words(tokenize
         Example("a dull plot", label=0, location="row 4 of reviews.csv"),
         Example("we love this movie"),
     ]
-    first_model, second_model = make_compared_models(tokenizer, prompt="bad dull hate {text} !")
-    comparison = compare(first_model, second_model, examples)
-    moved_by_text = {moved.text: moved for moved in comparison.most_changed}
-    labels = first_model.explainer.labels
-    assert moved_by_text[long_text].describe_source() == f"id r<3>, true label {labels[1]}"
+    before, after = make_compared_models(tokenizer, prompt="bad dull hate {text} !")
+    comparison = compare(before, after, examples)
+    changed_by_text = {changed.text: changed for changed in comparison.most_changed}
+    labels = before.explainer.labels
+    assert changed_by_text[long_text].describe_source() == f"id r<3>, true label {labels[1]}"
     lines = list(comparison.describe())
     (shown_text,) = [line for line in lines if "the film is" in line]
     assert shown_text.endswith(" …")
@@ -107,5 +119,5 @@ def test_texts_that_changed_have_their_source_and_label_and_whole_words(tokenize
     assert comparison.models[1].endswith("prompt 'bad dull hate {text} !'")
     assert "id r&lt;3&gt;" in page
     assert "<script" not in page
-    assert comparison.to_dict()["most_changed"][0][1] in moved_by_text
+    assert comparison.to_dict()["most_changed"][0][1] in changed_by_text
     assert "attributions" not in comparison.to_dict()
