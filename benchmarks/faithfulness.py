@@ -23,7 +23,7 @@ import transformers
 
 from tokenlight import Explainer, registry
 from tokenlight.data.ranks import rank_correlation
-from tokenlight.evaluation.records import Failure
+from tokenlight.evaluation.measurement_records import Failure
 from tokenlight.evaluation.report import draw_figure
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Experiment, evaluate_file

@@ -31,8 +31,8 @@ from tokenlight.data.intervals import bootstrap_mean
 from tokenlight.data.postprocess import absolute
 from tokenlight.evaluation.evaluate import build_metrics
 from tokenlight.evaluation.measure import measure
+from tokenlight.evaluation.measurement_records import Record, shorten_method_names
 from tokenlight.evaluation.preflight import parse_spans
-from tokenlight.evaluation.records import Record, shorten_method_names
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.files.tables import Example, read_examples
 from tokenlight.files.write import write_text

@@ -14,7 +14,7 @@ import torch
 from tests.helpers.model_state import assert_unchanged, take_snapshot
 from tests.helpers.tiny import tiny_bert, tiny_tokenizer
 from tokenlight import Explainer, registry
-from tokenlight.evaluation.records import Record
+from tokenlight.evaluation.measurement_records import Record
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics.base import Metric
 

@@ -22,7 +22,7 @@ from tokenlight.bench.plan import Cell, Part, map_labels, read_chosen_examples
 from tokenlight.bench.run_folder import RunFolder
 from tokenlight.data.attribution import Attribution
 from tokenlight.evaluation.digests import check_unchanged
-from tokenlight.evaluation.records import Failure, Record
+from tokenlight.evaluation.measurement_records import Failure, Record
 from tokenlight.evaluation.replacement_tokens import find_replacements, replacements_to_dict
 from tokenlight.evaluation.run import Experiment, explain_part, measure_part
 from tokenlight.explainer import Explainer

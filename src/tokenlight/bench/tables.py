@@ -13,7 +13,7 @@ from tokenlight.data.intervals import to_json_value
 from tokenlight.evaluation.corpus import load_model_tokenizer
 from tokenlight.evaluation.digests import check_unchanged
 from tokenlight.evaluation.evaluate import load_document_frequencies
-from tokenlight.evaluation.records import Record
+from tokenlight.evaluation.measurement_records import Record
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.files.write import dump_csv, write_text
 from tokenlight.models.embedded import digest_file

@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenlight.data.intervals import Interval, bootstrap_mean
 from tokenlight.evaluation.agreement import Agreement
-from tokenlight.evaluation.records import Record
+from tokenlight.evaluation.measurement_records import Record
 from tokenlight.metrics.base import DIRECTION_ARROWS, Measurement, Metric
 
 MetricValues = dict[tuple[int, str], float]  # (index of the text, target) to the value

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenlight.evaluation.records import Failure, Record
+from tokenlight.evaluation.measurement_records import Failure, Record
 
 # Words in quotes as repr() or our messages write them. An apostrophe inside a word opens no quote.
 QUOTED_PATTERN = re.compile(

@@ -11,8 +11,8 @@ from tokenlight.data.attribution import METHOD_CLASS, METHOD_CODE, Attribution
 from tokenlight.errors import BadInput, MissingExtra, short_repr
 from tokenlight.evaluation.corpus import DocumentFrequencies
 from tokenlight.evaluation.measure import find_text_indices, measure
+from tokenlight.evaluation.measurement_records import shorten_method_names
 from tokenlight.evaluation.preflight import parse_labels, parse_spans
-from tokenlight.evaluation.records import shorten_method_names
 from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics.base import Metric

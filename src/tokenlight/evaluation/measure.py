@@ -13,7 +13,7 @@ from tokenlight.data.ranks import compute_normalized_ranks
 from tokenlight.data.units import CONTINUATION_SEGMENT
 from tokenlight.errors import BadInput, TextTooLong, TokenlightError
 from tokenlight.evaluation.case_preparation import complete_cases, describe_method
-from tokenlight.evaluation.records import Record
+from tokenlight.evaluation.measurement_records import Record
 from tokenlight.explainer import Explainer
 from tokenlight.metrics.base import Case, Metric
 from tokenlight.perturb.logits_stream import stream_logits

@@ -29,8 +29,8 @@ from tokenlight.evaluation.coverage import (
     merge_omissions,
     summarize_truncation,
 )
+from tokenlight.evaluation.measurement_records import Failure, Record
 from tokenlight.evaluation.ranking_stability import check_ranking_stability
-from tokenlight.evaluation.records import Failure, Record
 from tokenlight.evaluation.replacement_tokens import list_replacement_warnings
 from tokenlight.files.write import dump_json, write_errors_as_unwritable, write_parquet, write_text
 from tokenlight.metrics.base import Metric, MetricSummary

@@ -26,8 +26,8 @@ from tokenlight.evaluation.digests import (
 )
 from tokenlight.evaluation.evaluate import MetricLike, build_metrics, load_document_frequencies
 from tokenlight.evaluation.measure import measure
+from tokenlight.evaluation.measurement_records import Failure, Record, shorten_method_names
 from tokenlight.evaluation.preflight import check_metrics, parse_labels, parse_spans, try_target
-from tokenlight.evaluation.records import Failure, Record, shorten_method_names
 from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.explainer import Explainer, MethodLike

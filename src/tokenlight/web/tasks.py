@@ -17,9 +17,9 @@ from tokenlight.data.tokens import LongTextPolicy, TokenRow
 from tokenlight.errors import BadInput, TokenlightError, describe_error
 from tokenlight.evaluation.evaluate import build_metrics
 from tokenlight.evaluation.measure import check_requirements, measure
+from tokenlight.evaluation.measurement_records import Failure, Record, shorten_method_names
 from tokenlight.evaluation.preflight import parse_labels, try_explaining
 from tokenlight.evaluation.random_partial_texts import NUM_EXPLANATION_DRAWS
-from tokenlight.evaluation.records import Failure, Record, shorten_method_names
 from tokenlight.evaluation.removal_evidence import NUM_RANDOM_POINTS, RemovedWords
 from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation

@@ -17,7 +17,7 @@ from tokenlight import Explainer
 from tokenlight.cli.evaluate import evaluate
 from tokenlight.errors import BadInput, UnknownName
 from tokenlight.evaluation import run as resuming
-from tokenlight.evaluation.records import Failure, Record
+from tokenlight.evaluation.measurement_records import Failure, Record
 from tokenlight.evaluation.report import render_evaluation_page
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Experiment, evaluate_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenlight.evaluation.records import Record
+from tokenlight.evaluation.measurement_records import Record
 from tokenlight.evaluation.report import MAX_DISTINCT_LINES, NUM_NAMED_METHODS, draw_figure
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics.aopc import AreaOverPerturbationCurve

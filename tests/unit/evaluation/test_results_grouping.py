@@ -16,7 +16,7 @@ from tests.helpers.tiny import randomize_weights, tiny_bert, tiny_config
 from tests.helpers.tolerance import assert_close
 from tokenlight import Continuation, Explainer
 from tokenlight.data.intervals import bootstrap_mean
-from tokenlight.evaluation.records import Record
+from tokenlight.evaluation.measurement_records import Record
 from tokenlight.evaluation.report import render_evaluation_page
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.run import Experiment, evaluate_file, explain_part

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tokenlight import registry
+from tokenlight.evaluation.measurement_records import Record
 from tokenlight.evaluation.ranking_stability import check_ranking_stability
-from tokenlight.evaluation.records import Record
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.metrics.base import Measurement
 
