@@ -38,6 +38,10 @@ GPU_PADDING_POLICY = PaddingPolicy(busy_share=1 / 4, max_padding=0.06)
 def run_in_halves(run: Callable[[slice], list[T]], count: int) -> list[T]:
     """Run ``count`` rows together or, if memory does not suffice, in halves.
 
+    Two callers need more and do not use this function: ``explaining/batches.py`` launches a batch before the
+    previous one is fetched, and recomputes a single row that does not fit; ``perturb/logits_stream.py`` packs
+    all later batches smaller, too.
+
     Args:
         run: Returns the results for a slice of the rows.
         count: The number of rows.
