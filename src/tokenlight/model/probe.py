@@ -164,6 +164,9 @@ def reads_first_token_alone(runner: ModelRunner, row: TokenRow, last_block: nn.M
     # An index beyond the first token is an error that can be caught on a CPU, but ends all work on a GPU.
     if runner.head.task != "text-classification" or runner.device.type != "cpu":
         return False
+    # The probe reads a short row; beyond a threshold the model may cut its hidden states to their length.
+    if runner.batching.has_thresholds:
+        return False
     results = get_probe_results(runner.model)
     probe = results.first_token_probe
     if probe is None or not probe.holds_for(runner.model):
