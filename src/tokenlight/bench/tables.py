@@ -82,7 +82,7 @@ def write_tables(run_folder: RunFolder) -> Tables:
 
 
 def _describe_cell(cell: Cell) -> Row:
-    row = asdict(cell) | {"status": "run", "options": ""}
+    row = asdict(cell) | cell.identifiers | {"status": "run", "options": ""}
     if cell.options:
         row["options"] = json.dumps(cell.options, ensure_ascii=False, sort_keys=True, default=str)
     if not cell.is_run:

@@ -70,6 +70,14 @@ def read_scores(folder):
     return {(row["method"], row["metric"]): row for row in rows}
 
 
+def test_the_table_of_cells_names_each_cell_as_the_scores_do(complete_run):
+    cells = read_csv_rows(complete_run / "cells.csv")
+    scores = read_csv_rows(complete_run / "scores.csv")
+    columns = ("model", "data", "method")
+    named_cells = {tuple(cell[column] for column in columns) for cell in cells}
+    assert named_cells == {tuple(score[column] for column in columns) for score in scores}
+
+
 def test_the_tables_hold_what_explain_and_evaluate_give(complete_run, bert_folder):
     explainer = Explainer.from_pretrained(bert_folder)
     attributions = explainer.explain(make_sentences(COUNT), method=["attcat"], long="truncate")
