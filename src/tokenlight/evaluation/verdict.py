@@ -292,7 +292,7 @@ def describe_effect(result: GradedRemovalTest, units: RemovedUnits) -> str:
     """Say what the first removal of the top words does to the probability."""
     first = result["removals"][0]
     top_words = result["top_words"]
-    names = units.separator.join(top_words[:MAX_NAMED_WORDS])
+    names = units.separator.join(map(_quote_punctuation, top_words[:MAX_NAMED_WORDS]))
     if len(top_words) > MAX_NAMED_WORDS:
         names += " …"
     before, after, _ = _read_probabilities(first)
@@ -303,6 +303,12 @@ def describe_effect(result: GradedRemovalTest, units: RemovedUnits) -> str:
         change = f"rises from {format_percent(before)} to {format_percent(after)}"
     removed = f"{units.format_top_units(len(top_words))} ({names})"
     return f"with {removed} {first['action']}, {units.probability} {change}"
+
+
+def _quote_punctuation(word: str) -> str:
+    """Quote a word without letters and digits, such as a comma, which a list would swallow."""
+    has_letters = any(map(str.isalnum, word))
+    return word if has_letters else f"‘{word}’"
 
 
 def describe_random_choices(result: GradedRemovalTest, units: RemovedUnits) -> str:

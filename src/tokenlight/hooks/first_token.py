@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from tokenlight.accel.modules import list_modules
 from tokenlight.hooks.blocks import list_blocks
 from tokenlight.hooks.patching import patched_attributes
+from tokenlight.hooks.uncompiled import runs_code_of_class
 
 # The feed-forward part of a block of BERT and its relatives, which transformers calls through the instance.
 FEED_FORWARD_ATTRIBUTE = "feed_forward_chunk"
@@ -30,7 +31,7 @@ def find_last_feed_forward(model: PreTrainedModel) -> nn.Module | None:
     if not blocks or model.config.is_encoder_decoder:
         return None
     for module in list_modules(model):
-        if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
+        if module._forward_hooks or module._forward_pre_hooks or not runs_code_of_class(module):
             return None
     return blocks[-1]
 

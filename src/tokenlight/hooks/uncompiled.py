@@ -41,6 +41,15 @@ def uncompiled_modules(modules: Sequence[nn.Module]) -> Iterator[None]:
         yield
 
 
+def runs_code_of_class(module: nn.Module) -> bool:
+    """Return whether a module runs the ``forward`` of its class, compiled or not, and none of the caller."""
+    attributes = vars(module)
+    if "forward" not in attributes or module._modules.get(COMPILED_MODULE) is not None:
+        return True
+    function = getattr(attributes["forward"], UNCOMPILED_FUNCTION, None)
+    return getattr(function, "__func__", None) is type(module).forward
+
+
 def _find_replacements(module: nn.Module) -> dict[str, Any]:
     """Return the attributes with which a module runs the code of its class."""
     attributes = vars(module)

@@ -323,6 +323,12 @@ def test_a_wrong_zero_says_in_which_direction(zero_shift, reason):
     )
 
 
+def test_punctuation_among_the_top_words_is_quoted():
+    result = make_result("faithful") | {"top_words": ["never", ",", "..."]}
+    verdict = describe_result(result, WORDS, ALL_FALL)
+    assert "the 3 top words (never, ‘,’, ‘...’) deleted" in verdict
+
+
 def test_many_top_words_are_not_all_listed():
     result = make_result("faithful") | {"top_words": list("abcdefg")}
     verdict = describe_result(result, WORDS, ALL_FALL)
