@@ -230,7 +230,7 @@ def launch_batch(
 
     results = runner.graph_cache.run(replay, launch_on)
     fixed_targets = None if replay.explains_predictions else replay.targets
-    token_mask = replay.tensors[-1]
+    token_mask = replay.model_inputs.token_mask
     return PendingBatch.from_replay(
         session, options, results, masked_rows, fixed_targets, token_mask
     )

@@ -186,8 +186,8 @@ def run_strategies(
     Raises:
         TokenlightError: A text is refused; if there are several, the message says which one.
     """
-    plans = _plan_texts(session, texts, targets, options, first_index)
-    results = _run_plans(session, texts, plans, options)
+    started_texts = _start_texts(session, texts, targets, options, first_index)
+    results = _finish_texts(session, texts, started_texts, options)
     for text, result in zip(texts, results, strict=True):
         if isinstance(text, Example):
             # Columns of a table travel with its texts.
@@ -195,35 +195,35 @@ def run_strategies(
     return results
 
 
-def _plan_texts(
+def _start_texts(
     session: Session,
     texts: Sequence[Any],
     targets: Sequence[Any],
     options: ExplainOptions,
     first_index: int | None,
 ) -> list[PendingText | FinishedText]:
-    """Run the strategy that applies to each text."""
+    """Run the strategy that applies to each text: most leave their rows to passes that texts share."""
     bare_texts = [text.text if isinstance(text, Example) else text for text in texts]
     # One call of the tokenizer for all texts is much faster than one per text.
     encoded_rows = tokenize_batch(session, bare_texts, options)
     is_only_text = first_index is None and len(texts) == 1
     # Texts that are classified or hold an answer.
     has_one_output = session.runner.head.task in ("text-classification", "question-answering")
-    plans: list[PendingText | FinishedText] = []
+    started_texts: list[PendingText | FinishedText] = []
     for index, (text, target, row) in enumerate(
         zip(bare_texts, targets, encoded_rows, strict=True)
     ):
         if row is not None and has_one_output and _needs_only_batches(target):
             # What the list would end in, without asking it.
-            plans.append(PendingText([(row, target)]))
+            started_texts.append(PendingText([(row, target)]))
             continue
         text_index = None if is_only_text else (first_index or 0) + index
         request = TextRequest(
             session=session, text=text, target=target, options=options, encoded_row=row
         )
         with text_index_in_errors(text_index):
-            plans.append(_plan_text(request))
-    return plans
+            started_texts.append(_apply_first_strategy(request))
+    return started_texts
 
 
 def _needs_only_batches(target: Any) -> bool:
@@ -242,7 +242,7 @@ def _needs_only_batches(target: Any) -> bool:
     return isinstance(target, str | int)
 
 
-def _plan_text(request: TextRequest) -> PendingText | FinishedText:
+def _apply_first_strategy(request: TextRequest) -> PendingText | FinishedText:
     """Run the first strategy that applies."""
     for strategy in STRATEGIES:
         if strategy.applies(request):
@@ -250,27 +250,28 @@ def _plan_text(request: TextRequest) -> PendingText | FinishedText:
     raise AssertionError("BatchedRows applies to every text")
 
 
-def _run_plans(
+def _finish_texts(
     session: Session,
     texts: Sequence[Any],
-    plans: Sequence[PendingText | FinishedText],
+    started_texts: Sequence[PendingText | FinishedText],
     options: ExplainOptions,
 ) -> list[TextResult]:
     """Explain the rows of all pending texts in shared batches; return one result per text."""
     targeted_rows: list[TargetedRow] = []
-    for plan in plans:
-        if isinstance(plan, PendingText):
-            targeted_rows += plan.rows
+    for started_text in started_texts:
+        if isinstance(started_text, PendingText):
+            targeted_rows += started_text.rows
     if targeted_rows:
         verify_model_for_rows(session, [row for row, _ in targeted_rows], options.methods)
     # The rows of all texts share batches; each text takes as many results as it has rows.
     attributions_by_row = iter(explain_rows(session, targeted_rows, options))
     results = []
-    for text, plan in zip(texts, plans, strict=True):
-        if isinstance(plan, FinishedText):
-            attributions_by_method = plan.attributions_by_method
+    for text, started_text in zip(texts, started_texts, strict=True):
+        if isinstance(started_text, FinishedText):
+            attributions_by_method = started_text.attributions_by_method
         else:
-            attributions_by_method = merge_rows([*islice(attributions_by_row, len(plan.rows))])
+            text_rows = [*islice(attributions_by_row, len(started_text.rows))]
+            attributions_by_method = merge_rows(text_rows)
         results.append(TextResult(text, attributions_by_method))
     return results
 
