@@ -3,8 +3,8 @@
 This is the one place that adds padding to batches of the explained model: width, padding id, mask and whether
 there is any padding are decided here. ``ModelRunner.build_inputs`` asks here and hands the decisions on in
 ``ModelInputs``; nothing derives them again from the lengths of rows. To change any of them, change this
-module. A caller that gives a width took it from here (:func:`choose_replayed_width`), from another pass of the
-same rows, or, in ``probe.py``, asks for padding to see what it does. The masked language model that
+module. A caller that gives a width took it from here (:func:`choose_replayed_width`), from another pass of
+the same rows, or, in ``probe.py``, asks for padding to see what it does. The masked language model that
 ``evaluation/word_filler.py`` runs is another model, with rows of its own.
 
 The side is no such decision. Padding is always on the right, and code elsewhere relies on that: it cuts a row
