@@ -56,6 +56,13 @@ from tokenlight.evaluation.removal_test import (
 )
 from tokenlight.files.write import write_text
 
+# Thresholds that the counts know by other names.
+SAVED_NAMES = {
+    "min_points": "evidence",
+    "min_faithful_points": "faithful_evidence",
+    "min_undecided_points": "undecided_evidence",
+    "min_removal_points": "each_evidence",
+}
 UNSIGNED_KINDS = ("rollout", "near-best, without sign")
 GRADES = (
     trust.FAITHFUL, trust.BETTER_THAN_CHANCE, trust.INCONCLUSIVE, trust.NO_BETTER_THAN_CHANCE,
@@ -68,6 +75,12 @@ POWER_KINDS = ("near-best", "attnlrp", "random")
 SEED_KINDS = ("attnlrp", "random 0")
 MIN_DRAWN_TEXTS = 10  # a point of the figure needs this many
 PAGE_TEXT = Path(__file__).with_name("trust_report_text.md")
+
+
+def list_saved_thresholds() -> dict[str, float]:
+    """Return the thresholds by the names that the counts have for them."""
+    thresholds = asdict(DEFAULT_THRESHOLDS)
+    return {SAVED_NAMES.get(name, name): value for name, value in thresholds.items()}
 
 
 def regrade(
@@ -94,13 +107,15 @@ def regrade(
         return trust.INCONCLUSIVE
     current_grade = trust.UNTESTED
     for num_orders in ORDER_BLOCKS:
-        evidence = rebuild_evidence(record, recorded, range(first_order, first_order + num_orders))
+        evidence_by_removal = rebuild_evidence(
+            record, recorded, range(first_order, first_order + num_orders)
+        )
         min_change = compute_min_change(record["before"])
-        if find_largest_change(record, evidence) < min_change:
+        if find_largest_change(record, evidence_by_removal) < min_change:
             current_grade = trust.UNTESTED
             continue
-        result = JointEvidence.from_evidence(
-            evidence,
+        result = JointEvidence.from_removals(
+            evidence_by_removal,
             is_signed=kind not in UNSIGNED_KINDS,
             min_change=min_change,
             special_share=recorded["special"],
@@ -121,13 +136,13 @@ def rebuild_evidence(
     num_top_words = count_top_words(len(word_scores))
     explanation_choices = choose_explanation_words(np.array(recorded["order"]), num_top_words)
     no_row: Any = None  # no text is built again
-    evidence = []
+    evidence_by_removal = []
     for i, name in enumerate(record["removals"]):
         orders = []
         for j in order_indices:
             orders.append([np.array(chosen) for chosen in record["choices"][i][j]])
         removal = Removal(name, name, row=no_row)
-        evidence.append(
+        evidence_by_removal.append(
             build_evidence(
                 removal=removal,
                 whole_probability=record["before"],
@@ -141,7 +156,7 @@ def rebuild_evidence(
                 random_choices=orders,
             )
         )
-    return evidence
+    return evidence_by_removal
 
 
 @cache
@@ -151,9 +166,11 @@ def draw_shuffles(num_words: int) -> np.ndarray:
     return np.stack([generator.permutation(num_words) for _ in range(NUM_SHUFFLES)])
 
 
-def find_largest_change(record: dict[str, Any], evidence: list[RemovalEvidence]) -> float:
+def find_largest_change(
+    record: dict[str, Any], evidence_by_removal: list[RemovalEvidence]
+) -> float:
     changes = [abs(record["before"] - record["empty"])]
-    for item in evidence:
+    for item in evidence_by_removal:
         changes.append(float(np.abs(record["before"] - item.random_probabilities).max()))
         changes.append(max(item.top_fall, item.half_fall))
     return max(changes)
@@ -166,8 +183,10 @@ def grade_record(record: dict[str, Any]) -> dict[str, Any]:
         graded["grades"][kind] = regrade(record, kind)
         is_tied = record["scores"][kind]["tied"] > MAX_TIED_SHARE
         if name_kind(kind) == "random" and not is_tied:
-            evidence = rebuild_evidence(record, record["scores"][kind], range(ORDER_BLOCKS[-1]))
-            for item in evidence:
+            evidence_by_removal = rebuild_evidence(
+                record, record["scores"][kind], range(ORDER_BLOCKS[-1])
+            )
+            for item in evidence_by_removal:
                 judgment = judge_removal(item)
                 graded["removals"].append((item.removal.name, judgment in trust.GOOD_GRADES))
     size = ORDER_BLOCKS[-1]
@@ -454,7 +473,7 @@ def main() -> None:
     for task, own in records.items():
         seeds[task] = {kind: compare_seeds(own, kind) for kind in SEED_KINDS}
     content = {
-        "thresholds": asdict(DEFAULT_THRESHOLDS),
+        "thresholds": list_saved_thresholds(),
         "order_blocks": ORDER_BLOCKS,
         "texts": {task: len(own) for task, own in records.items()},
         "half": arguments.half,

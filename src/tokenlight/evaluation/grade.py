@@ -1,6 +1,6 @@
 """Grade one explanation from what each removal says about it, and say what is weak in the evidence.
 
-A good grade needs every removal in favor, and enough evidence over all of them: how far the better half of
+A good grade needs every removal in favor, and enough points over all of them: how far the better half of
 its words outweighs the other half, how well its sums follow random partial texts, and how many random choices
 its top words beat are added up, so that one test that random partial texts happen to make weak is outweighed.
 Signed scores also need their zero where the model has it. The thresholds were chosen on one half of recorded
@@ -37,9 +37,9 @@ SUMS_ALONE = "sums alone"
 MIN_VISIBLE_CHANGE = 0.005
 # A change that a person would notice; half of the probability, if that is less.
 MIN_PROBABILITY_CHANGE = 0.05
-# One test adds at most this much to the evidence, so that none decides alone.
-MAX_CONTRAST_EVIDENCE = 3.0
-MAX_RANK_EVIDENCE = 0.995
+# One test gives at most this many points, so that none decides alone.
+MAX_CONTRAST_POINTS = 3.0
+MAX_RANK = 0.995  # whose normal deviate is 2.6
 SHARE_WEIGHT = 2.0  # of the share of random choices beaten: all of them add 1
 
 
@@ -48,10 +48,10 @@ class GradeThresholds:
     """Thresholds of the grades; shares and ranks run from 0 (worst) to 1 (best).
 
     Attributes:
-        evidence: The evidence over all removals; see :func:`combine_evidence`.
-        faithful_evidence: The evidence, for "faithful".
-        undecided_evidence: The evidence from which on scores without a good grade are "cannot tell".
-        each_evidence: The evidence under every single removal.
+        min_points: The points over all removals; see :func:`give_points`.
+        min_faithful_points: The points, for "faithful".
+        min_undecided_points: The points from which on scores without a good grade are "cannot tell".
+        min_removal_points: The points under every single removal.
         share: Share of random choices that the top words must beat, over all removals.
         joint_rank: Rank of the sums among shuffled scores, under all removals together.
         contrast: Contrast of the better half with the other half over all removals, in units of the same
@@ -63,15 +63,15 @@ class GradeThresholds:
         zero_shift: How far the zero of signed scores may be off, in standard deviations of the scores.
         alone_share: Share at which a removal counts as good by this test only.
         alone_rank: Rank at which a removal counts as good by this test only.
-        clear_margin: How far beyond its threshold the evidence must be to stop early.
+        clear_margin: How far beyond their threshold the points must be to stop early.
         max_special_share: Share of the total absolute score that may fall on special tokens.
         min_words: Words that a text needs for a grade.
     """
 
-    evidence: float = 3.5
-    faithful_evidence: float = 4.5
-    undecided_evidence: float = 2.0
-    each_evidence: float = 1.0
+    min_points: float = 3.5
+    min_faithful_points: float = 4.5
+    min_undecided_points: float = 2.0
+    min_removal_points: float = 1.0
     share: float = 0.6
     joint_rank: float = 0.7
     contrast: float = 0.5
@@ -94,17 +94,36 @@ def compute_min_change(before: float) -> float:
     return min(MIN_PROBABILITY_CHANGE, before / 2)
 
 
-def combine_evidence(contrast: float, rank: float, share: float) -> float:
-    """Add up three tests in about their standard deviations: 0 for chance, at most 6.6.
+class PointsByTest(NamedTuple):
+    """The points of each test, in about its standard deviations: 0 for chance.
+
+    Attributes:
+        halves: Of the better half against the other half.
+        sums: Of the sums of scores over random partial texts.
+        top_words: Of the top words against random choices.
+    """
+
+    halves: float
+    sums: float
+    top_words: float
+
+    @property
+    def total(self) -> float:
+        """All points; at most 6.6."""
+        return self.halves + self.sums + self.top_words
+
+
+def give_points(contrast: float, rank: float, share: float) -> PointsByTest:
+    """Return the points of the three tests.
 
     Args:
         contrast: The contrast of the halves.
-        rank: The rank of the sums among shuffled scores; its normal deviate is added.
+        rank: The rank of the sums among shuffled scores; its normal deviate counts.
         share: The share of random choices that the top words beat.
     """
-    limited = np.clip(contrast, -MAX_CONTRAST_EVIDENCE, MAX_CONTRAST_EVIDENCE)
-    deviate = NormalDist().inv_cdf(float(np.clip(rank, 1 - MAX_RANK_EVIDENCE, MAX_RANK_EVIDENCE)))
-    return float(limited + deviate + SHARE_WEIGHT * (share - 0.5))
+    limited = float(np.clip(contrast, -MAX_CONTRAST_POINTS, MAX_CONTRAST_POINTS))
+    deviate = NormalDist().inv_cdf(float(np.clip(rank, 1 - MAX_RANK, MAX_RANK)))
+    return PointsByTest(limited, deviate, SHARE_WEIGHT * (share - 0.5))
 
 
 class JudgedRemoval(Protocol):
@@ -136,9 +155,10 @@ class JudgedRemoval(Protocol):
     def half_unit(self) -> float: ...
 
 
-def combine_removal_evidence(removal: JudgedRemoval) -> float:
-    """Add up the tests under one removal."""
-    return combine_evidence(removal.half_contrast, removal.correlation_rank, removal.share_beaten)
+def count_removal_points(removal: JudgedRemoval) -> float:
+    """Add up the points of the tests under one removal."""
+    points = give_points(removal.half_contrast, removal.correlation_rank, removal.share_beaten)
+    return points.total
 
 
 def is_any_fall_visible(removal: JudgedRemoval) -> bool:
@@ -181,9 +201,9 @@ class JointEvidence(NamedTuple):
     position_rank: float = 1.0
 
     @classmethod
-    def from_evidence(
+    def from_removals(
         cls,
-        evidence: Sequence[RemovalEvidence],
+        evidence_by_removal: Sequence[RemovalEvidence],
         *,
         is_signed: bool,
         min_change: float,
@@ -193,19 +213,19 @@ class JointEvidence(NamedTuple):
         zero_shift = None
         if is_signed:
             zero_shift = compute_zero_shift(
-                np.concatenate([item.removed_score_sums for item in evidence]),
-                np.concatenate([item.num_removed for item in evidence]),
-                np.concatenate([item.log_odds_falls for item in evidence]),
+                np.concatenate([item.removed_score_sums for item in evidence_by_removal]),
+                np.concatenate([item.num_removed for item in evidence_by_removal]),
+                np.concatenate([item.log_odds_falls for item in evidence_by_removal]),
             )
-            zero_shift /= evidence[0].spread
+            zero_shift /= evidence_by_removal[0].spread
         return cls(
-            removals=tuple(evidence),
-            joint_rank=rank_all_removals(evidence),
+            removals=tuple(evidence_by_removal),
+            joint_rank=rank_all_removals(evidence_by_removal),
             zero_shift=zero_shift,
             min_change=min_change,
-            num_words=evidence[0].num_words,
+            num_words=evidence_by_removal[0].num_words,
             special_share=special_share,
-            position_rank=rank_beyond_position(evidence),
+            position_rank=rank_beyond_position(evidence_by_removal),
         )
 
     @property
@@ -229,9 +249,14 @@ class JointEvidence(NamedTuple):
         return float(np.average(contrasts, weights=units))
 
     @property
-    def evidence(self) -> float:
-        """The tests over all removals added up."""
-        return combine_evidence(self.half_contrast, self.joint_rank, self.share_beaten)
+    def points_by_test(self) -> PointsByTest:
+        """The points of each test over all removals."""
+        return give_points(self.half_contrast, self.joint_rank, self.share_beaten)
+
+    @property
+    def points(self) -> float:
+        """The points of all tests over all removals."""
+        return self.points_by_test.total
 
     def find_noticeable_falls(self) -> NoticeableFalls:
         """Return what lowers the probability enough for a good grade, and for "faithful"."""
@@ -322,10 +347,10 @@ def is_decided(joint: JointEvidence, thresholds: GradeThresholds = DEFAULT_THRES
     # What the explanation chooses does not depend on chance: if its better half is the wrong one under every
     # removal, no number of orders helps.
     has_no_contrast = max(removal.half_contrast for removal in joint.removals) <= 0
-    is_clearly_bad = has_no_contrast or joint.evidence < thresholds.undecided_evidence - margin
+    is_clearly_bad = has_no_contrast or joint.points < thresholds.min_undecided_points - margin
     stricter_thresholds = replace(
         thresholds,
-        faithful_evidence=thresholds.faithful_evidence + margin,
+        min_faithful_points=thresholds.min_faithful_points + margin,
         faithful_rest_contrast=thresholds.faithful_rest_contrast + margin,
         zero_shift=thresholds.zero_shift / 2,
     )
@@ -354,8 +379,8 @@ def assign_grade(
     if _all_tests_oppose(joint, thresholds):
         return WORSE_THAN_CHANCE, judgments
     # Without a good grade, what speaks for the explanation only keeps it from being called chance.
-    has_some_evidence = joint.evidence >= thresholds.undecided_evidence
-    is_undecided = has_some_evidence and _all_tests_favor(joint, thresholds)
+    has_some_points = joint.points >= thresholds.min_undecided_points
+    is_undecided = has_some_points and _all_tests_favor(joint, thresholds)
     promising = {BETTER_THAN_CHANCE, TOP_WORDS_ALONE, SUMS_ALONE}
     if is_undecided or promising.intersection(judgments):
         return INCONCLUSIVE, judgments
@@ -368,7 +393,7 @@ def _find_good_grade(joint: JointEvidence, thresholds: GradeThresholds) -> str |
         # Scores that fall mostly on special tokens say little about the words.
         has_words = joint.special_share <= thresholds.max_special_share
         return FAITHFUL if has_words else BETTER_THAN_CHANCE
-    if joint.evidence < thresholds.evidence or not _all_tests_favor(joint, thresholds):
+    if joint.points < thresholds.min_points or not _all_tests_favor(joint, thresholds):
         return None
     # The evidence is there, but signs, the order of the rest or positions may contradict it.
     is_consistent = (
@@ -393,14 +418,14 @@ def _all_tests_favor(joint: JointEvidence, thresholds: GradeThresholds) -> bool:
 def _removal_favors(removal: JudgedRemoval, thresholds: GradeThresholds) -> bool:
     """Return whether one removal speaks for the explanation, even if not clearly."""
     return (
-        removal.half_contrast > 0 and combine_removal_evidence(removal) >= thresholds.each_evidence
+        removal.half_contrast > 0 and count_removal_points(removal) >= thresholds.min_removal_points
     )
 
 
 def _all_tests_oppose(joint: JointEvidence, thresholds: GradeThresholds) -> bool:
     """Return whether all tests speak against the explanation, under every removal."""
     return (
-        joint.evidence <= -thresholds.evidence
+        joint.points <= -thresholds.min_points
         and joint.share_beaten <= 1 - thresholds.share
         and joint.joint_rank <= 1 - thresholds.joint_rank
         and all(removal.half_contrast < 0 for removal in joint.removals)
@@ -411,7 +436,7 @@ def _is_faithful(joint: JointEvidence, thresholds: GradeThresholds) -> bool:
     """Return whether the evidence is clear, also of the top words alone, of the rest and of the signs."""
     return (
         _all_tests_favor(joint, thresholds)
-        and joint.evidence >= thresholds.faithful_evidence
+        and joint.points >= thresholds.min_faithful_points
         and joint.find_noticeable_falls().of_top
         and joint.rest_contrast >= thresholds.faithful_rest_contrast
         and says_more_than_positions(joint, thresholds)

@@ -132,10 +132,10 @@ class RandomPartialTexts:
         word_scores = self.sum_words(scores)
         explanation_choices = self._choose_words(word_scores)
         self._run_missing(explanation_choices, num_orders)
-        evidence = []
+        evidence_by_removal = []
         for i in range(len(self.removals)):
-            evidence.append(self._judge(i, word_scores, explanation_choices, num_orders))
-        return evidence
+            evidence_by_removal.append(self._judge(i, word_scores, explanation_choices, num_orders))
+        return evidence_by_removal
 
     def prefetch(self, all_scores: Sequence[np.ndarray], num_orders: int) -> None:
         """Run what :meth:`measure` needs for several explanations in one stream; the cache keeps it."""

@@ -289,29 +289,29 @@ def build_evidence(  # noqa: PLR0913 - measured numbers, and the words that they
     )
 
 
-def rank_all_removals(evidence: Sequence[RemovalEvidence]) -> float:
+def rank_all_removals(evidence_by_removal: Sequence[RemovalEvidence]) -> float:
     """Rank the mean correlation over the removals among that of shuffled scores.
 
     The shuffles are those of each removal, so that the rank of random scores is uniform however alike the
     removals are.
     """
-    return rank_first(np.mean([item.all_correlations for item in evidence], axis=0))
+    return rank_first(np.mean([item.all_correlations for item in evidence_by_removal], axis=0))
 
 
-def measure_rest_effect(evidence: Sequence[RemovalEvidence]) -> float:
+def measure_rest_effect(evidence_by_removal: Sequence[RemovalEvidence]) -> float:
     """Return the most that the words after the top words do, as a share of what the top words do.
 
     Both are changes of the log-odds, averaged over the removals: what removing the next best words or the
     lowest ones adds to removing the top words, and what removing the lower half alone does.
 
     Args:
-        evidence: The evidence of each removal.
+        evidence_by_removal: The evidence of each removal.
 
     Returns:
         The share; infinite where removing the top words lowers nothing.
     """
-    before = compute_log_odds(evidence[0].before)
-    probabilities = [item.explanation_probabilities for item in evidence]
+    before = compute_log_odds(evidence_by_removal[0].before)
+    probabilities = [item.explanation_probabilities for item in evidence_by_removal]
     log_odds = compute_log_odds(np.stack(probabilities)).mean(axis=0)
     without_top = log_odds[RemovedWords.TOP]
     top_fall = float(before - without_top)
@@ -326,21 +326,23 @@ def measure_rest_effect(evidence: Sequence[RemovalEvidence]) -> float:
 
 
 def _compare_all_partial_texts(
-    evidence: Sequence[RemovalEvidence],
+    evidence_by_removal: Sequence[RemovalEvidence],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compare random partial texts under all removals: return ``comparison word``, and the log-odds."""
-    presence = np.concatenate([contrast_partial_texts(item.presence) for item in evidence])
-    log_odds = [compute_log_odds(item.random_probabilities) for item in evidence]
+    presence = np.concatenate(
+        [contrast_partial_texts(item.presence) for item in evidence_by_removal]
+    )
+    log_odds = [compute_log_odds(item.random_probabilities) for item in evidence_by_removal]
     return presence, np.concatenate([contrast_partial_texts(values) for values in log_odds])
 
 
-def rank_beyond_position(evidence: Sequence[RemovalEvidence]) -> float:
+def rank_beyond_position(evidence_by_removal: Sequence[RemovalEvidence]) -> float:
     """Rank the sums of scores among those of shuffled ones, under all removals, beyond the words' positions.
 
     The last words matter most for a next token: scores that rise from first to last say no more than that.
     """
-    presence, log_odds = _compare_all_partial_texts(evidence)
-    first = evidence[0]
+    presence, log_odds = _compare_all_partial_texts(evidence_by_removal)
+    first = evidence_by_removal[0]
     positions = np.arange(first.num_words, dtype=float)[:, None]
     return rank_beyond(presence @ first.shuffled_scores.T, log_odds, presence @ positions)
 

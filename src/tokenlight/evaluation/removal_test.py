@@ -152,7 +152,7 @@ class RemovalTest:
         if known_probability is not None and self._is_unlikely(attribution, known_probability):
             return _make_unlikely_target_result(units, known_probability)
         partial_texts = self.get_partial_texts(attribution)
-        evidence = self._collect_evidence(partial_texts, attribution)
+        evidence_by_removal = self._collect_evidence(partial_texts, attribution)
         if self._is_unlikely(attribution, partial_texts.before):
             return _make_unlikely_target_result(units, partial_texts.before)
         weakness = ""
@@ -160,8 +160,10 @@ class RemovalTest:
             weakness = describe_ties(units, num_tied, num_tokens)
         elif compute_cancelled_share(attribution.scores, partial_texts.words) > MAX_CANCELLED_SHARE:
             weakness = describe_cancellation(units)
-        values = self._summarize(attribution, partial_texts, evidence)
-        return self._grade(values, self._join_evidence(attribution, evidence), units, weakness)
+        values = self._summarize(attribution, partial_texts, evidence_by_removal)
+        return self._grade(
+            values, self._join_evidence(attribution, evidence_by_removal), units, weakness
+        )
 
     def _count_tied(self, attribution: Attribution, positions: Any) -> int:
         """Count the tokens that share their score, within what this device and dtype can tell apart."""
@@ -203,16 +205,16 @@ class RemovalTest:
         }
         falls = joint_evidence.find_noticeable_falls()
         result["verdict"] = describe_result(result, units, falls)
-        result["findings"] = list_findings(result, units, falls)
+        result["findings"] = list_findings(result, units, falls, joint_evidence.points_by_test)
         return result
 
     def _join_evidence(
-        self, attribution: Attribution, evidence: Sequence[RemovalEvidence]
+        self, attribution: Attribution, evidence_by_removal: Sequence[RemovalEvidence]
     ) -> JointEvidence:
-        return JointEvidence.from_evidence(
-            evidence,
+        return JointEvidence.from_removals(
+            evidence_by_removal,
             is_signed=has_signs(attribution),
-            min_change=compute_min_change(evidence[0].before),
+            min_change=compute_min_change(evidence_by_removal[0].before),
             special_share=compute_special_share(attribution),
         )
 
@@ -237,41 +239,41 @@ class RemovalTest:
         self, partial_texts: RandomPartialTexts, attribution: Attribution
     ) -> list[RemovalEvidence]:
         """Compare with more and more random orders until the grade is clear."""
-        evidence: list[RemovalEvidence] = []
+        evidence_by_removal: list[RemovalEvidence] = []
         for num_orders in sorted({min(block, self.max_orders) for block in ORDER_BLOCKS}):
-            evidence = partial_texts.measure(attribution.scores, num_orders)
-            if is_decided(self._join_evidence(attribution, evidence)):
+            evidence_by_removal = partial_texts.measure(attribution.scores, num_orders)
+            if is_decided(self._join_evidence(attribution, evidence_by_removal)):
                 break
-        return evidence
+        return evidence_by_removal
 
     def _summarize(
         self,
         attribution: Attribution,
         partial_texts: RandomPartialTexts,
-        evidence: list[RemovalEvidence],
+        evidence_by_removal: list[RemovalEvidence],
     ) -> SavedRemovalTest:
         """Return the numbers of all removals as JSON values."""
         word_scores = partial_texts.sum_words(attribution.scores)
         top = partial_texts.rank_words(word_scores)[: partial_texts.num_top_words]
         row = attribution.row
         names = [row.extract_text(partial_texts.words[i].tolist()).strip() for i in top]
-        joint_evidence = self._join_evidence(attribution, evidence)
+        joint_evidence = self._join_evidence(attribution, evidence_by_removal)
         zero_shift = joint_evidence.zero_shift
-        top_probabilities = evidence[0].explanation_probabilities
-        falls = [max(item.top_fall, item.half_fall) for item in evidence]
+        top_probabilities = evidence_by_removal[0].explanation_probabilities
+        falls = [max(item.top_fall, item.half_fall) for item in evidence_by_removal]
         return {
-            "removals": [item.to_dict() for item in evidence],
+            "removals": [item.to_dict() for item in evidence_by_removal],
             "top_words": names,
             "num_words": len(partial_texts.words),
-            "num_orders": len(evidence[0].random_probabilities),
+            "num_orders": len(evidence_by_removal[0].random_probabilities),
             "before": partial_texts.before,
             "after": float(top_probabilities[RemovedWords.TOP]),
-            "evidence": round(joint_evidence.evidence, 4),
+            "evidence": round(joint_evidence.points, 4),
             "joint_rank": round(joint_evidence.joint_rank, 4),
             "has_signs": zero_shift is not None,
             "zero_shift": _round_finite(zero_shift),
             "rest_contrast": round(joint_evidence.rest_contrast, 4),
-            "rest_effect": _round_finite(measure_rest_effect(evidence)),
+            "rest_effect": _round_finite(measure_rest_effect(evidence_by_removal)),
             "position_rank": round(joint_evidence.position_rank, 4),
             "special_share": joint_evidence.special_share,
             "max_change": max(partial_texts.max_change, *falls),

@@ -20,7 +20,7 @@ from tokenlight.evaluation.grade import (
     SUMS_ALONE,
     TOP_WORDS_ALONE,
     NoticeableFalls,
-    combine_evidence,
+    PointsByTest,
 )
 from tokenlight.evaluation.removal_results import GradedRemovalTest, SavedRemoval
 from tokenlight.plots.descriptions import format_correlation, format_percent
@@ -190,7 +190,7 @@ def describe_result(
         parts.append(_describe_unconfirmed_rest(result, units))
     if is_good and not falls.of_top:
         parts.append(f"the top {units.plural} alone hardly lower the probability")
-    parts.append(_describe_evidence(result))
+    parts.append(_describe_points(result))
     return "; ".join(filter(None, parts))
 
 
@@ -248,18 +248,18 @@ def _has_minor_rest(result: GradedRemovalTest) -> bool:
     return rest_effect is not None and rest_effect <= MAX_MINOR_REST_EFFECT
 
 
-def _describe_evidence(result: GradedRemovalTest) -> str:
+def _describe_points(result: GradedRemovalTest) -> str:
     """Say what all tests add up to, beside what the next better grade needs; empty where that is reached."""
-    evidence = result["evidence"]
+    points = result["evidence"]
     thresholds = DEFAULT_THRESHOLDS
-    needed = f"a good grade needs {thresholds.evidence}"
+    needed = f"a good grade needs {thresholds.min_points}"
     if result["grade"] == FAITHFUL:
-        needed = f"“{FAITHFUL}” needs {thresholds.faithful_evidence}"
+        needed = f"“{FAITHFUL}” needs {thresholds.min_faithful_points}"
     elif result["grade"] == BETTER_THAN_CHANCE:
-        needed += f", “{FAITHFUL}” {thresholds.faithful_evidence}"
-    elif evidence >= thresholds.evidence:
-        return ""  # it is not for want of evidence
-    return f"all tests together give {_format_points(evidence)} (chance gives 0, {needed})"
+        needed += f", “{FAITHFUL}” {thresholds.min_faithful_points}"
+    elif points >= thresholds.min_points:
+        return ""  # it is not for want of points
+    return f"all tests together give {_format_points(points)} (chance gives 0, {needed})"
 
 
 def _describe_falls(result: GradedRemovalTest, units: RemovedUnits) -> list[str]:
@@ -365,10 +365,13 @@ def _select(actions: Sequence[str], judgments: Sequence[str], judgment: str) -> 
 
 
 def list_findings(
-    result: GradedRemovalTest, units: RemovedUnits, falls: NoticeableFalls
+    result: GradedRemovalTest,
+    units: RemovedUnits,
+    falls: NoticeableFalls,
+    points: PointsByTest,
 ) -> list[str]:
     """Return the findings behind the grade, one sentence per removal: "why this grade?"."""
-    findings = [_describe_grade(result, units, falls)]
+    findings = [_describe_grade(result, units, falls, points)]
     for removal in result["removals"]:
         findings.append(_describe_removal(removal, units, len(result["top_words"])))
     findings.append(_describe_rest_contrast(result, units))
@@ -403,19 +406,19 @@ def _describe_removal(removal: SavedRemoval, units: RemovedUnits, num_top: int) 
     return f"{units.plural} {removal['action']}: {top_words}; {sums}; {halves}"
 
 
-def _describe_grade(result: GradedRemovalTest, units: RemovedUnits, falls: NoticeableFalls) -> str:
+def _describe_grade(
+    result: GradedRemovalTest,
+    units: RemovedUnits,
+    falls: NoticeableFalls,
+    points: PointsByTest,
+) -> str:
     """Say how many points each test gives, how many a grade needs, and what else is missing."""
-    removals = result["removals"]
-    share = fmean(removal["share_beaten"] for removal in removals)
-    of_sums = combine_evidence(0.0, result["joint_rank"], 0.5)
-    of_top_words = combine_evidence(0.0, 0.5, share)
-    of_halves = result["evidence"] - of_sums - of_top_words
     finding = (
         f"{result['grade']}: all tests together give {_format_points(result['evidence'])}, where chance "
-        f"gives 0 (the halves {_format_change(of_halves)}, the sums over random partial texts "
-        f"{_format_change(of_sums)}, the top {units.plural} {_format_change(of_top_words)}); "
-        f"“{BETTER_THAN_CHANCE}” needs {DEFAULT_THRESHOLDS.evidence}, “{FAITHFUL}” "
-        f"{DEFAULT_THRESHOLDS.faithful_evidence}"
+        f"gives 0 (the halves {_format_change(points.halves)}, the sums over random partial texts "
+        f"{_format_change(points.sums)}, the top {units.plural} {_format_change(points.top_words)}); "
+        f"“{BETTER_THAN_CHANCE}” needs {DEFAULT_THRESHOLDS.min_points}, “{FAITHFUL}” "
+        f"{DEFAULT_THRESHOLDS.min_faithful_points}"
     )
     reason = _describe_reason(result, units, falls)
     if reason:
@@ -432,7 +435,7 @@ def _list_missing_for_faithful(
 ) -> list[str]:
     """Return what else an explanation that is better than chance would need to be called faithful."""
     missing = []
-    if result["evidence"] < DEFAULT_THRESHOLDS.faithful_evidence:
+    if result["evidence"] < DEFAULT_THRESHOLDS.min_faithful_points:
         missing.append("there are too few points")
     if not _is_rest_confirmed(result):
         missing.append(f"the order after the top {units.plural} is not confirmed")

@@ -79,11 +79,11 @@ def _name_labels(
         name_label(int(label) if label is not None and label.isdecimal() else label, head.labels)
         for label in labels
     ]
-    given = [label for label in named if label is not None]
-    if given and not set(given) & set(head.labels):
+    true_labels = {label for label in named if label is not None}
+    if true_labels and not true_labels & set(head.labels):
         raise BadInput(
-            f"No label of the texts is one of the model's: they are {join_first(sorted(set(given)), 5)}, but "
-            f"the model predicts {join_first(head.labels, 5)}. Name the labels as the model does.",
+            f"No label of the texts is one of the model's: they are {join_first(sorted(true_labels), 5)}, "
+            f"but the model predicts {join_first(head.labels, 5)}. Name the labels as the model does.",
             code="report-labels-unknown",
         )
     return named

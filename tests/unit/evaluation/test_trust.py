@@ -168,7 +168,7 @@ def test_one_passed_test_is_inconclusive():
 
 def test_a_weak_test_is_outweighed_by_clear_ones():
     weak_rank = join_results(GOOD, GOOD, joint_rank=0.8)
-    assert weak_rank.evidence == pytest.approx(2.0 + NormalDist().inv_cdf(0.8) + 2 * 0.49)
+    assert weak_rank.points == pytest.approx(2.0 + NormalDist().inv_cdf(0.8) + 2 * 0.49)
     assert assign_grade(weak_rank)[0] == "better than chance"
     weak_share = GOOD._replace(share_beaten=0.6)
     assert assign_grade(join_results(weak_share, weak_share))[0] == "faithful"

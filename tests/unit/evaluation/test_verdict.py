@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers.planted_model import make_attribution, make_planted_explainer
-from tokenlight.evaluation.grade import NoticeableFalls
+from tokenlight.evaluation.grade import NoticeableFalls, PointsByTest
 from tokenlight.evaluation.removal_test import RemovalTest
 from tokenlight.evaluation.verdict import (
     RemovedUnits,
@@ -20,6 +20,7 @@ WORDS = RemovedUnits("word", "words", "positive")
 PATCHES = RemovedUnits("patch", "patches", "cat")
 ALL_FALL = NoticeableFalls(of_top_or_half=True, of_top=True)
 ONLY_HALF_FALLS = NoticeableFalls(of_top_or_half=True, of_top=False)
+POINTS = PointsByTest(halves=1.5, sums=2.3, top_words=0.9)
 NOTHING_FALLS = NoticeableFalls(of_top_or_half=False, of_top=False)
 NUM_ORDERS = 6
 # One removal of six orders as it is recorded: of 8 words, 2 count as top words.
@@ -51,7 +52,6 @@ EFFECT = "with the 2 top words (warm, funny) deleted, the probability of positiv
 RIVALS = "removing 2 random words instead lowers it as much or more in 3 of 18 tries"
 
 
-# Of 4.8 points, the ranks of the sums give 2.3 and the top words 0.9.
 SUM = "all tests together give 4.8 points (chance gives 0, {needed})"
 FAITHFUL = SUM.format(needed="“faithful” needs 4.5")
 BETTER = SUM.format(needed="a good grade needs 3.5, “faithful” 4.5")
@@ -344,7 +344,7 @@ FINDING = (
 
 
 def test_findings_give_probabilities_log_odds_and_every_test():
-    grade, *findings, rest, signs = list_findings(make_result("faithful"), WORDS, ALL_FALL)
+    grade, *findings, rest, signs = list_findings(make_result("faithful"), WORDS, ALL_FALL, POINTS)
     assert grade == (
         "faithful: all tests together give 4.8 points, where chance gives 0 (the halves +1.5, the sums over "
         "random partial texts +2.3, the top words +0.9); “better than chance” needs 3.5, “faithful” 4.5"
@@ -376,7 +376,7 @@ def test_a_good_grade_says_where_only_its_top_words_are_confirmed(contrast, stat
     result = make_result("better than chance") | {"rest_contrast": contrast}
     verdict = describe_result(result, WORDS, ALL_FALL)
     assert verdict.endswith(f"; {closing}; {BETTER}")
-    *_, rest, _ = list_findings(result, WORDS, ALL_FALL)
+    *_, rest, _ = list_findings(result, WORDS, ALL_FALL, POINTS)
     assert rest.startswith(f"order after the top words: {state}; ")
 
 
@@ -385,7 +385,7 @@ def test_words_that_hardly_matter_are_no_fault_of_the_scores():
     verdict = describe_result(result, WORDS, ALL_FALL)
     closing = "beside these, the other words hardly matter, so their order cannot be tested"
     assert verdict.endswith(f"; {RIVALS}; {closing}; {BETTER}")
-    *_, rest, _ = list_findings(result, WORDS, ALL_FALL)
+    *_, rest, _ = list_findings(result, WORDS, ALL_FALL, POINTS)
     assert rest.endswith(
         "; removing other words changes the log-odds at most 12 % as much as removing the top words"
     )
@@ -394,7 +394,7 @@ def test_words_that_hardly_matter_are_no_fault_of_the_scores():
 def test_the_first_finding_says_what_is_missing_for_faithful():
     result = make_result("better than chance", curve=STILL)
     result |= {"evidence": 4.2, "rest_contrast": 0.1}
-    first, *_ = list_findings(result, WORDS, ONLY_HALF_FALLS)
+    first, *_ = list_findings(result, WORDS, ONLY_HALF_FALLS, POINTS)
     assert first.endswith(
         "; for “faithful” there are too few points, the order after the top words is not confirmed and "
         "the top words alone hardly lower the probability"
@@ -402,13 +402,15 @@ def test_the_first_finding_says_what_is_missing_for_faithful():
 
 
 def test_the_finding_about_a_single_top_word_is_in_the_singular():
-    _, first, *_ = list_findings(make_result("faithful") | {"top_words": ["warm"]}, WORDS, ALL_FALL)
+    _, first, *_ = list_findings(
+        make_result("faithful") | {"top_words": ["warm"]}, WORDS, ALL_FALL, POINTS
+    )
     assert first == f"words deleted: without the top word, {FINDING.format(num=1)}"
 
 
 def test_findings_say_all_in_place_of_100_percent_and_use_one_minus():
     changes = {"share_beaten": 1.0, "correlation_rank": 0.999, "correlation": -0.12}
-    _, first, *_ = list_findings(make_result("faithful", **changes), WORDS, ALL_FALL)
+    _, first, *_ = list_findings(make_result("faithful", **changes), WORDS, ALL_FALL, POINTS)
     assert ", a larger fall than with all random choices of equal size; " in first
     assert " with r = −0.12, better than all shuffled scores; " in first
 
@@ -427,4 +429,4 @@ def test_findings_say_all_in_place_of_100_percent_and_use_one_minus():
     ],
 )
 def test_the_finding_about_signs_says_where_there_is_no_zero(changes, finding):
-    assert list_findings(make_result("faithful") | changes, WORDS, ALL_FALL)[-1] == finding
+    assert list_findings(make_result("faithful") | changes, WORDS, ALL_FALL, POINTS)[-1] == finding
