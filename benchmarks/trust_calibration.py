@@ -41,6 +41,7 @@ from tokenlight import Explainer
 from tokenlight.accel.precision import compute_rounding_eps
 from tokenlight.data.attribution import Attribution
 from tokenlight.errors import TokenlightError
+from tokenlight.evaluation.partial_text_statistics import RandomPoint
 from tokenlight.evaluation.random_partial_texts import RandomPartialTexts, choose_explanation_words
 from tokenlight.evaluation.removal import RemovalRunner, list_removals
 from tokenlight.evaluation.removal_evidence import (
@@ -100,10 +101,10 @@ def measure_text(explainer: Explainer, attribution: Attribution) -> dict[str, An
     is_token = explainer.runner.head.is_language_model
     record: dict[str, Any] = {
         "words": num_words,
-        "before": partial_texts.before,
+        "before": partial_texts.whole_probability,
         "removals": [removal.name for removal in removals],
         "is_token": is_token,
-        "is_floor": partial_texts.before < (0.01 if is_token else 0.05),
+        "is_floor": partial_texts.whole_probability < (0.01 if is_token else 0.05),
     }
     if record["is_floor"]:
         return record
@@ -113,7 +114,7 @@ def measure_text(explainer: Explainer, attribution: Attribution) -> dict[str, An
     untied = [scores for kind, scores in scores_by_kind.items() if kind not in TIED_KINDS]
     partial_texts.prefetch(untied, NUM_ORDERS)
     record |= {
-        "empty": partial_texts._empty,
+        "empty": partial_texts._empty_probability,
         "choices": [
             [[chosen.tolist() for chosen in o] for o in r] for r in partial_texts.random_choices
         ],
@@ -222,9 +223,9 @@ def pick_random_scores(
     partial_texts: RandomPartialTexts, generator: np.random.Generator
 ) -> np.ndarray:
     """Return random scores whose top words are, of several random choices, those of the largest fall."""
-    deleted = np.stack(partial_texts._random_probabilities[0])[-NUM_FIT_ORDERS:, 0]
+    deleted = np.stack(partial_texts._random_probabilities[0])[-NUM_FIT_ORDERS:, RandomPoint.FEW]
     choices = partial_texts.random_choices[0][-NUM_FIT_ORDERS:]
-    few = choices[int(np.argmin(deleted))][0]
+    few = choices[int(np.argmin(deleted))][RandomPoint.FEW]
     scores = np.sort(generator.normal(size=len(partial_texts.words)))
     rest = np.setdiff1d(np.arange(len(scores)), few)
     order = np.concatenate([generator.permutation(rest), few])

@@ -89,9 +89,9 @@ class GradeThresholds:
 DEFAULT_THRESHOLDS = GradeThresholds()
 
 
-def compute_min_change(before: float) -> float:
-    """Return the smallest change that counts, of a probability that is ``before`` in the whole text."""
-    return min(MIN_PROBABILITY_CHANGE, before / 2)
+def compute_min_change(whole_probability: float) -> float:
+    """Return the smallest change that counts, from the probability in the whole text."""
+    return min(MIN_PROBABILITY_CHANGE, whole_probability / 2)
 
 
 class PointsByTest(NamedTuple):

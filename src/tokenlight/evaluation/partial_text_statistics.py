@@ -1,8 +1,19 @@
 """Statistics of partial texts: do sums of scores follow the log-odds, and do their signs and sizes hold?"""
 
+from enum import IntEnum
+
 import numpy as np
 
 TIE_TOLERANCE = 1e-9  # changes this close count as equal
+
+
+class RandomPoint(IntEnum):
+    """The partial texts of each random order, named by what they lack."""
+
+    # A few words, as many as the top words.
+    FEW = 0
+    FIRST_HALF = 1
+    SECOND_HALF = 2
 
 
 def rank_first(values: np.ndarray) -> float:
@@ -21,16 +32,16 @@ def correlate_partial_texts(sums: np.ndarray, log_odds: np.ndarray) -> np.ndarra
     words do only together, is the same in both.
 
     Args:
-        sums: Of shape ``order point shuffle``; the points are a few words, the first and the second half.
+        sums: Of shape ``order point shuffle``; the points are those of :class:`RandomPoint`.
         log_odds: Of shape ``order point``.
 
     Returns:
         The mean correlation of each shuffle; 0 where nothing varies.
     """
-    few_sums = sums[:, 0] - sums[:, 0].mean(axis=0)
-    few_log_odds = log_odds[:, 0] - log_odds[:, 0].mean()
-    half_sums = sums[:, 1] - sums[:, 2]
-    half_log_odds = log_odds[:, 1] - log_odds[:, 2]
+    few_sums = sums[:, RandomPoint.FEW] - sums[:, RandomPoint.FEW].mean(axis=0)
+    few_log_odds = log_odds[:, RandomPoint.FEW] - log_odds[:, RandomPoint.FEW].mean()
+    half_sums = sums[:, RandomPoint.FIRST_HALF] - sums[:, RandomPoint.SECOND_HALF]
+    half_log_odds = log_odds[:, RandomPoint.FIRST_HALF] - log_odds[:, RandomPoint.SECOND_HALF]
     return np.asarray(
         (_compute_cosine(few_sums, few_log_odds) + _compute_cosine(half_sums, half_log_odds)) / 2
     )
@@ -50,13 +61,13 @@ def contrast_partial_texts(values: np.ndarray) -> np.ndarray:
     Both have about the same variance.
 
     Args:
-        values: Of shape ``order point …``; the points are a few words, the first and the second half.
+        values: Of shape ``order point …``; the points are those of :class:`RandomPoint`.
 
     Returns:
         Of shape ``comparison …``: each few words against their mean, and the halves of each order.
     """
-    few = values[:, 0] - values[:, 0].mean(axis=0)
-    halves = (values[:, 1] - values[:, 2]) / np.sqrt(2)
+    few = values[:, RandomPoint.FEW] - values[:, RandomPoint.FEW].mean(axis=0)
+    halves = (values[:, RandomPoint.FIRST_HALF] - values[:, RandomPoint.SECOND_HALF]) / np.sqrt(2)
     return np.concatenate([few, halves])
 
 

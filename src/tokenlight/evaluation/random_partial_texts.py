@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tokenlight.evaluation.partial_text_statistics import RandomPoint
 from tokenlight.evaluation.removal import AppliedRemoval, Removal, RemovalRunner
 from tokenlight.evaluation.removal_evidence import (
-    NUM_RANDOM_POINTS,
     RemovalEvidence,
     RemovedWords,
     build_evidence,
@@ -52,8 +52,8 @@ class RandomPartialTexts:
     Attributes:
         words: Token positions of each word.
         num_top_words: Words that count as top words.
-        random_choices: Words that are removed, of shape ``removal order`` and for each a few words, the
-            first half and the second half.
+        random_choices: Words that are removed, of shape ``removal order point``; the points are
+            those of :class:`RandomPoint`.
     """
 
     def __init__(
@@ -75,19 +75,19 @@ class RandomPartialTexts:
         )
         self.shuffles = np.stack([generator.permutation(num_words) for _ in range(NUM_SHUFFLES)])
         self.tie_breaks = generator.random(num_words)
-        self._before: float | None = None
+        self._whole_probability: float | None = None
         # ``removal order point``
         self._random_probabilities: list[list[np.ndarray]] = [[] for _ in self.removals]
         # The probability without any word, under the first removal.
-        self._empty: float | None = None
+        self._empty_probability: float | None = None
 
     @property
-    def before(self) -> float:
+    def whole_probability(self) -> float:
         """Probability of the target in the unperturbed text; the first interim check measures it."""
-        if self._before is None:
-            (before,) = self.removal_runner.run([self._whole_text])
-            self._before = float(before)
-        return self._before
+        if self._whole_probability is None:
+            (probability,) = self.removal_runner.run([self._whole_text])
+            self._whole_probability = float(probability)
+        return self._whole_probability
 
     @property
     def _whole_text(self) -> AppliedRemoval:
@@ -104,8 +104,8 @@ class RandomPartialTexts:
         probabilities = [np.concatenate(orders) for orders in self._random_probabilities if orders]
         if not probabilities:
             return 0.0
-        probabilities.append(np.array([self._empty]))
-        return float(np.abs(self.before - np.concatenate(probabilities)).max())
+        probabilities.append(np.array([self._empty_probability]))
+        return float(np.abs(self.whole_probability - np.concatenate(probabilities)).max())
 
     def select_positions(self, word_indices: np.ndarray) -> np.ndarray:
         """Return the token positions of some words."""
@@ -158,9 +158,9 @@ class RandomPartialTexts:
         probabilities = self.removal_runner.run(
             [*self._list_whole_and_empty_text(), *texts, *explanation_texts]
         )
-        self._before, self._empty = map(float, probabilities[:2])
+        self._whole_probability, self._empty_probability = map(float, probabilities[:2])
         random_probabilities = probabilities[2 : 2 + len(texts)]
-        by_removal = random_probabilities.reshape(len(self.removals), -1, NUM_RANDOM_POINTS)
+        by_removal = random_probabilities.reshape(len(self.removals), -1, len(RandomPoint))
         for i, orders in enumerate(by_removal):
             self._random_probabilities[i] += list(orders)
 
@@ -204,9 +204,9 @@ class RandomPartialTexts:
         )
         return build_evidence(
             removal=removal,
-            whole_probability=self.before,
+            whole_probability=self.whole_probability,
             # Without any word all removals leave the same text, so it is measured once.
-            empty_probability=self._empty if removal_index == 0 else None,
+            empty_probability=self._empty_probability if removal_index == 0 else None,
             explanation_log_odds=compute_log_odds(probabilities).reshape(-1, len(RemovedWords)),
             random_probabilities=np.stack(self._random_probabilities[removal_index][:num_orders]),
             shuffled_scores=np.vstack([word_scores, word_scores[self.shuffles]]),
@@ -271,7 +271,12 @@ def _draw_choices(
             first_half = order[:num_half]
             second_half = order[-num_half:]
             known_halves |= {frozenset(first_half.tolist()), frozenset(second_half.tolist())}
-            orders.append([few, first_half, second_half])
+            chosen = {
+                RandomPoint.FEW: few,
+                RandomPoint.FIRST_HALF: first_half,
+                RandomPoint.SECOND_HALF: second_half,
+            }
+            orders.append([chosen[point] for point in RandomPoint])
         choices.append(orders)
     return choices
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tokenlight.evaluation.partial_text_statistics import (
     TIE_TOLERANCE,
+    RandomPoint,
     contrast_partial_texts,
     correlate_partial_texts,
     rank_beyond,
@@ -19,7 +20,6 @@ from tokenlight.evaluation.removal_results import SavedRemoval
 
 MIN_CLIPPED_PROBABILITY = 1e-6  # probabilities are clipped to this before their log-odds
 INTERVAL = (5, 95)  # percentiles of what random choices do
-NUM_RANDOM_POINTS = 3  # partial texts per random order: a few words, and the two halves
 
 
 class RemovedWords(IntEnum):
@@ -56,12 +56,12 @@ class RemovalEvidence:
         removal: How words were removed.
         num_top_words: Number of top words.
         num_words: Number of words in the text.
-        before: The probability in the whole text.
-        empty: The probability without any word; None where it was not measured.
+        whole_probability: The probability in the whole text.
+        empty_probability: The probability without any word; None where it was not measured.
         explanation_probabilities: The probabilities of the partial texts that the explanation chooses, in the
             order of :class:`RemovedWords`.
-        random_probabilities: The probabilities of the random partial texts, of shape ``order point``: without
-            a few words, without the first half, without the second half.
+        random_probabilities: The probabilities of the random partial texts, of shape ``order point``, in the
+            order of :class:`RandomPoint`.
         random_kept_sums: The sum of scores of the words that are kept in each random partial text, of shape
             ``order point``.
         explanation_removed_sums: The sum of scores of the words that are removed from each partial text that
@@ -77,8 +77,8 @@ class RemovalEvidence:
     removal: Removal
     num_top_words: int
     num_words: int
-    before: float
-    empty: float | None
+    whole_probability: float
+    empty_probability: float | None
     explanation_probabilities: np.ndarray
     random_probabilities: np.ndarray
     random_kept_sums: np.ndarray
@@ -97,19 +97,19 @@ class RemovalEvidence:
     @property
     def top_fall(self) -> float:
         """The fall of the probability without the top words."""
-        return float(self.before - self.explanation_probabilities[RemovedWords.TOP])
+        return float(self.whole_probability - self.explanation_probabilities[RemovedWords.TOP])
 
     @property
     def half_fall(self) -> float:
         """The fall of the probability without the better half of the words."""
-        return float(self.before - self.explanation_probabilities[RemovedWords.BETTER_HALF])
+        return float(
+            self.whole_probability - self.explanation_probabilities[RemovedWords.BETTER_HALF]
+        )
 
     @property
     def share_beaten(self) -> float:
         """Share of random choices of as many words that lower the log-odds less than the top words."""
-        difference = compute_log_odds(self.random_probabilities[:, 0]) - compute_log_odds(
-            self.explanation_probabilities[RemovedWords.TOP]
-        )
+        difference = self._compare_few_with_top()
         is_beaten = difference > TIE_TOLERANCE
         is_tied = np.abs(difference) <= TIE_TOLERANCE
         return float((is_beaten + 0.5 * is_tied).mean())
@@ -117,10 +117,14 @@ class RemovalEvidence:
     @property
     def num_stronger(self) -> int:
         """Random choices of as many words that lower the log-odds as much as the top words."""
-        difference = compute_log_odds(self.random_probabilities[:, 0]) - compute_log_odds(
-            self.explanation_probabilities[RemovedWords.TOP]
-        )
+        difference = self._compare_few_with_top()
         return int((difference <= TIE_TOLERANCE).sum())
+
+    def _compare_few_with_top(self) -> np.ndarray:
+        """Return how much higher the log-odds are without a few random words than without the top words."""
+        without_few = compute_log_odds(self.random_probabilities[:, RandomPoint.FEW])
+        without_top = compute_log_odds(self.explanation_probabilities[RemovedWords.TOP])
+        return np.asarray(without_few - without_top)
 
     @property
     def half_contrast(self) -> float:
@@ -146,8 +150,9 @@ class RemovalEvidence:
     @property
     def half_unit(self) -> float:
         """How much the log-odds of random halves of one order differ (root mean square)."""
-        log_odds = compute_log_odds(self.random_probabilities[:, 1:])
-        return float(np.sqrt(np.square(log_odds[:, 0] - log_odds[:, 1]).mean())) or 1.0
+        log_odds = compute_log_odds(self.random_probabilities)
+        differences = log_odds[:, RandomPoint.FIRST_HALF] - log_odds[:, RandomPoint.SECOND_HALF]
+        return float(np.sqrt(np.square(differences).mean())) or 1.0
 
     @property
     def correlation(self) -> float:
@@ -165,7 +170,7 @@ class RemovalEvidence:
         random_log_odds = compute_log_odds(self.random_probabilities).ravel()
         explanation_log_odds = compute_log_odds(self.explanation_probabilities)
         log_odds = np.concatenate([random_log_odds, explanation_log_odds])
-        return np.asarray(compute_log_odds(self.before) - log_odds)
+        return np.asarray(compute_log_odds(self.whole_probability) - log_odds)
 
     @property
     def removed_score_sums(self) -> np.ndarray:
@@ -192,16 +197,17 @@ class RemovalEvidence:
         other_half = self.explanation_probabilities[RemovedWords.OTHER_HALF]
         counts, curve = self._build_curve()
         # The intervals of what random choices do: without a few words, and without half of them.
-        top_size_probabilities = self.random_probabilities[:, 0]
-        half_probabilities = self.random_probabilities[:, 1:].ravel()
+        top_size_probabilities = self.random_probabilities[:, RandomPoint.FEW]
+        half_points = [RandomPoint.FIRST_HALF, RandomPoint.SECOND_HALF]
+        half_probabilities = self.random_probabilities[:, half_points].ravel()
         top_size_interval = np.percentile(top_size_probabilities, INTERVAL)
         half_interval = np.percentile(half_probabilities, INTERVAL)
         low, high = np.transpose([top_size_interval, half_interval])
-        before = compute_log_odds(self.before)
+        whole_log_odds = compute_log_odds(self.whole_probability)
         random_log_odds = compute_log_odds(self.random_probabilities)
         explanation_log_odds = compute_log_odds(self.explanation_probabilities)
         # The largest log-odds are the smallest falls.
-        falls = before - np.percentile(random_log_odds[:, 0], INTERVAL[::-1])
+        falls = whole_log_odds - np.percentile(random_log_odds[:, RandomPoint.FEW], INTERVAL[::-1])
         return {
             "removal": self.removal.name,
             "action": self.removal.action,
@@ -216,7 +222,9 @@ class RemovalEvidence:
             "other_half": float(f"{other_half:.4g}"),
             "random_low": _round_all(low),
             "random_high": _round_all(high),
-            "log_odds_fall": round(float(before - explanation_log_odds[RemovedWords.TOP]), 4),
+            "log_odds_fall": round(
+                float(whole_log_odds - explanation_log_odds[RemovedWords.TOP]), 4
+            ),
             "log_odds_random": _round_all(falls),
             "partial_texts": {
                 "sums": _round_all(self.random_kept_sums.ravel()),
@@ -230,10 +238,10 @@ class RemovalEvidence:
         top = self.explanation_probabilities[RemovedWords.TOP]
         better_half = self.explanation_probabilities[RemovedWords.BETTER_HALF]
         counts = [0, self.num_top_words, self.num_half]
-        curve = [self.before, top, better_half]
-        if self.empty is not None:
+        curve = [self.whole_probability, top, better_half]
+        if self.empty_probability is not None:
             counts.append(self.num_words)
-            curve.append(self.empty)
+            curve.append(self.empty_probability)
         return counts, _round_all(np.array(curve))
 
 
@@ -274,8 +282,8 @@ def build_evidence(  # noqa: PLR0913 - measured numbers, and the words that they
         removal=removal,
         num_top_words=len(explanation_choices[RemovedWords.TOP]),
         num_words=len(word_scores),
-        before=whole_probability,
-        empty=empty_probability,
+        whole_probability=whole_probability,
+        empty_probability=empty_probability,
         # Drawn replacements are averaged, in log-odds.
         explanation_probabilities=invert_log_odds(explanation_log_odds.mean(axis=0)),
         random_probabilities=random_probabilities,
@@ -310,17 +318,17 @@ def measure_rest_effect(evidence_by_removal: Sequence[RemovalEvidence]) -> float
     Returns:
         The share; infinite where removing the top words lowers nothing.
     """
-    before = compute_log_odds(evidence_by_removal[0].before)
+    whole_log_odds = compute_log_odds(evidence_by_removal[0].whole_probability)
     probabilities = [item.explanation_probabilities for item in evidence_by_removal]
     log_odds = compute_log_odds(np.stack(probabilities)).mean(axis=0)
     without_top = log_odds[RemovedWords.TOP]
-    top_fall = float(before - without_top)
+    top_fall = float(whole_log_odds - without_top)
     if top_fall <= 0:
         return float("inf")
     effects = [
         without_top - log_odds[RemovedWords.BETTER_HALF],
         without_top - log_odds[RemovedWords.LOWEST],
-        before - log_odds[RemovedWords.OTHER_HALF],
+        whole_log_odds - log_odds[RemovedWords.OTHER_HALF],
     ]
     return float(np.abs(effects).max()) / top_fall
 
@@ -349,7 +357,7 @@ def rank_beyond_position(evidence_by_removal: Sequence[RemovalEvidence]) -> floa
 
 def list_presence(orders: Sequence[Sequence[np.ndarray]], num_words: int) -> np.ndarray:
     """Return which words are left in each random partial text, of shape ``order point word``."""
-    presence = np.ones((len(orders), NUM_RANDOM_POINTS, num_words))
+    presence = np.ones((len(orders), len(RandomPoint), num_words))
     for j, points in enumerate(orders):
         for point, chosen in enumerate(points):
             presence[j, point, chosen] = 0.0

@@ -153,8 +153,8 @@ class RemovalTest:
             return _make_unlikely_target_result(units, known_probability)
         partial_texts = self.get_partial_texts(attribution)
         evidence_by_removal = self._collect_evidence(partial_texts, attribution)
-        if self._is_unlikely(attribution, partial_texts.before):
-            return _make_unlikely_target_result(units, partial_texts.before)
+        if self._is_unlikely(attribution, partial_texts.whole_probability):
+            return _make_unlikely_target_result(units, partial_texts.whole_probability)
         weakness = ""
         if num_tied > MAX_TIED_SHARE * num_tokens:
             weakness = describe_ties(units, num_tied, num_tokens)
@@ -214,7 +214,7 @@ class RemovalTest:
         return JointEvidence.from_removals(
             evidence_by_removal,
             is_signed=has_signs(attribution),
-            min_change=compute_min_change(evidence_by_removal[0].before),
+            min_change=compute_min_change(evidence_by_removal[0].whole_probability),
             special_share=compute_special_share(attribution),
         )
 
@@ -266,7 +266,7 @@ class RemovalTest:
             "top_words": names,
             "num_words": len(partial_texts.words),
             "num_orders": len(evidence_by_removal[0].random_probabilities),
-            "before": partial_texts.before,
+            "before": partial_texts.whole_probability,
             "after": float(top_probabilities[RemovedWords.TOP]),
             "evidence": round(joint_evidence.points, 4),
             "joint_rank": round(joint_evidence.joint_rank, 4),

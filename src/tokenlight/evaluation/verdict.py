@@ -83,20 +83,20 @@ class CurvePoints(NamedTuple):
     A curve may end with the probability of the empty text, which no sentence names.
 
     Attributes:
-        of_whole: With nothing removed.
+        whole_probability: With nothing removed.
         without_top: Without the top units.
         without_half: Without the higher-scored half of the units.
     """
 
-    of_whole: float
+    whole_probability: float
     without_top: float
     without_half: float
 
 
 def _read_probabilities(removal: SavedRemoval) -> CurvePoints:
     """Return the probabilities of a removal, as its results are saved."""
-    of_whole, without_top, without_half, *_ = removal["curve"]
-    return CurvePoints(of_whole, without_top, without_half)
+    whole_probability, without_top, without_half, *_ = removal["curve"]
+    return CurvePoints(whole_probability, without_top, without_half)
 
 
 def _is_rest_confirmed(result: GradedRemovalTest) -> bool:
@@ -104,20 +104,22 @@ def _is_rest_confirmed(result: GradedRemovalTest) -> bool:
     return bool(result["rest_contrast"] >= DEFAULT_THRESHOLDS.faithful_rest_contrast)
 
 
-def describe_unlikely_target(units: RemovedUnits, before: float) -> str:
+def describe_unlikely_target(units: RemovedUnits, whole_probability: float) -> str:
     """Say that a target which the model does not believe in cannot lose probability."""
     return (
-        f"the model gives {units.outcome} a probability of only {format_percent(before)}, too low for a fall "
-        "to be measured"
+        f"the model gives {units.outcome} a probability of only {format_percent(whole_probability)}, too low "
+        "for a fall to be measured"
     )
 
 
-def describe_insensitive_target(units: RemovedUnits, before: float, max_change: float) -> str:
+def describe_insensitive_target(
+    units: RemovedUnits, whole_probability: float, max_change: float
+) -> str:
     """Say that the model answers the same whatever is removed."""
     change = format_percent(max_change).replace(" %", " percentage points")
     return (
         f"whatever {units.plural} are removed, {units.probability} stays within {change} of "
-        f"{format_percent(before)}, so there is no effect to test"
+        f"{format_percent(whole_probability)}, so there is no effect to test"
     )
 
 
@@ -284,7 +286,7 @@ def _describe_falls(result: GradedRemovalTest, units: RemovedUnits) -> list[str]
 def _is_top_fall_visible(removal: SavedRemoval) -> bool:
     """Return whether the probability falls visibly without the top words."""
     probabilities = _read_probabilities(removal)
-    fall = probabilities.of_whole - probabilities.without_top
+    fall = probabilities.whole_probability - probabilities.without_top
     return bool(fall >= MIN_VISIBLE_CHANGE)
 
 
@@ -295,12 +297,12 @@ def describe_effect(result: GradedRemovalTest, units: RemovedUnits) -> str:
     names = units.separator.join(map(_quote_punctuation, top_words[:MAX_NAMED_WORDS]))
     if len(top_words) > MAX_NAMED_WORDS:
         names += " …"
-    before, after, _ = _read_probabilities(first)
-    change = f"falls from {format_percent(before)} to {format_percent(after)}"
-    if abs(before - after) < MIN_VISIBLE_CHANGE:
-        change = f"stays at {format_percent(after)}"
-    elif after > before:
-        change = f"rises from {format_percent(before)} to {format_percent(after)}"
+    whole_probability, without_top, _ = _read_probabilities(first)
+    change = f"falls from {format_percent(whole_probability)} to {format_percent(without_top)}"
+    if abs(whole_probability - without_top) < MIN_VISIBLE_CHANGE:
+        change = f"stays at {format_percent(without_top)}"
+    elif without_top > whole_probability:
+        change = f"rises from {format_percent(whole_probability)} to {format_percent(without_top)}"
     removed = f"{units.format_top_units(len(top_words))} ({names})"
     return f"with {removed} {first['action']}, {units.probability} {change}"
 
@@ -381,13 +383,13 @@ def list_findings(
 
 def _describe_removal(removal: SavedRemoval, units: RemovedUnits, num_top: int) -> str:
     """Say what each test found under one removal."""
-    before, without_top, without_half = map(format_percent, _read_probabilities(removal))
+    whole, without_top, without_half = map(format_percent, _read_probabilities(removal))
     fall = _format_change(-removal["log_odds_fall"])
     low, high = removal["log_odds_random"]
     random_fall = f"{num_top} random: {_format_change(-high)} to {_format_change(-low)}"
     share_beaten = _format_share(removal["share_beaten"])
     top_words = (
-        f"without {units.format_top_units(num_top)}, {units.probability} changes from {before} to "
+        f"without {units.format_top_units(num_top)}, {units.probability} changes from {whole} to "
         f"{without_top}, {fall} in log-odds ({random_fall}), a larger fall than with {share_beaten} random "
         "choices of equal size"
     )

@@ -18,9 +18,10 @@ from tokenlight.errors import BadInput, TokenlightError, describe_error
 from tokenlight.evaluation.evaluate import build_metrics
 from tokenlight.evaluation.measure import check_requirements, measure
 from tokenlight.evaluation.measurement_records import Failure, Record, shorten_method_names
+from tokenlight.evaluation.partial_text_statistics import RandomPoint
 from tokenlight.evaluation.preflight import parse_labels, try_explaining
 from tokenlight.evaluation.random_partial_texts import NUM_EXPLANATION_DRAWS
-from tokenlight.evaluation.removal_evidence import NUM_RANDOM_POINTS, RemovedWords
+from tokenlight.evaluation.removal_evidence import RemovedWords
 from tokenlight.evaluation.replacement_tokens import find_replacements
 from tokenlight.evaluation.results import Evaluation
 from tokenlight.evaluation.trust import assess_trust
@@ -47,7 +48,7 @@ LONG_WORK_BATCH_TOKENS = 512
 TRUST_ORDERS = (5, 3)
 # The most partial texts of a trust test. Words are deleted, masked or replaced by likely words, and a random
 # order gives its partial texts under each of these removals.
-PASSES_PER_TRUST_ORDER = 3 * NUM_RANDOM_POINTS
+PASSES_PER_TRUST_ORDER = 3 * len(RandomPoint)
 # The explanation chooses partial texts of its own: once deleted, once masked, and replaced by each of a few
 # draws. Whatever the orders, the whole text and the text without any word are run, too.
 TRUST_PASSES_BESIDE_ORDERS = len(RemovedWords) * (2 + NUM_EXPLANATION_DRAWS) + 2
