@@ -258,7 +258,9 @@ def _describe_points(result: GradedRemovalTest) -> str:
     if result["grade"] == FAITHFUL:
         needed = f"“{FAITHFUL}” needs {thresholds.min_faithful_points}"
     elif result["grade"] == BETTER_THAN_CHANCE:
-        needed += f", “{FAITHFUL}” {thresholds.min_faithful_points}"
+        # With enough points for it, "faithful" fails for another reason, which the verdict has named.
+        if points < thresholds.min_faithful_points:
+            needed += f", “{FAITHFUL}” {thresholds.min_faithful_points}"
     elif points >= thresholds.min_points:
         return ""  # it is not for want of points
     return f"all tests together give {_format_points(points)} (chance gives 0, {needed})"

@@ -54,7 +54,7 @@ RIVALS = "removing 2 random words instead lowers it as much or more in 3 of 18 t
 
 SUM = "all tests together give 4.8 points (chance gives 0, {needed})"
 FAITHFUL = SUM.format(needed="“faithful” needs 4.5")
-BETTER = SUM.format(needed="a good grade needs 3.5, “faithful” 4.5")
+BETTER = SUM.format(needed="a good grade needs 3.5")
 
 
 def make_result(grade, *, curves=None, **changes):
@@ -388,6 +388,14 @@ def test_words_that_hardly_matter_are_no_fault_of_the_scores():
     *_, rest, _ = list_findings(result, WORDS, ALL_FALL, POINTS)
     assert rest.endswith(
         "; removing other words changes the log-odds at most 12 % as much as removing the top words"
+    )
+
+
+def test_the_limit_of_faithful_is_named_only_where_points_are_missing():
+    result = make_result("better than chance") | {"evidence": 4.2}
+    verdict = describe_result(result, WORDS, ALL_FALL)
+    assert verdict.endswith(
+        "give 4.2 points (chance gives 0, a good grade needs 3.5, “faithful” 4.5)"
     )
 
 
