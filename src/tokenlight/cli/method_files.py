@@ -1,4 +1,4 @@
-"""A method of one's own for one command: ``--method FILE.py:CLASS``."""
+"""Load a user's own method for one command: ``--method FILE.py:CLASS``."""
 
 import importlib.util
 import sys
